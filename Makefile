@@ -1,0 +1,54 @@
+# `make help` lists the targets. Each sets up what it needs, on a machine with Python 3.11 or newer.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.PHONY: help tui web test test-all lint gpu bench clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 12
+
+tui: $(VENV)/installed  ## the terminal view (ARGS="--source sim" for a simulation)
+	@$(BIN)/gpumon tui $(ARGS)
+
+web: $(VENV)/installed  ## the browser view
+	@$(BIN)/gpumon web $(ARGS)
+
+test: $(VENV)/tests lint  ## everything that a change must pass
+	$(BIN)/python -m pytest -m "not slow and not gpu" $(ARGS)
+
+test-all: $(VENV)/tests lint  ## with soaks, fuzzing and the long stress runs
+	$(BIN)/python -m pytest -m "not gpu" $(ARGS)
+
+gpu: $(VENV)/tests  ## the tests that need a real NVIDIA GPU, with the torch that is installed
+	$(BIN)/python -m pytest -m gpu $(ARGS)
+
+lint: $(VENV)/tests  ## style, types, and who may import whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/tests  ## the budgets of benchmarks/README.md, measured beside their peers (minutes)
+	$(BIN)/pip install --quiet -e '.[bench]'
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "gpumon needs Python 3.11 or newer: name one with 'make PYTHON=python3.12 ...'" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "no virtual environment could be made: on Debian, 'apt-get install python3-venv'" >&2; exit 1; }
+
+$(VENV)/installed: pyproject.toml | $(VENV)/bin/python
+	@echo "installing gpumon into $(VENV) ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/tests: pyproject.toml tests/setup.sh | $(VENV)/bin/python
+	sh tests/setup.sh $(BIN)
+	@touch $@ $(VENV)/installed
