@@ -1,0 +1,36 @@
+"""The time, passed in, so that tests own it."""
+
+from __future__ import annotations
+
+import time
+from threading import Event
+from typing import Protocol
+
+SECOND = 1_000_000_000
+"""Nanoseconds in a second: clocks count in integer nanoseconds, metrics in seconds."""
+
+
+class Clock(Protocol):
+    """Where the sampler takes its time from."""
+
+    def monotonic(self) -> int:
+        """Nanoseconds of CLOCK_MONOTONIC: never steps, the same for every process of a boot."""
+
+    def time(self) -> int:
+        """Nanoseconds since 1970, as the wall clock has it."""
+
+    def wait(self, stop: Event, until: int) -> bool:
+        """Sleep until `monotonic()` reaches `until`; true, at once, when `stop` is set."""
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def monotonic(self) -> int:
+        return time.monotonic_ns()
+
+    def time(self) -> int:
+        return time.time_ns()
+
+    def wait(self, stop: Event, until: int) -> bool:
+        return stop.wait(max(0.0, (until - time.monotonic_ns()) / SECOND))

@@ -1,0 +1,200 @@
+"""The only place that knows both sides: a sampler's ticks go into a ring.
+
+`Recorder` does it for a daemon, into a directory, and for a view without a daemon, into memory of
+its own process.
+"""
+
+from __future__ import annotations
+
+import os
+from threading import Event, Thread
+
+from gpumon.clock import SECOND, Clock
+from gpumon.errors import GpumonError, RingError, UsageError
+from gpumon.frame import Tick
+from gpumon.paths import LOCK, RING, Places, make_live_dir, make_tag_dir
+from gpumon.ring.directory import RowsExhausted
+from gpumon.ring.lock import WriterLock
+from gpumon.ring.reader import RingReader
+from gpumon.ring.writer import NoRoom, RingWriter
+from gpumon.sampler import LONGEST, SHORTEST, Sampler
+from gpumon.sources import HostSource, open_source
+from gpumon.tags.reader import TagReader
+
+_CHECK_EVERY = SECOND
+_SMOOTH = 0.1
+
+
+class LostDirectory(GpumonError):
+    """Another daemon has taken the directory over."""
+
+
+class Recorder:
+    """Stores ticks in a ring that it owns.
+
+    The ring is made with the first tick, when the number of devices is known, and made anew when
+    more devices come than it has rows, or when somebody cut or removed the file.
+    """
+
+    def __init__(self, sampler: Sampler, clock: Clock, directory: str | None = None, slots: int | None = None) -> None:
+        self.sampler = sampler
+        self.writer: RingWriter | None = None
+        self._clock = clock
+        self.directory = directory
+        self._slots = slots
+        self._lock = _lock(directory) if directory else None
+        self._check_at = 0
+
+    def store(self, tick: Tick) -> None:
+        """Append a tick, in a new ring when it does not fit the old one."""
+        devices = len(tick.samples)
+        if self.writer is None:
+            self.writer = self._make(devices, tick.origin.source)
+        try:
+            self.writer.append(tick)
+        except RowsExhausted:
+            self.writer = self._make(devices, tick.origin.source)
+            self.writer.append(tick)
+
+    def beat(self) -> None:
+        """After each round: tell readers that we live, and see that the directory is still ours.
+
+        Raises LostDirectory when another daemon took over.
+        """
+        writer, now = self.writer, self._clock.monotonic()
+        if writer is None:
+            return
+        writer.heartbeat()
+        if self._lock is None or now < self._check_at:
+            return
+        self._check_at = now + _CHECK_EVERY
+        if not self._lock.is_mine():
+            raise LostDirectory(f"another daemon took over {self.directory}: this one stops")
+        if not writer.intact() or not os.path.exists(f"{self.directory}/{RING}"):
+            # Cut or removed by somebody: the next tick starts a new file, with what is left.
+            os.close(writer.fd)
+            self.writer = None
+
+    def run(self, stop: Event) -> None:
+        """Sample until `stop` is set, then say so in the ring."""
+        try:
+            self.sampler.run(self.store, stop, self.beat)
+        finally:
+            self.close()
+
+    def take_one(self) -> None:
+        """One round, without waiting."""
+        for tick in self.sampler.ticks():
+            self.store(tick)
+
+    def open_ring(self) -> int:
+        """A new descriptor of a private ring. Raises FileNotFoundError before the first tick."""
+        if self.writer is None:
+            raise FileNotFoundError(2, "nothing was sampled yet")
+        return os.dup(self.writer.fd)
+
+    def close(self) -> None:
+        """Stop: let go of what is sampled, the ring and the lock. The ring's file stays."""
+        self.sampler.close()
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _make(self, devices: int, source: str) -> RingWriter:
+        interval = self.sampler.interval
+        if self.directory is None:
+            return RingWriter.private(devices, interval, *([self._slots] if self._slots else []))
+        # A recording begins anew each time; what was sampled from hardware goes on.
+        continues = None if source == "replay" else source
+        old, self.writer = self.writer, None
+        writer = RingWriter.create(f"{self.directory}/{RING}", devices, interval, continues=continues)
+        if old is not None:
+            os.close(old.fd)
+        return writer
+
+
+def make_sampler(spec: str, where: Places, clock: Clock, interval: float, speed: float = 1.0) -> Sampler:
+    """A sampler for `--source`. Host and tags belong to it when the source is this machine, now."""
+    if not SHORTEST <= interval <= LONGEST:
+        raise UsageError(f"--interval is {SHORTEST:g} to {LONGEST:g} seconds, not {interval:g}")
+    host = HostSource(clock)
+    source = open_source(spec, clock, host, speed)
+    if not source.live:
+        # Often enough that a fast recording moves smoothly; every tick of it is stored all the same.
+        return Sampler(source, clock, min(interval, max(_SMOOTH, source.pace)) if source.pace else interval)
+    return Sampler(source, clock, interval, host, TagReader(where, clock=clock))
+
+
+class PrivateSampler:
+    """A sampler in a thread of this process, for a view without a daemon."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.failure: Exception | None = None
+        self._stop = Event()
+        # A daemon thread: a driver call that hangs must not keep the view from ending.
+        self._thread = Thread(target=self._run, name="gpumon-sampler", daemon=True)
+
+    def start(self) -> PrivateSampler:
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Ask it to end, and wait a moment."""
+        self._stop.set()
+        self._thread.join(timeout=1.0)
+
+    def _run(self) -> None:
+        try:
+            self.recorder.run(self._stop)
+        except Exception as error:
+            self.failure = error  # shown by the view, which goes on with what it has
+
+
+def open_daemon(where: Places, spec: str, interval: float, speed: float, clock: Clock) -> Recorder:
+    """A recorder that has its directory, its lock and its first frame.
+
+    Raises AlreadyRunning, SourceError, UsageError or GpumonError, each with what to do.
+    """
+    sampler = make_sampler(spec, where, clock, interval, speed)
+    directory = make_live_dir(where)
+    try:
+        return _start(sampler, where, clock, directory)
+    except NoRoom:
+        # The last rung of the ladder: the disk is slow, but better than nothing.
+        if where.explicit or not where.state:
+            raise
+        fallback = make_live_dir(where._replace(explicit=f"{where.state}/live"))
+        return _start(sampler, where, clock, fallback)
+
+
+def _start(sampler: Sampler, where: Places, clock: Clock, directory: str) -> Recorder:
+    make_tag_dir(directory, everyone=where.uid == 0 and directory == where.system)
+    recorder = Recorder(sampler, clock, directory)
+    try:
+        recorder.take_one()
+    except BaseException:
+        recorder.close()
+        raise
+    return recorder
+
+
+def _lock(directory: str) -> WriterLock:
+    return WriterLock(f"{directory}/{LOCK}", lambda: _heartbeat_age(f"{directory}/{RING}"))
+
+
+def _heartbeat_age(path: str) -> float:
+    """Seconds since the ring's writer was heard; 0 when there is no ring to tell."""
+    try:
+        reader = RingReader.open(path)
+    except (OSError, RingError):
+        return 0.0
+    try:
+        return reader.pulse().age
+    except RingError:
+        return 0.0
+    finally:
+        reader.close()

@@ -1,0 +1,111 @@
+"""One frame as the JSON document that `gpumon status --json` promises to other programs.
+
+Keys of a device are the metric names without their scope; units are base units; null means not
+available and is never zero. Keys may be added within a schema number, never changed or removed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gpumon.frame import Driver, Frame, Origin, Process, Run, Sample
+from gpumon.metrics import GPU_METRICS, HOST_METRICS
+
+SCHEMA = 1
+
+
+def document(
+    frame: Frame, origin: Origin, driver: Driver, hostname: str, daemon: dict[str, Any] | None
+) -> dict[str, Any]:
+    """The whole of a frame; `daemon` as {"pid", "interval", "age"}, or None when none runs."""
+    runs = {run.key: run for run in frame.runs}
+    return {
+        "schema": SCHEMA,
+        "time": round(frame.time, 6),
+        "source": origin.source,
+        "label": origin.label,
+        "problem": origin.problem or None,
+        "daemon": daemon,
+        "host": {
+            "hostname": hostname,
+            **{metric.key: _known(value) for metric, value in zip(HOST_METRICS, frame.host, strict=True)},
+        },
+        "driver": {"version": driver.version or None, "cuda": driver.cuda or None},
+        "gpus": [_gpu(sample, frame, runs) for sample in frame.samples],
+        "runs": [_run(run) for run in frame.runs],
+    }
+
+
+def _gpu(sample: Sample, frame: Frame, runs: dict[str, Run]) -> dict[str, Any]:
+    run = runs.get(sample.run)
+    return {
+        "index": sample.device.index,
+        "uuid": sample.device.uuid,
+        "name": sample.device.name,
+        "state": sample.state.name.lower(),
+        **{metric.key: _known(value) for metric, value in zip(GPU_METRICS, sample.values, strict=True)},
+        "missing": {metric: why.name.lower() for metric, why in sorted(sample.device.missing.items())},
+        "processes": [_process(process, runs) for process in frame.processes if process.uuid == sample.device.uuid],
+        "run": None
+        if run is None
+        else {
+            "id": run.id,
+            "name": run.name,
+            "epoch": _counted(run.epoch),
+            "epochs": run.epochs or None,
+            "step": run.step,
+            "phase": run.phase or None,
+        },
+    }
+
+
+def _process(process: Process, runs: dict[str, Run]) -> dict[str, Any]:
+    run = runs.get(process.run)
+    return {
+        "pid": process.pid,
+        "user": process.user or None,
+        "name": process.name or None,
+        "kind": process.kind,
+        "memory_used": _known(process.memory_used),
+        "sm_utilization": _known(process.sm_utilization),
+        "cpu_utilization": _known(process.cpu_utilization),
+        "host_memory": _known(process.host_memory),
+        "started": _known(process.started),
+        "run": run.id if run else None,
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "name": run.name,
+        "pid": run.pid,
+        "user": run.user or None,
+        "state": run.state.name.lower(),
+        "rank": run.rank,
+        "world_size": run.world_size,
+        "framework": run.framework or None,
+        "epoch": _counted(run.epoch),
+        "epochs": run.epochs or None,
+        "step": run.step,
+        "phase": run.phase or None,
+        "started": _known(run.started),
+        "epoch_started": _known(run.epoch_started),
+        "wait": _known(run.wait),
+        "memory_allocated": _known(run.memory_allocated),
+        "memory_reserved": _known(run.memory_reserved),
+        "metrics": {name: _known(value) for name, value in run.metrics.items()},
+        "gpus": list(run.gpus),
+    }
+
+
+def _known(value: float) -> float | int | None:
+    """null for what is missing or no number that JSON has; whole numbers without a dot."""
+    if not math.isfinite(value):
+        return None
+    return int(value) if value == int(value) and abs(value) < 2**53 else value
+
+
+def _counted(epoch: int) -> int | None:
+    return epoch if epoch >= 0 else None

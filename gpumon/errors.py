@@ -1,0 +1,44 @@
+"""The one family of exceptions, and the exit codes of the commands.
+
+A message is one line for a person: what is wrong, and what to do about it.
+"""
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NO_GPU = 3
+
+
+class GpumonError(Exception):
+    """Anything that gpumon refuses or cannot do; `cli.main` prints it as one line on stderr."""
+
+    exit_code = EXIT_FAILED
+
+
+class UsageError(GpumonError):
+    """A command or a function was called with something that makes no sense."""
+
+    exit_code = EXIT_USAGE
+
+
+class SourceError(GpumonError):
+    """A source cannot be opened or read: no driver, an unreadable recording."""
+
+
+class RingError(GpumonError):
+    """A ring file is missing, damaged or of another version."""
+
+
+class AlreadyRunning(GpumonError):
+    """Another daemon writes this directory."""
+
+    def __init__(self, directory: str, pid: int) -> None:
+        super().__init__(
+            f"a daemon already runs for {directory} (pid {pid}): "
+            f"join it with 'gpumon tui', or stop it with 'kill {pid}'"
+        )
+        self.pid = pid
+
+
+class BoardError(GpumonError):
+    """A tag board is not one, or is not to be trusted."""

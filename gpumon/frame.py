@@ -1,0 +1,278 @@
+"""The types that travel from the sampler to the views.
+
+A source gives readings, the sampler joins them into a `Tick`, the ring stores it, and a view
+gets a `Frame`. Live, recorded, replayed and simulated data are all frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from gpumon.metrics import GPU_INDEX, Availability
+
+NAN = float("nan")
+
+
+class Device(NamedTuple):
+    """A GPU or a MIG instance. Known by its UUID; the index is only for people."""
+
+    uuid: str
+    index: int  # type: ignore[assignment]  # tuple.index() is of no use here
+    name: str
+    missing: Mapping[str, Availability] = {}
+    """Metrics that this device does not give, and why."""
+
+
+class Driver(NamedTuple):
+    """The driver, once it has answered."""
+
+    version: str = ""
+    cuda: str = ""
+
+
+class Origin(NamedTuple):
+    """Where the numbers come from; views show `label` on every screen."""
+
+    source: str
+    """`nvml`, `replay` or `sim`."""
+    label: str = ""
+    """Empty for live hardware, else such as `SIMULATED` or `REPLAY file.csv.gz ×10`."""
+    problem: str = ""
+    """Why no GPU can be read, and what to do, in one line; empty when all is well."""
+
+
+class Process(NamedTuple):
+    """A process that holds memory on a device. NaN where the driver does not tell."""
+
+    pid: int
+    uuid: str
+    kind: str
+    """`compute` or `graphics`."""
+    name: str
+    user: str
+    started: float = NAN
+    """Seconds since 1970."""
+    memory_used: float = NAN
+    """Device memory, bytes."""
+    sm_utilization: float = NAN
+    """Share of time in which kernels of this process ran, ratio."""
+    memory_utilization: float = NAN
+    cpu_utilization: float = NAN
+    """CPU time per second: 2.5 is two and a half cores."""
+    host_memory: float = NAN
+    """Resident set, bytes."""
+    run: str = ""
+    """Key of the `Run` it publishes, or empty."""
+
+
+class RunState(IntEnum):
+    """How a run stands."""
+
+    RUNNING = 0
+    FINISHED = 1
+    FAILED = 2  # its own code raised
+    DIED = 3  # the process went without a word: killed, or out of memory
+
+
+class Run(NamedTuple):
+    """A training process as its board shows it; a distributed run has one for each rank."""
+
+    key: str
+    """Unique among all processes: the board's name."""
+    id: str
+    """Shared by all ranks of a run."""
+    name: str
+    pid: int
+    user: str
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    framework: str = ""
+    epochs: int = 0
+    """Epochs planned; 0 when not told."""
+    first_epoch: int = 0
+    """Number of the first epoch, as the training counts."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the devices it trains on."""
+    started: float = NAN
+    """Seconds since 1970."""
+    state: RunState = RunState.RUNNING
+    epoch: int = -1
+    """-1 before the first."""
+    step: int = 0
+    phase: str = ""
+    epoch_started: float = NAN
+    """Seconds since 1970."""
+    updated: float = NAN
+    """Seconds since 1970; when the process last wrote its board."""
+    wait: float = NAN
+    """Seconds spent waiting for data since the run began."""
+    memory_allocated: float = NAN
+    memory_reserved: float = NAN
+    memory_peak: float = NAN
+    """What the framework holds on its devices, bytes."""
+    metrics: Mapping[str, float] = {}
+    """What the training logged last."""
+    lost_events: int = 0
+    """Boundaries that were overwritten before anybody read them."""
+
+
+class Mark(IntEnum):
+    """What a boundary is."""
+
+    EPOCH_BEGIN = 1
+    EPOCH_END = 2
+    PHASE = 3
+    CHECKPOINT = 4
+    RUN_END = 5
+    RUN_BEGIN = 6
+
+
+class Boundary(NamedTuple):
+    """An exact moment in a run, taken in the training process itself."""
+
+    run: str
+    """Key of the run."""
+    number: int
+    """Counts the boundaries of a board from 1, so that a reader sees what it missed."""
+    mark: Mark
+    epoch: int
+    step: int
+    phase: str
+    """The phase from here on."""
+    monotonic: int
+    """ns, CLOCK_MONOTONIC of the machine."""
+    time: int
+    """ns since 1970."""
+    wait: float = NAN
+    """Seconds waited for data since the run began."""
+
+
+class Sample(NamedTuple):
+    """All metrics of one device at one tick."""
+
+    device: Device
+    state: Availability
+    values: Sequence[float]
+    """In the order of `GPU_METRICS`."""
+    run: str = ""
+    """Key of the run in force on this device, or empty."""
+    age: float = 0.0
+    """Seconds since the values were true; more than 0 when the device is stale."""
+
+    def value(self, metric: str) -> float:
+        """The value of a metric by its name, such as `gpu.power`."""
+        return self.values[GPU_INDEX[metric]]
+
+
+class Tick(NamedTuple):
+    """What the sampler hands to the ring."""
+
+    monotonic: int
+    time: int
+    samples: Sequence[Sample]
+    host: Sequence[float]
+    """In the order of `HOST_METRICS`."""
+    processes: Sequence[Process]
+    runs: Sequence[Run]
+    boundaries: Sequence[Boundary]
+    origin: Origin
+    driver: Driver = Driver()
+    hostname: str = ""
+    interval: int = 0
+    """ns between ticks as planned."""
+    took: int = 0
+    """ns that taking this sample took."""
+    late: int = 0
+    """Ticks skipped since the daemon started, because one before them took too long."""
+
+
+class Parts(Protocol):
+    """The stored parts of a frame, decoded when they are asked for."""
+
+    def samples(self) -> tuple[Sample, ...]: ...
+    def host(self) -> tuple[float, ...]: ...
+    def processes(self) -> tuple[Process, ...]: ...
+    def runs(self) -> tuple[Run, ...]: ...
+    def boundaries(self) -> tuple[Boundary, ...]: ...
+
+
+class Frame:
+    """One tick as views see it: immutable, and each part is decoded on its first use.
+
+    A frame is what `RingReader` gives. Its numbers are those of the `Tick` that was stored.
+    """
+
+    __slots__ = (
+        "_boundaries", "_host", "_parts", "_processes", "_runs", "_samples",
+        "dropped", "interval", "late", "monotonic", "number", "time", "took",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        number: int,
+        monotonic: int,
+        time: int,
+        interval: float,
+        took: float,
+        late: int,
+        dropped: int,
+        parts: Parts,
+    ) -> None:
+        self.number = number
+        """Counts from 1 and never goes back as long as a ring's history goes on."""
+        self.monotonic = monotonic
+        """ns of CLOCK_MONOTONIC when the sample was taken; a recording keeps its own spacing."""
+        self.time = time / 1e9
+        """Seconds since 1970 when the sample was taken; of a recording, its own time."""
+        self.interval = interval
+        """Seconds between ticks as planned."""
+        self.took = took
+        """Seconds that taking this sample took."""
+        self.late = late
+        """Ticks skipped since the daemon started."""
+        self.dropped = dropped
+        """Processes that had no room in this frame."""
+        self._parts = parts
+        self._samples: tuple[Sample, ...] | None = None
+        self._host: tuple[float, ...] | None = None
+        self._processes: tuple[Process, ...] | None = None
+        self._runs: tuple[Run, ...] | None = None
+        self._boundaries: tuple[Boundary, ...] | None = None
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """One for each device that has a row, in the order of their indexes."""
+        if self._samples is None:
+            self._samples = self._parts.samples()
+        return self._samples
+
+    @property
+    def host(self) -> tuple[float, ...]:
+        """In the order of `HOST_METRICS`."""
+        if self._host is None:
+            self._host = self._parts.host()
+        return self._host
+
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        """Processes on devices, by device memory, the largest first."""
+        if self._processes is None:
+            self._processes = self._parts.processes()
+        return self._processes
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """Every training that publishes a board, running or just ended."""
+        if self._runs is None:
+            self._runs = self._parts.runs()
+        return self._runs
+
+    @property
+    def boundaries(self) -> tuple[Boundary, ...]:
+        """Boundaries that became known with this frame; their own times may lie before it."""
+        if self._boundaries is None:
+            self._boundaries = self._parts.boundaries()
+        return self._boundaries

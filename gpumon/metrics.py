@@ -1,0 +1,185 @@
+"""The one table of metrics.
+
+Ring layout, columns, charts, JSON keys and documentation derive from `METRICS`; nothing else
+names a unit, a title or a threshold. Order is the order in the ring: append, do not insert.
+
+Values are in base units: ratios 0 to 1, bytes, watts, joules, °C, hertz, seconds. A missing
+value is NaN; why it is missing is an `Availability`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+
+class Unit(Enum):
+    """A base unit; `units` turns a number of it into text."""
+
+    RATIO = "ratio"
+    BYTES = "bytes"
+    WATTS = "watts"
+    JOULES = "joules"
+    CELSIUS = "celsius"
+    HERTZ = "hertz"
+    SECONDS = "seconds"
+    COUNT = "count"
+    BITS = "bits"
+
+
+class Kind(Enum):
+    """How values of a metric follow each other in time."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"  # only grows, until the driver is reloaded; charts show its rate
+
+
+class Scope(Enum):
+    """What a metric is measured on; the first part of its name."""
+
+    GPU = "gpu"
+    HOST = "host"
+
+
+class Availability(IntEnum):
+    """Whether a value can be had, and if not, why. The number is stored in the ring."""
+
+    ABSENT = 0  # nothing has this row now
+    OK = 1
+    NOT_SUPPORTED = 2  # this card or driver does not have it
+    NO_PERMISSION = 3
+    NO_DRIVER = 4
+    LOST = 5  # the GPU fell off the bus, or the driver lost it
+    STALE = 6  # a call has not come back; the values are the last ones known
+    FAILED = 7  # the driver answered with an error of another kind
+
+    @property
+    def reason(self) -> str:
+        """For people, after "not available: "."""
+        return _REASONS[self]
+
+
+_REASONS = {
+    Availability.ABSENT: "no such device now",
+    Availability.OK: "available",
+    Availability.NOT_SUPPORTED: "this GPU or driver does not report it",
+    Availability.NO_PERMISSION: "the driver wants more rights for it",
+    Availability.NO_DRIVER: "no NVIDIA driver answers",
+    Availability.LOST: "the driver lost this GPU",
+    Availability.STALE: "the driver has not answered yet",
+    Availability.FAILED: "the driver answered with an error",
+}
+
+
+class Metric(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    """Scope and key, such as `gpu.memory_used`."""
+    title: str
+    """For a chart or a sentence."""
+    column: str
+    """A table heading of at most 6 letters."""
+    unit: Unit
+    help: str
+    """One sentence: what it tells, and what it does not."""
+    kind: Kind = Kind.GAUGE
+    limit: str = ""
+    """The metric that is this one's full scale, for bars and axes."""
+    warn: float = float("inf")
+    """From here on people should look; of `limit` where there is one, else in the unit."""
+    critical: float = float("inf")
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.name.partition(".")[0])
+
+    @property
+    def key(self) -> str:
+        """The name without its scope: the key in JSON."""
+        return self.name.partition(".")[2]
+
+
+_C = Kind.COUNTER
+
+GPU_METRICS: tuple[Metric, ...] = (
+    Metric("gpu.utilization", "Utilization", "UTIL", Unit.RATIO,
+           "Share of the driver's last sample period (1/6 to 1 s) in which at least one kernel ran; "
+           "it says nothing of how many of the multiprocessors were busy."),
+    Metric("gpu.memory_utilization", "Memory activity", "MBW", Unit.RATIO,
+           "Share of the driver's last sample period in which device memory was read or written."),
+    Metric("gpu.memory_used", "Memory", "MEM", Unit.BYTES,
+           "Device memory allocated by all processes, without what the driver reserves for itself.",
+           limit="gpu.memory_total", warn=0.92, critical=0.97),
+    Metric("gpu.memory_reserved", "Memory reserved by the driver", "RSVD", Unit.BYTES,
+           "Device memory that driver and firmware keep for themselves.", limit="gpu.memory_total"),
+    Metric("gpu.memory_total", "Memory in all", "TOTAL", Unit.BYTES, "Device memory that the card has."),
+    Metric("gpu.power", "Power", "POWER", Unit.WATTS,
+           "Draw of the whole board; the mean of the last second on most cards since Ampere.",
+           limit="gpu.power_limit"),
+    Metric("gpu.power_limit", "Power limit", "LIMIT", Unit.WATTS, "What the driver lets the board draw now."),
+    Metric("gpu.energy", "Energy", "ENERGY", Unit.JOULES,
+           "Energy used by the board since the driver was loaded, from the driver's counter.", _C),
+    Metric("gpu.temperature", "Temperature", "TEMP", Unit.CELSIUS, "Of the GPU core.", warn=83, critical=90),
+    Metric("gpu.temperature_memory", "Memory temperature", "MTEMP", Unit.CELSIUS,
+           "Of the device memory, on cards that measure it.", warn=90, critical=100),
+    Metric("gpu.clock_sm", "SM clock", "CLOCK", Unit.HERTZ, "Clock of the multiprocessors now."),
+    Metric("gpu.clock_memory", "Memory clock", "MCLK", Unit.HERTZ, "Clock of the device memory now."),
+    Metric("gpu.event_reasons", "Clock event reasons", "EVENTS", Unit.BITS,
+           "The driver's bit mask of why the clocks are what they are; `CLOCK_EVENTS` names the bits."),
+    Metric("gpu.throttled_sw_power", "Throttled by the power limit", "T-POW", Unit.SECONDS,
+           "Time the clocks were held down by the power limit; normal at full load.", _C),
+    Metric("gpu.throttled_sw_thermal", "Throttled by heat (driver)", "T-THM", Unit.SECONDS,
+           "Time the driver lowered the clocks for heat.", _C, warn=0.01, critical=0.1),
+    Metric("gpu.throttled_hw_thermal", "Throttled by heat (hardware)", "T-HOT", Unit.SECONDS,
+           "Time the hardware cut the clocks for heat.", _C, warn=0.001, critical=0.01),
+    Metric("gpu.throttled_hw_power_brake", "Throttled by the power brake", "T-BRK", Unit.SECONDS,
+           "Time an outside signal (a power supply) cut the clocks.", _C, warn=0.001, critical=0.01),
+    Metric("gpu.throttled_sync_boost", "Held by sync boost", "T-SYN", Unit.SECONDS,
+           "Time the clocks followed a slower GPU of the same sync boost group.", _C),
+    Metric("gpu.fan", "Fan", "FAN", Unit.RATIO, "Speed the fan is told to run at; passively cooled cards have none."),
+    Metric("gpu.performance_state", "Performance state", "P", Unit.COUNT, "0 is the fastest, 15 the slowest."),
+    Metric("gpu.pcie_generation", "PCIe generation", "PCIE", Unit.COUNT, "Of the link now; idle links step down."),
+    Metric("gpu.pcie_width", "PCIe width", "LANES", Unit.COUNT, "Lanes of the link now."),
+    Metric("gpu.pcie_sent", "PCIe sent", "PCI-TX", Unit.BYTES, "Bytes the GPU sent over PCIe.", _C),
+    Metric("gpu.pcie_received", "PCIe received", "PCI-RX", Unit.BYTES, "Bytes the GPU received over PCIe.", _C),
+    Metric("gpu.encoder_utilization", "Video encoder", "ENC", Unit.RATIO, "Share of time the video encoder was busy."),
+    Metric("gpu.decoder_utilization", "Video decoder", "DEC", Unit.RATIO, "Share of time the video decoder was busy."),
+)  # fmt: skip
+
+HOST_METRICS: tuple[Metric, ...] = (
+    Metric("host.cpu_utilization", "CPU", "CPU", Unit.RATIO, "Share of all CPUs' time that was not idle or waiting.",
+           warn=0.95),
+    Metric("host.memory_used", "Memory", "MEM", Unit.BYTES, "What programs cannot have: total less available.",
+           limit="host.memory_total", warn=0.9, critical=0.97),
+    Metric("host.memory_total", "Memory in all", "TOTAL", Unit.BYTES, "What the machine has."),
+    Metric("host.swap_used", "Swap", "SWAP", Unit.BYTES, "Swap in use.", limit="host.swap_total"),
+    Metric("host.swap_total", "Swap in all", "SWTOT", Unit.BYTES, "Swap that is set up."),
+    Metric("host.load", "Load", "LOAD", Unit.COUNT, "Tasks running or waiting for a disk, mean of a minute."),
+    Metric("host.disk_read", "Disk read", "READ", Unit.BYTES, "Bytes read from all disks.", _C),
+    Metric("host.disk_written", "Disk written", "WRITE", Unit.BYTES, "Bytes written to all disks.", _C),
+    Metric("host.network_received", "Network received", "NET-RX", Unit.BYTES,
+           "Bytes received on all interfaces but loopback.", _C),
+    Metric("host.network_sent", "Network sent", "NET-TX", Unit.BYTES,
+           "Bytes sent on all interfaces but loopback.", _C),
+)  # fmt: skip
+
+METRICS: tuple[Metric, ...] = GPU_METRICS + HOST_METRICS
+BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
+
+GPU_INDEX: dict[str, int] = {metric.name: i for i, metric in enumerate(GPU_METRICS)}
+"""Place of a metric in a device's list of values."""
+HOST_INDEX: dict[str, int] = {metric.name: i for i, metric in enumerate(HOST_METRICS)}
+
+CLOCK_EVENTS: tuple[tuple[int, str], ...] = (
+    (0x1, "idle"),
+    (0x2, "application clocks"),
+    (0x4, "power limit"),
+    (0x8, "hardware slowdown"),
+    (0x10, "sync boost"),
+    (0x20, "heat (driver)"),
+    (0x40, "heat (hardware)"),
+    (0x80, "power brake"),
+    (0x100, "display clock"),
+)
+"""Bits of `gpu.event_reasons`: nvml.h, nvmlClocksEventReason*."""

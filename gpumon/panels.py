@@ -1,0 +1,48 @@
+"""The charts, as data: a row here is a chart in every view."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpumon.metrics import BY_NAME, Kind, Metric, Scope, Unit
+
+
+class Panel(NamedTuple):
+    """A chart of one metric over time."""
+
+    metric: Metric
+    full_scale: float = float("nan")
+    """Top of the axis where it is known beforehand; else the metric's limit, else the data's own."""
+
+    @property
+    def title(self) -> str:
+        return self.metric.title
+
+    @property
+    def is_rate(self) -> bool:
+        """A counter is drawn as its rate."""
+        return self.metric.kind is Kind.COUNTER
+
+
+def _panel(name: str, full_scale: float = float("nan")) -> Panel:
+    metric = BY_NAME[name]
+    return Panel(metric, 1.0 if metric.unit is Unit.RATIO else full_scale)
+
+
+PANELS: tuple[Panel, ...] = (
+    _panel("gpu.utilization"),
+    _panel("gpu.memory_used"),
+    _panel("gpu.power"),
+    _panel("gpu.temperature", 100.0),
+    _panel("gpu.clock_sm"),
+    _panel("gpu.memory_utilization"),
+    _panel("gpu.pcie_received"),
+    _panel("gpu.pcie_sent"),
+    _panel("host.cpu_utilization"),
+    _panel("host.memory_used"),
+    _panel("host.disk_read"),
+    _panel("host.network_received"),
+)
+
+GPU_PANELS = tuple(panel for panel in PANELS if panel.metric.scope is Scope.GPU)
+HOST_PANELS = tuple(panel for panel in PANELS if panel.metric.scope is Scope.HOST)

@@ -1,0 +1,166 @@
+"""Where gpumon keeps its files, decided from the environment that is passed in.
+
+Live directory, in this order: `--dir` or GPUMON_DIR; `/run/gpumon` (a daemon for the whole
+machine); `$XDG_RUNTIME_DIR/gpumon`; `/dev/shm/gpumon-<uid>`. It holds the ring, the lock of its
+writer and, in `tags/`, the boards of training processes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from gpumon.errors import GpumonError
+
+RING = "ring"
+LOCK = "lock"
+TAGS = "tags"
+LOG = "daemon.log"
+
+SYSTEM_DIR = "/run/gpumon"
+USER_RUNTIME = "/run/user"
+SHARED_MEMORY = "/dev/shm"
+
+
+class Places(NamedTuple):
+    """The directories that are looked at; tests pass their own."""
+
+    explicit: str = ""
+    """From `--dir` or GPUMON_DIR: the only one looked at when set."""
+    system: str = SYSTEM_DIR
+    runtime: str = ""
+    """$XDG_RUNTIME_DIR, when set."""
+    shared_memory: str = SHARED_MEMORY
+    state: str = ""
+    """Survives a reboot; the ring goes here only when no memory is left for it."""
+    user_runtime: str = USER_RUNTIME
+    uid: int = 0
+
+    @property
+    def private(self) -> str:
+        """The user's own directory in shared memory."""
+        return f"{self.shared_memory}/gpumon-{self.uid}"
+
+    def candidates(self) -> list[str]:
+        """Live directories from the first to try to the last."""
+        if self.explicit:
+            return [self.explicit]
+        runtime = [f"{self.runtime}/gpumon"] if self.runtime else []
+        return [self.system, *runtime, self.private, *([f"{self.state}/live"] if self.state else [])]
+
+
+def places(directory: str | None = None, state: str | None = None, env: Mapping[str, str] | None = None) -> Places:
+    """The directories for this user, from flags and environment; flags win."""
+    env = os.environ if env is None else env
+    home_state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else "")
+    return Places(
+        explicit=directory or env.get("GPUMON_DIR", ""),
+        runtime=env.get("XDG_RUNTIME_DIR", ""),
+        state=state or env.get("GPUMON_STATE_DIR", "") or (f"{home_state}/gpumon" if home_state else ""),
+        uid=os.getuid(),
+    )
+
+
+def ring_paths(where: Places) -> list[str]:
+    """The rings that exist, the first to look at first."""
+    paths = [f"{directory}/{RING}" for directory in where.candidates()]
+    return [path for path in paths if os.path.exists(path)]
+
+
+def make_live_dir(where: Places) -> str:
+    """The directory for a daemon of this user, made when it is missing.
+
+    Raises GpumonError when none can be used, naming each and why.
+    """
+    refusals = []
+    for directory in where.candidates():
+        # Only root, or the service manager that made it for us, owns the machine-wide directory.
+        if directory == where.system and not where.explicit and where.uid != 0 and not os.access(directory, os.W_OK):
+            continue
+        try:
+            make_private_dir(directory, where.uid, shared=directory == where.system)
+        except OSError as error:
+            refusals.append(f"{directory}: {error.strerror or error}")
+        else:
+            return directory
+    raise GpumonError("no directory for live data (" + "; ".join(refusals) + "): name one with --dir")
+
+
+def make_private_dir(directory: str, uid: int, *, shared: bool = False) -> None:
+    """Make `directory` if it is missing, and refuse one that others could have planted.
+
+    Others may read a daemon's ring, so the mode of a machine-wide one (`shared`) is 0755; else 0700.
+    """
+    parent = os.path.dirname(directory.rstrip("/"))
+    if shared or not os.path.isdir(parent):
+        os.makedirs(parent, mode=0o700, exist_ok=True)
+    try:
+        os.mkdir(directory, 0o755 if shared else 0o700)
+        os.chmod(directory, 0o755 if shared else 0o700)
+    except FileExistsError:
+        found = os.lstat(directory)
+        if not stat.S_ISDIR(found.st_mode):
+            raise NotADirectoryError(20, "is not a directory", directory) from None
+        if found.st_uid != uid:
+            raise PermissionError(1, "belongs to somebody else", directory) from None
+        if found.st_mode & 0o022:
+            raise PermissionError(1, "can be written by others", directory) from None
+
+
+def tag_dir_for_client(where: Places) -> str:
+    """Where a training of this user puts its board; made when it is missing. Raises OSError."""
+    for directory in where.candidates():
+        if directory == where.system and not where.explicit:
+            tags = f"{directory}/{TAGS}"
+            if os.access(tags, os.W_OK | os.X_OK):
+                return tags
+            continue
+        if directory == f"{where.runtime}/gpumon" and not os.access(where.runtime, os.W_OK):
+            continue
+        tags = f"{directory}/{TAGS}"
+        if where.explicit and os.access(tags, os.W_OK | os.X_OK):
+            return tags  # named by the user, perhaps another user's for a group of them
+        make_private_dir(directory, where.uid)
+        make_private_dir(tags, where.uid)
+        return tags
+    raise FileNotFoundError(2, "no directory for tag boards")
+
+
+def make_tag_dir(live_dir: str, *, everyone: bool) -> str:
+    """The board directory beside a daemon's ring.
+
+    `everyone`: a daemon for the whole machine lets every user add boards (mode 1733: nobody can
+    list or touch those of others).
+    """
+    tags = f"{live_dir}/{TAGS}"
+    os.makedirs(tags, mode=0o700, exist_ok=True)
+    if everyone and os.lstat(tags).st_uid == os.getuid():
+        os.chmod(tags, 0o1733)
+    return tags
+
+
+def tag_dirs(where: Places) -> Iterator[str]:
+    """Every directory in which boards may lie that this user can see."""
+    seen = set()
+    for directory in where.candidates():
+        seen.add(f"{directory}/{TAGS}")
+    if not where.explicit:
+        seen.update(_children(where.user_runtime, lambda name: name.isdigit(), f"gpumon/{TAGS}"))
+        seen.update(_children(where.shared_memory, _is_private_name, TAGS))
+    for directory in sorted(seen):
+        if os.path.isdir(directory):
+            yield directory
+
+
+def _is_private_name(name: str) -> bool:
+    return name.startswith("gpumon-") and name[7:].isdigit()
+
+
+def _children(parent: str, wanted: Callable[[str], bool], below: str) -> list[str]:
+    try:
+        names = os.listdir(parent)
+    except OSError:
+        return []
+    return [f"{parent}/{name}/{below}" for name in names if wanted(name)]

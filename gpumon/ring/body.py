@@ -1,0 +1,211 @@
+"""A tick into the bytes of a slot, and the bytes of a slot into a frame."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+
+from gpumon.frame import NAN, Boundary, Frame, Mark, Process, Run, RunState, Sample, Tick
+from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
+from gpumon.ring.directory import Directory, Known
+from gpumon.ring.layout import BOUNDARY, KINDS, PROCESS, ROW, RUN, RUN_METRICS, SLOT, Layout
+
+_NANS = (NAN,) * RUN_METRICS
+_GPU_NAMES = tuple(metric.name for metric in GPU_METRICS)
+_HOST_NAMES = tuple(metric.name for metric in HOST_METRICS)
+
+
+class Encoder:
+    """Packs ticks into one private buffer that is used again and again."""
+
+    def __init__(self, layout: Layout, directory: Directory) -> None:
+        self._layout = layout
+        self._directory = directory
+        self._metrics = struct.Struct(f"<{len(layout.gpu) * layout.rows}d")
+        self._host = struct.Struct(f"<{len(layout.host)}d")
+        self._processes: tuple[Sequence[Process], bytes, int, int] | None = None
+        self.buffer = bytearray(layout.slot_size)
+
+    def encode(self, tick: Tick, boundaries: Sequence[Boundary]) -> tuple[int, int, tuple[int, ...]]:
+        """Fill the buffer behind the slot's header.
+
+        Returns the bytes used in all, how many boundaries found room, and the counts for the
+        header: rows, processes, runs, boundaries, dropped processes.
+        """
+        layout, directory, buffer = self._layout, self._directory, self.buffer
+        runs = sorted(tick.runs, key=lambda run: run.state)[: (layout.slot_size - layout.variable_at) // RUN.size]
+        run_ids = [directory.run(run) for run in runs]
+        self._encode_rows(tick.samples)
+        self._host.pack_into(buffer, layout.host_at, *tick.host)
+        at = layout.variable_at
+        room = (layout.slot_size - at - len(runs) * RUN.size) // PROCESS.size
+        packed, n_processes, dropped = self._encode_processes(tick.processes, room)
+        buffer[at : at + len(packed)] = packed
+        at += len(packed)
+        for run_id, run in zip(run_ids, runs, strict=True):
+            values = tuple(run.metrics.values())[:RUN_METRICS]
+            RUN.pack_into(
+                buffer, at, run_id, run.state, run.epoch, run.step, directory.string(run.phase), run.epoch_started,
+                run.updated, run.wait, run.memory_allocated, run.memory_reserved, run.memory_peak,
+                *values, *_NANS[len(values) :], run.lost_events,
+            )  # fmt: skip
+            at += RUN.size
+        fit = min(len(boundaries), (layout.slot_size - at) // BOUNDARY.size)
+        for event in boundaries[:fit]:
+            BOUNDARY.pack_into(
+                buffer, at, directory.run_id(event.run), event.number, event.mark, directory.string(event.phase),
+                event.epoch, event.step, event.monotonic, event.time, event.wait,
+            )  # fmt: skip
+            at += BOUNDARY.size
+        return at, fit, (layout.rows, n_processes, len(runs), fit, dropped)
+
+    def _encode_rows(self, samples: Sequence[Sample]) -> None:
+        rows = self._layout.rows
+        grid = [NAN] * (len(self._layout.gpu) * rows)
+        states = bytearray(ROW.size * rows)
+        for sample in samples:
+            row = self._directory.row(sample.device)
+            grid[row::rows] = sample.values
+            age = min(int(sample.age * 1000), 0xFFFFFFFF)
+            ROW.pack_into(states, row * ROW.size, sample.state, self._directory.run_id(sample.run), age)
+        self.buffer[SLOT.size : SLOT.size + len(states)] = states
+        self._metrics.pack_into(self.buffer, self._layout.metrics_at, *grid)
+
+    def _encode_processes(self, processes: Sequence[Process], room: int) -> tuple[bytes, int, int]:
+        # The list is read every few seconds only; in between it is the same object.
+        kept = self._processes
+        if kept is not None and kept[0] is processes and kept[2] <= room:
+            return kept[1], kept[2], kept[3]
+        directory = self._directory
+        chosen = sorted(processes, key=lambda process: -process.memory_used if process.memory_used > 0 else 0.0)
+        chosen = [process for process in chosen if directory.row_of(process.uuid) >= 0][:room]
+        packed = b"".join(
+            PROCESS.pack(
+                process.pid, directory.row_of(process.uuid), KINDS.index(process.kind), directory.string(process.name),
+                directory.string(process.user), directory.run_id(process.run), process.started, process.memory_used,
+                process.sm_utilization, process.memory_utilization, process.cpu_utilization, process.host_memory,
+            )
+            for process in chosen
+        )  # fmt: skip
+        self._processes = (processes, packed, len(chosen), min(len(processes) - len(chosen), 0xFFFF))
+        return packed, len(chosen), self._processes[3]
+
+
+class SlotParts:
+    """The parts of one whole slot; `raw` has passed its CRC, but may be a stranger's all the same."""
+
+    __slots__ = ("_boundaries", "_known", "_layout", "_n", "_raw")
+
+    def __init__(self, raw: bytes, layout: Layout, known: Known) -> None:
+        self._raw = raw
+        self._layout = layout
+        self._known = known
+        _, _, length, _, _, _, _, _, n_process, n_run, n_boundary, *_ = SLOT.unpack_from(raw)
+        end = min(len(raw), length + 16)
+        at = layout.variable_at
+        n_process = min(n_process, max(0, end - at) // PROCESS.size)
+        at += n_process * PROCESS.size
+        n_run = min(n_run, max(0, end - at) // RUN.size)
+        at += n_run * RUN.size
+        n_boundary = min(n_boundary, max(0, end - at) // BOUNDARY.size)
+        self._n = (n_process, n_run, n_boundary)
+
+    def samples(self) -> tuple[Sample, ...]:
+        layout, raw = self._layout, self._raw
+        rows = layout.rows
+        grid = struct.unpack_from(f"<{len(layout.gpu) * rows}d", raw, layout.metrics_at)
+        order = _order(layout.gpu, _GPU_NAMES)
+        found = []
+        for row, device in self._known.devices.items():
+            if not 0 <= row < rows:
+                continue
+            state, run_id, age = ROW.unpack_from(raw, SLOT.size + row * ROW.size)
+            if state == Availability.ABSENT:
+                continue
+            values = grid[row::rows] if order is None else _reorder(grid[row::rows], order)
+            run = self._known.runs.get(run_id)
+            found.append(Sample(device, _availability(state), values, run.key if run else "", age / 1000))
+        found.sort(key=lambda sample: sample.device.index)
+        return tuple(found)
+
+    def host(self) -> tuple[float, ...]:
+        values = struct.unpack_from(f"<{len(self._layout.host)}d", self._raw, self._layout.host_at)
+        order = _order(self._layout.host, _HOST_NAMES)
+        return values if order is None else _reorder(values, order)
+
+    def processes(self) -> tuple[Process, ...]:
+        found = []
+        known = self._known
+        for i in range(self._n[0]):
+            pid, row, kind, name, user, run_id, *values = PROCESS.unpack_from(
+                self._raw, self._layout.variable_at + i * PROCESS.size
+            )
+            device = known.devices.get(row)
+            if device is None:
+                continue
+            started, used, sm, activity, cpu, host = values
+            run = known.runs.get(run_id)
+            found.append(
+                Process(
+                    pid, device.uuid, KINDS[kind] if kind < len(KINDS) else KINDS[0], known.strings.get(name, ""),
+                    known.strings.get(user, ""), started, used, sm, activity, cpu, host, run.key if run else "",
+                )
+            )  # fmt: skip
+        return tuple(found)
+
+    def runs(self) -> tuple[Run, ...]:
+        at = self._layout.variable_at + self._n[0] * PROCESS.size
+        found = []
+        for i in range(self._n[1]):
+            run_id, state, epoch, step, phase, *values, lost = RUN.unpack_from(self._raw, at + i * RUN.size)
+            run = self._known.runs.get(run_id)
+            if run is None:
+                continue
+            epoch_started, updated, wait, allocated, reserved, peak = values[:6]
+            found.append(
+                run._replace(
+                    state=RunState(state) if state <= RunState.DIED else RunState.DIED,
+                    epoch=epoch, step=step, phase=self._known.strings.get(phase, ""), epoch_started=epoch_started,
+                    updated=updated, wait=wait, memory_allocated=allocated, memory_reserved=reserved,
+                    memory_peak=peak, metrics=dict(zip(run.metrics, values[6:], strict=False)), lost_events=lost,
+                )
+            )  # fmt: skip
+        return tuple(found)
+
+    def boundaries(self) -> tuple[Boundary, ...]:
+        at = self._layout.variable_at + self._n[0] * PROCESS.size + self._n[1] * RUN.size
+        found = []
+        for i in range(self._n[2]):
+            run_id, number, mark, phase, epoch, step, monotonic, time, wait = BOUNDARY.unpack_from(
+                self._raw, at + i * BOUNDARY.size
+            )
+            run = self._known.runs.get(run_id)
+            if run is None or not Mark.EPOCH_BEGIN <= mark <= Mark.RUN_BEGIN:
+                continue
+            text = self._known.strings.get(phase, "")
+            found.append(Boundary(run.key, number, Mark(mark), epoch, step, text, monotonic, time, wait))
+        return tuple(found)
+
+
+def decode(raw: bytes, layout: Layout, known: Known) -> Frame:
+    """The frame in a slot that `layout.frame_number` has accepted."""
+    _, _, _, number, monotonic, time, _, _, _, _, _, dropped, interval, took, late = SLOT.unpack_from(raw)
+    return Frame(number, monotonic, time, interval / 1e6, took / 1e6, late, dropped, SlotParts(raw, layout, known))
+
+
+def _availability(code: int) -> Availability:
+    return Availability(code) if code <= Availability.FAILED else Availability.FAILED
+
+
+@lru_cache(maxsize=8)
+def _order(stored: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[int, ...] | None:
+    """Where each metric of this version is in a file of another one; None when nothing moved."""
+    if stored == wanted:
+        return None
+    place = {name: i for i, name in enumerate(stored)}
+    return tuple(place.get(name, -1) for name in wanted)
+
+
+def _reorder(values: Sequence[float], order: tuple[int, ...]) -> tuple[float, ...]:
+    return tuple(values[i] if i >= 0 else NAN for i in order)

@@ -1,0 +1,240 @@
+"""What frames refer to by a small number: devices by row, strings, runs.
+
+The writer keeps it and stores it as JSON whenever it changed; ids are never used again within a
+file, so the newest directory explains every frame. JSON of a stranger is checked field by field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from gpumon.errors import RingError
+from gpumon.frame import NAN, Device, Driver, Origin, Run
+from gpumon.metrics import Availability
+from gpumon.ring.layout import BLOB, RUN_METRICS
+from gpumon.text import clean
+
+# Beyond so much, what no frame of now refers to is forgotten. With the bounds on each text, all that
+# one frame can refer to fits into `layout.DIR_CAPACITY`.
+_STRING_BYTES = 64 * 1024
+_KEEP_RUNS = 64
+_TEXT = 96
+_GPUS = 16
+
+_STATIC = (
+    "key", "id", "name", "pid", "user", "rank", "local_rank", "world_size", "framework", "epochs",
+    "first_epoch", "gpus", "started",
+)  # fmt: skip
+"""Fields of a `Run` that are the same in many frames."""
+
+
+class RowsExhausted(RingError):
+    """More devices than rows: a new generation is needed."""
+
+
+class Directory:
+    """The writer's side."""
+
+    def __init__(self, rows: int) -> None:
+        self.devices: list[Device | None] = [None] * rows
+        self.origin = Origin("")
+        self.driver = Driver()
+        self.hostname = ""
+        self.dirty = True
+        self._rows: dict[str, int] = {}
+        self._strings: dict[str, int] = {}
+        self._string_bytes = 0
+        self._runs: dict[str, tuple[int, tuple[Any, ...]]] = {}
+        self._next_string = 1
+        self._next_run = 1
+
+    def row(self, device: Device) -> int:
+        """The row of a device for the life of this file. Raises RowsExhausted."""
+        row = self._rows.get(device.uuid)
+        if row is None:
+            row = len(self._rows)
+            if row >= len(self.devices):
+                raise RowsExhausted(f"more than {len(self.devices)} devices")
+            self._rows[device.uuid] = row
+        if self.devices[row] is not device:
+            if self.devices[row] != device:
+                self.dirty = True
+            self.devices[row] = device
+        return row
+
+    def row_of(self, uuid: str) -> int:
+        """The row of a known device; -1 for an unknown one."""
+        return self._rows.get(uuid, -1)
+
+    def string(self, text: str) -> int:
+        """The id of a text; 0 is the empty one."""
+        if not text:
+            return 0
+        text = text[:_TEXT]
+        found = self._strings.get(text)
+        if found is None:
+            found = self._strings[text] = self._next_string
+            self._next_string += 1
+            self._string_bytes += len(text.encode())
+            self.dirty = True
+        return found
+
+    def run(self, run: Run) -> int:
+        """The id of a run, whose lasting facts are stored when they are new."""
+        facts = _facts(run)
+        known = self._runs.get(run.key)
+        if known is not None and known[1] == facts:
+            return known[0]
+        number = known[0] if known else self._next_run
+        self._next_run += not known
+        self._runs[run.key] = (number, facts)
+        self.dirty = True
+        return number
+
+    def run_id(self, key: str) -> int:
+        """The id of a known run; 0 for an unknown one or none."""
+        return self._runs[key][0] if key in self._runs else 0
+
+    def tell(self, origin: Origin, driver: Driver, hostname: str) -> None:
+        """Store where the numbers come from."""
+        if (origin, driver, hostname) != (self.origin, self.driver, self.hostname):
+            self.origin, self.driver, self.hostname = origin, driver, hostname
+            self.dirty = True
+
+    def forget(self, strings: Iterable[str], runs: Iterable[str]) -> None:
+        """Drop what neither of these names, when there is too much of it."""
+        if self._string_bytes > _STRING_BYTES:
+            used = {text[:_TEXT] for text in strings}
+            self._strings = {text: number for text, number in self._strings.items() if text in used}
+            self._string_bytes = sum(len(text.encode()) for text in self._strings)
+            self.dirty = True
+        if len(self._runs) > _KEEP_RUNS:
+            used = set(runs)
+            self._runs = {key: known for key, known in self._runs.items() if key in used}
+            self.dirty = True
+
+    def pack(self, version: int, capacity: int) -> bytes:
+        """The stored form. Raises RingError when it does not fit."""
+        body = json.dumps(
+            {
+                "devices": {
+                    str(row): {**device._asdict(), "missing": {k: int(v) for k, v in device.missing.items()}}
+                    for row, device in enumerate(self.devices)
+                    if device is not None
+                },
+                "strings": {str(number): text for text, number in self._strings.items()},
+                "runs": {
+                    str(number): dict(zip((*_STATIC, "metrics"), facts, strict=True))
+                    for number, facts in self._runs.values()
+                },
+                "origin": self.origin._asdict(),
+                "driver": self.driver._asdict(),
+                "hostname": self.hostname,
+                "next": [self._next_string, self._next_run],
+            },
+            separators=(",", ":"),
+            ensure_ascii=False,
+        ).encode("utf-8", "replace")
+        if len(body) > capacity - BLOB.size:
+            raise RingError("too many names for the ring's directory")
+        return BLOB.pack(version, len(body), crc32(body), 0) + body
+
+    @classmethod
+    def resume(cls, rows: int, known: Known) -> Directory:
+        """The directory of a predecessor, to go on with."""
+        directory = cls(rows)
+        for row, device in sorted(known.devices.items()):
+            if row < rows:
+                directory.devices[row] = device
+                directory._rows[device.uuid] = row
+        directory._strings = {text: number for number, text in known.strings.items()}
+        directory._string_bytes = sum(len(text.encode()) for text in directory._strings)
+        directory._runs = {run.key: (number, _facts(run)) for number, run in known.runs.items()}
+        directory._next_string, directory._next_run = known.next_ids
+        return directory
+
+
+def _facts(run: Run) -> tuple[Any, ...]:
+    """What is the same in many frames, within bounds; NaN as None, so that facts compare."""
+    bounded: list[Any] = []
+    for field in _STATIC:
+        value = getattr(run, field)
+        if isinstance(value, str):
+            value = value[:_TEXT]
+        elif isinstance(value, float):
+            value = None if value != value else value
+        elif isinstance(value, tuple):
+            value = value[:_GPUS]
+        bounded.append(value)
+    return (*bounded, tuple(name[:_TEXT] for name in tuple(run.metrics)[:RUN_METRICS]))
+
+
+class Known(NamedTuple):
+    """The reader's side: a directory that was read and checked."""
+
+    version: int
+    devices: Mapping[int, Device]
+    strings: Mapping[int, str]
+    runs: Mapping[int, Run]
+    """With the lasting facts only; the keys of `metrics` in their order."""
+    origin: Origin
+    driver: Driver
+    hostname: str
+    next_ids: tuple[int, int]
+
+
+NOTHING = Known(0, {}, {}, {}, Origin(""), Driver(), "", (1, 1))
+
+
+def unpack(raw: bytes) -> Known | None:
+    """One stored copy of the directory, or None when it is not whole."""
+    if len(raw) < BLOB.size:
+        return None
+    version, length, crc, _ = BLOB.unpack_from(raw)
+    body = raw[BLOB.size : BLOB.size + length]
+    if version == 0 or len(body) != length or crc32(body) != crc:
+        return None
+    try:
+        return _parse(version, json.loads(body))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
+        raise RingError("the directory of the ring file makes no sense: restart the daemon") from error
+
+
+def _parse(version: int, found: Any) -> Known:
+    devices = {
+        int(row): Device(
+            _text(device["uuid"]),
+            int(device["index"]),
+            _text(device["name"]),
+            {_text(metric): Availability(why) for metric, why in device["missing"].items()},
+        )
+        for row, device in found["devices"].items()
+    }
+    strings = {int(number): _text(text) for number, text in found["strings"].items()}
+    runs = {int(number): _run(run) for number, run in found["runs"].items()}
+    origin = Origin(*(_text(found["origin"][field], 1024) for field in Origin._fields))
+    driver = Driver(*(_text(found["driver"][field]) for field in Driver._fields))
+    first, second = found["next"]
+    return Known(version, devices, strings, runs, origin, driver, _text(found["hostname"]), (int(first), int(second)))
+
+
+def _run(run: Mapping[str, Any]) -> Run:
+    names: Sequence[str] = run["metrics"]
+    return Run(
+        key=_text(run["key"]), id=_text(run["id"]), name=_text(run["name"]), pid=int(run["pid"]),
+        user=_text(run["user"]), rank=int(run["rank"]), local_rank=int(run["local_rank"]),
+        world_size=int(run["world_size"]),
+        framework=_text(run["framework"]), epochs=int(run["epochs"]), first_epoch=int(run["first_epoch"]),
+        gpus=tuple(_text(uuid) for uuid in run["gpus"]),
+        started=NAN if run["started"] is None else float(run["started"]),
+        metrics={_text(name): NAN for name in names[:RUN_METRICS]},
+    )  # fmt: skip
+
+
+def _text(value: Any, limit: int = 256) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return clean(value, limit)

@@ -1,0 +1,207 @@
+"""The bytes of a ring file.
+
+Everything is little-endian, and every offset is fixed for the life of the file. One process writes
+an inode, with one `pwrite` a frame; readers use `pread` and judge only their private copy: a
+record is whole (its CRC says so) or it does not exist, on any CPU and under any crash.
+
+    0       superblock, immutable: `SUPERBLOCK`, then its CRC32
+    256     hot words, one 24-byte write each tick: `HOT`
+    4096    schema, JSON: {"rows", "gpu": [metric names], "host": [metric names]}
+    dir_off directory, two copies of `dir_capacity` bytes, the newer one in copy `version & 1`:
+            `BLOB` (version, length, CRC32, 0) and JSON (devices by row, strings, runs, origin)
+    header_size + (number % n_slots) * slot_size
+            slot: `SLOT`, rows[R], f8 metrics[M][R], f8 host[H], processes, runs, boundaries
+
+A slot's CRC32 covers bytes 16 up to 16 + length. `number` counts frames from 1. Strings are never
+in a frame, only their ids. All values are f8, so that byte counts and counters stay exact.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import NamedTuple
+from zlib import crc32
+
+from gpumon.errors import RingError
+from gpumon.metrics import GPU_METRICS, HOST_METRICS
+
+MAGIC = b"GPUMRNG\x01"
+MAJOR = 1
+MINOR = 0
+
+SUPERBLOCK = struct.Struct("<8sHHIIIIIQ16sIIQIIIIQq")
+"""magic, major, minor, header_size, slot_size, n_slots, dir_off, dir_capacity, generation, boot id,
+pid, uid, start time of pid, schema_off, schema_len, schema CRC, interval µs, created ns, realtime - monotonic ns"""
+HOT_OFFSET = 256
+HOT = struct.Struct("<QQII")
+"""head (the newest frame's number; a hint), heartbeat (monotonic ns), state, directory version"""
+SCHEMA_OFFSET = 4096
+BLOB = struct.Struct("<IIII")
+DIR_CAPACITY = 256 * 1024
+
+STARTING, RUNNING, STOPPED = range(3)
+"""A file that was replaced needs no mark: it has no name left (st_nlink is 0)."""
+
+SLOT = struct.Struct("<QIIQQQIHHHHIIII4x")
+"""seq = 2 * number, CRC, length, number, monotonic ns, time ns, directory version, rows, processes,
+runs, boundaries, dropped processes, interval µs, took µs, late ticks"""
+CRC_FROM = 16
+ROW = struct.Struct("<BxxxII")
+"""availability, run id or 0, age ms (not 8-byte aligned: 12 bytes)"""
+PROCESS = struct.Struct("<IHBxIII6d")
+"""pid, row, kind, name, user, run id; started, memory_used, sm, memory utilization, cpu, host memory"""
+RUN = struct.Struct("<IBxxxiqI6d8dI")
+"""run id, state, epoch, step, phase; epoch_started, updated, wait, allocated, reserved, peak; metrics; lost"""
+BOUNDARY = struct.Struct("<IQBxxxIiqQQd")
+"""run id, number, mark, phase, epoch, step, monotonic ns, time ns, wait"""
+
+KINDS = ("compute", "graphics")
+RUN_METRICS = 8
+
+# Room in a slot behind the fixed part. Boundaries take what processes and runs leave, and wait for
+# the next frame when there is none.
+PROCESS_ROOM = 64
+RUN_ROOM = 16
+BOUNDARY_ROOM = 32
+
+# What a reader believes of a stranger's file before it allocates anything.
+_MAX_SLOT = 1 << 20
+_MAX_SLOTS = 1 << 20
+_MAX_ROWS = 512
+MAX_SCHEMA = 1 << 16
+
+
+class Layout(NamedTuple):
+    """Sizes and offsets of one ring file."""
+
+    rows: int
+    gpu: tuple[str, ...]
+    host: tuple[str, ...]
+    n_slots: int
+    slot_size: int
+    header_size: int
+    dir_offset: int
+    dir_capacity: int
+    schema: bytes
+
+    @property
+    def metrics_at(self) -> int:
+        """Offset of the metrics block in a slot."""
+        return SLOT.size + ROW.size * self.rows
+
+    @property
+    def host_at(self) -> int:
+        return self.metrics_at + 8 * len(self.gpu) * self.rows
+
+    @property
+    def variable_at(self) -> int:
+        """Offset of the first process."""
+        return self.host_at + 8 * len(self.host)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+        return self.header_size + self.n_slots * self.slot_size
+
+    @property
+    def schema_crc(self) -> int:
+        return crc32(self.schema)
+
+    def slot_at(self, number: int) -> int:
+        return self.header_size + (number % self.n_slots) * self.slot_size
+
+
+def rows_for(devices: int) -> int:
+    """Rows for so many devices, with some to spare for those that are plugged in later."""
+    return max(4, (devices + 4 + 3) // 4 * 4)
+
+
+def plan(rows: int, n_slots: int) -> Layout:
+    """The layout this version writes."""
+    gpu = tuple(metric.name for metric in GPU_METRICS)
+    host = tuple(metric.name for metric in HOST_METRICS)
+    schema = json.dumps({"rows": rows, "gpu": gpu, "host": host}, separators=(",", ":")).encode()
+    processes = max(PROCESS_ROOM, 8 * rows)
+    slot = SLOT.size + ROW.size * rows + 8 * (len(gpu) * rows + len(host))
+    slot += PROCESS.size * processes + RUN.size * RUN_ROOM + BOUNDARY.size * BOUNDARY_ROOM
+    dir_offset = _round_up(SCHEMA_OFFSET + len(schema), 64)
+    header = _round_up(dir_offset + 2 * DIR_CAPACITY, 4096)
+    return Layout(rows, gpu, host, n_slots, _round_up(slot, 64), header, dir_offset, DIR_CAPACITY, schema)
+
+
+class Superblock(NamedTuple):
+    """Who wrote a ring, and when."""
+
+    generation: int
+    boot_id: bytes
+    pid: int
+    uid: int
+    interval: int
+    """ns"""
+    created: int
+
+
+def pack_superblock(layout: Layout, who: Superblock, started: int, offset: int) -> bytes:
+    """The first bytes of the file, with their CRC."""
+    raw = SUPERBLOCK.pack(
+        MAGIC, MAJOR, MINOR, layout.header_size, layout.slot_size, layout.n_slots, layout.dir_offset,
+        layout.dir_capacity, who.generation, who.boot_id, who.pid, who.uid, started, SCHEMA_OFFSET,
+        len(layout.schema), layout.schema_crc, min(who.interval // 1000, 0xFFFFFFFF), who.created, offset,
+    )  # fmt: skip
+    return raw + crc32(raw).to_bytes(4, "little")
+
+
+def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
+    """Layout and writer of a ring, from its first 4096 bytes and what follows them.
+
+    Raises RingError for anything that is not a whole ring of a version that can be read.
+    """
+    if len(raw) < SUPERBLOCK.size + 4:
+        raise RingError("the ring file is cut short: restart the daemon")
+    (magic, major, minor, header, slot, slots, dir_at, dir_cap, generation, boot, pid, uid, _, at, length,
+     schema_crc, interval, created, _) = SUPERBLOCK.unpack_from(raw)  # fmt: skip
+    if magic != MAGIC:
+        raise RingError("the ring file is not a gpumon ring, or is damaged: restart the daemon")
+    if crc32(raw[: SUPERBLOCK.size]) != int.from_bytes(raw[SUPERBLOCK.size : SUPERBLOCK.size + 4], "little"):
+        raise RingError("the head of the ring file is damaged: restart the daemon")
+    if major != MAJOR:
+        raise RingError(
+            f"the ring has layout {major}.{minor}, this gpumon reads {MAJOR}.x: restart the daemon with this version"
+        )
+    if not (slot <= _MAX_SLOT and 0 < slots <= _MAX_SLOTS and dir_cap <= _MAX_SLOT and length <= MAX_SCHEMA):
+        raise RingError("the sizes in the ring file make no sense: restart the daemon")
+    schema = schema[at - SCHEMA_OFFSET : at - SCHEMA_OFFSET + length]
+    if at < SCHEMA_OFFSET or crc32(schema) != schema_crc:
+        raise RingError("the schema of the ring file is damaged: restart the daemon")
+    rows, gpu, host = _parse_schema(schema)
+    layout = Layout(rows, gpu, host, slots, slot, header, dir_at, dir_cap, schema)
+    if layout.variable_at > slot:
+        raise RingError("the schema of the ring file does not fit its slots: restart the daemon")
+    return layout, Superblock(generation, boot, pid, uid, interval * 1000, created)
+
+
+def _parse_schema(schema: bytes) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+    try:
+        found = json.loads(schema)
+        rows, gpu, host = found["rows"], found["gpu"], found["host"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise RingError("the schema of the ring file cannot be read: restart the daemon") from error
+    names = isinstance(gpu, list) and isinstance(host, list) and all(isinstance(name, str) for name in gpu + host)
+    if not names or not isinstance(rows, int) or not 0 <= rows <= _MAX_ROWS:
+        raise RingError("the schema of the ring file makes no sense: restart the daemon")
+    return rows, tuple(gpu), tuple(host)
+
+
+def frame_number(raw: bytes) -> int:
+    """The number of the one whole frame that `raw` holds, else 0. Looks only at this private copy."""
+    if len(raw) < SLOT.size:
+        return 0
+    seq, crc, length, number = struct.unpack_from("<QIIQ", raw)
+    if number == 0 or seq != 2 * number or not SLOT.size - CRC_FROM <= length <= len(raw) - CRC_FROM:
+        return 0
+    return number if crc32(memoryview(raw)[CRC_FROM : CRC_FROM + length]) == crc else 0
+
+
+def _round_up(value: int, to: int) -> int:
+    return (value + to - 1) // to * to

@@ -1,0 +1,85 @@
+"""One writer for a directory.
+
+The lock is a file of its own, mode 0600, because a read-only descriptor is enough to take an
+exclusive `flock`. A daemon that was killed while a driver call hung keeps its lock for ever (its
+thread cannot die), so a newcomer takes over from an owner that is gone, a zombie, or silent: it
+renames a fresh file over the old one. The owner looks at the path each tick and stops when it no
+longer names its own inode.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+
+from gpumon.boot import is_alive, own_start
+from gpumon.errors import AlreadyRunning, GpumonError
+
+_RECORD = 64
+SILENT_AFTER = 30.0
+"""Seconds without a heartbeat after which a living owner counts as hung."""
+
+
+class WriterLock:
+    """The right to write a directory, held until `release` or the end of the process."""
+
+    def __init__(self, path: str, heartbeat_age: Callable[[], float] = lambda: 0.0) -> None:
+        """Take the lock.
+
+        `heartbeat_age` tells for how many seconds the present owner has been silent.
+        Raises AlreadyRunning when a living daemon holds it, GpumonError when it cannot be had.
+        """
+        self._path = path
+        for _ in range(5):
+            fd = _open(path)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pid, started = _owner(fd)
+                os.close(fd)
+                if is_alive(pid, started) and heartbeat_age() <= SILENT_AFTER:
+                    raise AlreadyRunning(os.path.dirname(path), pid) from None
+                _replace(path)
+                continue
+            # Between our open and our lock the path may have been given to another file.
+            if _inode(path) == os.fstat(fd).st_ino:
+                self._fd = fd
+                self._own_inode = os.fstat(fd).st_ino
+                os.pwrite(fd, f"{os.getpid()} {own_start()}".encode().ljust(_RECORD, b"\0"), 0)
+                return
+            os.close(fd)
+        raise GpumonError(f"several daemons want {os.path.dirname(path)} at once: try again")
+
+    def is_mine(self) -> bool:
+        """Whether nobody has taken over."""
+        return _inode(self._path) == self._own_inode
+
+    def release(self) -> None:
+        """Give the lock up; the file stays, as an empty one means nothing."""
+        os.close(self._fd)
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def _owner(fd: int) -> tuple[int, int]:
+    try:
+        pid, started = os.pread(fd, _RECORD, 0).rstrip(b"\0").split()
+        return int(pid), int(started)
+    except ValueError:
+        return 0, 0
+
+
+def _replace(path: str) -> None:
+    fresh = f"{path}.{os.getpid()}"
+    os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    os.rename(fresh, path)
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return -1

@@ -1,0 +1,238 @@
+"""The writing end of a ring.
+
+An inode has one writer for its life. A restart, more devices than rows, or a new version means a
+new file: frames of the old one are taken over, and it is renamed over the old path. A ring is
+never truncated and never repaired in place.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from zlib import crc32
+
+from gpumon.boot import boot_id, own_start
+from gpumon.errors import GpumonError, RingError
+from gpumon.frame import Boundary, Tick
+from gpumon.ring.body import Encoder
+from gpumon.ring.directory import Directory
+from gpumon.ring.layout import (
+    CRC_FROM,
+    HOT,
+    HOT_OFFSET,
+    RUNNING,
+    SCHEMA_OFFSET,
+    SLOT,
+    STOPPED,
+    Layout,
+    Superblock,
+    pack_superblock,
+    plan,
+    rows_for,
+)
+from gpumon.ring.reader import RingReader
+
+SLOT_LADDER = (3600, 1800, 900, 300)
+"""Frames kept; when the file system has no room for one, the next is tried."""
+_BACKLOG = 8192
+_U32 = 0xFFFFFFFF
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
+
+
+class RingWriter:
+    """Appends ticks to a ring file.
+
+    `lost_writes` counts frames that could not be written (no space, I/O error): the daemon goes on.
+    """
+
+    def __init__(
+        self, fd: int, layout: Layout, path: str | None, interval: int, directory: Directory | None = None
+    ) -> None:
+        self.fd = fd
+        self.path = path
+        self.layout = layout
+        self.lost_writes = 0
+        self.head = 0
+        self._directory = directory or Directory(layout.rows)
+        self._version = 0
+        self._encoder = Encoder(layout, self._directory)
+        self._boundaries: deque[Boundary] = deque(maxlen=_BACKLOG)
+        now = time.time_ns()
+        who = Superblock(now, boot_id(), os.getpid(), os.getuid(), interval, now)
+        os.pwrite(fd, pack_superblock(layout, who, own_start(), now - time.monotonic_ns()), 0)
+        os.pwrite(fd, layout.schema, SCHEMA_OFFSET)
+
+    @classmethod
+    def create(
+        cls, path: str, devices: int, interval: int, *, continues: str | None = None, mode: int = 0o644
+    ) -> RingWriter:
+        """Put a new ring at `path`.
+
+        The frames of the one that was there are kept when it came from the source `continues`, in
+        this boot. `interval` in ns. Raises NoRoom when not even the smallest ring fits.
+        """
+        old = _open_old(path, continues) if continues else None
+        rows = max(rows_for(devices), old.layout.rows if old else 0)
+        temporary = f"{path}.{os.getpid()}"
+        fd, layout = _allocate(temporary, rows)
+        try:
+            writer = cls(fd, layout, path, interval, Directory.resume(rows, old.directory()) if old else None)
+            if old is not None:
+                writer._take_over(old)
+            writer.heartbeat()
+            os.fchmod(fd, mode)
+            os.rename(temporary, path)
+        except BaseException:
+            os.close(fd)
+            os.unlink(temporary)
+            raise
+        if old is not None:
+            old.close()
+        return writer
+
+    @classmethod
+    def private(cls, devices: int, interval: int, n_slots: int = SLOT_LADDER[0]) -> RingWriter:
+        """A ring of this process alone, in memory that goes with it. Read it through `fd`."""
+        layout = plan(rows_for(devices), n_slots)
+        fd = os.memfd_create("gpumon-ring", os.MFD_CLOEXEC)
+        os.ftruncate(fd, layout.size)  # sparse: pages come as frames do
+        writer = cls(fd, layout, None, interval)
+        writer.heartbeat()
+        return writer
+
+    def append(self, tick: Tick) -> int:
+        """Store a tick as the next frame and return its number.
+
+        Raises RowsExhausted, before anything is written, when a device finds no row.
+        """
+        directory = self._directory
+        for sample in tick.samples:
+            directory.row(sample.device)
+        directory.tell(tick.origin, tick.driver, tick.hostname)
+        self._boundaries.extend(tick.boundaries)
+        waiting = list(self._boundaries) if self._boundaries else []
+        number = self.head + 1
+        try:
+            for _ in range(self._write(tick, number, waiting)):
+                self._boundaries.popleft()
+        except OSError as error:
+            if error.errno not in (*_NO_ROOM, errno.EIO):
+                raise
+            self.lost_writes += 1
+        return number
+
+    def heartbeat(self, state: int = RUNNING) -> None:
+        """Tell readers that the writer lives, without a new frame."""
+        os.pwrite(self.fd, HOT.pack(self.head, time.monotonic_ns(), state, self._version), HOT_OFFSET)
+
+    def intact(self) -> bool:
+        """Whether the file still has its size (somebody may have cut it)."""
+        return os.fstat(self.fd).st_size >= self.layout.size
+
+    def close(self) -> None:
+        """Say that the writer stopped; the file stays for readers."""
+        self.heartbeat(STOPPED)
+        os.close(self.fd)
+
+    def _write(self, tick: Tick, number: int, boundaries: Sequence[Boundary]) -> int:
+        """Write a frame; returns how many of `boundaries` it took."""
+        encoder, directory, layout = self._encoder, self._directory, self.layout
+        end, sent, counts = encoder.encode(tick, boundaries)
+        directory.forget(_strings_in(tick), [run.key for run in tick.runs])
+        self._store_directory()
+        SLOT.pack_into(
+            encoder.buffer, 0, 2 * number, 0, end - CRC_FROM, number, tick.monotonic, tick.time, self._version, *counts,
+            min(tick.interval // 1000, _U32), min(tick.took // 1000, _U32), tick.late & _U32,
+        )  # fmt: skip
+        view = memoryview(encoder.buffer)
+        encoder.buffer[8:12] = crc32(view[CRC_FROM:end]).to_bytes(4, "little")
+        os.pwrite(self.fd, view[:end], layout.slot_at(number))
+        self.head = number
+        self.heartbeat()
+        return sent
+
+    def _store_directory(self) -> None:
+        directory, layout = self._directory, self.layout
+        if not directory.dirty:
+            return
+        # Into the copy that no frame refers to yet.
+        version = self._version + 1
+        packed = directory.pack(version, layout.dir_capacity)
+        os.pwrite(self.fd, packed, layout.dir_offset + (version & 1) * layout.dir_capacity)
+        self._version, directory.dirty = version, False
+
+    def _take_over(self, old: RingReader) -> None:
+        """Copy every whole frame, byte for byte where the layouts agree."""
+        same = old.layout == self.layout
+        self._version = old.directory().version
+        self._store_directory()
+        numbers = old.whole_frames()[-self.layout.n_slots :]
+        for number in numbers:
+            raw = old.raw(number)
+            if raw is None:
+                continue
+            if same:
+                os.pwrite(self.fd, raw, self.layout.slot_at(number))
+            else:
+                tick = _tick_of(old, raw)
+                self._write(tick, number, tick.boundaries)
+        self.head = numbers[-1] if numbers else 0
+
+
+def _tick_of(old: RingReader, raw: bytes) -> Tick:
+    """A stored frame as a tick again, for a file of another layout."""
+    frame = old.decode(raw)
+    known = old.directory()
+    return Tick(
+        frame.monotonic, round(frame.time * 1e9), frame.samples, frame.host, frame.processes, frame.runs,
+        frame.boundaries, known.origin, known.driver, known.hostname, round(frame.interval * 1e9),
+        round(frame.took * 1e9), frame.late,
+    )  # fmt: skip
+
+
+def _open_old(path: str, source: str) -> RingReader | None:
+    """The ring at `path`, when its frames can be kept."""
+    try:
+        reader = RingReader.open(path)
+    except (OSError, RingError):
+        return None
+    try:
+        if reader.written_by.boot_id == boot_id() and reader.directory().origin.source == source:
+            return reader
+    except RingError:
+        pass  # nothing explains its frames: they are worth nothing
+    reader.close()
+    return None
+
+
+def _allocate(path: str, rows: int) -> tuple[int, Layout]:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    for n_slots in SLOT_LADDER:
+        layout = plan(rows, n_slots)
+        try:
+            # All pages now: a hole that finds no page later would lose frames.
+            os.posix_fallocate(fd, 0, layout.size)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                os.close(fd)
+                os.unlink(path)
+                raise
+            os.ftruncate(fd, 0)
+        else:
+            return fd, layout
+    os.close(fd)
+    os.unlink(path)
+    needed = plan(rows, SLOT_LADDER[-1]).size / 2**20
+    raise NoRoom(f"{os.path.dirname(path)} has no room for {needed:.0f} MiB of live data: name another with --dir")
+
+
+class NoRoom(GpumonError):
+    """The file system is too full for the smallest ring."""
+
+
+def _strings_in(tick: Tick) -> list[str]:
+    names = [process.name for process in tick.processes] + [process.user for process in tick.processes]
+    return names + [run.phase for run in tick.runs] + [event.phase for event in tick.boundaries]

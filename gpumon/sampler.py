@@ -1,0 +1,116 @@
+"""The sampler: sources and tags into ticks, at absolute deadlines.
+
+A tick that is late by whole periods skips them and counts them; it never makes them up in a burst.
+Each tick carries the true time of its sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from threading import Event
+
+from gpumon.clock import SECOND, Clock
+from gpumon.frame import NAN, Boundary, Process, Run, Tick
+from gpumon.metrics import HOST_METRICS
+from gpumon.sources.base import Reading, Source
+from gpumon.sources.host import HostSource
+from gpumon.tags.matching import devices_of, stamp
+from gpumon.tags.reader import TagReader
+
+SHORTEST, LONGEST = 0.01, 60.0
+"""Seconds: the intervals that make sense."""
+_HELD_BACK = 4096
+_NO_HOST = (NAN,) * len(HOST_METRICS)
+
+
+class Sampler:
+    """Takes ticks from a source and joins them with the host and the tags.
+
+    `host` and `tags` belong to this machine, now; a recording or a simulation brings its own.
+    """
+
+    def __init__(
+        self, source: Source, clock: Clock, interval: float = 1.0, host: HostSource | None = None,
+        tags: TagReader | None = None,
+    ) -> None:  # fmt: skip
+        self.source = source
+        self.interval = round(interval * SECOND)
+        self.late = 0
+        self._clock = clock
+        self._host = host
+        self._tags = tags
+        self._boundaries: list[Boundary] = []
+        self._processes: tuple[Sequence[Process], tuple[tuple[int, str], ...], Sequence[Process]] = ((), (), ())
+
+    def ticks(self) -> Iterator[Tick]:
+        """What there is to store now: one tick of a live source, all that are due of a recording."""
+        for reading in self.source.read():
+            yield self._tick(reading)
+
+    def run(self, store: Callable[[Tick], object], stop: Event, each_round: Callable[[], object]) -> None:
+        """Sample until `stop` is set; `each_round` is called after every round, with or without a tick."""
+        deadline = self._clock.monotonic()
+        while True:
+            for tick in self.ticks():
+                store(tick)
+            each_round()
+            deadline += self.interval
+            behind = self._clock.monotonic() - deadline
+            if behind >= 0:
+                skipped = behind // self.interval + 1
+                self.late += skipped
+                deadline += skipped * self.interval
+            if self._clock.wait(stop, deadline):
+                return
+
+    def close(self) -> None:
+        """Let go of the source, the host's files and the boards."""
+        self.source.close()
+        if self._host is not None:
+            self._host.close()
+        if self._tags is not None:
+            self._tags.close()
+
+    def _tick(self, reading: Reading) -> Tick:
+        host = reading.host
+        if host is None:
+            host = self._host.read() if self._host else _NO_HOST
+        samples, processes, runs, boundaries = reading.samples, reading.processes, reading.runs, reading.boundaries
+        if self._tags is not None:
+            runs, boundaries = self._runs_at(reading)
+            samples = stamp(samples, runs)
+            processes = self._with_runs(processes, runs)
+        return Tick(
+            reading.monotonic, reading.time, samples, host, processes, runs, boundaries, self.source.origin(),
+            self.source.driver(), reading.hostname or (self._host.hostname if self._host else ""), self.interval,
+            max(0, self._clock.monotonic() - reading.monotonic) if self.source.live else 0, self.late,
+        )  # fmt: skip
+
+    def _runs_at(self, reading: Reading) -> tuple[list[Run], list[Boundary]]:
+        """The runs as they were when the sample was taken, on their devices, and what is new of them."""
+        assert self._tags is not None
+        # After the sample: a boundary that lies before it has then been published.
+        seen = self._tags.poll()
+        devices = [sample.device for sample in reading.samples]
+        runs = [
+            run._replace(gpus=devices_of(seen.claims[run.key], devices, reading.processes).devices)
+            for run in self._tags.at(reading.monotonic)
+        ]
+        # A run that began after the sample is in the next tick, and its boundaries with it.
+        known = {run.key for run in runs}
+        waiting = self._boundaries + seen.boundaries
+        self._boundaries = [boundary for boundary in waiting if boundary.run not in known][-_HELD_BACK:]
+        return runs, [boundary for boundary in waiting if boundary.run in known]
+
+    def _with_runs(self, processes: Sequence[Process], runs: Sequence[Run]) -> Sequence[Process]:
+        """Processes with the run each publishes; the same object as long as nothing changed."""
+        pids = tuple(sorted((run.pid, run.key) for run in runs))
+        seen, seen_pids, known = self._processes
+        if seen is processes and seen_pids == pids:
+            return known
+        key = dict(pids)
+        joined = tuple(
+            process._replace(run=key[process.pid]) if process.pid in key else process for process in processes
+        )
+        self._processes = (processes, pids, joined)
+        return joined

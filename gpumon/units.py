@@ -1,0 +1,152 @@
+"""Numbers into text: the only place where a value in base units meets a person.
+
+A missing value (NaN) is "–".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from time import localtime, strftime
+
+from gpumon.metrics import Kind, Metric, Unit
+
+MISSING = "–"
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def number(value: float, unit: Unit) -> str:
+    """`value` with its unit: `97 %`, `72.0 GiB`, `612 W`, `66 °C`, `1980 MHz`."""
+    return _odd(value) or _WRITERS[unit](value)
+
+
+def _odd(value: float) -> str:
+    """Text for what is no number, which a stranger's ring may hold; empty for a number."""
+    if math.isnan(value):
+        return MISSING
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    return ""
+
+
+def metric(value: float, of: Metric) -> str:
+    """A value of `of` as people read it; a counter's rate per second."""
+    if of.kind is Kind.COUNTER:
+        return rate(value, of.unit)
+    return number(value, of.unit)
+
+
+def rate(value: float, unit: Unit) -> str:
+    """`value` units per second: joules become watts, seconds a share, bytes `12 MiB/s`."""
+    if math.isnan(value):
+        return MISSING
+    if unit is Unit.JOULES:
+        return number(value, Unit.WATTS)
+    if unit is Unit.SECONDS:
+        return number(value, Unit.RATIO)
+    return number(value, unit) + "/s"
+
+
+def percent(value: float) -> str:
+    """A ratio without a space, for narrow columns: `97%`."""
+    return MISSING if math.isnan(value) else f"{value * 100:.0f}%"
+
+
+def bytes_binary(value: float) -> str:
+    """`812 MiB`, `72.0 GiB`: three digits, binary steps."""
+    if math.isnan(value):
+        return MISSING
+    step = 0
+    while abs(value) >= 999.5 and step < len(_BINARY) - 1:
+        value /= 1024
+        step += 1
+    return f"{value:.0f} {_BINARY[step]}" if step == 0 or value >= 99.95 else f"{value:.1f} {_BINARY[step]}"
+
+
+def whole(value: float) -> str:
+    """A bare rounded number, where the heading or a neighbour names the unit: `612`."""
+    return MISSING if math.isnan(value) else f"{value:.0f}"
+
+
+def gibibytes(value: float) -> str:
+    """Bytes as bare GiB with one decimal, where the heading names the unit: `72.0`."""
+    return MISSING if math.isnan(value) else f"{value / 2**30:.1f}"
+
+
+def of_total(used: float, total: float) -> str:
+    """Bytes of bytes in one unit, that of the total: `72.0/80.0 GiB`, `0.2/1.0 TiB`."""
+    if math.isnan(total):
+        return bytes_binary(used)
+    unit = bytes_binary(total).rpartition(" ")[2]
+    scale = 1024.0 ** _BINARY.index(unit)
+    return f"{MISSING if math.isnan(used) else f'{used / scale:.1f}'}/{total / scale:.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """`8.0 s`, `12 s`, `3:20`, `1:02:03`, `3 d 4 h`."""
+    if odd := _odd(seconds):
+        return odd
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.0f} s" if seconds >= 9.95 or whole == 0 else f"{seconds:.1f} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02}"
+    if whole < 86400:
+        return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+    return f"{whole // 86400} d {whole // 3600 % 24} h"
+
+
+def ago(seconds: float) -> str:
+    """A mark on a time axis: `-40s`, `-5m`, `-2h`, `-2h30`."""
+    if odd := _odd(seconds):
+        return odd
+    whole = round(seconds)
+    if whole == 0:
+        return "now"
+    if whole < 60:
+        return f"-{whole}s"
+    if whole < 3600:
+        return f"-{whole // 60}m" if whole % 60 == 0 else f"-{whole // 60}m{whole % 60:02}"
+    return f"-{whole // 3600}h" if whole % 3600 == 0 else f"-{whole // 3600}h{whole // 60 % 60:02}"
+
+
+def clock(seconds: float) -> str:
+    """A time of day, as the viewer's time zone has it: `14:03:20`."""
+    try:
+        return _odd(seconds) or strftime("%H:%M:%S", localtime(seconds))
+    except (OverflowError, OSError, ValueError):
+        return MISSING  # no day that this machine's calendar has
+
+
+def plain(value: float) -> str:
+    """A number whose meaning is the user's own, such as a loss: 4 significant digits."""
+    if odd := _odd(value):
+        return odd
+    if value != 0 and not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.2e}"
+    return f"{value:.4g}"
+
+
+def _hertz(value: float) -> str:
+    return f"{value / 1e6:.0f} MHz"
+
+
+def _joules(value: float) -> str:
+    if value >= 3.6e6:
+        return f"{value / 3.6e6:.2f} kWh"
+    if value >= 3.6e3:
+        return f"{value / 3.6e3:.1f} Wh"
+    return f"{value:.0f} J"
+
+
+_WRITERS: dict[Unit, Callable[[float], str]] = {
+    Unit.RATIO: lambda value: f"{value * 100:.0f} %",
+    Unit.BYTES: bytes_binary,
+    Unit.WATTS: lambda value: f"{value:.0f} W",
+    Unit.JOULES: _joules,
+    Unit.CELSIUS: lambda value: f"{value:.0f} °C",
+    Unit.HERTZ: _hertz,
+    Unit.SECONDS: duration,
+    Unit.COUNT: lambda value: f"{value:.0f}" if value == int(value) else f"{value:.2f}",
+    Unit.BITS: lambda value: f"0x{int(value):x}",
+}

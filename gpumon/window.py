@@ -1,0 +1,73 @@
+"""Frames by column, for scripts and notebooks. The one reader that needs numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpumon.errors import UsageError
+from gpumon.frame import Device, Frame
+from gpumon.metrics import BY_NAME, GPU_INDEX, HOST_INDEX, Scope
+
+Column = npt.NDArray[np.float64]
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class Window:
+    """Consecutive frames: `window["gpu.power"]` is an array of time × device, `window["host.load"]` of time.
+
+    `time` is seconds since 1970, `devices` the columns. What is missing is NaN.
+    """
+
+    def __init__(self, frames: Sequence[Frame]) -> None:
+        self.frames = frames
+        self.time: Column = np.array([frame.time for frame in frames], dtype=np.float64)
+        known = {sample.device.uuid: sample.device for frame in frames for sample in frame.samples}
+        self.devices: tuple[Device, ...] = tuple(sorted(known.values(), key=lambda device: device.index))
+
+    @classmethod
+    def of(cls, frames: Sequence[Frame], length: str | float) -> Window:
+        """The frames of the last `length` seconds, or such as "10m". Raises UsageError."""
+        if not frames:
+            return cls(())
+        begin = frames[-1].time - seconds(length)
+        return cls([frame for frame in frames if frame.time > begin])
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def __getitem__(self, metric: str) -> Column:
+        """The values of one metric by its name. Raises UsageError for an unknown one."""
+        if metric not in BY_NAME:
+            raise UsageError(f"no metric is called '{metric}': see gpumon.metrics.METRICS")
+        if BY_NAME[metric].scope is Scope.HOST:
+            place = HOST_INDEX[metric]
+            return np.array([frame.host[place] for frame in self.frames], dtype=np.float64)
+        column = {device.uuid: i for i, device in enumerate(self.devices)}
+        place = GPU_INDEX[metric]
+        values = np.full((len(self.frames), len(column)), np.nan)
+        for row, frame in zip(values, self.frames, strict=True):
+            for sample in frame.samples:
+                row[column[sample.device.uuid]] = sample.values[place]
+        return values
+
+    def epochs(self) -> list[dict[str, Any]]:
+        """Exact epoch boundaries that became known in this window: run, epoch, mark, time (s since 1970)."""
+        seen = {(boundary.run, boundary.number): boundary for frame in self.frames for boundary in frame.boundaries}
+        return [
+            {"run": b.run, "epoch": b.epoch, "mark": b.mark.name.lower(), "phase": b.phase, "time": b.time / 1e9}
+            for b in sorted(seen.values(), key=lambda boundary: boundary.time)
+        ]
+
+
+def seconds(length: str | float) -> float:
+    """A length of time in seconds, from a number or such as "90s", "10m", "2h". Raises UsageError."""
+    if isinstance(length, int | float):
+        return float(length)
+    try:
+        return float(length[:-1]) * _UNITS[length[-1]]
+    except (ValueError, KeyError, IndexError) as error:
+        raise UsageError(f"'{length}' is no length of time: write it as 90s, 10m or 2h") from error
