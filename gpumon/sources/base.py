@@ -1,0 +1,62 @@
+"""What every source gives: readings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from gpumon.frame import Boundary, Driver, Origin, Process, Run, Sample
+
+
+class Reading(NamedTuple):
+    """What a source saw at one moment."""
+
+    monotonic: int
+    """ns; of a recording, its own spacing laid onto CLOCK_MONOTONIC."""
+    time: int
+    """ns since 1970; of a recording, its own time."""
+    samples: Sequence[Sample]
+    processes: Sequence[Process] = ()
+    runs: Sequence[Run] = ()
+    """Only of a simulation: real runs come from their boards."""
+    boundaries: Sequence[Boundary] = ()
+    host: Sequence[float] | None = None
+    """In the order of `HOST_METRICS`; None where the source does not know the host."""
+    hostname: str = ""
+
+
+class Source(Protocol):
+    """Reads hardware, or what stands for it.
+
+    `read` never raises for a device that fails: a missing value is NaN, and the reason is in the
+    sample's state and its device's `missing`. Constructing a source may raise SourceError.
+    """
+
+    live: bool
+    """Whether it is this machine, now: only then do host, processes and boards belong to it."""
+    pace: float
+    """Seconds between its ticks as it plays; 0 where it gives one whenever it is asked."""
+
+    def origin(self) -> Origin:
+        """Name, label and, when nothing can be read, the problem. May change between reads."""
+
+    def driver(self) -> Driver:
+        """The driver's versions, as far as known."""
+
+    def read(self) -> Sequence[Reading]:
+        """What has come since the last read, oldest first.
+
+        Live sources give one. A recording gives every tick that has become due, none when
+        nothing has.
+        """
+
+    def close(self) -> None:
+        """Let go of the driver or the file."""
+
+
+def from_units(number: float, scale: float) -> float:
+    """`number` of a driver's or a log's units in base units, `scale` base units each.
+
+    Divides where the scale is a fraction: 69 percent are 0.69, where 69 * 0.01 is not.
+    """
+    return number * scale if scale >= 1 else number / round(1 / scale)

@@ -1,0 +1,127 @@
+"""One GPU: what it supports, what is due, and its last values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpumon.frame import NAN, Device, Sample
+from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.sources.nvml.library import SUCCESS, Library, availability
+from gpumon.sources.nvml.processes import Held, ProcessList, ProcessShares
+from gpumon.sources.nvml.readings import CALLS, EVERY_TICK, FALLBACKS, SELDOM, SOON, Call, Missing, Read, Values
+
+_NAMES = tuple(metric.name for metric in GPU_METRICS)
+_NEVER = float("inf")
+_TURNS = 8
+_SLACK = 0.25
+"""Seconds that a read may come early, so that the jitter of a tick does not put it off to the next."""
+
+
+class _Scheduled:
+    """A call of the table, bound to this device's buffers, and when it is next due."""
+
+    __slots__ = ("call", "due", "read")
+
+    def __init__(self, call: Call, read: Read) -> None:
+        self.call = call
+        self.read = read
+        self.due = 0.0
+
+
+class NvmlDevice:
+    """Reads one device. Nothing is shared with another device, so each may have its own thread."""
+
+    def __init__(self, library: Library, handle: Any, index: int, uuid: str, name: str) -> None:
+        self.handle = handle
+        self.uuid = uuid
+        self.state = Availability.OK
+        self.device = Device(uuid, index, name)
+        self._library = library
+        self._values: Values = {}
+        self._missing: Missing = dict.fromkeys(_NAMES, Availability.NOT_SUPPORTED)
+        self._scheduled = [bound for call in CALLS if (bound := self._bind(call))]
+        self._fallbacks = FALLBACKS
+        self._compute = ProcessList(library, "compute")
+        self._graphics = ProcessList(library, "graphics")
+        self._shares = ProcessShares(library)
+        self._graphics_held: list[Held] = []
+        self._processes_due = 0.0
+        self._graphics_due = 0.0
+
+    def read(self, now: float) -> Sample:
+        """All metrics; those that are not due keep their last value. `now` in seconds."""
+        self.state = Availability.OK
+        for scheduled in self._scheduled:
+            if scheduled.due <= now:
+                self._ask(scheduled, now)
+                if self.state is not Availability.OK:
+                    break
+        if self._fallbacks and self.state is Availability.OK:
+            self._try_fallbacks(now)
+        if self.state is not Availability.OK:
+            # Old values of a device that is gone would look like a device that is there.
+            self._values.clear()
+        missing = {name: why for name, why in self._missing.items() if name not in self._values}
+        if missing != self.device.missing:
+            self.device = self.device._replace(missing=missing)
+        values = self._values
+        return Sample(self.device, self.state, [values.get(name, NAN) for name in _NAMES])
+
+    def processes(self, now: float) -> list[Held] | None:
+        """The processes on this device, when it is time to look again, else None."""
+        if now < self._processes_due or self.state is not Availability.OK:
+            return None
+        self._processes_due = self._next(now, SOON, self._processes_due)
+        held = self._compute.read(self.handle)[1]
+        # This call takes milliseconds and holds a driver-wide lock on some drivers: seldom.
+        if now >= self._graphics_due:
+            self._graphics_due = self._next(now, SELDOM, self._graphics_due)
+            self._graphics_held = self._graphics.read(self.handle)[1]
+        # A process may be in both lists; it counts once, as one that computes.
+        by_pid = {process.pid: process for process in (*self._graphics_held, *held)}
+        shares = self._shares.read(self.handle) if by_pid else {}
+        return [
+            process._replace(sm_utilization=shares[pid][0], memory_utilization=shares[pid][1])
+            if pid in shares
+            else process
+            for pid, process in by_pid.items()
+        ]
+
+    def _bind(self, call: Call) -> _Scheduled | None:
+        read = call.make(self._library)
+        return _Scheduled(call, read) if read else None
+
+    def _ask(self, scheduled: _Scheduled, now: float) -> None:
+        call = scheduled.call
+        scheduled.due = self._next(now, call.period, scheduled.due)
+        code = scheduled.read(self.handle, self._values, self._missing)
+        if code == SUCCESS:
+            for name in call.metrics:
+                if name in self._values:
+                    self._missing.pop(name, None)
+            return
+        why = availability(code)
+        for name in call.metrics:
+            self._values.pop(name, None)
+            self._missing[name] = why
+        if why in (Availability.LOST, Availability.NO_DRIVER):
+            self.state = why
+            scheduled.due = now
+        elif why is Availability.NOT_SUPPORTED:
+            scheduled.due = _NEVER  # it will not come before the driver is loaded again
+
+    def _try_fallbacks(self, now: float) -> None:
+        """Once, after the first read: what the batch did not give is asked for by itself."""
+        for call in self._fallbacks:
+            if not self._values.keys() >= set(call.metrics) and (bound := self._bind(call)):
+                self._scheduled.append(bound)
+                self._ask(bound, now)
+        self._fallbacks = ()
+
+    def _next(self, now: float, period: float, due: float) -> float:
+        """When to ask again. Devices take turns, so that slow calls do not all fall on one tick."""
+        if period == EVERY_TICK:
+            return now
+        first = due == 0.0
+        turn = period * (self.device.index % _TURNS) / _TURNS if first else 0.0
+        return now + period + turn - _SLACK

@@ -1,0 +1,124 @@
+"""The driver's library, and the one place where its return codes become availabilities.
+
+nvidia-ml-py loads and starts the library and names its structures and constants. Calls go to the
+same library through prototypes and buffers that are made once: nvidia-ml-py builds a Python object
+for every process and calls twice for every list, which costs ten times the driver's own time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+
+from gpumon.errors import SourceError
+from gpumon.frame import Driver
+from gpumon.metrics import Availability
+from gpumon.text import clean
+
+Function = Callable[..., int]
+
+SUCCESS = int(pynvml.NVML_SUCCESS)
+INSUFFICIENT_SIZE = int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+NOT_FOUND = int(pynvml.NVML_ERROR_NOT_FOUND)
+
+_AVAILABILITY: dict[int, Availability] = {
+    SUCCESS: Availability.OK,
+    int(pynvml.NVML_ERROR_NOT_SUPPORTED): Availability.NOT_SUPPORTED,
+    int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND): Availability.NOT_SUPPORTED,
+    int(pynvml.NVML_ERROR_INVALID_ARGUMENT): Availability.NOT_SUPPORTED,
+    int(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH): Availability.NOT_SUPPORTED,
+    int(pynvml.NVML_ERROR_NO_PERMISSION): Availability.NO_PERMISSION,
+    int(pynvml.NVML_ERROR_GPU_IS_LOST): Availability.LOST,
+    int(pynvml.NVML_ERROR_UNINITIALIZED): Availability.NO_DRIVER,
+    int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED): Availability.NO_DRIVER,
+    int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND): Availability.NO_DRIVER,
+}
+
+_ADVICE: dict[int, str] = {
+    int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND): "the NVIDIA driver is not installed (libnvidia-ml.so.1 was not found)",
+    int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED): "the NVIDIA driver is installed but not loaded: try 'nvidia-smi', "
+    "or 'sudo modprobe nvidia'",
+    int(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH): "the NVIDIA driver was updated and the machine not restarted "
+    "(library and kernel module differ): restart it",
+    int(pynvml.NVML_ERROR_NO_PERMISSION): "this user may not use the NVIDIA driver: look at the mode of /dev/nvidia*",
+    int(pynvml.NVML_ERROR_GPU_IS_LOST): "the driver lost a GPU: look at 'dmesg', and restart the machine",
+}
+
+
+def availability(code: int) -> Availability:
+    """What a return code means for a value."""
+    return _AVAILABILITY.get(code, Availability.FAILED)
+
+
+class Library:
+    """The driver's library, started. One for a process; `close` stops it."""
+
+    def __init__(self) -> None:
+        """Raises SourceError, with what to do, when there is no driver that answers."""
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            raise SourceError(advice(error.value)) from error
+        self._functions: dict[str, Function] = {}
+        self.driver = self._versions()
+
+    def find(self, *names: str) -> Function | None:
+        """The first of these functions that this driver has, newest name first."""
+        for name in names:
+            if name not in self._functions:
+                try:
+                    function = getattr(pynvml.nvmlLib, name)
+                except AttributeError:
+                    continue
+                function.restype = ctypes.c_int
+                self._functions[name] = function
+            return self._functions[name]
+        return None
+
+    def count(self) -> tuple[int, int]:
+        """Return code and number of devices."""
+        number = ctypes.c_uint()
+        function = self.find("nvmlDeviceGetCount_v2", "nvmlDeviceGetCount")
+        return (function(ctypes.byref(number)) if function else -1), number.value
+
+    def handle(self, index: int) -> tuple[int, Any]:
+        """Return code and handle of the device with this index."""
+        handle = ctypes.c_void_p()
+        function = self.find("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex")
+        return (function(ctypes.c_uint(index), ctypes.byref(handle)) if function else -1), handle
+
+    def text(self, name: str, handle: Any) -> str:
+        """What a function such as nvmlDeviceGetName writes, made harmless; empty when it fails."""
+        function = self.find(name)
+        buffer = ctypes.create_string_buffer(256)
+        if function is None or function(handle, buffer, ctypes.c_uint(256)) != SUCCESS:
+            return ""
+        return clean(buffer.value.decode("utf-8", "replace"))
+
+    def _versions(self) -> Driver:
+        buffer = ctypes.create_string_buffer(96)
+        function = self.find("nvmlSystemGetDriverVersion")
+        version = ""
+        if function is not None and function(buffer, ctypes.c_uint(96)) == SUCCESS:
+            version = clean(buffer.value.decode("utf-8", "replace"))
+        number = ctypes.c_int()
+        function = self.find("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion")
+        if function is None or function(ctypes.byref(number)) != SUCCESS:
+            return Driver(version)
+        # 1000 * major + 10 * minor: nvml.h, NVML_CUDA_DRIVER_VERSION_MAJOR and _MINOR.
+        return Driver(version, f"{number.value // 1000}.{number.value % 1000 // 10}")
+
+    def close(self) -> None:
+        """Stop the library. Never raises: a driver that is gone needs no goodbye."""
+        function = self.find("nvmlShutdown")
+        if function is not None:
+            function()
+
+
+def advice(code: int) -> str:
+    """One line on why no GPU can be read, and what to do."""
+    known = _ADVICE.get(code)
+    return known or f"the NVIDIA driver does not answer ({clean(str(pynvml.NVMLError(code)))}): try 'nvidia-smi'"

@@ -1,0 +1,152 @@
+"""All NVIDIA GPUs of this machine as one source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gpumon.clock import SECOND, Clock
+from gpumon.errors import SourceError
+from gpumon.frame import NAN, Device, Driver, Origin, Process, Sample
+from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.sources.base import Reading
+from gpumon.sources.nvml.device import NvmlDevice
+from gpumon.sources.nvml.library import SUCCESS, Library, advice, availability
+from gpumon.sources.nvml.processes import Held
+
+_LOOK_AGAIN = 5.0
+"""Seconds between looks for a driver that was not there, and for GPUs that were plugged in or lost."""
+_NOTHING = [NAN] * len(GPU_METRICS)
+
+Describe = Callable[[int], tuple[str, str, float, float, float]]
+"""pid to name, user, start (s since 1970), CPU share, resident bytes."""
+
+
+class NvmlSource:
+    """Reads every GPU through NVML.
+
+    Works without a driver too: it then gives no samples, says why in `origin().problem`, and looks
+    again every few seconds, so a driver that is loaded or reloaded is found without a restart.
+    """
+
+    live = True
+    pace = 0.0
+
+    def __init__(self, clock: Clock, describe: Describe, open_library: Callable[[], Library] = Library) -> None:
+        self._clock = clock
+        self._describe = describe
+        self._open = open_library
+        self._library: Library | None = None
+        self._devices: list[NvmlDevice] = []
+        self._gone: dict[str, Device] = {}
+        self._driver = Driver()
+        self._problem = ""
+        self._look_at = 0.0
+        self._count = -1
+        self._held: dict[str, tuple[Process, ...]] = {}
+        self._processes: tuple[Process, ...] = ()
+
+    def origin(self) -> Origin:
+        return Origin("nvml", "", self._problem)
+
+    def driver(self) -> Driver:
+        return self._driver
+
+    def read(self) -> Sequence[Reading]:
+        monotonic, time = self._clock.monotonic(), self._clock.time()
+        now = monotonic / SECOND
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_AGAIN
+            self._look()
+        samples = [device.read(now) for device in self._devices]
+        if any(sample.state is Availability.NO_DRIVER for sample in samples):
+            self._shut("the NVIDIA driver went away (it may be reloading)")
+            samples = [Sample(sample.device, Availability.NO_DRIVER, _NOTHING) for sample in samples]
+        else:
+            self._read_processes(now)
+        present = {sample.device.uuid for sample in samples}
+        samples += [
+            Sample(device, Availability.LOST if self._library else Availability.NO_DRIVER, _NOTHING)
+            for uuid, device in self._gone.items()
+            if uuid not in present
+        ]
+        return [Reading(monotonic, time, samples, self._processes)]
+
+    def close(self) -> None:
+        if self._library is not None:
+            self._library.close()
+            self._library = None
+
+    def _look(self) -> None:
+        """Find the driver and its GPUs; keep the devices that are known already."""
+        if self._library is None:
+            try:
+                self._library = self._open()
+            except SourceError as error:
+                self._problem = str(error)
+                return
+            self._driver = self._library.driver
+        library = self._library
+        code, count = library.count()
+        if code != SUCCESS:
+            self._problem = advice(code)
+            if availability(code) is Availability.NO_DRIVER:
+                self._shut(self._problem)
+            return
+        self._problem = "" if count else "the NVIDIA driver runs, but has no GPU: look at 'nvidia-smi'"
+        if count == self._count and all(device.state is Availability.OK for device in self._devices):
+            return  # as before: asking for each handle again would be a call for each GPU
+        self._count = count
+        known = {device.uuid: device for device in self._devices}
+        found = [device for index in range(count) if (device := self._find(library, index, known))]
+        for device in self._devices:
+            if device not in found:
+                # It keeps its row, so that people see that it was there and is lost.
+                self._gone[device.uuid] = device.device
+        for device in found:
+            self._gone.pop(device.uuid, None)
+        self._devices = found
+
+    def _find(self, library: Library, index: int, known: dict[str, NvmlDevice]) -> NvmlDevice | None:
+        code, handle = library.handle(index)
+        if code != SUCCESS:
+            return next((device for device in known.values() if device.device.index == index), None)
+        # Looking up one GPU costs two driver calls; those with the same handle are known.
+        for device in known.values():
+            if device.handle.value == handle.value and device.device.index == index:
+                return device
+        uuid = library.text("nvmlDeviceGetUUID", handle)
+        if uuid in known:
+            return known[uuid]
+        if not uuid:
+            return None
+        name = library.text("nvmlDeviceGetName", handle) or "NVIDIA GPU"
+        return NvmlDevice(library, handle, index, uuid, name)
+
+    def _shut(self, problem: str) -> None:
+        """Forget the driver; the devices keep their rows until it is back."""
+        self._problem = problem
+        for device in self._devices:
+            self._gone[device.uuid] = device.device
+        self._devices = []
+        self._count = -1
+        self._held = {}
+        self._processes = ()
+        self.close()
+
+    def _read_processes(self, now: float) -> None:
+        changed = False
+        for device in self._devices:
+            held = device.processes(now)
+            if held is not None and (held or self._held.get(device.uuid)):
+                changed = True
+                self._held[device.uuid] = tuple(self._process(device.uuid, process) for process in held)
+        if not changed:
+            return  # the same object: who gets it can tell that nothing is new
+        self._processes = tuple(process for device in self._devices for process in self._held.get(device.uuid, ()))
+
+    def _process(self, uuid: str, held: Held) -> Process:
+        name, user, started, cpu, resident = self._describe(held.pid)
+        return Process(
+            held.pid, uuid, held.kind, name, user, started, held.memory_used, held.sm_utilization,
+            held.memory_utilization, cpu, resident,
+        )  # fmt: skip

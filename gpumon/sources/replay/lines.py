@@ -1,0 +1,107 @@
+"""The numbered lines of a log, plain or gzipped, whatever it is named."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat as modes
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gpumon.errors import SourceError
+from gpumon.text import clean
+
+_GZIP = b"\x1f\x8b"
+_RECORDING = b"GPUMRNG\x01"
+_LONGEST = 65536
+_BOMS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+
+
+class Line(NamedTuple):
+    """A line of text, without its end."""
+
+    number: int
+    """Counts from 1."""
+    text: str
+    whole: bool
+    """False for a last line that no line end closes: it may have been cut."""
+
+
+class LogFile:
+    """A text file that is read once, from its beginning, without holding more than a line.
+
+    Raises SourceError where `path` is missing, not a file, empty, a recording of gpumon's own,
+    or no text.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.name = clean(os.path.basename(path) or path, 120)
+        self.cut = ""
+        """Why the file ended before its end, for a label; empty when it did not."""
+        try:
+            # Not blocking, or a pipe without a writer would hold us here.
+            self._raw = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+        except IsADirectoryError:
+            raise SourceError(f"{self.name} is a directory: name a log file in it") from None
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "the name holds a NUL"
+            raise SourceError(f"cannot open {clean(path)}: {why}: check the path") from None
+        try:
+            status = os.fstat(self._raw.fileno())
+            self.modified = status.st_mtime_ns
+            """ns since 1970."""
+            self._text = self._open_text(regular=modes.S_ISREG(status.st_mode))
+        except BaseException:
+            self._raw.close()
+            raise
+
+    def _open_text(self, regular: bool) -> io.TextIOWrapper:
+        if not regular:
+            raise SourceError(f"{self.name} is not a regular file: save the log to a file, then replay that")
+        magic = self._raw.peek(8)[:8]
+        if magic == _RECORDING:
+            raise SourceError(f"{self.name} is a gpumon recording: not supported yet, replay an nvidia-smi log")
+        stream = gzip.GzipFile(fileobj=self._raw) if magic.startswith(_GZIP) else self._raw
+        try:
+            head = stream.peek(4096)[:4096]
+        except (EOFError, OSError, zlib.error) as error:
+            raise SourceError(f"{self.name}: nothing can be read ({_why(error)}): copy the file again") from None
+        if not head:
+            raise SourceError(f"{self.name} is empty: log with 'nvidia-smi --query-gpu=... --format=csv -l 1 -f FILE'")
+        encoding = next((encoding for bom, encoding in _BOMS if head.startswith(bom)), "utf-8")
+        # Every byte below a space but tab and line ends is foreign to a log.
+        foreign = 0 if encoding == "utf-16" else sum(byte < 32 and byte not in b"\t\n\r\x1b" for byte in head)
+        if foreign * 50 > len(head):
+            raise SourceError(f"{self.name}: line 1: binary, not text: name an nvidia-smi log")
+        return io.TextIOWrapper(stream, encoding=encoding, errors="replace")
+
+    def __iter__(self) -> Iterator[Line]:
+        """Lines in order; a damaged end sets `cut` and ends them. Raises SourceError for a line of 64 KiB."""
+        number = 0
+        while True:
+            number += 1
+            try:
+                text = self._text.readline(_LONGEST)
+            except (EOFError, OSError, zlib.error, UnicodeError) as error:
+                self.cut = f"{_why(error)} after line {number - 1}"
+                return
+            if not text:
+                return
+            if len(text) >= _LONGEST:
+                raise SourceError(f"{self.name}: line {number}: longer than 64 KiB: this is no nvidia-smi log")
+            yield Line(number, text.rstrip("\r\n"), text.endswith("\n"))
+
+    def close(self) -> None:
+        """Let go of the file; more than once does no harm."""
+        self._text.close()
+        self._raw.close()
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, EOFError):
+        return "cut short"
+    if isinstance(error, (gzip.BadGzipFile, zlib.error, UnicodeError)):
+        return "damaged"
+    return str(getattr(error, "strerror", "")) or "unreadable"

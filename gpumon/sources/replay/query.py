@@ -1,0 +1,144 @@
+"""Logs of `nvidia-smi --query-gpu=... --format=csv`, with or without `nounits`."""
+
+from __future__ import annotations
+
+import csv
+import re
+
+from gpumon.sources.replay.cells import (
+    CLOCK,
+    COUNT,
+    ENERGY,
+    MEMORY,
+    POWER,
+    RATIO,
+    TEMPERATURE,
+    TIME_US,
+    BadLine,
+    bits,
+    missing,
+    state,
+    when,
+)  # fmt: skip
+from gpumon.sources.replay.form import Column, Place, Row, chosen, fill
+from gpumon.text import clean
+
+_HEADING = re.compile(r"([a-z][a-z0-9_.]*)\s*(?:\[([^\]]*)\])?", re.ASCII)
+
+COLUMNS: dict[str, Column] = {
+    "utilization.gpu": Column("gpu.utilization", RATIO),
+    "utilization.memory": Column("gpu.memory_utilization", RATIO),
+    "utilization.encoder": Column("gpu.encoder_utilization", RATIO),
+    "utilization.decoder": Column("gpu.decoder_utilization", RATIO),
+    "memory.used": Column("gpu.memory_used", MEMORY),
+    "memory.reserved": Column("gpu.memory_reserved", MEMORY),
+    "memory.total": Column("gpu.memory_total", MEMORY),
+    "power.draw": Column("gpu.power", POWER),
+    "power.draw.average": Column("gpu.power", POWER, rank=1),
+    "power.draw.instant": Column("gpu.power", POWER, rank=2),
+    "enforced.power.limit": Column("gpu.power_limit", POWER),
+    "power.limit": Column("gpu.power_limit", POWER, rank=1),
+    "power.default_limit": Column("gpu.power_limit", POWER, rank=2),
+    "total_energy_consumption": Column("gpu.energy", ENERGY),
+    "temperature.gpu": Column("gpu.temperature", TEMPERATURE),
+    "temperature.memory": Column("gpu.temperature_memory", TEMPERATURE),
+    "clocks.current.sm": Column("gpu.clock_sm", CLOCK),
+    "clocks.sm": Column("gpu.clock_sm", CLOCK),
+    "clocks.current.graphics": Column("gpu.clock_sm", CLOCK, rank=1),
+    "clocks.gr": Column("gpu.clock_sm", CLOCK, rank=1),
+    "clocks.current.memory": Column("gpu.clock_memory", CLOCK),
+    "clocks.mem": Column("gpu.clock_memory", CLOCK),
+    "clocks_event_reasons.active": Column("gpu.event_reasons", COUNT, bits),
+    "clocks_throttle_reasons.active": Column("gpu.event_reasons", COUNT, bits),
+    "clocks_event_reasons_counters.sw_power_cap": Column("gpu.throttled_sw_power", TIME_US),
+    "clocks_event_reasons_counters.sw_thermal_slowdown": Column("gpu.throttled_sw_thermal", TIME_US),
+    "clocks_event_reasons_counters.hw_thermal_slowdown": Column("gpu.throttled_hw_thermal", TIME_US),
+    "clocks_event_reasons_counters.hw_power_brake_slowdown": Column("gpu.throttled_hw_power_brake", TIME_US),
+    "clocks_event_reasons_counters.sync_boost": Column("gpu.throttled_sync_boost", TIME_US),
+    "fan.speed": Column("gpu.fan", RATIO),
+    "pstate": Column("gpu.performance_state", COUNT, state),
+    "pcie.link.gen.gpucurrent": Column("gpu.pcie_generation", COUNT),
+    "pcie.link.gen.current": Column("gpu.pcie_generation", COUNT, rank=1),
+    "pcie.link.width.current": Column("gpu.pcie_width", COUNT),
+}
+"""nvidia-smi's names for our metrics; other columns are passed over."""
+
+_TIMES = ("timestamp",)
+_UUIDS = ("uuid", "gpu_uuid")
+_BUSES = ("pci.bus_id", "gpu_bus_id")
+_INDEXES = ("index",)
+_MODELS = ("name", "gpu_name")
+_DRIVERS = ("driver_version",)
+_KNOWN = {*COLUMNS, *_TIMES, *_UUIDS, *_BUSES, *_INDEXES, *_MODELS, *_DRIVERS}
+
+
+class QueryForm:
+    """The columns that a heading line names."""
+
+    def __init__(self, names: list[str], units: list[str]) -> None:
+        self._count = len(names)
+        self._places = chosen([Place(i, COLUMNS[n], units[i]) for i, n in enumerate(names) if n in COLUMNS])
+        self._time = _place(names, _TIMES)
+        self._uuid = _place(names, _UUIDS)
+        self._bus = _place(names, _BUSES)
+        self._index = _place(names, _INDEXES)
+        self._model = _place(names, _MODELS)
+        self._driver = _place(names, _DRIVERS)
+        self.measures = bool(self._places)
+        self.timed = self._time >= 0
+        self.identified = max(self._uuid, self._bus, self._index) >= 0
+
+    def row(self, line: int, text: str, last: int) -> Row:
+        """The row in `text`. Raises BadLine."""
+        cells = _cells(text)
+        if len(cells) != self._count:
+            raise BadLine(f"{len(cells)} cells where the heading has {self._count}")
+        time = when(cells[self._time], last) if self.timed else None
+        uuid, bus, index = (_word(cells, place) for place in (self._uuid, self._bus, self._index))
+        if index and not re.fullmatch("[0-9]{1,4}", index, re.ASCII):
+            raise BadLine(f"{index[:40]!r} is not an index")
+        names = tuple(
+            f"{kind} {word}" for kind, word in (("uuid", uuid), ("bus", bus.lower()), ("index", index)) if word
+        )
+        if self.identified and not names:
+            raise BadLine("it does not say which GPU it is of")
+        values, absent, lost = fill(cells, self._places)
+        return Row(
+            line, time, names, int(index) if index else -1, uuid, _word(cells, self._model),
+            _word(cells, self._driver), values, absent, (), lost,
+        )  # fmt: skip
+
+    def holds_place(self, text: str) -> bool:
+        """Whether the line has at least half of the cells: then one GPU's row stood here."""
+        return 2 * len(_cells(text)) > self._count > 1
+
+
+def heading(text: str) -> QueryForm | None:
+    """The columns, when `text` is the heading of such a log."""
+    names, units = [], []
+    for cell in _cells(text):
+        match = _HEADING.fullmatch(cell.strip().lower())
+        if match is None:
+            return None
+        names.append(match[1])
+        units.append((match[2] or "").strip().lower())
+    return QueryForm(names, units) if _KNOWN.intersection(names) else None
+
+
+def _cells(text: str) -> list[str]:
+    if '"' not in text:
+        return text.split(",")
+    try:
+        return next(csv.reader([text], skipinitialspace=True), [])
+    except csv.Error:
+        return []
+
+
+def _place(names: list[str], wanted: tuple[str, ...]) -> int:
+    return next((place for place, name in enumerate(names) if name in wanted), -1)
+
+
+def _word(cells: list[str], place: int) -> str:
+    if place < 0 or missing(cells[place]) is not None:
+        return ""
+    return clean(cells[place].strip(), 96)

@@ -1,0 +1,139 @@
+"""The source that shows a log as if it were live."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+
+from gpumon.clock import SECOND, Clock
+from gpumon.errors import SourceError, UsageError
+from gpumon.frame import Driver, Origin
+from gpumon.sources.base import Reading
+from gpumon.sources.replay.devices import LogDevices
+from gpumon.sources.replay.form import Row
+from gpumon.sources.replay.lines import LogFile
+from gpumon.sources.replay.rows import LogRows
+from gpumon.sources.replay.ticks import LOOKAHEAD, layout, ticks
+
+BURST = 2000
+"""Readings that one `read` gives at most, so that a high speed cannot stall the sampler."""
+_FAR = 1 << 62
+
+
+class ReplaySource:
+    """A log of `nvidia-smi --query-gpu --format=csv` or `nvidia-smi dmon`, plain or gzipped.
+
+    Every tick of the log becomes one reading, in its own time (`Reading.time`) and with its own
+    spacing (`Reading.monotonic`). A tick is due once the time since the start, times `speed`,
+    has reached its distance from the first. Times in the log are local: they are read in this
+    machine's time zone. A log without times counts one second for each tick, from now on.
+
+    A line that cannot be read, or whose time goes back by more than a second, is skipped; the
+    label says how many were. More than 10 such lines and more than 1 % refuse the log: the
+    constructor raises, and later `read` gives nothing more and `origin().problem` says why.
+    A GPU that has no row in a tick keeps its last values and is stale. Rows that do not name
+    their GPU are told apart by the gaps between ticks; without times too, they are one GPU.
+    """
+
+    live = False
+
+    def __init__(self, path: str, *, speed: float = 1.0, clock: Clock, start: float = 0.0) -> None:
+        """Open the log at `path` and read its beginning.
+
+        `speed` is log seconds per second; `start` skips so many seconds of the log.
+        Raises UsageError for a speed that is not positive and finite or a start that is negative,
+        SourceError when the log cannot be read.
+        """
+        if not (math.isfinite(speed) and speed > 0):
+            raise UsageError(f"a speed of {speed:g} makes no sense: give a number above 0, such as 10")
+        if not (math.isfinite(start) and start >= 0):
+            raise UsageError(f"a start of {start:g} s makes no sense: give seconds from the beginning, such as 60")
+        self._clock = clock
+        self._speed = speed
+        self._devices = LogDevices()
+        self._problem = ""
+        self._log = LogFile(path)
+        try:
+            self._rows = LogRows(self._log)
+            rows = iter(self._rows)
+            head = list(islice(rows, LOOKAHEAD))
+            form = self._rows.checked(head)
+            self._timed = form.timed
+            found = layout(head, form.identified, len(head) < LOOKAHEAD)
+            self.interval = found.interval / SECOND
+            """Seconds from tick to tick in the log: the median of its beginning."""
+            self.pace = self.interval / speed
+            self._ticks = self._dated(ticks(chain(head, rows), found), clock.time())
+            self._next = self._following()
+            self._seek(int(min(start * SECOND, _FAR)))
+        except BaseException:
+            self._log.close()
+            raise
+        self._monotonic = clock.monotonic()
+
+    def _seek(self, offset: int) -> None:
+        begin = self._next.time if self._next else 0
+        while self._next is not None and self._next.time - begin < offset:
+            last = self._next.time
+            self._next = self._following()
+            if self._next is None:
+                raise SourceError(
+                    self._problem
+                    or f"{self._log.name} ends after {(last - begin) / SECOND:.0f} s: start earlier than that"
+                )
+        self._first = self._next.time if self._next else 0
+
+    def _dated(self, groups: Iterator[list[Row]], now: int) -> Iterator[Reading]:
+        """Each tick with its time: that of its first row, and always later than the one before."""
+        last = -1
+        for group in groups:
+            time = next((row.time for row in group if row.time is not None and not row.broken), None)
+            if time is None:
+                time = now if last < 0 else last + (SECOND if not self._timed else SECOND // 1000)
+            # Times of whole seconds may stand for several ticks: a millisecond keeps them apart.
+            last = max(time, last + SECOND // 1000) if last >= 0 else time
+            samples = self._devices.samples(group, last)
+            if samples:
+                yield Reading(0, last, samples)
+
+    def _following(self) -> Reading | None:
+        try:
+            following = next(self._ticks, None)
+        except SourceError as error:
+            self._problem, following = str(error), None
+        if following is None:
+            self._log.close()
+        return following
+
+    def origin(self) -> Origin:
+        """The name of the log, the speed, whether it has ended, and what could not be read."""
+        remarks = []
+        if not self._timed:
+            remarks.append("no times: 1 s a tick")
+        if self._rows.skipped:
+            remarks.append(f"{self._rows.skipped} {'line' if self._rows.skipped == 1 else 'lines'} skipped")
+        if self._log.cut:
+            remarks.append(self._log.cut)
+        how = " ended" if self._next is None else f" ×{self._speed:g}" if self._speed != 1 else ""
+        label = f"REPLAY {self._log.name}{how}" + (f" ({', '.join(remarks)})" if remarks else "")
+        return Origin("replay", label, self._problem)
+
+    def driver(self) -> Driver:
+        """The version, where the log has a column of it."""
+        return self._devices.driver
+
+    def read(self) -> Sequence[Reading]:
+        """Every tick that has become due, oldest first, at most `BURST`; nothing after the end."""
+        elapsed = (self._clock.monotonic() - self._monotonic) * self._speed
+        due = self._first + int(min(elapsed, _FAR))
+        readings: list[Reading] = []
+        while self._next is not None and self._next.time <= due and len(readings) < BURST:
+            readings.append(self._next._replace(monotonic=self._monotonic + self._next.time - self._first))
+            self._next = self._following()
+        return readings
+
+    def close(self) -> None:
+        """Close the log; nothing more is read."""
+        self._next = None
+        self._log.close()

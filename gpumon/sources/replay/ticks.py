@@ -1,0 +1,161 @@
+"""Rows into ticks: which rows of a log were taken together."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, pairwise
+from math import isqrt
+from statistics import median
+from typing import NamedTuple
+
+from gpumon.clock import SECOND
+from gpumon.sources.replay.form import Row
+
+LOOKAHEAD = 4096
+"""Rows that are looked at before the first is shown; no more are ever held."""
+_MS = SECOND // 1000
+_STALL = 50 * _MS
+"""Rows of one tick are hardly ever so far apart: the driver answers for a GPU in 1 to 10 ms."""
+_MOST = 1024
+
+
+class Layout(NamedTuple):
+    """How the rows of a log make ticks."""
+
+    identified: bool
+    """Whether rows name their GPU."""
+    gpus: int
+    """Rows in a tick, where rows do not name their GPU."""
+    gap: int
+    """ns; rows further apart than this seem to be of two ticks."""
+    interval: int
+    """ns from tick to tick: the median."""
+
+
+def layout(rows: Sequence[Row], identified: bool, whole: bool) -> Layout:
+    """How `rows`, the beginning of a log, are laid out; `whole` when they are all of it.
+
+    Without a name in the rows, the number of GPUs is the commonest number of rows between two
+    large gaps: nvidia-smi writes the rows of a tick within milliseconds and then sleeps.
+    """
+    if not identified:
+        gpus, gap = _by_runs(rows, whole)
+        found = Layout(False, gpus, gap, SECOND)
+    else:
+        seen: dict[str, int] = {}
+        spacing = []
+        for row in rows:
+            name = row.names[0] if row.names else ""
+            if row.time is not None:
+                if name in seen:
+                    spacing.append(row.time - seen[name])
+                seen[name] = row.time
+        interval = int(median(spacing)) if spacing else SECOND
+        found = Layout(True, 0, interval // 2, interval)
+    starts = [tick[0].time for tick in ticks(rows, found)]
+    steps = [b - a for a, b in pairwise(starts) if a is not None and b is not None]
+    return found._replace(interval=max(_MS, int(median(steps))) if steps else SECOND)
+
+
+def ticks(rows: Iterable[Row], layout: Layout) -> Iterator[list[Row]]:
+    """The rows of each tick, in their order; every row is in exactly one."""
+    return _by_name(rows, layout) if layout.identified else _by_gap(rows, layout)
+
+
+def _by_name(rows: Iterable[Row], layout: Layout) -> Iterator[list[Row]]:
+    """A GPU that comes again begins a new tick, and so does a step back to an earlier GPU after a pause."""
+    order: dict[str, int] = {}
+    tick: list[Row] = []
+    highest = 0
+    seen: set[str] = set()
+    for row in rows:
+        names = row.names or ("",)
+        again = len(tick) >= _MOST or not seen.isdisjoint(names)
+        name = names[0]
+        place = order.setdefault(name, len(order)) if len(order) < _MOST else order.get(name, 0)
+        if tick and (again or (place < highest and _apart(tick[-1], row, layout.gap))):
+            yield tick
+            tick, seen = [], set()
+        highest = place if not tick else max(highest, place)
+        tick.append(row)
+        seen.update(names)
+    if tick:
+        yield tick
+
+
+def _by_gap(rows: Iterable[Row], layout: Layout) -> Iterator[list[Row]]:
+    """So many rows are a tick; a shorter one is told from a stall by what comes after the gap."""
+    source = iter(rows)
+    ahead: deque[Row] = deque()
+
+    def fill(count: int) -> int:
+        ahead.extend(islice(source, count - len(ahead)) if count > len(ahead) else ())
+        return len(ahead)
+
+    while fill(1):
+        tick = [ahead.popleft()]
+        while len(tick) < layout.gpus and fill(1) and not ahead[0].first:
+            if _apart(tick[-1], ahead[0], layout.gap):
+                # The rows up to the next gap either complete this tick, or are a whole one of their own.
+                fill(layout.gpus)
+                following = next(
+                    (i for i, (a, b) in enumerate(pairwise(ahead), 1) if b.first or _apart(a, b, layout.gap)),
+                    len(ahead),
+                )
+                if len(tick) + following > layout.gpus:
+                    break
+            tick.append(ahead.popleft())
+        yield tick
+
+
+def _apart(a: Row, b: Row, gap: int) -> bool:
+    return a.time is None or b.time is None or b.time - a.time > gap
+
+
+def _by_runs(rows: Sequence[Row], whole: bool) -> tuple[int, int]:
+    """Rows in a tick, and the gap between ticks (ns)."""
+    if not rows or rows[0].time is None:
+        lengths = _lengths(rows, 0, only_first=True)
+        return (Counter(lengths).most_common(1)[0][0] if len(lengths) > 1 else 1), 0
+    gaps = sorted(
+        b.time - a.time for a, b in pairwise(rows) if a.time is not None and b.time is not None and not b.first
+    )
+    restarts = sum(row.first for row in rows[1:])
+    # A gap that parts ticks has few of smaller size near it: try the widest steps in the sorted gaps.
+    fewest = max(1, len(rows) // 130)
+    steps = sorted(
+        ((gaps[i + 1] + _MS) / (gaps[i] + _MS), i)
+        for i in range(len(gaps) - 1) if len(gaps) - 1 - i + restarts >= fewest
+    )  # fmt: skip
+    for ratio, i in reversed(steps[-16:]):
+        if ratio < 1.8:
+            break
+        gap = isqrt((gaps[i] + _MS) * (gaps[i + 1] + _MS))
+        usual, share, times = _commonest(_lengths(rows, gap))
+        close = gaps[i // 2] < _STALL
+        if 1 < usual <= _MOST and (share >= 0.5 if close else share >= 0.8 and times >= 8):
+            return usual, gap
+    together = not gaps or gaps[-1] <= 20 * _MS
+    if together and (restarts or (whole and len(rows) <= 64)):
+        return _commonest(_lengths(rows, 20 * _MS))[0], 20 * _MS
+    return 1, 0
+
+
+def _lengths(rows: Sequence[Row], gap: int, only_first: bool = False) -> list[int]:
+    """Rows from one large gap to the next."""
+    lengths = [1] if rows else []
+    for a, b in pairwise(rows):
+        if b.first or (not only_first and _apart(a, b, gap)):
+            lengths.append(1)
+        else:
+            lengths[-1] += 1
+    # The last may have been cut, by the end of the log or of what was looked at.
+    return lengths[:-1] if len(lengths) > 2 else lengths
+
+
+def _commonest(lengths: Sequence[int]) -> tuple[int, float, int]:
+    """The commonest length (of equals the longest), the share of rows in such runs, and how many there are."""
+    counts = Counter(lengths)
+    usual = max(counts, key=lambda length: (counts[length], length))
+    return usual, usual * counts[usual] / sum(lengths), counts[usual]

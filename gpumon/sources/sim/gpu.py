@@ -1,0 +1,100 @@
+"""One simulated GPU: its load as curves, and every metric that follows from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from random import Random
+
+from gpumon.frame import NAN, Device, Sample
+from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.sources.sim.curves import CELL, Curve
+from gpumon.sources.sim.scenarios import GIB, Job
+from gpumon.text import clean
+
+_TOTAL = 81559 * 2.0**20
+_LIMIT = 700.0
+_IDLE_WATTS = 71.0
+_FULL_WATTS = 655.0
+_LAG = 18.0
+"""Seconds in which a temperature goes two thirds of its way."""
+_WAVE = (0.41, 3.0)
+"""Radians a second and watts of a slow wave on every GPU's power."""
+_NEVER = (
+    "gpu.throttled_sw_thermal", "gpu.throttled_hw_thermal", "gpu.throttled_hw_power_brake", "gpu.throttled_sync_boost",
+    "gpu.encoder_utilization", "gpu.decoder_utilization",
+)  # fmt: skip
+"""What stays 0 here."""
+
+
+class Gpu:
+    """The curves of one GPU."""
+
+    def __init__(self, index: int, seed: int, model: str, job: Job | None) -> None:
+        self.job = job
+        # All ranks of a run have one load: they wait for each other.
+        loads = job.loads(Random(f"{seed} {job.name} {job.process}")) if job else [0.0] * 600
+        self._noise = Random(f"{seed} {index}")
+        self._angle = self._noise.random() * math.tau
+        full = _FULL_WATTS * (1 + 0.02 * (self._noise.random() - 0.5))
+        awake = 46.0 if job else 0.0  # a context alone keeps the clocks up
+        self.load = Curve(loads)
+        self.power = Curve([_IDLE_WATTS + awake + (full - _IDLE_WATTS - awake) * load for load in loads])
+        self.throttled = Curve([0.35 if load > 0.96 else 0.0 for load in loads])
+        self.sent = Curve([1.1e9 * load + 2e3 for load in loads])
+        self.received = Curve([2.3e9 * load + 2e3 for load in loads])
+        self._energy = 3.1e7 + 1e6 * self._noise.random()
+        known = self._values(0.0)
+        # Such as a fan: a metric that nobody simulates is missing, and never 0.
+        missing = {metric.name: Availability.NOT_SUPPORTED for metric in GPU_METRICS if metric.name not in known}
+        self.device = Device(f"GPU-51000000-0000-4000-8000-{index:012d}", index, clean(model), missing)
+
+    @cached_property
+    def temperature(self) -> Curve:
+        """Follows the power with a lag; the third time round it repeats."""
+        cells = self.power.cells
+        now = 27 + 0.058 * sum(cells) / len(cells)
+        for _ in range(3):
+            now = (passed := list(self._lagging(now)))[-1]
+        return Curve(passed)
+
+    def _lagging(self, now: float) -> Iterator[float]:
+        for watts in self.power.cells:
+            now += (27 + 0.058 * watts - now) * CELL / _LAG
+            yield now
+
+    def sample(self, time: float, run: str) -> Sample:
+        """All metrics at `time`, seconds since the simulation began."""
+        values = self._values(time)
+        return Sample(self.device, Availability.OK, [values.get(metric.name, NAN) for metric in GPU_METRICS], run)
+
+    def _values(self, time: float) -> dict[str, float]:
+        load = self.load.at(time)
+        speed, watts = _WAVE
+        power = self.power.at(time) + watts * math.sin(speed * time + self._angle)
+        wave = watts / speed * (math.cos(self._angle) - math.cos(speed * time + self._angle))
+        temperature = self.temperature.at(time)
+        busy = self.job is not None
+        return {
+            **dict.fromkeys(_NEVER, 0.0),
+            "gpu.utilization": round(min(1.0, load + 0.01 * math.sin(1.7 * time + self._angle)), 2) if load else 0.0,
+            "gpu.memory_utilization": round(load * 0.58, 2),
+            "gpu.memory_used": (self.job.memory * GIB if self.job else 0.0) + 3 * 2.0**20,
+            "gpu.memory_reserved": 551 * 2.0**20,
+            "gpu.memory_total": _TOTAL,
+            "gpu.power": power,
+            "gpu.power_limit": _LIMIT,
+            "gpu.energy": self._energy + self.power.until(time) + wave,
+            "gpu.temperature": float(round(temperature)),
+            "gpu.temperature_memory": float(round(temperature + 6 + 8 * load)),
+            "gpu.clock_sm": 1e6 * (1980 - 15 * round(14 * max(0.0, load - 0.7)) if busy else 345),
+            "gpu.clock_memory": 2619e6,
+            "gpu.event_reasons": float(0x1 if load == 0 else 0x4 if self.throttled.at(time) else 0x0),
+            "gpu.throttled_sw_power": self.throttled.until(time),
+            "gpu.performance_state": 0.0,
+            "gpu.pcie_generation": 5.0,
+            "gpu.pcie_width": 16.0,
+            "gpu.pcie_sent": self.sent.until(time),
+            "gpu.pcie_received": self.received.until(time),
+        }

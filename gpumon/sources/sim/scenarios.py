@@ -1,0 +1,98 @@
+"""What runs on a simulated machine: programs, their load, and what their trainings log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+
+GIB = 2.0**30
+_MODEL = "NVIDIA H100 80GB HBM3 (simulated)"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A program on some GPUs: one process on each."""
+
+    name: str
+    """Of the run; empty for a program that publishes none."""
+    process: str
+    user: str
+    gpus: tuple[int, ...]
+    loads: Callable[[Random], list[float]]
+    """The load of one period, 0 to 1, in cells of 0.1 s."""
+    memory: float
+    """GiB on each GPU."""
+    cpu: float = 1.0
+    """Cores that each process uses."""
+    resident: float = 8.0
+    """GiB of host memory of each process."""
+    phases: tuple[tuple[str, float], ...] = ()
+    """Of an epoch, each with its first second."""
+    framework: str = ""
+    epochs: int = 0
+    steps: int = 0
+    """In an epoch."""
+    metrics: Callable[[float], Mapping[str, float]] = lambda progress: {}
+    """What the training logs, by the epochs done."""
+
+
+def _distributed(rng: Random) -> list[float]:
+    train = [0.97 + 0.03 * rng.random() if i > 15 else 0.4 for i in range(780)]
+    validate = [0.80 + 0.04 * rng.random() for _ in range(110)]
+    return train + validate + [0.04 if i > 5 else 0.3 for i in range(60)]
+
+
+def _input_bound(rng: Random) -> list[float]:
+    train = [0.3 + 0.3 * rng.random() for _ in range(34) for _ in range(5)]
+    return train + [0.66 + 0.06 * rng.random() for _ in range(30)]
+
+
+def _bursts(rng: Random) -> list[float]:
+    return [0.6 + 0.3 * rng.random() if 180 <= i < 265 or 300 <= i < 330 else 0.0 for i in range(470)]
+
+
+def _held(rng: Random) -> list[float]:
+    return [0.0] * 600
+
+
+def _language(progress: float) -> Mapping[str, float]:
+    loss = 0.92 + 1.35 * math.exp(-progress / 2.5) + 0.015 * math.sin(progress * 41)
+    logged = {"loss": loss, "learning_rate": 2e-5 * max(0.0, 1 - progress / 40)}
+    return logged | ({"val_loss": 0.97 + 1.3 * math.exp(-int(progress) / 2.5)} if progress >= 1 else {})
+
+
+def _images(progress: float) -> Mapping[str, float]:
+    loss = 0.85 + 5.6 * math.exp(-progress / 9) + 0.03 * math.sin(progress * 29)
+    return {"loss": loss, "accuracy": 0.76 * (1 - math.exp(-progress / 11)) + 0.004 * math.sin(progress * 31)}
+
+
+_LLAMA = Job(
+    "llama-8b-sft", "python", "alice", (0, 1, 2, 3), _distributed, 68.4, 1.3, 41.0,
+    (("train", 0), ("validate", 78), ("checkpoint", 89)), "torch", 40, 312, _language,
+)  # fmt: skip
+_RESNET = Job(
+    "resnet50", "python3", "bob", (5,), _input_bound, 21.7, 7.8, 14.0,
+    (("train", 0), ("validate", 17)), "keras", 90, 195, _images,
+)  # fmt: skip
+_JUPYTER = Job("", "jupyter-kernel", "carol", (4,), _bursts, 9.2, 0.4, 3.1)
+_HOLDER = Job("", "python", "dave", (6,), _held, 41.3, 0.0, 5.6)
+_EIGHT = replace(_LLAMA, name="vit-l-pretrain", user="erin", gpus=tuple(range(8, 16)), memory=57.2, metrics=_images)
+_TOWER = "z" + "\u0301\u0302\u0303\u0304\u0305\u0306\u0307\u0308" * 4
+_HOSTILE = (
+    replace(_LLAMA, name="[red]run[/] \x1b]0;pwn\x07 <script>alert(1)</script>", process="[red]x[/]\x1b[2J",
+            user="\u202eecila\u202c"),
+    replace(_RESNET, name="訓練モデル・画像分類の長い名前" * 3, process="学習\u200b\u200dプロセス", user="用户"),
+    replace(_JUPYTER, process=_TOWER, user="carol\r\nroot"),
+    replace(_HOLDER, process="%s%n{0}\x00[link=file:///]", user="[bold"),
+)  # fmt: skip
+
+SCENARIOS: Mapping[str, tuple[int, str, tuple[Job, ...]]] = {
+    "default": (8, _MODEL, (_LLAMA, _RESNET, _JUPYTER, _HOLDER)),
+    "idle": (8, _MODEL, ()),
+    "one": (1, _MODEL, (replace(_RESNET, gpus=(0,)),)),
+    "sixteen": (16, _MODEL, (_LLAMA, _RESNET, _JUPYTER, _HOLDER, _EIGHT)),
+    "hostile": (8, "[blink]NVIDIA[/] \u202eH100\x1b[31m 図形" + _TOWER, _HOSTILE),
+}
+"""GPUs, their model, and the programs on them."""

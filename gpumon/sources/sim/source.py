@@ -1,0 +1,86 @@
+"""The simulated machine as a source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpumon.clock import SECOND, Clock
+from gpumon.errors import UsageError
+from gpumon.frame import Driver, Origin
+from gpumon.sources.base import Reading
+from gpumon.sources.sim.gpu import Gpu
+from gpumon.sources.sim.host import host_values
+from gpumon.sources.sim.scenarios import GIB, SCENARIOS
+from gpumon.sources.sim.training import Rank
+from gpumon.text import clean
+
+HISTORY = 600
+"""Seconds that the first `read` tells of, before now."""
+
+
+class SimSource:
+    """A made-up server; the same seed gives the same numbers at the same time since the start."""
+
+    live = False
+    pace = 0.0
+
+    def __init__(self, *, clock: Clock, seed: int = 0, scenario: str = "default") -> None:
+        """Raises UsageError for a scenario that is not in `SCENARIOS`."""
+        if scenario not in SCENARIOS:
+            raise UsageError(f"no scenario {clean(scenario, 40)!r}: choose one of {', '.join(SCENARIOS)}")
+        count, model, jobs = SCENARIOS[scenario]
+        self._clock = clock
+        self._zero = clock.monotonic() - HISTORY * SECOND
+        begin = clock.time() - HISTORY * SECOND
+        self._offset = begin - self._zero
+        self._last = -1
+        owner = {gpu: job for job in jobs for gpu in job.gpus}
+        self._gpus = [Gpu(index, seed, model, owner.get(index)) for index in range(count)]
+        self._ranks = {
+            gpu: Rank(job, rank, number, self._gpus[gpu], begin)
+            for number, job in enumerate(jobs) for rank, gpu in enumerate(job.gpus)
+        }  # fmt: skip
+        self._cores = sum(job.cpu * len(job.gpus) for job in jobs)
+        self._resident = sum(job.resident * len(job.gpus) for job in jobs) * GIB
+
+    def origin(self) -> Origin:
+        """Always SIMULATED."""
+        return Origin("sim", "SIMULATED")
+
+    def driver(self) -> Driver:
+        """A plausible one."""
+        return Driver("570.86.15", "12.8")
+
+    def reading_at(self, monotonic: int, time: int) -> Reading:
+        """The machine at `monotonic` (ns), without boundaries: the same for the same times.
+
+        Before the simulation began, 10 minutes before the source was made, nothing changes.
+        """
+        now = max(0, monotonic - self._zero)
+        ranks = self._ranks
+        samples = [
+            gpu.sample(now / SECOND, ranks[index].key(now) if index in ranks else "")
+            for index, gpu in enumerate(self._gpus)
+        ]
+        return Reading(
+            monotonic, time, samples,
+            [rank.process(now) for rank in ranks.values()],
+            [rank.run(now) for rank in ranks.values() if rank.key(now)],
+            host=host_values(now / SECOND, self._cores, self._resident), hostname="simulated",
+        )  # fmt: skip
+
+    def read(self) -> Sequence[Reading]:
+        """The machine now; the first time the last 10 minutes too, a second apart, oldest first."""
+        now = self._clock.monotonic()
+        first = [now - SECOND * back for back in range(HISTORY, 0, -1)] if self._last < 0 else []
+        return [self._reading(moment) for moment in [*first, now]]
+
+    def _reading(self, monotonic: int) -> Reading:
+        until = monotonic - self._zero
+        found = [mark for rank in self._ranks.values() for mark in rank.boundaries(self._last, until, self._zero)]
+        found.sort(key=lambda boundary: boundary.time)
+        self._last = max(self._last, until)
+        return self.reading_at(monotonic, monotonic + self._offset)._replace(boundaries=found)
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,104 @@
+"""One simulated process of a training: its board, and its exact boundaries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from gpumon.clock import SECOND
+from gpumon.frame import Boundary, Mark, Process, Run
+from gpumon.sources.sim.curves import CELL, Curve
+from gpumon.sources.sim.gpu import Gpu
+from gpumon.sources.sim.scenarios import GIB, Job
+from gpumon.text import clean
+
+
+class Rank:
+    """One process of a job, and its run where it publishes one."""
+
+    def __init__(self, job: Job, rank: int, number: int, gpu: Gpu, begin: int) -> None:
+        self._job = job
+        self._rank = rank
+        self._gpu = gpu
+        self._pid = 40211 + 1000 * number + rank
+        self._begin = begin
+        """ns since 1970 of the simulation's time 0."""
+        self._user = clean(job.user)
+        self._name = clean(job.name)
+        self._id = f"sim-{number}"
+        self._period = len(gpu.load.cells) * SECOND // 10
+        starts = [round(start * SECOND) for _, start in job.phases]
+        self._marks = [(0, Mark.EPOCH_BEGIN, job.phases[0][0])] if job.phases else []
+        for (phase, _), start in zip(job.phases[1:], starts[1:], strict=True):
+            self._marks.append((start, Mark.PHASE, phase))
+            if phase == "checkpoint":
+                self._marks.append((start, Mark.CHECKPOINT, phase))
+        self._marks.append((self._period, Mark.EPOCH_END, ""))
+        # What a GPU does not do while it trains, it waits for data.
+        trained = round(job.phases[1][1] / CELL) if job.phases else 0
+        self._wait = Curve([max(0.0, 0.95 - load) * (i < trained) for i, load in enumerate(gpu.load.cells)])
+
+    def _turn(self, time: int) -> tuple[int, int]:
+        """Which run of an endless row of them, and the ns since it began."""
+        return divmod(time, self._period * self._job.epochs)
+
+    def key(self, time: int) -> str:
+        """Key of the run at `time` (ns since the simulation began), or empty."""
+        return f"{self._id}-{self._turn(time)[0]}-{self._rank}" if self._name else ""
+
+    def process(self, time: int) -> Process:
+        """The process at `time`."""
+        load = self._gpu.load.at(time / SECOND)
+        job = self._job
+        cpu = job.cpu * (1 + 0.06 * math.sin(time / SECOND * 0.7 + self._pid)) if job.phases else job.cpu * (load > 0)
+        return Process(
+            self._pid, self._gpu.device.uuid, "compute", clean(job.process), self._user, self._begin / SECOND - 40.0,
+            job.memory * GIB, round(load, 2), round(load * 0.58, 2), cpu, job.resident * GIB, self.key(time),
+        )  # fmt: skip
+
+    def _step(self, epoch: int, inside: int) -> int:
+        train = self._job.phases[1][1] * SECOND
+        return epoch * self._job.steps + min(self._job.steps, int(inside / train * self._job.steps))
+
+    def _waited(self, turn: int, inside: int) -> float:
+        begin = turn * self._period * self._job.epochs
+        return self._wait.until((begin + inside) / SECOND) - self._wait.until(begin / SECOND)
+
+    def run(self, time: int) -> Run:
+        """The run as its board would show it at `time`."""
+        job = self._job
+        turn, inside = self._turn(time)
+        epoch, within = divmod(inside, self._period)
+        began = self._begin + time - inside
+        phase = next(phase for start, _, phase in reversed(self._marks) if start <= within)
+        allocated = (job.memory - 3.1) * GIB * (0.86 if phase == "train" else 0.71)
+        return Run(
+            self.key(time), f"{self._id}-{turn}", self._name, self._pid, self._user, self._rank, self._rank,
+            len(job.gpus), job.framework, job.epochs, 0, (self._gpu.device.uuid,), began / SECOND, epoch=epoch,
+            step=self._step(epoch, within), phase=phase, epoch_started=(began + epoch * self._period) / SECOND,
+            updated=(self._begin + time) / SECOND, wait=self._waited(turn, inside), memory_allocated=allocated,
+            memory_reserved=(job.memory - 0.6) * GIB, memory_peak=(job.memory - 1.2) * GIB,
+            metrics=job.metrics(inside / self._period),
+        )  # fmt: skip
+
+    def boundaries(self, after: int, until: int, monotonic: int) -> Iterator[Boundary]:
+        """Those in (`after`, `until`], ns since the simulation began, at `monotonic`."""
+        job = self._job
+        for epoch in range(max(0, after // self._period - 1), until // self._period + 1) if self._name else ():
+            turn, inside = divmod(epoch, job.epochs)
+            number = 2 + inside * len(self._marks)
+            marks = [(number + i, *mark) for i, mark in enumerate(self._marks)]
+            if inside == 0:
+                marks.insert(0, (1, 0, Mark.RUN_BEGIN, ""))
+            if inside == job.epochs - 1:
+                marks.append((2 + job.epochs * len(self._marks), self._period, Mark.RUN_END, ""))
+            for place, start, mark, phase in marks:
+                time = epoch * self._period + start
+                if after < time <= until:
+                    key = f"{self._id}-{turn}-{self._rank}"
+                    step = self._step(inside, start)
+                    waited = self._waited(turn, inside * self._period + start)
+                    yield Boundary(
+                        key, place, mark, -1 if mark is Mark.RUN_BEGIN else inside, step, phase,
+                        monotonic + time, self._begin + time, waited,
+                    )  # fmt: skip
