@@ -1,0 +1,226 @@
+"""The bytes of a tag board: the small file in which one training process publishes its tags.
+
+A board is `tag.<uid>.<pid>.<8 hex>`, 49152 bytes, little-endian, all offsets fixed. The training
+writes it through its own mapping; others only ever `pread` it and trust nothing that its CRC does
+not cover. Measurements behind each choice: `docs/architecture.md`.
+
+| offset | bytes | what |
+|---|---|---|
+| 0 | 84 | header, written once, `<8sHHIIIQQQ16sQQI`: see `Header`; crc32 of 0..79 at 80 |
+| 256, 512 | 200 | state A (even numbers), B (odd) |
+| 768 | 8 | u64: number of the newest event, counted from 1 |
+| 800, 816 | 16 | headers of description A, B: `<IIII` = version, length, crc32, 0 |
+| 1024 | 512 x 64 | events; number n lies at 1024 + (n % 512) * 64 |
+| 33792, 41472 | 7680 | description A (even versions), B (odd): JSON, see `gpumon.tags.description` |
+
+Header: magic `GPUMTAG\\x01`, major, minor, size, pid and parent pid (as the training sees them), start
+time (`/proc/self/stat` field 22), inodes of its pid and time namespaces, boot id, begin of the run on
+the monotonic and on the wall clock, crc32.
+
+State: u32 crc32 of what follows it, u32 length of what follows, then `<QQQqQQiHH` = number, monotonic,
+wall clock, step, time waited for data since the run began, begin of the epoch (monotonic, 0 for
+none), epoch, phase, flags; `<8Q` framework memory (allocated, reserved, peak, active, inactive
+split, requested: bytes; retries, out-of-memory errors: counts; all ones where not known); `<8d`
+metrics (NaN where not set). A record may grow in a later minor version: the length says so.
+
+Event: u32 crc32 of the 52 bytes that follow, seeded with its number; `<HHQQQqQiI` = mark, phase,
+number, monotonic, wall clock, step, time waited, epoch, aux (of RUN_END: 1 when it failed).
+
+Times are nanoseconds. The phase is an index into the description's phase names. Two states and two
+descriptions alternate, so that one of each is whole at every moment, whatever is being written.
+"""
+
+from __future__ import annotations
+
+import re
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from gpumon.errors import BoardError
+
+MAGIC = b"GPUMTAG\x01"
+MAJOR = 1
+MINOR = 0
+SIZE = 49152
+LARGEST = 65536
+"""A later minor version may be larger; nothing beyond this is looked at."""
+
+HEADER = Struct("<8sHHIIIQQQ16sQQI")
+STATES = (256, 512)
+EVENT_HEAD = 768
+DESCRIPTIONS = (800, 816)
+EVENTS = 1024
+FRONT = 1024
+"""Bytes from 0 that hold everything but events and descriptions: one `pread` each poll."""
+EVENT_COUNT = 512
+"""Two seconds of epochs of 8 ms: a poll each second may be late without losing one."""
+EVENT_SIZE = 64
+TEXTS = (33792, 41472)
+TEXT_ROOM = 7680
+TEXT_HEADER = Struct("<IIII")
+
+_PREFIX = Struct("<II")
+_CRC = Struct("<I")
+_HEAD = Struct("<QQQqQQiHH")
+_TAIL = Struct("<8Q8d")
+_EVENT = Struct("<HHQQQqQiI")
+STATE_BODY = _HEAD.size + _TAIL.size
+STATE_SIZE = _PREFIX.size + STATE_BODY
+EVENT_BYTES = 4 + _EVENT.size
+MAX_METRICS = 8
+NOT_KNOWN = (1 << 64) - 1
+"""Framework memory that nobody has told."""
+
+FLAG_ENDED = 1
+FLAG_FAILED = 2
+RUN_FAILED = 1
+"""Aux of a RUN_END event."""
+
+# The numbers of `gpumon.frame.Mark`, which a training does not import; a test holds them together.
+EPOCH_BEGIN, EPOCH_END, PHASE, CHECKPOINT, RUN_END, RUN_BEGIN = 1, 2, 3, 4, 5, 6
+
+NAME = re.compile(r"tag\.(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})\.[0-9a-f]{8}", re.ASCII)
+"""The name of a board: uid of its owner and pid as the training sees itself."""
+
+_LENGTH = STATE_BODY.to_bytes(4, "little")
+pack_head = _HEAD.pack
+"""number, monotonic, wall clock, step, waited, epoch begin, epoch, phase, flags."""
+
+
+class Header(NamedTuple):
+    """What a board says of its process, once and for all."""
+
+    size: int
+    pid: int
+    parent: int
+    started: int
+    """Clock ticks since boot; with the pid this names a process for ever."""
+    pid_namespace: int
+    time_namespace: int
+    """0 when the kernel has none: then only the two clocks can tell."""
+    boot_id: bytes
+    monotonic: int
+    time: int
+
+
+class State(NamedTuple):
+    """The newest state of a training. Times in ns, memory in bytes or `NOT_KNOWN`."""
+
+    number: int
+    monotonic: int
+    time: int
+    step: int
+    wait: int
+    epoch_monotonic: int
+    epoch: int
+    phase: int
+    flags: int
+    allocated: int
+    reserved: int
+    peak: int
+    metrics: tuple[float, ...]
+
+
+class Event(NamedTuple):
+    """A boundary as it lies in the board. Times in ns."""
+
+    mark: int
+    phase: int
+    number: int
+    monotonic: int
+    time: int
+    step: int
+    wait: int
+    epoch: int
+    aux: int
+
+
+def pack_header(header: Header) -> bytes:
+    """The first 84 bytes of a board."""
+    raw = HEADER.pack(
+        MAGIC, MAJOR, MINOR, header.size, header.pid, header.parent, header.started, header.pid_namespace,
+        header.time_namespace, header.boot_id, header.monotonic, header.time, 0,
+    )  # fmt: skip
+    return raw[:-4] + _CRC.pack(crc32(raw[:-4]))
+
+
+def unpack_header(front: bytes) -> Header:
+    """The header of a board. Raises BoardError when this is none, or one of another version."""
+    if len(front) < HEADER.size:
+        raise BoardError("shorter than a header")
+    magic, major, _minor, size, *rest, crc = HEADER.unpack_from(front)
+    if magic != MAGIC:
+        raise BoardError("not a tag board")
+    if crc32(front[: HEADER.size - 4]) != crc:
+        raise BoardError("damaged header")
+    if major != MAJOR:
+        raise BoardError(f"version {major} of the board, this gpumon reads version {MAJOR}")
+    return Header(size, *rest)
+
+
+def pack_tail(memory: tuple[int, ...], metrics: list[float]) -> bytes:
+    """Framework memory (8 numbers) and metrics (8): the part of a state that changes seldom."""
+    return _TAIL.pack(*memory, *metrics)
+
+
+def pack_state(head: bytes, tail: bytes) -> bytes:
+    """A whole state record of `pack_head` and `pack_tail`."""
+    body = head + tail
+    return crc32(_LENGTH + body).to_bytes(4, "little") + _LENGTH + body
+
+
+def unpack_state(front: bytes) -> State | None:
+    """The newest whole state of the first `FRONT` bytes of a board, or None before the first."""
+    best: tuple[int, tuple[int, ...], int] | None = None
+    for offset in STATES:
+        if len(front) < offset + STATE_SIZE:
+            continue
+        crc, length = _PREFIX.unpack_from(front, offset)
+        if not STATE_BODY <= length <= 248 or crc32(front[offset + 4 : offset + 8 + length]) != crc:
+            continue
+        head = _HEAD.unpack_from(front, offset + 8)
+        if head[0] and (best is None or head[0] > best[0]):
+            best = (head[0], head, offset)
+    if best is None:
+        return None
+    tail = _TAIL.unpack_from(front, best[2] + 8 + _HEAD.size)
+    fields = (*best[1], *tail[:3], tail[8:])
+    return State(*fields)
+
+
+def pack_event(event: Event) -> bytes:
+    """An event record; its CRC is seeded with its number, so that an old one cannot pass for a new one."""
+    body = _EVENT.pack(*event)
+    return crc32(body, event.number & 0xFFFFFFFF).to_bytes(4, "little") + body
+
+
+def event_offset(number: int) -> int:
+    """Where event `number` lies."""
+    return EVENTS + (number % EVENT_COUNT) * EVENT_SIZE
+
+
+def unpack_event(ring: bytes, number: int) -> Event | None:
+    """Event `number` of the bytes from EVENTS on, or None when it is not there, or not whole."""
+    offset = event_offset(number) - EVENTS
+    raw = ring[offset : offset + EVENT_BYTES]
+    if len(raw) < EVENT_BYTES or crc32(raw[4:], number & 0xFFFFFFFF) != int.from_bytes(raw[:4], "little"):
+        return None
+    event = Event(*_EVENT.unpack_from(raw, 4))
+    return event if event.number == number else None
+
+
+def pack_text_header(version: int, text: bytes) -> bytes:
+    """The header of a description."""
+    return TEXT_HEADER.pack(version, len(text), crc32(text), 0)
+
+
+def text_versions(front: bytes) -> list[tuple[int, int, int, int]]:
+    """(version, length, crc32, offset) of both descriptions, the newer first; absent ones left out."""
+    found = []
+    for where, offset in zip(DESCRIPTIONS, TEXTS, strict=True):
+        if len(front) >= where + TEXT_HEADER.size:
+            version, length, crc, _ = TEXT_HEADER.unpack_from(front, where)
+            if version and length <= TEXT_ROOM:
+                found.append((version, length, crc, offset))
+    return sorted(found, reverse=True)

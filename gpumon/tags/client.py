@@ -1,0 +1,303 @@
+"""The training's side of a board: writes that cannot wait and cannot fail into the training.
+
+A write is one `struct` pack, one CRC and one copy into a mapping of the process's own file: no
+system call, no lock that is held over one. Whatever goes wrong (no directory, no room, a value
+that fits no field) turns the board off with at most one warning, and the training never notices.
+
+The board is held by a POSIX lock, which the kernel drops when the process dies *or closes any
+descriptor of that file*. So nothing in this process may open a board of its own again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from gpumon.errors import BoardError
+from gpumon.tags import board as layout
+from gpumon.tags import lifetime
+from gpumon.tags.description import MAX_PHASES, TRAIN, WORD_LENGTH, Description, encode
+from gpumon.tags.sweep import sweep
+from gpumon.tags.warn import warn_once
+from gpumon.text import clean
+
+STEP_EVERY = 50_000_000
+"""ns between two steps that are published."""
+_SLOTS = tuple(slice(offset, offset + layout.STATE_SIZE) for offset in layout.STATES)
+_EVENT_HEAD = slice(layout.EVENT_HEAD, layout.EVENT_HEAD + 8)
+_UNSET = [float("nan")] * layout.MAX_METRICS
+_names: set[str] = set()
+"""Every board that this process made."""
+_NO_MEMORY = (layout.NOT_KNOWN,) * 8
+
+
+class Board:
+    """The board of one run. Every method may be called in any state, from any thread; the last writer wins.
+
+    `directory` is asked for where the file goes; it may raise OSError. A board that could not be
+    made, was closed, or was inherited by a forked child is *off*: its methods do nothing.
+    """
+
+    def __init__(
+        self,
+        directory: Callable[[], str] | None,
+        description: Description,
+        monotonic: Callable[[], int] = time.monotonic_ns,
+        now: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.description = description
+        self.path = ""
+        self.wait = 0
+        """ns waited for data since the run began; written with the next state or event."""
+        self._monotonic = monotonic
+        self._now = now
+        self._map: mmap.mmap | None = None
+        self._fd = -1
+        self._number = 0
+        self._events = 0
+        self._version = 0
+        self._step = 0
+        self._step_due = 0
+        self._epoch = -1
+        self._epoch_begin = 0
+        self._phase = 0
+        self._flags = 0
+        self._metrics = list(_UNSET)
+        self._tail = layout.pack_tail(_NO_MEMORY, self._metrics)
+        # Held for microseconds, and only around what happens a few times an epoch; a step never takes it.
+        self._lock = threading.RLock()
+        if directory is None:
+            return
+        try:
+            self._create(directory())
+        except Exception as error:  # no directory, no room, no lock: a training goes on without a board
+            self._turn_off()
+            warn_once("board", f"this training will not show in gpumon: {error}")
+        else:
+            lifetime.watch(self)
+            self._event(layout.RUN_BEGIN)
+            self._publish()
+
+    @property
+    def on(self) -> bool:
+        """Whether anything is written."""
+        return self._map is not None
+
+    def step(self, step: int, monotonic: int = 0) -> None:
+        """The run has come to `step`; `monotonic` is the time, when it was just taken.
+
+        Published at most every 50 ms, and with each boundary: nobody reads it more often, and after
+        a real training step the caches are cold, so that publishing costs 20 times what it does in
+        a loop of its own (benchmarks, `tags`).
+        """
+        self._step = step
+        now = monotonic or self._monotonic()
+        if now >= self._step_due:
+            self._step_due = now + STEP_EVERY
+            self._publish(now)
+
+    def _publish(self, monotonic: int = 0) -> None:
+        """Write the state as it is now."""
+        mapped = self._map
+        if mapped is None:
+            return
+        # No shared buffer: threads that meet here write whole records, one after the other.
+        self._number = number = self._number + 1
+        try:
+            head = layout.pack_head(
+                number, monotonic or self._monotonic(), self._now(), self._step, self.wait,
+                self._epoch_begin, self._epoch, self._phase, self._flags,
+            )  # fmt: skip
+            mapped[_SLOTS[number & 1]] = layout.pack_state(head, self._tail)
+        except Exception as error:  # a tag is never worth a training
+            self._failed(error)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Publish that `epoch` begins now. In no other phase it is the training's."""
+        with self._lock:
+            self._epoch = _int32(epoch)
+            self._epoch_begin = self._monotonic()
+            if self._phase == 0:
+                self._phase = 1
+            self._event(layout.EPOCH_BEGIN, self._epoch_begin)
+            self._publish()
+
+    def end_epoch(self) -> None:
+        """Publish that the epoch ends now."""
+        with self._lock:
+            if self._phase == 1:
+                self._phase = 0
+            self._event(layout.EPOCH_END)
+            self._publish()
+
+    def phase(self, name: str) -> str:
+        """Publish that the phase `name` begins now; gives the name of the one before."""
+        if self._map is None:
+            return ""
+        with self._lock:
+            before = self.description.phases[self._phase]
+            self._phase = self._phase_index(clean(name, WORD_LENGTH))
+            self._event(layout.CHECKPOINT if name == "checkpoint" else layout.PHASE)
+            self._publish()
+        return before
+
+    def event(self, mark: int, aux: int = 0) -> None:
+        """Publish a moment: one of the marks of `gpumon.frame.Mark`."""
+        self._event(mark, aux=aux)
+
+    def log(self, metrics: dict[str, float]) -> None:
+        """Publish what was measured last, by name; names beyond the eighth are left out, with one warning."""
+        if self._map is None:
+            return
+        with self._lock:
+            names = self.description.metrics
+            fresh = [name for name in metrics if name not in names]
+            room = layout.MAX_METRICS - len(names)
+            if len(fresh) > room:
+                warn_once("metrics", f"a run shows {layout.MAX_METRICS} metrics: {', '.join(fresh[room:])} left out")
+            if fresh[:room]:
+                self.describe(metrics=(*names, *fresh[:room]))
+                names = self.description.metrics
+            for name, value in metrics.items():
+                if name in names:
+                    self._metrics[names.index(name)] = value
+            try:
+                self._tail = layout.pack_tail(_NO_MEMORY, self._metrics)
+            except Exception as error:  # a number that is none
+                self._failed(error)
+            self._publish()
+
+    def describe(self, **changes: object) -> None:
+        """Change fields of the description and publish it."""
+        if self._map is None:
+            return
+        with self._lock:
+            try:
+                self._write_description(self.description._replace(**changes))  # type: ignore[arg-type]
+            except BoardError as error:  # too long: what was said before still holds
+                warn_once("description", str(error))
+            except Exception as error:
+                self._failed(error)
+
+    def close(self, *, failed: bool = False) -> None:
+        """Publish the end of the run and let go. The file stays, so that a daemon can read the end.
+
+        Whoever reads it out removes it; where nobody does, the next training of this user.
+        """
+        with self._lock:
+            if self._map is None:
+                return
+            self._flags = layout.FLAG_ENDED | (layout.FLAG_FAILED if failed else 0)
+            self._phase = 0
+            self._event(layout.RUN_END, aux=layout.RUN_FAILED if failed else 0)
+            self._publish()
+            self._turn_off()
+
+    def _event(self, mark: int, monotonic: int = 0, aux: int = 0) -> None:
+        mapped = self._map
+        if mapped is None:
+            return
+        with self._lock:
+            number = self._events + 1
+            try:
+                record = layout.pack_event(
+                    layout.Event(
+                        mark, self._phase, number, monotonic or self._monotonic(), self._now(),
+                        self._step, self.wait, self._epoch, aux,
+                    )
+                )  # fmt: skip
+                offset = layout.event_offset(number)
+                mapped[offset : offset + len(record)] = record
+                mapped[_EVENT_HEAD] = number.to_bytes(8, "little")
+            except Exception as error:
+                self._failed(error)
+            self._events = number
+
+    def _write_description(self, description: Description) -> None:
+        mapped = self._map
+        if mapped is None:
+            return
+        text = encode(description)
+        version = self._version + 1
+        offset, header = layout.TEXTS[version & 1], layout.DESCRIPTIONS[version & 1]
+        mapped[offset : offset + len(text)] = text
+        mapped[header : header + layout.TEXT_HEADER.size] = layout.pack_text_header(version, text)
+        self._version, self.description = version, description
+
+    def _phase_index(self, name: str) -> int:
+        names = self.description.phases
+        if name in names:
+            return names.index(name)
+        if len(names) >= MAX_PHASES:
+            warn_once("phases", f"a run shows {MAX_PHASES - 2} names of phases: {name!r} shows as {TRAIN!r}")
+            return 1
+        self.describe(phases=(*names, name))
+        return len(names) if len(self.description.phases) > len(names) else 0
+
+    def _create(self, directory: str) -> None:
+        uid, pid = os.geteuid(), os.getpid()
+        name = f"tag.{uid}.{pid}.{os.urandom(4).hex()}"
+        _names.add(name)  # before the file is there: another thread may be sweeping
+        sweep(directory, uid, _names, self._now())
+        path, unfinished = f"{directory}/{name}", f"{directory}/.{name}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._fd = os.open(unfinished, flags, 0o600)
+        try:
+            # All of it now: a store into a page that no longer fits would kill the process (SIGBUS).
+            os.posix_fallocate(self._fd, 0, layout.SIZE)
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._map = mapped = mmap.mmap(self._fd, layout.SIZE)
+            mapped[: layout.HEADER.size] = layout.pack_header(_own_header(pid, self._monotonic(), self._now()))
+            self._write_description(self.description)
+            os.fchmod(self._fd, 0o644)
+            os.rename(unfinished, path)
+        except BaseException:
+            os.unlink(unfinished)
+            raise
+        self.path = path
+
+    def _failed(self, error: Exception) -> None:
+        self._turn_off()
+        warn_once("board", f"this training no longer shows in gpumon: {type(error).__name__}: {error}")
+
+    def _turn_off(self) -> None:
+        # The mapping is left to the last reference: a thread may be in the middle of a write.
+        self._map = None
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def leave(self) -> None:
+        """In a forked child: let go of what is the parent's, without a word."""
+        self._lock = threading.RLock()  # another thread of the parent may have held it
+        self._turn_off()
+
+    def __del__(self) -> None:
+        if getattr(self, "_map", None) is not None:
+            self.close()
+
+
+def _int32(number: int) -> int:
+    return max(-(1 << 31), min((1 << 31) - 1, number))
+
+
+def _own_header(pid: int, monotonic: int, now: int) -> layout.Header:
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+        boot_id = bytes.fromhex(file.read().decode().strip().replace("-", ""))
+    return layout.Header(
+        size=layout.SIZE,
+        pid=pid,
+        parent=os.getppid(),
+        started=int(fields[19]),
+        pid_namespace=os.stat("/proc/self/ns/pid").st_ino,
+        time_namespace=os.stat("/proc/self/ns/time").st_ino if os.path.exists("/proc/self/ns/time") else 0,
+        boot_id=boot_id,
+        monotonic=monotonic,
+        time=now,
+    )

@@ -1,0 +1,64 @@
+"""Which GPUs this process trains on, by UUID, without ever waking one.
+
+torch is asked only where the training has already imported it and CUDA is already initialised; what
+is asked then is bookkeeping in the process (no synchronisation, no driver call that waits).
+Else CUDA_VISIBLE_DEVICES may name UUIDs; numbers in it are left to the daemon, which alone can tell
+whether they count as the driver does (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_PREFIXES = ("GPU-", "MIG-")
+
+
+def find_devices(modules: Mapping[str, Any], env: Mapping[str, str], *, alone: bool = True) -> tuple[str, ...]:
+    """UUIDs of the devices in use; empty as long as nobody can tell.
+
+    `modules` is `sys.modules`. `alone`: this process is the whole job, so that all visible devices
+    are its own; one rank of many uses a part of them. Never raises, never initialises CUDA.
+    """
+    visible = visible_uuids(env.get("CUDA_VISIBLE_DEVICES", ""))
+    try:
+        found = _from_torch(modules.get("torch"), visible)
+    except Exception:  # a torch of another shape, a context that is lost: the daemon asks the driver instead
+        found = ()
+    if found:
+        return found
+    return visible if alone or len(visible) == 1 else ()
+
+
+def visible_uuids(visible: str) -> tuple[str, ...]:
+    """The UUIDs that CUDA_VISIBLE_DEVICES lists; empty when it lists numbers.
+
+    As CUDA reads it, the first entry that is none ends the list.
+    """
+    found = []
+    for entry in visible.split(","):
+        if not entry.strip().startswith(_PREFIXES):
+            break
+        found.append(entry.strip())
+    return tuple(found)
+
+
+def _from_torch(torch: Any, visible: tuple[str, ...]) -> tuple[str, ...]:
+    cuda = getattr(torch, "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return ()
+    indexes = [i for i in range(cuda.device_count()) if _reserved(cuda, i)] or [cuda.current_device()]
+    found = []
+    for index in indexes:
+        if index < len(visible) and visible[index].startswith("MIG-"):
+            found.append(visible[index])  # what torch calls a MIG instance differs between versions
+            continue
+        uuid = str(getattr(cuda.get_device_properties(index), "uuid", "") or "")
+        if uuid:
+            found.append(uuid if uuid.startswith(_PREFIXES) else f"GPU-{uuid}")
+    return tuple(found)
+
+
+def _reserved(cuda: Any, index: int) -> bool:
+    stats = cuda.memory_stats_as_nested_dict(index)
+    return bool(stats and stats["reserved_bytes"]["all"]["current"] > 0)

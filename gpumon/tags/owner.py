@@ -1,0 +1,65 @@
+"""Who stands behind a board: asked of the kernel, never of the board.
+
+The training holds a POSIX lock on its board; F_GETLK tells who holds it, as a pid of the asker's own
+pid namespace, and it ends with the process however that ends (fcntl(2), proc_pid_status(5)).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from gpumon.tags.board import Header
+from gpumon.tags.sweep import lock_holder
+
+__all__ = ["Process", "lock_holder", "process_by_namespace", "read_process", "start_time"]
+
+
+class Process(NamedTuple):
+    """What `/proc/<pid>/status` tells everybody."""
+
+    uid: int
+    """Effective, which owns the files it makes; right even where /proc/<pid> shows root as its owner."""
+    inner_pid: int
+    """Its pid in its innermost pid namespace."""
+
+
+def read_process(proc: str, pid: int) -> Process | None:
+    """The process `pid`, or None where it is gone or hidden from us."""
+    uid = inner = None
+    try:
+        with open(f"{proc}/{pid}/status", "rb") as file:
+            for line in file:
+                if line.startswith(b"Uid:"):
+                    uid = int(line.split()[2])
+                elif line.startswith(b"NSpid:"):
+                    inner = int(line.split()[-1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return None if uid is None else Process(uid, pid if inner is None else inner)
+
+
+def start_time(proc: str, pid: int) -> int:
+    """Clock ticks since boot at which `pid` began; 0 where nobody tells."""
+    try:
+        with open(f"{proc}/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def process_by_namespace(proc: str, header: Header, uid: int) -> int:
+    """The pid here of the process that calls itself `header.pid` in a pid namespace of its own; 0 if not found.
+
+    For a holder of whom F_GETLK says only that it lives elsewhere. Reads all of /proc: ask once.
+    """
+    try:
+        names = os.listdir(proc)
+    except OSError:
+        return 0
+    for name in names:
+        if name.isdigit() and start_time(proc, int(name)) == header.started != 0:
+            process = read_process(proc, int(name))
+            if process is not None and process.uid == uid and process.inner_pid == header.pid:
+                return int(name)
+    return 0

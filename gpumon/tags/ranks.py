@@ -1,0 +1,133 @@
+"""Which rank of which run this process is, from what its launcher left in the environment.
+
+All ranks of one job come to the same run id without talking to each other: a hash over what the
+launcher told each of them, and over how many runs the process has begun before.
+
+Variables: torchrun, https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables;
+Slurm, https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES; Open MPI 4 and 5
+(OMPI_COMM_WORLD_*, PMIX_NAMESPACE); MPICH and Intel MPI (PMI_*, MPI_LOCALRANKID).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Place(NamedTuple):
+    """Where a process stands among those of its job."""
+
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    identity: tuple[str, ...] = ()
+    """What is the same for all ranks of this job and differs between jobs; empty for a single process."""
+    beside_parent: bool = False
+    """Whether the identity needs the parent process to be unique; all ranks then have the same parent."""
+
+
+_LOOPBACK = ("", "localhost", "127.0.0.1", "::1")
+
+
+def place(env: Mapping[str, str], modules: Mapping[str, Any] | None = None) -> Place:
+    """The place that `env` tells, or torch.distributed where it is up already; else that of a single process.
+
+    `modules` is `sys.modules`.
+    """
+    return _torch(env) or _distributed(env, modules or {}) or _slurm(env) or _open_mpi(env) or _pmi(env) or Place()
+
+
+def run_id(name: str, where: Place, begun: int, parent: str, uid: int) -> str:
+    """An id that all ranks of a run share, and no other run has.
+
+    `begun` counts the runs that this process began before; `parent` names the parent process for
+    ever, see `parent_identity`.
+    """
+    if where.world_size > 1 and where.identity:
+        import hashlib  # 2 ms that a single process need not pay
+
+        parts = [str(uid), name, str(begun), *where.identity, *([parent] if where.beside_parent else [])]
+        mark = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
+    else:
+        mark = os.urandom(4).hex()
+    return f"{slug(name)}-{mark}"
+
+
+def slug(name: str) -> str:
+    """`name` as lower-case letters, digits and dashes, at most 40 characters."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())[:40].strip("-") or "run"
+
+
+def parent_identity(proc: str = "/proc") -> str:
+    """The parent's pid and start time: together they never come again while the machine is up."""
+    parent = os.getppid()
+    try:
+        with open(f"{proc}/{parent}/stat", "rb") as file:
+            return f"{parent}/{int(file.read().rpartition(b')')[2].split()[19])}"
+    except (OSError, ValueError, IndexError):
+        return str(parent)  # hidden from us: the pid alone
+
+
+def _number(env: Mapping[str, str], *names: str) -> int | None:
+    for name in names:
+        text = env.get(name, "")
+        if text.isascii() and text.isdigit() and len(text) < 8:
+            return int(text)
+    return None
+
+
+def _torch(env: Mapping[str, str]) -> Place | None:
+    rank, size = _number(env, "RANK"), _number(env, "WORLD_SIZE")
+    return None if rank is None or size is None else _torch_job(env, rank, size, _number(env, "LOCAL_RANK") or 0)
+
+
+def _distributed(env: Mapping[str, str], modules: Mapping[str, Any]) -> Place | None:
+    """Ranks that torch.multiprocessing.spawn began: they are told their rank as an argument."""
+    try:
+        group = modules["torch"].distributed
+        if not (group.is_available() and group.is_initialized()):
+            return None
+        rank, size = int(group.get_rank()), int(group.get_world_size())
+    except Exception:  # no torch, half a torch, one of another shape
+        return None
+    return _torch_job(env, rank, size, _number(env, "LOCAL_RANK") or 0)
+
+
+def _torch_job(env: Mapping[str, str], rank: int, size: int, local_rank: int) -> Place:
+    address, elastic = env.get("MASTER_ADDR", ""), env.get("TORCHELASTIC_RUN_ID", "")
+    # The restart count stays out: agents on different nodes may count differently.
+    identity = ("torch", address, env.get("MASTER_PORT", ""), elastic, env.get("SLURM_JOB_ID", ""))
+    local_size = _number(env, "LOCAL_WORLD_SIZE", "LOCAL_SIZE")
+    one_machine = address in _LOOPBACK or address == socket.gethostname() if local_size is None else local_size == size
+    strong = elastic not in ("", "none")
+    return Place(rank, local_rank, size, identity, one_machine and not strong)
+
+
+def _slurm(env: Mapping[str, str]) -> Place | None:
+    rank, size = _number(env, "SLURM_PROCID"), _number(env, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
+    # Without a step this is the batch script itself: one process, however many tasks the job may start.
+    if rank is None or size is None or not env.get("SLURM_STEP_ID"):
+        return None
+    identity = ("slurm", env.get("SLURM_JOB_ID", ""), env["SLURM_STEP_ID"])
+    return Place(rank, _number(env, "SLURM_LOCALID") or 0, size, identity)
+
+
+def _open_mpi(env: Mapping[str, str]) -> Place | None:
+    rank, size = _number(env, "OMPI_COMM_WORLD_RANK"), _number(env, "OMPI_COMM_WORLD_SIZE")
+    if rank is None or size is None:
+        return None
+    job = env.get("PMIX_NAMESPACE") or env.get("OMPI_MCA_ess_base_jobid", "")
+    local = _number(env, "OMPI_COMM_WORLD_LOCAL_RANK") or 0
+    return Place(rank, local, size, ("ompi", job, env.get("SLURM_JOB_ID", "")), not job)
+
+
+def _pmi(env: Mapping[str, str]) -> Place | None:
+    rank, size = _number(env, "PMI_RANK"), _number(env, "PMI_SIZE")
+    if rank is None or size is None:
+        return None
+    job = env.get("PMI_JOBID", "")
+    local = _number(env, "MPI_LOCALRANKID", "PMI_LOCAL_RANK") or 0
+    return Place(rank, local, size, ("pmi", job, env.get("SLURM_JOB_ID", "")), not job)

@@ -1,0 +1,243 @@
+"""A run that has begun: what `gpumon.run` gives to a training loop.
+
+Nothing here raises, waits, or touches a GPU: the training comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from time import monotonic_ns
+from types import TracebackType
+from typing import Generic, TypeVar, cast, overload
+
+from gpumon.tags.client import Board
+from gpumon.tags.description import LARGEST, Description
+from gpumon.tags.values import Pending, number_of
+from gpumon.tags.warn import warn_once
+
+T = TypeVar("T")
+
+
+class Run:
+    """A run that has begun. Safe to call from several threads: of two that write at once the last one wins.
+
+    A forked child inherits it switched off, and so does whoever unpickles or copies it: a run belongs
+    to the process that began it.
+    """
+
+    def __init__(
+        self, board: Board, epochs: int | None = None, look: Callable[[], tuple[str, ...]] | None = None
+    ) -> None:
+        self._board = board
+        self._planned = epochs
+        self._look = look
+        self._step = 0
+        self._epoch: object | None = None
+        self._first: int | None = None
+        self._pending = Pending()
+
+    @property
+    def name(self) -> str:
+        """As people see it."""
+        return self._board.description.name
+
+    @property
+    def id(self) -> str:
+        """Shared by all ranks of this run."""
+        return self._board.description.id
+
+    @property
+    def on(self) -> bool:
+        """Whether tags are published; false after the end, and where no board could be made."""
+        return self._board.on
+
+    @overload
+    def epochs(self, over: int | None = None, *, start: int = 0) -> Iterator[int]: ...
+    @overload
+    def epochs(self, over: Iterable[T], *, start: int = 0) -> Iterator[T]: ...
+    def epochs(self, over: Iterable[T] | int | None = None, *, start: int = 0) -> Iterator[T] | Iterator[int]:
+        """Go through the epochs, with an exact tag where each begins and ends, however it ends.
+
+        Without `over`: the numbers from `start` (after a resume: the first epoch still to do) up to
+        the `epochs` of the run, or for ever. A number stands for that many epochs in all. Anything
+        else is gone through as it is: its integers are epoch numbers, other things are counted from `start`.
+        """
+        if over is not None and not isinstance(over, int):
+            return self._epochs(over, start)
+        if over is not None and over != self._board.description.epochs:
+            self._board.describe(epochs=max(0, min(over, LARGEST)))
+        last = self._planned if over is None else over
+        return self._epochs(count(start) if last is None else range(start, last), start)
+
+    def _epochs(self, over: Iterable[T], start: int) -> Iterator[T]:
+        for number, item in enumerate(over, start if isinstance(start, int) else 0):
+            epoch = item if type(item) is int else number
+            opened = self._begin_epoch(epoch)
+            try:
+                yield item
+            finally:
+                self._end_epoch(opened)
+
+    @contextmanager
+    def epoch(self, number: int) -> Iterator[None]:
+        """One epoch of a loop that counts by itself."""
+        opened = self._begin_epoch(number)
+        try:
+            yield
+        finally:
+            self._end_epoch(opened)
+
+    def steps(self, loader: Iterable[T]) -> Steps[T]:
+        """Go through `loader`, counting a step for each batch and measuring how long the training waits for it.
+
+        `len()` is the loader's; what the loader raises passes through. Steps count over the whole run.
+        """
+        return Steps(self, loader)
+
+    def step(self, steps: int = 1) -> None:
+        """Count a step of a loop that does not use `steps()`."""
+        try:
+            self._step += int(steps)
+        except (TypeError, ValueError):
+            warn_once("step", f"run.step({steps!r}): not a number of steps")
+        self._tag_step(0)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Tag what happens inside as `name`: validate, test, checkpoint, …; then the phase before goes on."""
+        before = self._board.phase(str(name))
+        try:
+            yield
+        finally:
+            self._board.phase(before)
+
+    def log(self, metrics: Mapping[str, object] | None = None, /, **more: object) -> None:
+        """Show numbers with the run, and keep them with its epoch: up to 8 names.
+
+        A CUDA tensor is never waited for: its value shows with a later step or log.
+        """
+        given = dict(metrics) if isinstance(metrics, Mapping) else {}
+        if metrics is not None and not isinstance(metrics, Mapping):
+            warn_once("log", f"run.log({type(metrics).__name__}): give names, such as run.log(loss=loss)")
+        known = self._pending.collect()
+        for name, value in {**given, **more}.items():
+            number = number_of(str(name), value) if self.on else None
+            if isinstance(number, float):
+                self._pending.forget(str(name))
+                known[str(name)] = number
+            elif number is not None:
+                self._pending.add(str(name), number)
+        if known:
+            self._board.log(known)
+
+    def describe(self, **changes: object) -> None:
+        """Change what is said of this run, by the fields of `Description`; for callbacks."""
+        self._board.describe(**changes)
+
+    def finish(self, *, failed: bool = False) -> None:
+        """End the run. A second call does nothing."""
+        self._take_arrived()
+        if self._epoch is not None:
+            self._end_epoch(self._epoch)
+        self._board.close(failed=failed)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        fine = kind is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+        self.finish(failed=not fine)
+
+    def __reduce__(self) -> tuple[Callable[..., Run], tuple[Description, int | None, int]]:
+        return _copy_of, (self._board.description, self._planned, self._step)
+
+    def _begin_epoch(self, number: object) -> object:
+        if self._epoch is not None:
+            self._end_epoch(self._epoch)  # its loop was left without being closed
+        self._epoch = opened = object()
+        self._find_devices()
+        try:
+            epoch = int(number)  # type: ignore[call-overload]
+        except (TypeError, ValueError, OverflowError):
+            warn_once("epoch", f"{number!r} is not a number of an epoch")
+            epoch = -1
+        if self._first is None:
+            self._first = epoch
+            if epoch:
+                self._board.describe(first_epoch=epoch)
+        self._board.begin_epoch(epoch)
+        return opened
+
+    def _end_epoch(self, opened: object) -> None:
+        if self._epoch is opened:
+            self._epoch = None
+            self._take_arrived()
+            self._board.end_epoch()
+
+    def _tag_step(self, now: int) -> None:
+        step = self._step
+        self._board.step(step, now)
+        if self._pending:
+            self._take_arrived()
+        if not step & (step - 1):
+            # CUDA may have come up since, or the model may have moved: looked up again at 1, 2, 4, 8, …
+            self._find_devices()
+
+    def _waited(self, since: int) -> int:
+        now = monotonic_ns()
+        self._board.wait += now - since
+        return now
+
+    def _take_arrived(self) -> None:
+        arrived = self._pending.collect()
+        if arrived:
+            self._board.log(arrived)
+
+    def _find_devices(self) -> None:
+        if self._look is None or not self._board.on:
+            return
+        found = self._look()
+        if found and found != self._board.description.devices:
+            self._board.describe(devices=found)
+
+
+class Steps(Generic[T]):
+    """The batches of a loader, with a tag for each."""
+
+    def __init__(self, run: Run, loader: Iterable[T]) -> None:
+        self._run = run
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return len(cast("Sequence[T]", self._loader))
+
+    def __iter__(self) -> Iterator[T]:
+        run = self._run
+        since = monotonic_ns()
+        try:
+            batches = iter(self._loader)  # starts the workers of a DataLoader: that is waiting too
+            while True:
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    return
+                now = run._waited(since)
+                since = 0
+                run._step += 1
+                run._tag_step(now)
+                yield batch
+                since = monotonic_ns()
+        finally:
+            if since:
+                run._waited(since)
+
+
+def _copy_of(described: Description, epochs: int | None, step: int) -> Run:
+    """What comes out of a pickle: it counts and yields, and publishes nothing."""
+    copy = Run(Board(None, described), epochs)
+    copy._step = step
+    return copy

@@ -1,0 +1,104 @@
+"""Numbers out of whatever a training logs, without ever waiting for a GPU.
+
+`float(tensor)` of a CUDA tensor stops the training until the GPU has caught up. So the value is
+copied to pinned memory behind what is already queued, with an event after it, and taken
+when the event has passed, on a later call.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from gpumon.tags.warn import warn_once
+
+
+class Arriving(Protocol):
+    """A number on its way from a GPU."""
+
+    def ready(self) -> bool:
+        """Whether it has come; never waits."""
+
+    def value(self) -> float:
+        """The number, once `ready`."""
+
+
+class _Copy:
+    """The copy of a CUDA scalar into pinned memory."""
+
+    def __init__(self, torch: Any, tensor: Any) -> None:
+        source = tensor.detach()
+        with torch.cuda.device(source.device):
+            self._host = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
+            self._host.copy_(source, non_blocking=True)
+            self._event = torch.cuda.Event()
+            self._event.record()
+
+    def ready(self) -> bool:
+        return bool(self._event.query())
+
+    def value(self) -> float:
+        return float(self._host)
+
+
+def number_of(name: str, value: Any, modules: Mapping[str, Any] | None = None) -> float | Arriving | None:
+    """`value` as a number, a number on its way, or None (with one warning) when it is no number."""
+    kind = type(value)
+    if kind is float or kind is int or kind is bool:
+        try:
+            return float(value)
+        except OverflowError:
+            return None
+    try:
+        where = getattr(value, "device", None)
+        if where is None or "cpu" in str(where).lower():
+            if isinstance(value, str | bytes):
+                return None
+            # torch warns when a loss that still carries its graph becomes a number.
+            return float(value.detach() if hasattr(value, "detach") else value)
+        torch = (sys.modules if modules is None else modules).get("torch")
+        if torch is not None and isinstance(value, torch.Tensor) and value.is_cuda and value.numel() == 1:
+            # Inside a graph capture nothing may be queued or allocated that the graph should not replay.
+            return None if torch.cuda.is_current_stream_capturing() else _Copy(torch, value)
+    except Exception as error:
+        warn_once(f"metric {name}", f"{name} is not shown: {type(error).__name__}: {error}")
+        return None
+    warn_once(f"metric {name}", f"{name} is not shown: reading a {kind.__name__} on {where} would wait for it")
+    return None
+
+
+class Pending:
+    """Numbers on their way, by name: the oldest and the newest of each.
+
+    The oldest, so that a training which logs faster than its GPU answers still shows something; the
+    newest, so that the last one of an epoch gets through.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[Arriving]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, name: str, number: Arriving) -> None:
+        """Wait for `number`; one that waited between it and the oldest is given up."""
+        self._waiting[name] = [*self._waiting.get(name, [])[:1], number]
+
+    def forget(self, name: str) -> None:
+        """A newer value is known: what is on its way is late."""
+        self._waiting.pop(name, None)
+
+    def collect(self) -> dict[str, float]:
+        """What has arrived since the last call. Never raises and never waits."""
+        arrived: dict[str, float] = {}
+        for name, waiting in list(self._waiting.items()):
+            try:
+                while waiting and waiting[0].ready():
+                    arrived[name] = waiting.pop(0).value()
+            except Exception as error:  # a lost context, a tensor that is no number
+                waiting.clear()
+                warn_once(f"metric {name}", f"{name} is not shown: {type(error).__name__}: {error}")
+            if not waiting:
+                self._waiting.pop(name, None)
+        return arrived

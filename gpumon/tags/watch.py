@@ -1,0 +1,242 @@
+"""One board, watched by the daemon from its first sight to the end of its run.
+
+Every byte of a board may be hostile. Only copies are parsed, each covered by its CRC; numbers are
+brought into their range, texts are cleaned, and nothing is allocated by what a board says.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import NamedTuple
+from zlib import crc32
+
+from gpumon.clock import SECOND
+from gpumon.errors import BoardError
+from gpumon.frame import NAN, Boundary, Mark, Run, RunState
+from gpumon.tags import board as layout
+from gpumon.tags.attribution import attribute
+from gpumon.tags.description import LARGEST, Description, decode
+from gpumon.tags.matching import Claim
+from gpumon.tags.owner import lock_holder, process_by_namespace, read_process, start_time
+
+KEPT_BOUNDARIES = 1024
+"""Of each run, to attribute samples: far more than happen between a sample and its attribution."""
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_LONGEST = (1 << 63) - 1
+
+
+class Times(NamedTuple):
+    """Now, on both clocks, ns; and the time namespace that the monotonic one belongs to."""
+
+    monotonic: int
+    time: int
+    namespace: int
+
+
+class Watched:
+    """The board `name` in the directory `directory` (a descriptor).
+
+    Raises BoardError when it is no board or not to be trusted, OSError when it cannot be read.
+    """
+
+    def __init__(self, directory: int, name: str, proc: str) -> None:
+        self.name = name
+        self.claim = Claim()
+        self.ended = 0
+        """When the run ended, ns since 1970: when that was seen, or its last sign of life if it was
+        over before anybody looked. 0 while it runs."""
+        self.boundaries: list[Boundary] = []
+        self._proc = proc
+        self._uid = int(name.split(".")[1])
+        self._seen = 0
+        self._word = RunState.RUNNING
+        self._alive_once = False
+        self._lost = 0
+        self._version = 0
+        self._description = Description(name="", id="")
+        self._pid = 0
+        self._asked_namespace = False
+        self.fd = os.open(name, _OPEN, dir_fd=directory)
+        try:
+            _check(os.fstat(self.fd), self._uid)
+            self.header = layout.unpack_header(os.pread(self.fd, layout.FRONT, 0))
+        except (BoardError, OSError):
+            os.close(self.fd)
+            raise
+        self.inode = os.fstat(self.fd).st_ino
+        # The kernel shows nobody his own locks; and closing this descriptor would drop them.
+        self._own = self.header.pid == os.getpid() and self.header.started == start_time("/proc", os.getpid())
+
+    @property
+    def can_close(self) -> bool:
+        """Whether closing the descriptor does no harm: not while this very process holds the lock."""
+        return not self._own or self.ended > 0
+
+    def poll(self, times: Times) -> tuple[Run, list[Boundary]]:
+        """The run as it stands, and the boundaries that are new. Raises BoardError when it is not to be trusted."""
+        # First whether it lives, then what it says: of a dead board what is read is the last word.
+        holder = os.getpid() if self._own else lock_holder(self.fd)
+        front = os.pread(self.fd, layout.FRONT, 0)
+        state = layout.unpack_state(front)
+        events, lost = self._new_events(front)
+        self._read_description(front)
+        if holder is not None:
+            self._identify(holder)
+        fresh = [self._boundary(event, times) for event in events]
+        self._lost = min(self._lost + lost, LARGEST)
+        self.boundaries += fresh
+        if len(self.boundaries) > KEPT_BOUNDARIES:
+            del self.boundaries[: -KEPT_BOUNDARIES // 2]
+        ended = self._end(state, holder is not None)
+        if ended == RunState.RUNNING:
+            self._alive_once = True
+        elif not self.ended:
+            silent = min(times.time, max(state.time if state else 0, self.header.time))
+            self.ended = times.time if self._alive_once else silent
+        return self._run(state, ended, times), fresh
+
+    def at(self, run: Run, monotonic: int) -> Run | None:
+        """`run` as it was at `monotonic`; None before it began."""
+        return attribute(run, self.boundaries, monotonic)
+
+    def close(self) -> None:
+        """Give the descriptor back, where that does no harm."""
+        if self.fd >= 0 and self.can_close:
+            os.close(self.fd)
+            self.fd = -1
+
+    def _new_events(self, front: bytes) -> tuple[list[layout.Event], int]:
+        head = int.from_bytes(front[layout.EVENT_HEAD : layout.EVENT_HEAD + 8], "little")
+        if not self._seen < head < _LONGEST:
+            return [], 0
+        ring = os.pread(self.fd, layout.EVENT_COUNT * layout.EVENT_SIZE, layout.EVENTS)
+        first = max(self._seen + 1, head - layout.EVENT_COUNT + 1)
+        found = [event for n in range(first, head + 1) if (event := layout.unpack_event(ring, n)) is not None]
+        if not found:
+            return [], 0  # a head that no event bears out: looked at again
+        newest = found[-1].number
+        missed = newest - self._seen - len(found)
+        self._seen = newest
+        return found, missed
+
+    def _read_description(self, front: bytes) -> None:
+        for version, length, crc, offset in layout.text_versions(front):
+            if version == self._version:
+                return
+            text = os.pread(self.fd, length, offset)
+            if len(text) == length and crc32(text) == crc:
+                self._description, self._version = decode(text), version
+                return
+        if not self._version:
+            raise BoardError("no whole description")
+
+    def _identify(self, holder: int) -> None:
+        if holder and holder != self._pid:
+            process = read_process(self._proc, holder)
+            if process is not None and process.uid != self._uid:
+                raise BoardError(f"the board of uid {self._uid} is held by a process of uid {process.uid}")
+            self._pid = holder if process is not None else 0
+        elif not holder and not self._asked_namespace:
+            self._asked_namespace = True
+            self._pid = process_by_namespace(self._proc, self.header, self._uid)
+
+    def _boundary(self, event: layout.Event, times: Times) -> Boundary:
+        floor = self.boundaries[-1].monotonic if self.boundaries else 0
+        here = self._here(event.monotonic, event.time, times)
+        try:
+            mark = Mark(event.mark)
+        except ValueError:
+            mark = Mark.PHASE  # of a later version; what is in force from here on is still told
+        boundary = Boundary(
+            run=self.name,
+            number=event.number,
+            mark=mark,
+            epoch=event.epoch,
+            step=max(0, event.step),
+            phase=self._phase(event.phase),
+            monotonic=max(floor, here),
+            time=min(event.time, _LONGEST),
+            wait=event.wait / SECOND,
+        )
+        if mark == Mark.RUN_END:
+            self._ended_by(event.aux)
+        return boundary
+
+    def _here(self, monotonic: int, time: int, times: Times) -> int:
+        """A board's monotonic time on this machine's clock; never in the future."""
+        own = times.time - times.monotonic
+        if self.header.time_namespace != times.namespace and abs((time - monotonic) - own) > SECOND:
+            monotonic = time - own
+        return max(0, min(monotonic, times.monotonic))
+
+    def _ended_by(self, aux: int) -> None:
+        self._word = RunState.FAILED if aux & layout.RUN_FAILED else RunState.FINISHED
+
+    def _end(self, state: layout.State | None, alive: bool) -> RunState:
+        if self._word == RunState.RUNNING and state is not None and state.flags & layout.FLAG_ENDED:
+            self._ended_by(layout.RUN_FAILED if state.flags & layout.FLAG_FAILED else 0)
+        if self._word == RunState.RUNNING and not alive:
+            return RunState.DIED
+        return self._word
+
+    def _phase(self, index: int) -> str:
+        phases = self._description.phases
+        return phases[index] if index < len(phases) else ""
+
+    def _run(self, state: layout.State | None, ended: RunState, times: Times) -> Run:
+        said = self._description
+        self.claim = Claim(self._pid, self._uid, "", said.devices, said.visible, said.order, said.world_size)
+        run = Run(
+            key=self.name,
+            id=said.id,
+            name=said.name,
+            pid=self._pid,
+            user="",
+            rank=said.rank,
+            local_rank=said.local_rank,
+            world_size=said.world_size,
+            framework=said.framework,
+            epochs=said.epochs,
+            first_epoch=said.first_epoch,
+            gpus=said.devices,
+            started=_seconds(self.header.time),
+            state=ended,
+            lost_events=self._lost,
+        )
+        if state is None:
+            return run
+        began = state.epoch_monotonic
+        return run._replace(
+            epoch=state.epoch,
+            step=max(0, state.step),
+            phase=self._phase(state.phase),
+            epoch_started=_seconds(state.time - (state.monotonic - began)) if began else NAN,
+            updated=_seconds(state.time),
+            wait=state.wait / SECOND,
+            memory_allocated=_bytes(state.allocated),
+            memory_reserved=_bytes(state.reserved),
+            memory_peak=_bytes(state.peak),
+            metrics={name: value for name, value in zip(said.metrics, state.metrics, strict=False) if name},
+        )
+
+
+def _check(found: os.stat_result, uid: int) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise BoardError("not a regular file")
+    if found.st_uid != uid:
+        raise BoardError(f"belongs to uid {found.st_uid}, not to {uid} as its name says")
+    if found.st_nlink != 1:
+        raise BoardError("has another name elsewhere")
+    if not layout.SIZE <= found.st_size <= layout.LARGEST:
+        raise BoardError(f"{found.st_size} bytes long")
+    if found.st_mode & 0o022:
+        raise BoardError("can be written by others")
+
+
+def _seconds(time: int) -> float:
+    return max(0, min(time, _LONGEST)) / SECOND
+
+
+def _bytes(count: int) -> float:
+    return NAN if count == layout.NOT_KNOWN else float(count)
