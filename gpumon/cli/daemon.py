@@ -1,0 +1,101 @@
+"""Sample until stopped, for every view on this machine.
+
+One daemon serves any number of views: only it talks to the driver. It stays in the foreground, as
+a service manager wants it; --detach puts it into the background. SIGTERM and SIGINT stop it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable
+from threading import Event
+
+from gpumon.cli.options import add_places, add_source, settle
+from gpumon.errors import EXIT_OK, GpumonError
+from gpumon.paths import LOG, Places
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--detach", action="store_true", help="go into the background once the first sample is taken")
+    add_source(parser, "default: nvml")
+    add_places(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    where, arguments = settle(arguments)
+    if not arguments.detach:
+        return _serve(where, arguments, lambda text: print(text, flush=True))
+    return _detach(where, arguments)
+
+
+def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str], object]) -> int:
+    from gpumon.clock import SystemClock
+    from gpumon.daemon import open_daemon
+
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    recorder = open_daemon(where, arguments.source or "nvml", arguments.interval, arguments.speed, SystemClock())
+    origin = recorder.sampler.source.origin()
+    what = f"sampling {origin.source} every {arguments.interval:g} s into {recorder.directory}"
+    tell(f"gpumon daemon {os.getpid()}: {what}" + (f" ({origin.problem})" if origin.problem else ""))
+    recorder.run(stop)
+    return EXIT_OK
+
+
+def _detach(where: Places, arguments: argparse.Namespace) -> int:
+    """Fork twice, and wait until the daemon has its first frame or its first problem."""
+    told, tell = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(tell)
+        os.waitpid(child, 0)
+        with os.fdopen(told, encoding="utf-8") as answer:
+            verdict = answer.read()
+        if not verdict.startswith("gpumon daemon"):
+            raise GpumonError(verdict or "the daemon ended before its first sample")
+        print(verdict)
+        return EXIT_OK
+    os.close(told)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.chdir("/")
+    _serve_detached(where, arguments, tell)
+    os._exit(0)
+
+
+def _serve_detached(where: Places, arguments: argparse.Namespace, pipe: int) -> None:
+    def tell(text: str) -> None:
+        os.write(pipe, text.encode())
+        _close_standard_streams(text.rpartition(" into ")[2].partition(" (")[0])
+        os.close(pipe)
+
+    try:
+        _serve(where, arguments, tell)
+    except GpumonError as error:
+        _answer(pipe, str(error))
+    except Exception as error:
+        _answer(pipe, f"the daemon failed: {type(error).__name__}: {error}")
+        raise
+
+
+def _answer(pipe: int, text: str) -> None:
+    try:
+        os.write(pipe, text.encode())
+    except OSError:
+        print(text, file=sys.stderr, flush=True)  # the pipe is closed once it runs: this is the log
+
+
+def _close_standard_streams(directory: str) -> None:
+    """Input from nowhere; output and errors into a small log beside the ring."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    log = os.open(f"{directory}/{LOG}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    os.dup2(nothing, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    for fd in (nothing, log):
+        os.close(fd)

@@ -1,0 +1,223 @@
+"""The screen: asks the feed, keeps history, lets the widgets draw."""
+
+from __future__ import annotations
+
+from collections import deque
+from time import monotonic
+from typing import Any
+
+from rich.console import RenderableType
+from textual.app import App, ComposeResult
+from textual.containers import Container
+from textual.screen import Screen
+
+from gpumon.frame import Frame
+from gpumon_tui import theme
+from gpumon_tui.exact import exact
+from gpumon_tui.feed import Feed
+from gpumon_tui.flow import Flow
+from gpumon_tui.keys import BINDINGS, FOOT
+from gpumon_tui.layout import Plan, Tables, plan
+from gpumon_tui.screens.help import Help
+from gpumon_tui.view import View
+from gpumon_tui.widgets.bars import Header, Keys
+from gpumon_tui.widgets.chart import Chart
+from gpumon_tui.widgets.gpus import Gpus
+from gpumon_tui.widgets.table import Table
+from gpumon_tui.widgets.tables import Epochs, Processes, Runs
+
+CHARTS = 3
+BUDGET = 0.02
+"""Seconds that taking in history may hold up the keys."""
+PROBLEM_ROWS = 5
+
+
+class GpumonApp(App[None]):
+    """gpumon in a terminal. `live=False` leaves asking the feed to the caller, for tests."""
+
+    TITLE = "gpumon"
+    ENABLE_COMMAND_PALETTE = False
+    ALLOW_SELECT = False
+    BINDINGS = BINDINGS
+    CSS = f"""
+    Screen {{ background: {theme.BACKGROUND}; color: {theme.TEXT}; overflow: hidden; }}
+    Help {{ background: {theme.BACKGROUND} 60%; }}
+    Header, Keys {{ background: {theme.PANEL}; }}
+    #charts {{ layout: horizontal; height: 8; }}
+    #tables {{ layout: vertical; height: 1fr; }}
+    #tables.beside {{ layout: horizontal; }}
+    Chart {{ height: 100%; }}
+    Processes, Epochs, #trainings {{ height: 1fr; }}
+    #chart1, #chart2, #tables.beside #trainings {{ margin-left: 2; }}
+    """
+
+    def __init__(self, feed: Feed, *, interval: float = 1.0, live: bool = True) -> None:
+        super().__init__()
+        self.feed = feed
+        self.interval = interval
+        self.view = View(interval)
+        self.flow = Flow()
+        self._live = live
+        self._newest = 0
+        self._waiting: deque[Frame] = deque()
+        self._plan: Plan | None = None
+        self._gpus = Gpus(self.view)
+        self._charts = [Chart(self.view, place) for place in range(CHARTS)]
+        self._processes = Processes(self.view, id="processes")
+        self._runs = Runs(self.view, id="runs")
+        self._table: Table = self._processes
+        self._epochs = Epochs(self.view, self._runs)
+        tables = (self._processes, self._runs, self._epochs)
+        self._header = Header(self.view)
+        self._parts = (self._header, self._gpus, *self._charts, *tables)
+
+    def compose(self) -> ComposeResult:
+        yield self._header
+        yield self._gpus
+        yield Container(*self._charts, id="charts")
+        yield Container(self._processes, Container(self._runs, self._epochs, id="trainings"), id="tables")
+        yield Keys(self.view, FOOT)
+
+    def on_mount(self) -> None:
+        """Begin with what the feed has."""
+        self._processes.active = True
+        self.poll()
+        if self._live:
+            self.set_interval(min(self.interval, 0.5), self.poll)
+
+    def poll(self) -> None:
+        """Take in new frames and draw, if the terminal keeps up."""
+        view = self.view
+        view.origin, view.driver = self.feed.origin(), self.feed.driver()
+        view.hostname, view.state = self.feed.hostname(), self.feed.state()
+        frames = self.feed.since(self._newest)
+        if frames:
+            self._newest = frames[-1].number
+            self._waiting.extend(frames)
+            if view.frame is None and not frames[-1].samples:
+                self._activate(self._runs)
+            if not view.paused:
+                view.frame = frames[-1]
+        self._take_in()
+        if not frames and view.frame is not None:
+            self._header.show()  # only how fresh the frames are can have changed
+        elif self.flow.ready(monotonic()):
+            self.draw()
+            self.call_after_refresh(self._ask)
+
+    def draw(self) -> None:
+        """Show the view as it is now."""
+        self._arrange()
+        for part in self._parts:
+            part.show()
+
+    def on_resize(self) -> None:
+        """Share the screen out anew."""
+        self._arrange()
+
+    def on_terminal_supports_synchronized_output(self) -> None:
+        """The answer to the question of `flow`."""
+        self.flow.answered()
+
+    def on_gpus_selected(self, message: Gpus.Selected) -> None:
+        """A GPU was clicked."""
+        self.view.select(message.uuid)
+        self.draw()
+
+    def on_table_activated(self, message: Table.Activated) -> None:
+        """A table was clicked."""
+        self._activate(message.table)
+
+    def action_subject(self, step: int) -> None:
+        """Another GPU, or the host."""
+        self.view.step_subject(step)
+        self.draw()
+
+    def action_panel(self, step: int) -> None:
+        """Another metric."""
+        self.view.step_panel(step)
+        self.draw()
+
+    def action_zoom(self, step: int) -> None:
+        """A shorter or a longer window."""
+        self.view.zoom(step)
+        self.draw()
+
+    def action_pause(self) -> None:
+        """Hold the picture, or go on with the newest."""
+        self.view.paused = not self.view.paused
+        self.draw()
+
+    def action_table(self) -> None:
+        """Keys go to the other table."""
+        self._activate(self._runs if self._table is self._processes else self._processes)
+
+    def action_move(self, step: int) -> None:
+        """Move the cursor of the table that has the keys."""
+        self._table.move(step)
+        self._epochs.show()
+
+    def action_page(self, pages: int) -> None:
+        """Move it by pages."""
+        self.action_move(pages * self._table.page)
+
+    def action_help(self) -> None:
+        """Keys, colours and words."""
+        if not isinstance(self.screen, Help):
+            self.push_screen(Help(self.view))
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        super()._display(screen, exact(renderable))
+
+    def _ask(self) -> None:
+        self.flow.ask(self, monotonic())
+
+    def _take_in(self) -> None:
+        """Add waiting frames to the history, an hour of them in many small steps."""
+        until = monotonic() + BUDGET
+        while self._waiting and monotonic() < until:
+            frame = self._waiting.popleft()
+            self.view.history.add(frame)
+            self.view.epochs.add(frame)
+        was_filling, self.view.filling = self.view.filling, bool(self._waiting)
+        if self._waiting:
+            self.call_later(self._take_in)
+        elif was_filling:
+            self.draw()
+
+    def _activate(self, table: Table) -> None:
+        self._table = table
+        for one in (self._processes, self._runs):
+            one.active = one is table
+        self._plan = None
+        self.draw()
+
+    def _arrange(self) -> None:
+        """Give each part its room; nothing moves as long as the plan is the same."""
+        view = self.view
+        runs = len({run.id for run in view.runs})
+        new = plan(*self.size, len(view.samples), PROBLEM_ROWS, len(view.processes), runs)
+        if new == self._plan:
+            return
+        self._plan = self._gpus.plan = new
+        self._gpus.styles.height = new.gpu_rows
+        charts, tables = self.query_one("#charts"), self.query_one("#tables")
+        charts.display = new.chart_rows > 0
+        charts.styles.height = new.chart_rows
+        for chart in self._charts:
+            chart.display = chart.place < new.charts
+        tables.set_class(new.tables is Tables.BESIDE, "beside")
+        alone = new.tables is Tables.ONE
+        self._processes.display = not alone or self._table is self._processes
+        trainings = self.query_one("#trainings")
+        trainings.display = not alone or self._table is self._runs
+        trainings.styles.height = new.training_rows or "1fr"
+        self._runs.styles.height = new.run_rows
+        self._epochs.display = new.epochs
+        self._processes.aside = "tab: runs" if alone else ""
+        self._runs.aside = "tab: processes" if alone else ""
+
+
+def run(feed: Feed, *, interval: float = 1.0) -> None:
+    """Show `feed` until the user quits."""
+    GpumonApp(feed, interval=interval).run()

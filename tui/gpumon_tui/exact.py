@@ -1,0 +1,92 @@
+"""Partial updates that send the changed cells alone, and of their colours what changes from one to the next.
+
+Textual 8 begins each changed range at the first cell of its widget; on a line of cards that is most of
+the line, and most of what goes to the terminal. It has no public hook for this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from rich.color import ColorSystem
+from rich.console import Console, RenderableType
+from rich.segment import Segment
+from rich.style import Style
+from textual._compositor import ChopsUpdate, CompositorUpdate
+from textual.strip import Strip
+
+from gpumon_tui.renderables.cells import width
+
+PLAIN = Style.null()
+LETTERS = ("bold", "dim", "italic", "underline", "blink", "reverse", "strike")
+"""All that a style of gpumon or of its help may have beside its colours."""
+
+
+class ExactUpdate(CompositorUpdate):
+    """The ranges of a partial update, each from its own first cell."""
+
+    def __init__(self, update: ChopsUpdate) -> None:
+        self._update = update
+
+    def render_segments(self, console: Console) -> str:
+        """What the terminal is sent."""
+        update = self._update
+        parts: list[str] = []
+        ink = PLAIN
+        colors = console._color_system or ColorSystem.TRUECOLOR
+        for row, begin, end in update.spans:
+            for right, (left, strip) in zip(update.chop_ends[row], update.chops[row].items(), strict=False):
+                if strip is None or left >= end or right <= begin:
+                    continue
+                first, last = max(left, begin), min(right, end)
+                parts.append(f"\x1b[{row + 1};{first + 1}H")
+                for text, style, _ in _cells(strip, first - left, last - left):
+                    new = style or PLAIN
+                    if new is not ink:
+                        parts.append(_change(ink, new, colors))
+                        ink = new
+                    parts.append(text)
+        if ink is not PLAIN:
+            parts.append("\x1b[0m")
+        return "".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def _change(old: Style, new: Style, colors: ColorSystem) -> str:
+    """From one style to another: colours are most of what is sent, and one of the two is often the same."""
+    if old == new:
+        return ""
+    if _letters(old) != _letters(new) or (old.color and not new.color) or (old.bgcolor and not new.bgcolor):
+        full = Strip.render_ansi(new, colors)
+        return f"\x1b[0;{full}m" if full else "\x1b[0m"
+    codes: list[str] = []
+    if new.color and new.color != old.color:
+        codes += new.color.downgrade(colors).get_ansi_codes()
+    if new.bgcolor and new.bgcolor != old.bgcolor:
+        codes += new.bgcolor.downgrade(colors).get_ansi_codes(foreground=False)
+    return f"\x1b[{';'.join(codes)}m" if codes else ""
+
+
+def _letters(style: Style) -> tuple[bool, ...]:
+    """Bold, underlined and so on."""
+    return tuple(bool(getattr(style, name)) for name in LETTERS)
+
+
+def _cells(strip: Strip, first: int, last: int) -> Iterator[Segment]:
+    """The segments of some cells; `Strip.crop` would make a strip with all its caches for each range."""
+    begin = 0
+    for segment in strip:
+        end = begin + width(segment.text)
+        if end > first:
+            kept = segment.split_cells(last - begin)[0] if end > last else segment
+            yield kept.split_cells(first - begin)[1] if begin < first else kept
+        if end >= last:
+            return
+        begin = end
+
+
+def exact(renderable: RenderableType | None) -> Any:
+    """A partial update made exact; anything else as it is."""
+    return ExactUpdate(renderable) if isinstance(renderable, ChopsUpdate) else renderable

@@ -1,0 +1,124 @@
+"""What the charts draw: each metric of each device over the last frames."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from gpumon.frame import NAN, Frame
+from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_INDEX, HOST_METRICS, Kind, Metric
+from gpumon.panels import PANELS
+
+HOST = ""
+"""The subject that is the machine; every other subject is a device's UUID."""
+KEEP = 3600
+SLACK = 240
+"""Old values are cut off this many at a time."""
+EMPTY: array[float] = array("d")
+
+_CHARTED = {panel.metric.name for panel in PANELS}
+
+
+def _kept(metrics: Sequence[Metric], index: dict[str, int]) -> tuple[tuple[str, int, bool], ...]:
+    """Name, place in a sample and whether it is a counter, of what charts and alarms need."""
+    return tuple(
+        (metric.name, index[metric.name], metric.kind is Kind.COUNTER)
+        for metric in metrics
+        if metric.name in _CHARTED or metric.warn < float("inf")
+    )
+
+
+GPU_KEPT = _kept(GPU_METRICS, GPU_INDEX)
+HOST_KEPT = _kept(HOST_METRICS, HOST_INDEX)
+
+
+class History:
+    """Columns of numbers that all share one column of times. Counters are kept as rates."""
+
+    def __init__(self, keep: int = KEEP) -> None:
+        self.keep = keep
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, as when time has jumped back."""
+        self.times: array[float] = array("d")
+        self._columns: dict[str, dict[str, array[float]]] = {}
+        self._counters: dict[tuple[str, str], float] = {}
+        self._monotonic = 0
+
+    def add(self, frame: Frame) -> None:
+        """Append a frame; one that is a little older than the last is left out, much older starts afresh."""
+        if self.times and frame.time <= self.times[-1]:
+            if frame.time > self.times[-1] - 60:
+                return
+            self.clear()
+        seconds = (frame.monotonic - self._monotonic) / 1e9
+        self._monotonic = frame.monotonic
+        if seconds > 3 * max(frame.interval, 0.1):
+            self._counters.clear()  # a rate over a pause would draw a value where none was seen
+        self._append(HOST, frame.host, HOST_KEPT, seconds)
+        for sample in frame.samples:
+            self._append(sample.device.uuid, sample.values, GPU_KEPT, seconds)
+        self.times.append(frame.time)
+        self._level()
+        if len(self.times) >= self.keep + SLACK:
+            self._trim()
+
+    @property
+    def begin(self) -> float:
+        """The oldest time there is, or NaN."""
+        return self.times[0] if self.times else NAN
+
+    def values(self, subject: str, metric: str) -> array[float]:
+        """As long as `times`, or empty where nothing is known."""
+        return self._columns.get(subject, {}).get(metric, EMPTY)
+
+    def last(self, subject: str, metric: str) -> float:
+        """The newest value, or NaN."""
+        values = self.values(subject, metric)
+        return values[-1] if values else NAN
+
+    def peak(self, subject: str, metric: str, frames: int) -> float:
+        """The largest of the last values that are known, or NaN."""
+        return max((value for value in self.values(subject, metric)[-frames:] if value == value), default=NAN)
+
+    def has(self, subject: str, metric: str) -> bool:
+        """Whether any value is known."""
+        return any(value == value for value in self.values(subject, metric))
+
+    def _append(
+        self, subject: str, values: Sequence[float], kept: tuple[tuple[str, int, bool], ...], seconds: float
+    ) -> None:
+        columns = self._columns.get(subject)
+        if columns is None:
+            gap = [NAN] * len(self.times)
+            columns = self._columns[subject] = {name: array("d", gap) for name, _, _ in kept}
+        for name, place, is_counter in kept:
+            value = values[place]
+            columns[name].append(self._rate(subject, name, value, seconds) if is_counter else value)
+
+    def _rate(self, subject: str, name: str, value: float, seconds: float) -> float:
+        before = self._counters.get((subject, name), NAN)
+        self._counters[subject, name] = value
+        grown = value - before
+        return grown / seconds if grown >= 0 and seconds > 0 else NAN
+
+    def _level(self) -> None:
+        """A device without a sample in this frame has a gap there."""
+        length = len(self.times)
+        for columns in self._columns.values():
+            for column in columns.values():
+                if len(column) < length:
+                    column.append(NAN)
+
+    def _trim(self) -> None:
+        del self.times[:SLACK]
+        for columns in self._columns.values():
+            for column in columns.values():
+                del column[:SLACK]
+        for subject in [key for key, columns in self._columns.items() if key and _is_blank(columns)]:
+            del self._columns[subject]
+
+
+def _is_blank(columns: dict[str, array[float]]) -> bool:
+    return not any(value == value for column in columns.values() for value in column)

@@ -1,0 +1,46 @@
+"""The keys: one table for the bindings, the line at the foot, and the help."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from textual.binding import Binding, BindingType
+
+
+class Key(NamedTuple):
+    """A key and what it does."""
+
+    keys: str
+    """As Textual names them, separated by commas."""
+    action: str
+    shown: str
+    what: str
+    """For the help; a key that is told of beside another has none."""
+    brief: str = ""
+    """For the line at the foot; empty where there is no room for it."""
+
+
+KEYS = (
+    Key("q,ctrl+c", "quit", "q", "quit", "quit"),
+    Key("question_mark,h,f1", "help", "?", "this help", "help"),
+    Key("g,right", "subject(1)", "g G", "next or previous GPU, also → ←; the host comes after the last", "GPU"),
+    Key("G,left", "subject(-1)", "", ""),
+    Key("m", "panel(1)", "m M", "next or previous metric", "metric"),
+    Key("M", "panel(-1)", "", ""),
+    Key("plus,equals_sign", "zoom(-1)", "+ -", "a shorter or longer window of time, 1 minute to 1 hour", "window"),
+    Key("minus", "zoom(1)", "", ""),
+    Key("space", "pause", "space", "hold the picture; data are still collected", "pause"),
+    Key("tab,shift+tab", "table", "tab", "processes or runs", "table"),
+    Key("up,k", "move(-1)", "↑ ↓", "move in a table; PgUp PgDn Home End too"),
+    Key("down,j", "move(1)", "", ""),
+    Key("pageup", "page(-1)", "", ""),
+    Key("pagedown", "page(1)", "", ""),
+    Key("home", "move(-1000000)", "", ""),
+    Key("end", "move(1000000)", "", ""),
+)
+
+BINDINGS: list[BindingType] = [
+    Binding(key.keys, key.action, key.what, show=False, priority="tab" in key.keys or "ctrl" in key.keys)
+    for key in KEYS
+]
+FOOT = tuple((key.shown, key.brief) for key in KEYS if key.brief)

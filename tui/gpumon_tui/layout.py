@@ -1,0 +1,101 @@
+"""How much room each part of the screen gets: one pure function of its size and what there is to show."""
+
+from __future__ import annotations
+
+from enum import Enum
+from math import ceil
+from typing import NamedTuple
+
+WIDE = 120
+"""From here on the two tables stand side by side; below, the screen is of the narrow class."""
+CHART_CELLS = 80
+CARD_CELLS = 38
+LINE_CELLS = 92
+CARD_ROWS = (6, 5)
+"""Heights of a card, the best first."""
+GPU_SHARE = 0.38
+"""Cards may take so much of the screen; above that GPUs get a line each."""
+FEWEST_CHART_ROWS = 5
+FEWEST_TABLE_ROWS = 4
+FEWEST_EPOCH_ROWS = 5
+HEAD_ROWS = 2
+"""A table's title and its headings."""
+
+
+class Tables(Enum):
+    """How the tables of processes and of runs stand."""
+
+    BESIDE = "beside"
+    STACKED = "stacked"
+    ONE = "one"
+
+
+class Plan(NamedTuple):
+    """Rows and columns of every part."""
+
+    columns: int
+    """Of GPUs side by side."""
+    card_rows: int
+    """Height of a GPU: a card, or 1 for a line."""
+    gpu_rows: int
+    charts: int
+    """Side by side."""
+    chart_rows: int
+    tables: Tables
+    table_rows: int
+    run_rows: int
+    """Of the table of runs, within the room for trainings."""
+    training_rows: int
+    """Of the runs and the epochs of one of them, when they stand below the processes; 0 is all there is."""
+    epochs: bool
+    """Whether there is room for the epochs of a run."""
+
+
+def plan(width: int, height: int, gpus: int, problem_rows: int, processes: int, runs: int) -> Plan:
+    """Share out the screen between its header and its line of keys."""
+    body = max(1, height - 2)
+    columns, card_rows, gpu_rows = _gpus(width, body, gpus)
+    if gpus == 0:
+        gpu_rows = min(problem_rows, body // 2)
+    rest = body - gpu_rows
+    tables = _tables(width, rest)
+    wanted = _wanted(tables, processes, runs)
+    if rest < FEWEST_CHART_ROWS + FEWEST_TABLE_ROWS:
+        return Plan(columns, card_rows, gpu_rows, 0, 0, tables, rest, *_trainings(tables, rest, runs))
+    table_rows = max(FEWEST_TABLE_ROWS, min(wanted, rest // 2))
+    charts = min(3, max(1, width // CHART_CELLS))
+    trainings = _trainings(tables, table_rows, runs)
+    return Plan(columns, card_rows, gpu_rows, charts, rest - table_rows, tables, table_rows, *trainings)
+
+
+def _gpus(width: int, body: int, gpus: int) -> tuple[int, int, int]:
+    """Columns, rows of each and rows in all: cards where they fit, else lines."""
+    most = max(1, min(gpus, width // CARD_CELLS))
+    rows = ceil(gpus / most)
+    for card_rows in CARD_ROWS:
+        if rows * card_rows <= body * GPU_SHARE and width >= CARD_CELLS:
+            return ceil(gpus / max(1, rows)), card_rows, rows * card_rows
+    columns = max(1, min(gpus, width // LINE_CELLS))
+    return columns, 1, min(ceil(gpus / columns), max(1, body // 2))
+
+
+def _tables(width: int, rest: int) -> Tables:
+    if width >= WIDE:
+        return Tables.BESIDE
+    return Tables.STACKED if rest >= 24 else Tables.ONE
+
+
+def _trainings(tables: Tables, rows: int, runs: int) -> tuple[int, int, bool]:
+    """Rows of the table of runs, of runs and epochs together, and whether epochs have room."""
+    room = rows // 2 if tables is Tables.STACKED else rows
+    run_rows = HEAD_ROWS + max(1, runs)
+    epochs = runs > 0 and room - run_rows >= FEWEST_EPOCH_ROWS
+    return (run_rows if epochs else room), (room if tables is Tables.STACKED else 0), epochs
+
+
+def _wanted(tables: Tables, processes: int, runs: int) -> int:
+    """Rows the tables could use, in steps, so that a process that comes or goes moves nothing."""
+    stepped = [HEAD_ROWS + 5 * ceil(max(1, rows) / 5) for rows in (processes, runs)]
+    if runs:
+        stepped[1] += 8  # its epochs
+    return sum(stepped) if tables is Tables.STACKED else max(stepped)

@@ -1,0 +1,56 @@
+"""Labels beside and below a chart."""
+
+from __future__ import annotations
+
+from math import floor, isfinite, log2, log10
+
+from gpumon import units
+from gpumon.metrics import Metric, Unit
+from gpumon_tui.renderables.buckets import Columns
+
+STEPS = (10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
+
+
+def time_labels(columns: Columns, cells: int, now: float, apart: int = 12) -> list[tuple[int, str]]:
+    """Cell and text of the marks `-10m … now`, far enough from each other."""
+    span = columns.step * columns.many
+    step = next((s for s in STEPS if cells * s / span >= apart), STEPS[-1])
+    labels = []
+    seconds = 0
+    while seconds <= now - columns.begin:
+        text = units.ago(seconds)
+        cell = round(cells * (now - seconds - columns.begin) / span)
+        labels.append((max(0, min(cells - len(text), cell - len(text) // 2)), text))
+        seconds += step
+    return labels[::-1]
+
+
+def lay(labels: list[tuple[int, str]], ground: str) -> str:
+    """Labels on a line, those left out that would touch the one before."""
+    line = list(ground)
+    free = 0
+    for cell, text in labels:
+        if cell >= free and cell + len(text) <= len(line):
+            line[cell : cell + len(text)] = text
+            free = cell + len(text) + 1
+    return "".join(line)
+
+
+def value_labels(metric: Metric, top: float, rows: int) -> dict[int, str]:
+    """Text beside the rows of a chart: full scale above, nothing below, a half where it fits."""
+    if rows < 1 or not isfinite(top):
+        return {}
+    labels = {rows - 1: units.metric(0.0, metric), 0: units.metric(top, metric)}
+    if rows >= 7:
+        labels[rows // 2] = units.metric(top / 2, metric)
+    return labels
+
+
+def scale_top(largest: float, unit: Unit) -> float:
+    """A full scale just above `largest` that reads well: 1, 2, 5, 10 …; powers of 2 for bytes."""
+    if not largest > 0:
+        return 1.0
+    if unit is Unit.BYTES:
+        return 2.0 ** -floor(-log2(largest))
+    decade = 10.0 ** floor(log10(largest))
+    return next(n * decade for n in (1, 2, 2.5, 5, 10) if n * decade >= largest)

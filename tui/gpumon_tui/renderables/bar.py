@@ -1,0 +1,32 @@
+"""Bars: half blocks on a thin line, so that they read without colour too, and rows of them stay apart."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from rich.style import Style
+
+from gpumon_tui import theme
+from gpumon_tui.renderables.cells import Line
+
+FULL, HALF, TRACK = "▄", "▖", "▁"
+
+
+def bar(share: float, cells: int, style: Style) -> Line:
+    """`share` of `cells` filled, to half a cell; a missing share is a dotted track."""
+    if cells <= 0:
+        return []
+    if share != share:
+        return [Segment("┈" * cells, theme.TRACK)]
+    filled = bar_text(share, cells).rstrip(TRACK)
+    return [Segment(filled, style), Segment(TRACK * (cells - len(filled)), theme.TRACK)]
+
+
+def bar_text(share: float, cells: int) -> str:
+    """The same as bare text."""
+    if share != share:
+        return "┈" * cells
+    halves = round(min(max(share, 0.0), 1.0) * 2 * cells)
+    if share > 0:
+        halves = max(1, halves)
+    full, half = divmod(halves, 2)
+    return (FULL * full + HALF * half).ljust(cells, TRACK)

@@ -1,0 +1,73 @@
+"""Text measured in terminal cells, and the gate through which strangers' text comes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+
+from gpumon.text import clean
+
+Line = list[Segment]
+
+
+@lru_cache(maxsize=2048)
+def safe(text: str) -> str:
+    """What a stranger wrote, harmless in a terminal; every text of a frame passes here."""
+    return clean(text, 128)
+
+
+@lru_cache(maxsize=4096)  # most of what is measured was on screen a second ago
+def width(text: str) -> int:
+    """Cells that `text` takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def fit(text: str, cells: int, right: bool = False) -> str:
+    """`text` in exactly `cells` cells: padded, or cut with an ellipsis."""
+    if cells <= 0:
+        return ""
+    room = cells - width(text)
+    if room >= 0:
+        return " " * room + text if right else text + " " * room
+    return set_cell_size(text, cells - 1) + "…"
+
+
+def spread(left: Line, right: Line, cells: int, style: Style | None = None) -> Line:
+    """`left` and `right` at the ends of a line; what has no room is cut from the left one."""
+    room = cells - length(right)
+    if room < 0:
+        return cut(right, cells)
+    used = length(left)
+    if used > room:
+        return [*cut(left, room), *right]
+    return [*left, Segment(" " * (room - used), style), *right]
+
+
+def cut(line: Line, cells: int) -> Line:
+    """The first `cells` cells of a line, with an ellipsis where something is lost."""
+    kept: Line = []
+    for text, style, _ in line:
+        taken = width(text)
+        if taken > cells:
+            return [*kept, Segment(fit(text, cells), style)] if cells > 0 else kept
+        kept.append(Segment(text, style))
+        cells -= taken
+    return kept
+
+
+def length(line: Line) -> int:
+    """Cells that a line takes."""
+    return sum(width(segment.text) for segment in line)
+
+
+def rule(title: Line, right: Line, cells: int, style: Style) -> Line:
+    """A section's title on a thin line across the screen."""
+    head: Line = [Segment("─ ", style), *title, Segment(" ", style)]
+    tail: Line = [Segment(" ", style), *right, Segment(" ─", style)] if right else []
+    room = cells - length(head) - length(tail)
+    if room < 1:
+        return cut(head, cells)
+    return [*head, Segment("─" * room, style), *tail]

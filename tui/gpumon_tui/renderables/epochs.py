@@ -1,0 +1,67 @@
+"""Rows of the table of epochs: what the GPUs of a run did in each."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gpumon import units
+from gpumon.frame import NAN
+from gpumon.metrics import BY_NAME
+from gpumon_tui import theme
+from gpumon_tui.epochs import Stretch
+from gpumon_tui.history import HOST, History
+from gpumon_tui.renderables.table import Cell, Column, Row
+
+_GPU = ("gpu.utilization", "gpu.memory_used", "gpu.power")
+_HOST = ("host.cpu_utilization", "host.memory_used", "")
+
+
+def columns(on_gpus: bool) -> tuple[Column, ...]:
+    """A training without a GPU is told of by its host."""
+    return (
+        Column("EPOCH", 7, right=True, keep=9),
+        Column("BEGAN", 9, right=True, keep=5),
+        Column("TOOK", 8, right=True, keep=8),
+        Column(BY_NAME[(_GPU if on_gpus else _HOST)[0]].column, 6, right=True, keep=7),
+        Column("MEM PEAK", 9, right=True, keep=6),
+        Column("POWER", 7, right=True, keep=4),
+        Column("", 0),
+    )
+
+
+class Summary(NamedTuple):
+    """An epoch's readings over all GPUs of its run; of the host where it has none."""
+
+    utilization: float
+    memory_peak: float
+    power: float
+
+
+def summary(history: History, uuids: Sequence[str], begin: float, end: float) -> Summary:
+    """Means and peaks of the samples from `begin` to before `end`."""
+    first, last = bisect_left(history.times, begin), bisect_left(history.times, end)
+    known = [
+        [v for uuid in uuids or (HOST,) for v in history.values(uuid, metric)[first:last] if v == v]
+        for metric in (_GPU if uuids else _HOST)
+    ]
+    utilization, memory, power = known
+    return Summary(_mean(utilization), max(memory, default=NAN), _mean(power))
+
+
+def row(stretch: Stretch, of: Summary) -> Row:
+    """`power` is the mean of a GPU, not the sum."""
+    return (
+        Cell(f"e{stretch.epoch}", theme.PLAIN if stretch.finished else theme.GOOD),
+        Cell(units.clock(stretch.begin), theme.DIM),
+        Cell(units.duration(stretch.end - stretch.begin), theme.PLAIN if stretch.finished else theme.GOOD),
+        Cell(units.percent(of.utilization)),
+        Cell(units.metric(of.memory_peak, BY_NAME["gpu.memory_used"])),
+        Cell(units.metric(of.power, BY_NAME["gpu.power"])),
+        Cell(""),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else NAN

@@ -1,0 +1,201 @@
+"""A GPU as a card or as one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.segment import Segment
+from rich.style import Style
+
+from gpumon import units
+from gpumon.frame import Process, Run, Sample
+from gpumon.metrics import BY_NAME
+from gpumon_tui import theme
+from gpumon_tui.history import History
+from gpumon_tui.levels import level
+from gpumon_tui.memo import Memo
+from gpumon_tui.renderables.bar import bar
+from gpumon_tui.renderables.braille import area
+from gpumon_tui.renderables.buckets import Columns, columns, fill
+from gpumon_tui.renderables.cells import Line, cut, length, safe, spread
+from gpumon_tui.standing import Standing, standing, who
+
+WIDE_CARD = 96
+"""A card with so much room has its two bars side by side."""
+DETAILED_LINE = 100
+"""A line with so much room has a small history."""
+
+
+class Gpu(NamedTuple):
+    """What is drawn of a GPU."""
+
+    sample: Sample
+    run: Run | None
+    processes: Sequence[Process] | None
+    """None where the source does not tell of processes."""
+    history: History
+    now: float
+    window: float
+    interval: float
+    selected: bool
+    filling: bool
+    """The history is still being taken in."""
+    pictures: Memo[list[Line]]
+    """Of the history of each GPU, each kept until now has come to its next column."""
+
+    def text(self, metric: str) -> str:
+        """A metric with its unit."""
+        return units.metric(self.sample.value(metric), BY_NAME[metric])
+
+    def style(self, metric: str) -> Style:
+        """By the thresholds of the table."""
+        return theme.LEVELS[level(BY_NAME[metric], self.sample.value(metric), self.limit(metric))]
+
+    def bar_style(self, metric: str) -> Style:
+        """The hue of the metric, until it crosses a threshold."""
+        badness = level(BY_NAME[metric], self.sample.value(metric), self.limit(metric))
+        return theme.LEVELS[badness] if badness else theme.ink(theme.hue(metric))
+
+    def limit(self, metric: str) -> float:
+        """The value of the metric's full scale, or NaN."""
+        limit = BY_NAME[metric].limit
+        return self.sample.value(limit) if limit else float("nan")
+
+    def share(self, metric: str) -> float:
+        """The value as a share of its limit."""
+        limit = self.limit(metric)
+        return self.sample.value(metric) / limit if limit > 0 else float("nan")
+
+    def standing(self) -> Standing:
+        """One word for it."""
+        return standing(self.sample, self.history, None if self.processes is None else bool(self.processes))
+
+
+def card(gpu: Gpu, cells: int, height: int) -> list[Line]:
+    """Name, bars, history and who has it, in `height` rows of `cells` cells."""
+    edge = Segment("▌", theme.TITLE) if gpu.selected else Segment("▏", theme.RULE)
+    inner = cells - 3
+    history_rows = height - 4
+    if inner >= WIDE_CARD:
+        half = (inner - 3) // 2
+        bars = [[*_utilization(gpu, half), Segment("   "), *_memory(gpu, inner - half - 3)]]
+        history_rows += 1
+    else:
+        bars = [_utilization(gpu, inner), _memory(gpu, inner)]
+    body = [_name(gpu, inner), *bars, *_history(gpu, inner - 5, history_rows, 5), _who(gpu, inner)]
+    return [[edge, Segment(" "), *line] for line in body]
+
+
+def line(gpu: Gpu, cells: int) -> Line:
+    """Everything of a GPU in one line; who has it gets what room is left."""
+    inner = cells - 1
+    mark = Segment("▌" if gpu.selected else " ", theme.TITLE)
+    index = Segment(f"{gpu.sample.device.index:<2} ", theme.STRONG if gpu.selected else theme.TITLE)
+    bar_cells = max(0, min(30, (inner - 56) // 3))
+    temperature, power = gpu.text("gpu.temperature"), gpu.text("gpu.power")
+    head: Line = [mark, index]
+    if cells >= DETAILED_LINE:
+        head += [*_history(gpu, 16, 1, 0)[0], Segment(" ")]
+        bar_cells = max(6, (inner - 86) // 3)
+    head += [
+        *bar(gpu.sample.value("gpu.utilization"), bar_cells, gpu.bar_style("gpu.utilization")),
+        Segment(f"{units.percent(gpu.sample.value('gpu.utilization')):>5} ", theme.PLAIN),
+        *bar(gpu.share("gpu.memory_used"), bar_cells, gpu.bar_style("gpu.memory_used")),
+        Segment(f"{_used(gpu):>11}", gpu.style("gpu.memory_used")),
+        Segment(f"{temperature:>7}", gpu.style("gpu.temperature")),
+        Segment(f"{power:>6}", theme.PLAIN),
+        Segment(f"{_of_limit(gpu):<6} ", theme.DIM) if cells >= DETAILED_LINE else Segment("  "),
+    ]
+    if length(head) > inner:
+        return cut(head, cells)
+    return spread([*head, *_brief(gpu)], [Segment(" ")], cells)
+
+
+def _name(gpu: Gpu, cells: int) -> Line:
+    device = gpu.sample.device
+    name = safe(device.name).removeprefix("NVIDIA ")
+    left: Line = [Segment(f"GPU {device.index}", theme.TITLE), Segment(f"  {name}", theme.DIM)]
+    right: Line = [
+        Segment(f"  {gpu.text('gpu.temperature')}", gpu.style("gpu.temperature")),
+        Segment(f"  {gpu.text('gpu.power'):>5}", theme.PLAIN),
+        Segment(_of_limit(gpu), theme.DIM),
+    ]
+    if cells >= WIDE_CARD:
+        right.insert(0, Segment(f"  SM {gpu.text('gpu.clock_sm')}", theme.DIM))
+    return spread(left, right, cells)
+
+
+def _utilization(gpu: Gpu, cells: int) -> Line:
+    value = gpu.sample.value("gpu.utilization")
+    return [
+        Segment("util ", theme.DIM),
+        *bar(value, cells - 17, gpu.bar_style("gpu.utilization")),
+        Segment(f"{units.percent(value):>12}", theme.STRONG),
+    ]
+
+
+def _memory(gpu: Gpu, cells: int) -> Line:
+    return [
+        Segment("mem  ", theme.DIM),
+        *bar(gpu.share("gpu.memory_used"), cells - 17, gpu.bar_style("gpu.memory_used")),
+        Segment(f"{_used(gpu):>12}", gpu.style("gpu.memory_used")),
+    ]
+
+
+def _history(gpu: Gpu, cells: int, rows: int, margin: int) -> list[Line]:
+    if rows < 1:
+        return []
+    grid = columns(gpu.window, 2 * cells, gpu.now)
+    times, uuid = gpu.history.times, gpu.sample.device.uuid
+    shows = (rows, margin, grid, grid.at(gpu.now), gpu.history.begin, gpu.interval, gpu.filling and len(times))
+    return gpu.pictures.get(uuid, shows, lambda: _dots(gpu, grid, rows, margin))
+
+
+def _dots(gpu: Gpu, grid: Columns, rows: int, margin: int) -> list[Line]:
+    values = gpu.history.values(gpu.sample.device.uuid, "gpu.utilization")
+    dots = fill(gpu.history.times, values, grid, 2.2 * gpu.interval)
+    label = units.ago(gpu.window).removeprefix("-")
+    lines: list[Line] = []
+    for row, picture in enumerate(area(dots, rows, 1.0)):
+        text = (label if row == rows - 1 else "").ljust(margin)[:margin]
+        ink = theme.ramp(theme.MINT, rows)[row] if rows > 1 else theme.ramp(theme.MINT, 3)[1]
+        lines.append([Segment(text, theme.FAINT), Segment(picture, ink)] if margin else [Segment(picture, ink)])
+    return lines
+
+
+def _who(gpu: Gpu, cells: int) -> Line:
+    now = gpu.standing()
+    run, epoch, users = who(gpu.run, gpu.processes or ())
+    left: Line = [Segment(run, theme.RUN if gpu.run else theme.PLAIN)] if run else []
+    if epoch:
+        left.append(Segment(f" {epoch}", theme.STRONG))
+    if users:
+        left.append(Segment(f" · {users}" if left else users, theme.DIM))
+    return spread(left, [Segment(f"  {now.word}", now.style)], cells)
+
+
+def _brief(gpu: Gpu) -> Line:
+    """The end of a line: the word first where somebody should look, else the run."""
+    now = gpu.standing()
+    run, epoch, users = who(gpu.run, gpu.processes or ())
+    parts: Line = []
+    if not now.quiet or not run:
+        parts.append(Segment(f"{now.word} ", now.style))
+    if run:
+        parts.append(Segment(run, theme.RUN if gpu.run else theme.PLAIN))
+    if epoch:
+        parts.append(Segment(f" {epoch}", theme.STRONG))
+    if users:
+        parts.append(Segment(f" · {users}", theme.DIM))
+    return parts
+
+
+def _used(gpu: Gpu) -> str:
+    used, total = (gpu.sample.value(name) for name in ("gpu.memory_used", "gpu.memory_total"))
+    return f"{units.gibibytes(used)}/{units.gibibytes(total)}G" if total == total else units.gibibytes(used)
+
+
+def _of_limit(gpu: Gpu) -> str:
+    limit = gpu.limit("gpu.power")
+    return f"/{units.number(limit, BY_NAME['gpu.power'].unit).removesuffix(' W')}" if limit > 0 else ""

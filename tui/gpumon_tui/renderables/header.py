@@ -1,0 +1,81 @@
+"""The first line of the screen, and the line of keys at its foot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+
+from gpumon import units
+from gpumon.metrics import BY_NAME
+from gpumon_tui import theme
+from gpumon_tui.levels import level
+from gpumon_tui.renderables.cells import Line, cut, length, safe, spread
+from gpumon_tui.view import View
+
+
+def header(view: View, cells: int) -> Line:
+    """Where the numbers come from and how fresh they are; parts that have no room leave in turn."""
+    left: Line = [Segment(" gpumon ", theme.KEY)]
+    if view.origin.label:
+        left += [Segment(" ", theme.BAR), Segment(f" {safe(view.origin.label)} ", theme.LABEL)]
+    if view.paused:
+        left += [Segment(" ", theme.BAR), Segment(" PAUSED ", theme.LABEL)]
+    left.append(_state(view))
+    clock: Line = [Segment(f"  {units.clock(view.now) if view.frame else ''} ", theme.BAR_STRONG)]
+    right = [*_host(view), *clock]
+    if length(left) + length(right) > cells:
+        right = clock if length(left) + length(clock) <= cells else []
+    place: Line = [Segment(f" {safe(view.hostname)}", theme.BAR_STRONG)]
+    if view.driver.version:
+        place.append(Segment(f"  driver {safe(view.driver.version)}", theme.BAR_DIM))
+    if view.driver.cuda:
+        place.append(Segment(f"  CUDA {safe(view.driver.cuda)}", theme.BAR_DIM))
+    while place and length(left) + length(place) + length(right) > cells:
+        place.pop()
+    return spread([*left[:1], *place, *left[1:]], right, cells, theme.BAR)
+
+
+def keys(bindings: Sequence[tuple[str, str]], cells: int) -> Line:
+    """`q quit  ? help …`, as many as fit."""
+    line: Line = [Segment(" ", theme.BAR)]
+    for key, what in bindings:
+        more: Line = [Segment(key, theme.KEY), Segment(f" {what}  ", theme.BAR)]
+        if length(line) + length(more) > cells:
+            break
+        line += more
+    return spread(line, [], cells, theme.BAR)
+
+
+def problem(reason: str, cells: int) -> list[Line]:
+    """In the place of the GPUs, where none can be read."""
+    hint = "gpumon tui --source sim shows a simulation"
+    text: list[Line] = [
+        [],
+        [Segment("  ▌ ", theme.WARN), Segment("No GPU can be read here", theme.STRONG)],
+        [Segment("  ▌ ", theme.WARN), Segment(safe(reason), theme.PLAIN)],
+        [Segment("  ▌ ", theme.WARN), Segment(hint, theme.DIM)],
+        [],
+    ]
+    return [cut(line, cells) for line in text]
+
+
+def _state(view: View) -> Segment:
+    text = safe(view.state.text)
+    style = theme.GOOD if view.state.live else theme.WARN
+    return Segment(f" ● {text} ", style + Style(bgcolor=theme.PANEL))
+
+
+def _host(view: View) -> Line:
+    line: Line = []
+    for name in ("host.cpu_utilization", "host.memory_used"):
+        metric, value = BY_NAME[name], view.host(name)
+        limit = view.host(metric.limit) if metric.limit else float("nan")
+        badness = level(metric, value, limit)
+        style = theme.LEVELS[badness] + Style(bgcolor=theme.PANEL) if badness else theme.BAR_STRONG
+        text = units.metric(value, metric)
+        if limit == limit:
+            text = units.of_total(value, limit)
+        line += [Segment(f"  {metric.column} ", theme.BAR_DIM), Segment(text, style)]
+    return line

@@ -1,0 +1,63 @@
+"""Rows of the process table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpumon import units
+from gpumon.frame import Process, Run
+from gpumon_tui import theme
+from gpumon_tui.renderables.cells import safe
+from gpumon_tui.renderables.table import Cell, Column, Row
+
+COLUMNS = (
+    Column("PID", 7, right=True, keep=9),
+    Column("GPU", 3, right=True, keep=10),
+    Column("USER", 9, keep=8),
+    Column("MEM", 8, right=True, keep=7),
+    Column("SM%", 4, right=True, keep=6),
+    Column("CPU%", 5, right=True, keep=3),
+    Column("HOST-MEM", 8, right=True, keep=1),
+    Column("TIME", 8, right=True, keep=2),
+    Column("RUN", 14, keep=0),
+    Column("COMMAND", 0, keep=11),
+)
+Key = tuple[int, str]
+"""A process has a row for each device it is on."""
+
+
+def key(process: Process) -> Key:
+    """What stays the same when the table is sorted again."""
+    return process.pid, process.uuid
+
+
+def row(process: Process, index: int | None, run: Run | None, now: float, selected: bool) -> Row:
+    """`selected`: it runs on the GPU that is looked at."""
+    return (
+        Cell(str(process.pid), theme.DIM),
+        Cell(units.MISSING if index is None else str(index), theme.TITLE if selected else theme.PLAIN),
+        Cell(safe(process.user)),
+        Cell(units.bytes_binary(process.memory_used)),
+        Cell(units.percent(process.sm_utilization)),
+        Cell(units.percent(process.cpu_utilization)),
+        Cell(units.bytes_binary(process.host_memory)),
+        Cell(elapsed(now - process.started), theme.DIM),
+        Cell(safe(run.name) if run else "", theme.RUN),
+        Cell(safe(process.name)),
+    )
+
+
+def order(processes: tuple[Process, ...], indexes: Mapping[str, int]) -> list[Process]:
+    """By GPU, the largest first."""
+    unknown = len(indexes)
+    return sorted(
+        processes,
+        key=lambda p: (indexes.get(p.uuid, unknown), -(p.memory_used if p.memory_used >= 0 else 0.0), p.pid),
+    )
+
+
+def elapsed(seconds: float) -> str:
+    """Whole minutes from the first on: a column that changes every second repaints every row."""
+    if not seconds >= 0:
+        return units.MISSING
+    return units.duration(seconds if seconds < 60 else seconds // 60 * 60)

@@ -1,0 +1,82 @@
+"""A table as lines: columns that leave when there is no room, a cursor, and where one is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.segment import Segment
+from rich.style import Style
+
+from gpumon_tui import theme
+from gpumon_tui.renderables.cells import Line, cut, fit, rule
+
+
+class Column(NamedTuple):
+    """A column; `cells` of 0 takes what room is left."""
+
+    title: str
+    cells: int
+    right: bool = False
+    keep: int = 0
+    """The larger, the longer it stays when there is no room."""
+
+
+class Cell(NamedTuple):
+    """What stands in a row under a column."""
+
+    text: str
+    style: Style = theme.PLAIN
+
+
+Row = Sequence[Cell]
+FLEXIBLE = 12
+"""Fewest cells of a column that takes what is left."""
+
+
+def fitting(columns: Sequence[Column], cells: int) -> list[tuple[int, Column]]:
+    """The columns that have room, with their places and their cells."""
+    chosen = list(enumerate(columns))
+    while len(chosen) > 1 and sum((column.cells or FLEXIBLE) + 1 for _, column in chosen) > cells:
+        chosen.remove(min(chosen, key=lambda placed: placed[1].keep))
+    spare = cells - sum(column.cells + 1 for _, column in chosen)
+    return [(place, column if column.cells else column._replace(cells=max(1, spare))) for place, column in chosen]
+
+
+def table(
+    title: str, columns: Sequence[Column], rows: Sequence[Row], cursor: int, top: int, cells: int, height: int,
+    active: bool, empty: str, aside: str = "", position: str = "",
+) -> list[Line]:  # fmt: skip
+    """Title, headings and the rows from `top` on; `cursor` of -1 marks none, `aside` stands after the title."""
+    shown = max(0, height - 2)
+    chosen = fitting(columns, cells - 1)
+    head = theme.TITLE if active else theme.DIM
+    if not position:
+        position = str(len(rows))
+        if len(rows) > shown > 0:
+            position = f"{top + 1}–{min(top + shown, len(rows))} of {position}"
+    name: Line = [Segment(title, head), Segment(f"  {aside}" if aside else "", theme.DIM)]
+    lines = [rule(name, [Segment(position, theme.DIM)], cells, theme.RULE)]
+    headings = "".join(" " + fit(column.title, column.cells, column.right) for _, column in chosen)
+    lines.append([Segment(fit(headings, cells), theme.HEADING)])
+    for place in range(top, min(top + shown, len(rows))):
+        lines.append(_row(chosen, rows[place], theme.CURSOR if place == cursor else None, cells))
+    if not rows and shown:
+        lines.append(cut([Segment(f" {empty}", theme.DIM)], cells))
+    return lines[:height]
+
+
+def _row(chosen: list[tuple[int, Column]], row: Row, under: Style | None, cells: int) -> Line:
+    """One segment for neighbours of one style: each costs bytes on the line to the terminal."""
+    line: Line = []
+    text, style = "", Style.null()
+    for place, column in chosen:
+        cell = row[place]
+        if cell.style != style and text:
+            line.append(Segment(text, style + under if under else style))
+            text = ""
+        style = cell.style
+        text += " " + fit(cell.text, column.cells, column.right)
+    line.append(Segment(text, style + under if under else style))
+    used = sum(column.cells + 1 for _, column in chosen)
+    return [*line, Segment(" " * (cells - used), under)] if used < cells else line

@@ -1,0 +1,85 @@
+"""The help: keys, what colours mean, and the words."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widget import Widget
+
+from gpumon_tui import theme
+from gpumon_tui.keys import KEYS
+from gpumon_tui.renderables.cells import Line
+from gpumon_tui.view import View
+from gpumon_tui.widgets.lines import Lines
+
+COLOURS: tuple[Line, ...] = (
+    [Segment("▄▄▄▖▁▁ ", theme.ink(theme.MINT)), Segment("how busy; high is what a training wants", theme.PLAIN)],
+    [Segment("▄▄▄▖▁▁ ", theme.ink(theme.BLUE)), Segment("memory in use", theme.PLAIN)],
+    [Segment("yellow ", theme.WARN), Segment("worth a look: nearly full, hot, stale, idle but held", theme.PLAIN)],
+    [Segment("red    ", theme.CRITICAL), Segment("wrong: full, too hot, slowed by heat, lost, died", theme.PLAIN)],
+    [Segment("e7  │  ", theme.EPOCH[0]), Segment("epoch 7 began here, as the training said", theme.PLAIN)],
+    [Segment("━━━━━  ", theme.PHASE), Segment("on the time axis: validation, test or checkpoint", theme.PLAIN)],
+)
+WORDS = (
+    ("busy", "a kernel ran in the last samples"),
+    ("idle but held", "processes keep memory, and nothing runs"),
+    ("free", "nobody is on it"),
+    ("stale", "the driver has not answered; the values are the last ones known"),
+    ("lost", "the driver lost this GPU"),
+    ("–", "no value; a gap in a chart is the same"),
+    ("util", "share of time in which any kernel ran, not of the GPU's units"),
+    ("ETA", "at the pace of the last finished epochs"),
+)
+
+
+class Text(Lines):
+    """The help's lines."""
+
+    DEFAULT_CSS = "Text { height: auto; }"
+
+    def lines(self) -> list[Line]:
+        keys: list[Line] = [
+            [Segment(f"{key.shown:>7} ", theme.TITLE), Segment(key.what, theme.PLAIN)] for key in KEYS if key.what
+        ]
+        words: list[Line] = [[Segment(f"{word:>13} ", theme.STRONG), Segment(what, theme.DIM)] for word, what in WORDS]
+        head = [[Segment(text, theme.TITLE)] for text in ("Keys", "Colours", "Words")]
+        return [head[0], *keys, [], head[1], *COLOURS, [], head[2], *words, [], [Segment("any key closes", theme.DIM)]]
+
+    def get_content_height(self, *_: object) -> int:
+        """As many rows as there are lines."""
+        return len(self.lines())
+
+
+class Help(ModalScreen[None]):
+    """Above the main screen; any key but those that scroll closes it."""
+
+    DEFAULT_CSS = f"""
+    Help {{ align: center middle; }}
+    Help > VerticalScroll {{
+        width: 84; max-width: 100%; height: auto; max-height: 100%;
+        background: {theme.PANEL}; border: round {theme.CYAN}; padding: 0 2;
+        scrollbar-size-vertical: 1;
+    }}
+    """
+
+    def __init__(self, view: View) -> None:
+        super().__init__()
+        self._view = view
+
+    def compose(self) -> ComposeResult:
+        scroll: Widget = VerticalScroll(Text(self._view))
+        yield scroll
+
+    def on_key(self, event: events.Key) -> None:
+        """Close, unless the key scrolls."""
+        if event.key not in ("up", "down", "pageup", "pagedown", "home", "end"):
+            event.stop()
+            event.prevent_default()
+            self.dismiss()
+
+    def on_click(self) -> None:
+        """Close."""
+        self.dismiss()

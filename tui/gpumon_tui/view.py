@@ -1,0 +1,167 @@
+"""What the user looks at: the frame on screen, and what is selected."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+
+from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
+from gpumon.live import LiveState
+from gpumon.metrics import HOST_INDEX, Metric
+from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel
+from gpumon_tui.epochs import Epochs
+from gpumon_tui.history import HOST, History
+from gpumon_tui.renderables.axis import scale_top
+from gpumon_tui.renderables.cells import safe
+from gpumon_tui.renderables.chart import Curve
+
+WINDOWS = (60, 120, 300, 600, 900, 1800, 3600)
+"""Seconds that a chart can show."""
+WIDEST_BY_ITSELF = 600
+
+
+class View:
+    """Everything the widgets draw from; it knows no widget."""
+
+    def __init__(self, interval: float = 1.0) -> None:
+        self.history = History()
+        self.epochs = Epochs()
+        self.origin = Origin("")
+        self.driver = Driver()
+        self.hostname = ""
+        self.state = LiveState(False, "waiting for the first sample", interval)
+        self.frame: Frame | None = None
+        self.paused = False
+        self.filling = False
+        """The history is still being taken in."""
+        self._window = 0
+        self._subject: str | None = None
+        self._panel = 0
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """Of the frame on screen."""
+        return self.frame.samples if self.frame else ()
+
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        """Of the frame on screen."""
+        return self.frame.processes if self.frame else ()
+
+    @property
+    def tells_processes(self) -> bool:
+        """Whether the source knows processes and runs at all; a log of nvidia-smi does not."""
+        return self.origin.source != "replay"
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """Of the frame on screen."""
+        return self.frame.runs if self.frame else ()
+
+    @property
+    def now(self) -> float:
+        """The time of the frame on screen."""
+        return self.frame.time if self.frame else 0.0
+
+    def host(self, metric: str) -> float:
+        """A host metric of the frame on screen."""
+        return self.frame.host[HOST_INDEX[metric]] if self.frame else NAN
+
+    @property
+    def subject(self) -> str:
+        """The device whose history is shown; `HOST` for the machine."""
+        subjects = self._subjects()
+        return self._subject if self._subject in subjects else subjects[0]
+
+    def select(self, subject: str) -> None:
+        """Show the history of a device."""
+        self._subject = subject
+        self._panel %= len(self.panels())
+
+    def step_subject(self, step: int) -> None:
+        """The next or the previous GPU; the host comes after the last."""
+        subjects = self._subjects()
+        self.select(subjects[(subjects.index(self.subject) + step) % len(subjects)])
+
+    def step_panel(self, step: int) -> None:
+        """The next or the previous metric."""
+        self._panel = (self._panel + step) % len(self.panels())
+
+    @property
+    def window(self) -> int:
+        """Seconds that charts show: what the user chose, else as much as there is, up to ten minutes."""
+        if self._window:
+            return self._window
+        known = self.now - self.history.times[0] if self.history.times else 0.0
+        return next((window for window in WINDOWS if window >= min(known, WIDEST_BY_ITSELF)), WIDEST_BY_ITSELF)
+
+    def zoom(self, step: int) -> None:
+        """A shorter or a longer window."""
+        place = WINDOWS.index(self.window) + step
+        self._window = WINDOWS[min(max(place, 0), len(WINDOWS) - 1)]
+
+    def panels(self) -> tuple[Panel, ...]:
+        """The charts there are for the subject, without those it has no values for."""
+        of_scope = GPU_PANELS if self.subject else HOST_PANELS
+        known = tuple(panel for panel in of_scope if self.history.has(self.subject, panel.metric.name))
+        return known or of_scope
+
+    def curve(self, place: int) -> Curve:
+        """The chart at a place: the selected metric, then the ones after it."""
+        panels = self.panels()
+        panel = panels[(self._panel + place) % len(panels)]
+        marks, spans = self.epochs.drawn(self.epochs.runs_on(self.subject))
+        times = self.history.times
+        values = self.history.values(self.subject, panel.metric.name)
+        if self.paused:
+            shown = bisect_right(times, self.now)
+            times, values = times[:shown], values[:shown]
+        limit = self._limit(panel.metric)
+        return Curve(
+            metric=panel.metric,
+            subject=self.subject_name(),
+            times=times,
+            values=values,
+            now=self.now,
+            window=self.window,
+            interval=self.state.interval,
+            top=self._top(panel, limit, values),
+            limit=limit,
+            marks=marks,
+            spans=spans,
+            missing=self._missing(panel.metric),
+        )
+
+    def subject_name(self) -> str:
+        """The subject for people: `GPU 3 · NVIDIA H100 80GB`, or the host."""
+        for sample in self.samples:
+            if sample.device.uuid == self.subject:
+                return f"GPU {sample.device.index} · {safe(sample.device.name)}"
+        return f"host {safe(self.hostname)}".rstrip()
+
+    def _subjects(self) -> list[str]:
+        return [*(sample.device.uuid for sample in self.samples), HOST]
+
+    def _limit(self, metric: Metric) -> float:
+        if not metric.limit:
+            return NAN
+        if self.subject == HOST:
+            return self.host(metric.limit)
+        sample = self._sample()
+        return sample.value(metric.limit) if sample else NAN
+
+    def _sample(self) -> Sample | None:
+        return next((s for s in self.samples if s.device.uuid == self.subject), None)
+
+    def _top(self, panel: Panel, limit: float, values: array[float]) -> float:
+        for known in (panel.full_scale, limit):
+            if known > 0:
+                return known
+        recent = values[-round(self.window / max(self.state.interval, 0.1)) :]
+        largest = max((value for value in recent if value == value), default=0.0)
+        return scale_top(largest, panel.metric.unit)
+
+    def _missing(self, metric: Metric) -> str:
+        sample = self._sample()
+        reason = sample.device.missing.get(metric.name) if sample else None
+        return f"not available: {reason.reason}" if reason is not None else ""

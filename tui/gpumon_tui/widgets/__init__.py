@@ -1,0 +1,1 @@
+"""One widget for each part of the screen; each turns a `View` into lines."""

@@ -1,0 +1,28 @@
+"""The line above, the line below, and the note where no GPU can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpumon_tui.renderables import header
+from gpumon_tui.renderables.cells import Line
+from gpumon_tui.view import View
+from gpumon_tui.widgets.lines import Lines
+
+
+class Header(Lines):
+    """Source, host, freshness and time."""
+
+    def lines(self) -> list[Line]:
+        return [header.header(self.view, self.size.width)]
+
+
+class Keys(Lines):
+    """What can be pressed."""
+
+    def __init__(self, view: View, bindings: Sequence[tuple[str, str]]) -> None:
+        super().__init__(view)
+        self.bindings = bindings
+
+    def lines(self) -> list[Line]:
+        return [header.keys(self.bindings, self.size.width)]

@@ -1,0 +1,35 @@
+"""A history chart of what is selected."""
+
+from __future__ import annotations
+
+from gpumon_tui.memo import Memo
+from gpumon_tui.renderables import chart
+from gpumon_tui.renderables.cells import Line
+from gpumon_tui.view import View
+from gpumon_tui.widgets.lines import Lines
+
+
+class Chart(Lines):
+    """The first shows the selected metric, the next ones the metrics after it.
+
+    The picture is drawn anew when now has come to its next column; in between only the value in the
+    title changes.
+    """
+
+    def __init__(self, view: View, place: int) -> None:
+        super().__init__(view, id=f"chart{place}")
+        self.place = place
+        self._memo: Memo[list[Line]] = Memo()
+
+    def lines(self) -> list[Line]:
+        view, cells, height = self.view, self.size.width, self.size.height
+        if not chart.fits(cells, height):
+            return []
+        curve = view.curve(self.place)
+        room = chart.room(curve, cells, height)
+        shows = (
+            cells, height, room.grid, room.grid.at(curve.now), view.history.begin, view.filling and len(curve.times),
+            curve.metric.name, view.subject, curve.interval, curve.top, str(curve.limit), curve.missing,
+            curve.marks, curve.spans,
+        )  # fmt: skip
+        return [chart.title(curve, cells), *self._memo.get(0, shows, lambda: chart.picture(curve, room))]

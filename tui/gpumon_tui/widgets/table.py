@@ -1,0 +1,121 @@
+"""A table with a cursor that stays on its row when the rows are sorted anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import overload
+
+from textual import events
+from textual.message import Message
+
+from gpumon_tui.renderables.cells import Line
+from gpumon_tui.renderables.table import Column, Row, table
+from gpumon_tui.view import View
+from gpumon_tui.widgets.lines import Lines
+
+HEAD_ROWS = 2
+
+
+class Rows(Sequence[Row]):
+    """Rows that are made when they are asked for: most are not on screen."""
+
+    def __init__(self, many: int, make: Callable[[int], Row]) -> None:
+        self._many = many
+        self._make = make
+
+    def __len__(self) -> int:
+        return self._many
+
+    @overload
+    def __getitem__(self, place: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Row]: ...
+
+    def __getitem__(self, place: int | slice) -> Row | list[Row]:
+        if isinstance(place, slice):
+            return [self._make(at) for at in range(self._many)[place]]
+        return self._make(place)
+
+
+class Table(Lines):
+    """Rows of a view, by key."""
+
+    title = ""
+    columns: Sequence[Column] = ()
+
+    class Activated(Message):
+        """The table was clicked: keys go to it from now on."""
+
+        def __init__(self, table: Table) -> None:
+            super().__init__()
+            self.table = table
+
+    @property
+    def empty(self) -> str:
+        """What stands in the place of rows when there are none."""
+        return ""
+
+    def __init__(self, view: View, *, id: str) -> None:
+        super().__init__(view, id=id)
+        self.active = False
+        self.aside = ""
+        """Names the other table where only one has room."""
+        self.cursor = 0
+        self.top = 0
+        self._keys: list[Hashable] = []
+
+    def rows(self) -> tuple[list[Hashable], Rows]:
+        """Keys and rows in the order they are shown."""
+        raise NotImplementedError
+
+    def lines(self) -> list[Line]:
+        keys, rows = self.rows()
+        self._follow(keys)
+        self._scroll()
+        cursor = self.cursor if self.active else -1
+        return table(
+            self.title, self.columns, rows, cursor, self.top, self.size.width, self.size.height, self.active,
+            self.empty, self.aside,
+        )  # fmt: skip
+
+    def move(self, step: int) -> None:
+        """Move the cursor; it stays within the rows."""
+        self.cursor = max(0, min(len(self._keys) - 1, self.cursor + step))
+        self.show()
+
+    @property
+    def page(self) -> int:
+        """Rows on screen."""
+        return max(1, self.size.height - HEAD_ROWS)
+
+    @property
+    def key(self) -> Hashable | None:
+        """The key under the cursor."""
+        return self._keys[self.cursor] if self.cursor < len(self._keys) else None
+
+    def on_click(self, event: events.Click) -> None:
+        """Take the row under the mouse."""
+        place = self.top + event.y - HEAD_ROWS
+        if event.y >= HEAD_ROWS and place < len(self._keys):
+            self.cursor = place
+        self.post_message(self.Activated(self))
+
+    def on_mouse_scroll_down(self) -> None:
+        """Three rows, as elsewhere."""
+        self.move(3)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Three rows, as elsewhere."""
+        self.move(-3)
+
+    def _follow(self, keys: list[Hashable]) -> None:
+        key = self.key
+        if key in keys:
+            self.cursor = keys.index(key)
+        self._keys = keys
+        self.cursor = max(0, min(self.cursor, len(keys) - 1))
+
+    def _scroll(self) -> None:
+        most = max(0, len(self._keys) - self.page)
+        self.top = max(min(self.top, self.cursor, most), self.cursor - self.page + 1)

@@ -1,0 +1,1 @@
+"""The browser view. Not built yet."""
