@@ -1,0 +1,65 @@
+"""What tests share: the stub driver, and programs that run on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.nvml import CompilerMissing, Stub, build
+
+ROOT = Path(__file__).parent.parent
+IN_CI = os.environ.get("CI", "") not in ("", "0", "false")
+
+
+def cannot(reason: str) -> None:
+    """Skip, and say why; in CI, where everything must be there, fail."""
+    if IN_CI:
+        pytest.fail(f"{reason} (in CI this must run)")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def driver_library() -> Path:
+    """The stub driver, compiled."""
+    try:
+        return build(into=ROOT / ".cache")
+    except CompilerMissing as error:
+        cannot(str(error))
+        raise
+
+
+@pytest.fixture
+def stub(driver_library: Path) -> Iterator[Stub]:
+    """A stub driver with two GPUs."""
+    with Stub(driver_library) as running:
+        yield running
+
+
+@pytest.fixture
+def live_dir(tmp_path: Path) -> Path:
+    """An empty directory for a daemon, as its user would have made it."""
+    directory = tmp_path / "live"
+    directory.mkdir(mode=0o700)
+    return directory
+
+
+@pytest.fixture
+def recordings() -> Path:
+    """Real logs of real trainings, which lie beside the project and are not part of it."""
+    directory = ROOT.parent / "shared" / "recordings"
+    if not directory.is_dir():
+        pytest.skip(f"the recordings of real trainings are not beside the checkout ({directory})")
+    return directory
+
+
+@pytest.fixture
+def tmux() -> str:
+    """The real terminal that tests of the terminal view use."""
+    found = shutil.which("tmux")
+    if found is None:
+        cannot("tmux is not installed")
+    return found or ""

@@ -1,0 +1,75 @@
+"""Rules of the house that no other tool checks."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gpumon
+
+ROOT = Path(__file__).parents[2]
+LONGEST = 400
+"""Lines of a module; near 100 is what people should aim at."""
+PACKAGES = ("gpumon", "tui/gpumon_tui", "web/gpumon_web")
+MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+COMMANDS = ROOT / "gpumon" / "cli"
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def loaded_by(code: str) -> set[str]:
+    """The top-level packages that a fresh interpreter has loaded after `code`."""
+    ask = f"{code}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_a_module_can_be_read_in_one_go(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST, "split it: a module has one job"
+
+
+def undocumented(path: Path) -> Iterator[str]:
+    """Public modules, classes and functions of a file without a docstring."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if tree.body and not ast.get_docstring(tree):
+        yield "the module"
+    for node in tree.body:
+        # The options and the body of a command are explained by its module's docstring, which is its help.
+        is_command = path.parent == COMMANDS and getattr(node, "name", "") in ("add_options", "run")
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not is_command:
+            documented = node.name.startswith("_") or ast.get_docstring(node)
+            # An overload is explained where the function itself is.
+            if not documented and not any("overload" in ast.dump(how) for how in node.decorator_list):
+                yield node.name
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if name(path).startswith("gpumon/")], ids=name)
+def test_what_is_public_is_explained(path: Path) -> None:
+    assert list(undocumented(path)) == []
+
+
+@pytest.mark.parametrize("code", ["import gpumon", "import gpumon; gpumon.run", "import gpumon.tags.client"])
+def test_a_training_loads_nothing_heavy_with_gpumon(code: str) -> None:
+    heavy = {"numpy", "psutil", "pynvml", "asyncio", "torch", "textual", "dash", "plotly"}
+    assert loaded_by(code) & heavy == set()
+
+
+def test_the_terminal_view_loads_no_driver_and_no_numpy() -> None:
+    loaded = loaded_by("import gpumon_tui.app")
+    assert "textual" in loaded
+    assert loaded & {"numpy", "psutil", "pynvml", "dash", "plotly", "torch"} == set()
+
+
+def test_the_changelog_tells_of_this_version() -> None:
+    changelog = ROOT / "CHANGELOG.md"
+    assert changelog.is_file(), "CHANGELOG.md is missing"
+    headings = [line for line in changelog.read_text(encoding="utf-8").splitlines() if line.startswith("## ")]
+    assert any("Unreleased" in heading or gpumon.__version__ in heading for heading in headings)

@@ -1,0 +1,29 @@
+"""Stand-ins for the world outside, shared by the tests."""
+
+from __future__ import annotations
+
+from threading import Event
+
+from gpumon.clock import SECOND
+
+
+class FakeClock:
+    """A clock that moves only when it is told to."""
+
+    def __init__(self, start: int = 1_000 * SECOND, time: int = 1_790_000_000 * SECOND) -> None:
+        self.now = start
+        self._offset = time - start
+
+    def advance(self, seconds: float) -> None:
+        self.now += round(seconds * SECOND)
+
+    def monotonic(self) -> int:
+        return self.now
+
+    def time(self) -> int:
+        return self.now + self._offset
+
+    def wait(self, stop: Event, until: int) -> bool:
+        """Sleeps no time at all: the clock jumps to `until`."""
+        self.now = max(self.now, until)
+        return stop.is_set()

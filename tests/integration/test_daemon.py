@@ -1,0 +1,254 @@
+"""A real daemon on the stub driver: one writer, survives what may happen to it, and says what is wrong."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from gpumon.live import follow
+from gpumon.paths import Places
+from gpumon.ring.reader import RingReader
+from tests.nvml import Stub
+from tests.programs import daemon, environment, gpumon, status, until
+
+
+@pytest.fixture
+def env(stub: Stub, live_dir: Path) -> dict[str, str]:
+    return environment(live_dir, stub.env())
+
+
+def newest(live_dir: Path) -> int:
+    """Number of the newest frame."""
+    reader = RingReader.open(str(live_dir / "ring"))
+    try:
+        frame = reader.newest()
+        return frame.number if frame else 0
+    finally:
+        reader.close()
+
+
+def test_a_second_daemon_says_who_holds_the_directory(env: dict[str, str]) -> None:
+    with daemon(env=env) as first:
+        second = gpumon("daemon", env=env)
+        assert second.returncode == 1
+        assert f"pid {first.pid}" in second.stderr
+        assert "Traceback" not in second.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_daemon_says_so_and_leaves_its_history(
+    env: dict[str, str], live_dir: Path, number: signal.Signals
+) -> None:
+    with daemon("--interval", "0.05", env=env) as process:
+        until(lambda: newest(live_dir) > 3)
+        process.send_signal(number)
+        assert process.wait(timeout=10) == 0
+    live = follow(Places(explicit=str(live_dir)))
+    assert "stopped" in live.state().text
+    assert live.latest() is not None
+
+
+def test_detach_returns_once_the_first_frame_is_there(env: dict[str, str], live_dir: Path) -> None:
+    done = gpumon("daemon", "--detach", env=env)
+    assert done.returncode == 0, done.stderr
+    pid = int(done.stdout.split()[2].rstrip(":"))
+    try:
+        assert newest(live_dir) >= 1
+        assert status(env)["daemon"]["pid"] == pid
+    finally:
+        os.kill(pid, signal.SIGTERM)
+    until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_detach_tells_what_is_wrong_in_the_foreground(env: dict[str, str]) -> None:
+    done = gpumon("daemon", "--detach", "--source", "replay:/nowhere.csv", env=env)
+    assert done.returncode == 1
+    assert "/nowhere.csv" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["--interval", "0"], 2, "--interval is 0.01 to 60 seconds"),
+        (["--source", "cuda"], 2, "unknown source 'cuda'"),
+        (["--source", "replay:/nowhere.csv"], 1, "/nowhere.csv"),
+        (["--source", "sim:mars"], 2, "mars"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(
+    env: dict[str, str], options: list[str], code: int, words: str
+) -> None:
+    done = gpumon("daemon", *options, env=env)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_directory_that_others_can_write_is_refused(env: dict[str, str], live_dir: Path) -> None:
+    live_dir.chmod(0o777)
+    done = gpumon("daemon", env=env)
+    assert done.returncode == 1
+    assert "can be written by others" in done.stderr
+
+
+def test_fifty_kills_lose_at_most_the_frame_in_flight_and_the_history_goes_on(
+    env: dict[str, str], live_dir: Path
+) -> None:
+    seen: list[tuple[int, int]] = []
+    for _ in range(50):
+        with daemon("--interval", "0.01", env=env) as process:
+            start = newest(live_dir)
+            until(lambda start=start: newest(live_dir) > start + 3)  # type: ignore[misc]
+            process.kill()
+            process.wait()
+        reader = RingReader.open(str(live_dir / "ring"))
+        head = reader.pulse().head
+        whole = reader.whole_frames()
+        reader.close()
+        seen.append((start, whole[-1]))
+        # No hole: every number up to the newest, but those that the ring has lapped.
+        assert whole == list(range(whole[0], whole[-1] + 1))
+        assert head - 1 <= whole[-1] <= head + 1
+    for (_, ended), (began, _) in itertools.pairwise(seen):
+        assert began > ended
+
+
+def test_a_killed_daemon_is_followed_without_a_wait(env: dict[str, str]) -> None:
+    with daemon(env=env) as process:
+        process.kill()
+        process.wait()
+    with daemon(env=env):
+        assert status(env)["daemon"] is not None
+
+
+def test_a_daemon_that_was_taken_over_stops_by_itself(env: dict[str, str], live_dir: Path) -> None:
+    with daemon("--interval", "0.05", env=env) as first:
+        os.rename(live_dir / "lock", live_dir / "lock.old")
+        assert first.wait(timeout=10) == 1
+
+
+@pytest.mark.parametrize("harm", ["truncate", "remove", "empty"])
+def test_a_ring_file_that_somebody_breaks_is_made_anew(env: dict[str, str], live_dir: Path, harm: str) -> None:
+    ring = live_dir / "ring"
+    with daemon("--interval", "0.05", env=env):
+        until(lambda: newest(live_dir) > 2)
+        held = open(ring, "rb")  # noqa: SIM115  # or its inode number would be free for the next file
+        before = ring.stat().st_ino
+        if harm == "remove":
+            ring.unlink()
+        else:
+            os.truncate(ring, 0 if harm == "empty" else 100_000)
+        until(lambda: ring.exists() and ring.stat().st_ino != before and newest(live_dir) > 2)
+        held.close()
+        assert status(env)["gpus"][0]["state"] == "ok"
+
+
+def test_a_reader_lives_through_whatever_happens_to_the_file(env: dict[str, str], live_dir: Path) -> None:
+    """Truncated, emptied and filled with random bytes under the reader: a clear state each time, then live again."""
+    live = follow(Places(explicit=str(live_dir)))
+    assert "no daemon runs" in live.state().text
+    with daemon("--interval", "0.05", env=env):
+        until(lambda: live.latest() is not None)
+    ring = live_dir / "ring"
+    size = ring.stat().st_size
+    for content in (b"", ring.read_bytes()[:5000], os.urandom(size)):
+        ring.write_bytes(content)
+        for _ in range(3):
+            live.latest()
+            live.since(0)
+            live.origin()
+            state = live.state()
+        assert not state.live
+        assert state.text
+    with daemon("--interval", "0.05", env=env):
+        until(lambda: live.state().live and live.latest() is not None)
+    assert "stopped" in live.state().text
+
+
+def test_a_stopped_daemon_process_shows_as_stale(env: dict[str, str], live_dir: Path) -> None:
+    live = follow(Places(explicit=str(live_dir)))
+    with daemon("--interval", "0.05", env=env) as process:
+        until(lambda: live.state().live)
+        process.send_signal(signal.SIGSTOP)
+        assert "silent" in until(lambda: None if live.state().live else live.state().text)
+        process.send_signal(signal.SIGCONT)
+        until(lambda: live.state().live)
+
+
+def test_a_gpu_that_is_plugged_in_gets_a_row_and_one_that_is_lost_keeps_it(
+    env: dict[str, str], stub: Stub, live_dir: Path
+) -> None:
+    live = follow(Places(explicit=str(live_dir)))
+
+    def states() -> list[str]:
+        frame = live.latest()
+        return [sample.state.name for sample in frame.samples] if frame else []
+
+    with daemon("--interval", "0.1", env=env):
+        until(lambda: states() == ["OK", "OK"])
+        first = until(live.latest).number
+        stub.gpus = 7
+        until(lambda: states() == ["OK"] * 7)
+        stub.set_lost(1)
+        until(lambda: states() == ["OK", "LOST", *["OK"] * 5])
+        stub.set_lost(1, False)
+        until(lambda: states() == ["OK"] * 7)
+        frames = live.since(0)
+        assert [frame.number for frame in frames] == list(range(frames[0].number, frames[-1].number + 1))
+        assert frames[0].number <= first
+
+
+def test_a_driver_that_goes_and_comes_back_is_found_without_a_restart(
+    env: dict[str, str], stub: Stub, live_dir: Path
+) -> None:
+    live = follow(Places(explicit=str(live_dir)))
+
+    def states() -> set[str]:
+        frame = live.latest()
+        return {sample.state.name for sample in frame.samples} if frame else set()
+
+    with daemon("--interval", "0.1", env=env):
+        until(lambda: states() == {"OK"})
+        stub.driver_error = 9
+        until(lambda: states() == {"NO_DRIVER"})
+        assert live.origin().problem
+        stub.driver_error = 0
+        until(lambda: states() == {"OK"})
+        assert not live.origin().problem
+
+
+def test_a_slow_driver_skips_ticks_and_counts_them(env: dict[str, str], stub: Stub, live_dir: Path) -> None:
+    live = follow(Places(explicit=str(live_dir)))
+    stub.set_latency("nvmlDeviceGetUtilizationRates", 60_000)
+    with daemon("--interval", "0.05", env=env):
+        frame = until(lambda: (found := live.latest()) and found.late > 3 and found)
+        times = [found.monotonic / 1e9 for found in live.since(0)]
+    assert frame.took > 0.12
+    gaps = [after - before for before, after in itertools.pairwise(times)]
+    assert min(gaps) > 0.04, "never a burst"
+
+
+def test_a_daemon_without_a_driver_serves_the_host_and_says_what_is_missing(live_dir: Path) -> None:
+    env = environment(live_dir)
+    env.pop("LD_LIBRARY_PATH", None)
+    with daemon("--interval", "0.1", env=env):
+        done = gpumon("status", env=env)
+    if done.returncode == 0:
+        pytest.skip("this machine has a GPU")
+    assert done.returncode == 3
+    assert "driver is not installed" in done.stderr
+
+
+def test_nothing_of_the_daemon_is_left_behind(env: dict[str, str], live_dir: Path) -> None:
+    with daemon(env=env) as process:
+        time.sleep(0.1)
+        children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
+        assert children.stdout == ""
+    assert sorted(path.name for path in live_dir.iterdir()) == ["lock", "ring", "tags"]

@@ -1,0 +1,69 @@
+"""A real recording through the whole of gpumon: the frames of a daemon are the rows of the file."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import time
+from pathlib import Path
+
+import pytest
+
+from gpumon.live import follow
+from gpumon.metrics import Availability
+from gpumon.paths import Places
+from tests.programs import daemon, environment, status, until
+
+MIB = 2**20
+Row = tuple[float, float, float]
+
+
+def rows_of(path: Path, gpus: int) -> list[list[Row]]:
+    """Utilization, power and memory by tick and GPU, read here without gpumon's parser."""
+    with gzip.open(path, "rt") as file:
+        found = [
+            (int(row[2].split()[0]) / 100, float(row[1].split()[0]), int(row[3].split()[0]) * MIB)
+            for row in list(csv.reader(file, skipinitialspace=True))[1:]
+        ]
+    return [found[i : i + gpus] for i in range(0, len(found) - gpus + 1, gpus)]
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "speed"), [("h100x8-llama3-8b-ckpt100.csv.gz", 8, 60), ("titanx2-gpt350m.csv.gz", 2, 40)]
+)
+def test_recorded_frames_are_the_rows_of_the_file(
+    recordings: Path, live_dir: Path, name: str, gpus: int, speed: int
+) -> None:
+    path = recordings / name
+    expected = rows_of(path, gpus)
+    live = follow(Places(explicit=str(live_dir)))
+    recorded: dict[int, list[Row]] = {}
+    last = 0
+    env = environment(live_dir)
+    with daemon("--source", f"replay:{path}", "--speed", speed, env=env):
+        deadline = time.monotonic() + 60
+        while last < len(expected) and time.monotonic() < deadline:
+            for frame in live.since(last):
+                last = frame.number
+                assert all(sample.state is Availability.OK for sample in frame.samples)
+                recorded[frame.number] = [
+                    (sample.value("gpu.utilization"), sample.value("gpu.power"), sample.value("gpu.memory_used"))
+                    for sample in frame.samples
+                ]
+            time.sleep(0.05)
+        until(lambda: "ended" in live.origin().label)
+        assert "REPLAY" in live.origin().label
+        assert status(env)["label"].startswith("REPLAY")
+    assert sorted(recorded) == list(range(1, len(expected) + 1)), "every row, none twice"
+    differing = [number for number, rows in recorded.items() if rows != expected[number - 1]]
+    assert not differing
+
+
+def test_ten_times_the_speed_is_ten_times_the_speed(recordings: Path, live_dir: Path) -> None:
+    live = follow(Places(explicit=str(live_dir)))
+    path = recordings / "h100x8-llama3-8b-ckpt100.csv.gz"
+    with daemon("--source", f"replay:{path}", "--speed", 10, env=environment(live_dir)):
+        first, began = until(live.latest), time.monotonic()
+        time.sleep(4)
+        second, ended = until(live.latest), time.monotonic()
+    assert (second.time - first.time) / (ended - began) == pytest.approx(10, rel=0.15)

@@ -1,0 +1,399 @@
+"""`gpumon.run` as people use it in a loop of their own."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+import gpumon
+from gpumon.errors import UsageError
+from gpumon.frame import Mark
+from gpumon.paths import Places
+from gpumon.tags import warn
+from gpumon.tags.board import EVENT_COUNT
+from gpumon.tags.loop import default_name
+from gpumon.tags.reader import Poll, TagReader
+from gpumon.tags.running import Run
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warn, "_told", set())
+
+
+@pytest.fixture
+def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Poll]]:
+    monkeypatch.setenv("GPUMON_DIR", str(tmp_path))
+    reader = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()))
+    yield reader.poll
+    reader.close()
+
+
+Look = Callable[[], Poll]
+
+
+def told(poll: Poll) -> list[tuple[str, int, str]]:
+    return [(b.mark.name, b.epoch, b.phase) for b in poll.boundaries]
+
+
+def test_epochs_count_like_range_and_are_tagged(look: Look) -> None:
+    with gpumon.run("net", epochs=4) as run:
+        assert list(run.epochs(start=2)) == [2, 3]
+    poll = look()
+    assert told(poll) == [
+        ("RUN_BEGIN", -1, ""),
+        ("EPOCH_BEGIN", 2, "train"),
+        ("EPOCH_END", 2, ""),
+        ("EPOCH_BEGIN", 3, "train"),
+        ("EPOCH_END", 3, ""),
+        ("RUN_END", 3, ""),
+    ]
+    assert (poll.runs[0].epochs, poll.runs[0].first_epoch) == (4, 2)
+
+
+def test_without_a_number_epochs_go_on_and_a_number_or_an_iterable_is_taken(look: Look) -> None:
+    with gpumon.run("net") as run:
+        for epoch in run.epochs(start=7):
+            if epoch == 9:
+                break
+        assert list(run.epochs(2)) == [0, 1]
+        assert list(run.epochs(["warmup", "main"])) == ["warmup", "main"]
+        assert list(run.epochs(range(5, 7))) == [5, 6]
+    assert [epoch for mark, epoch, _ in told(look()) if mark == "EPOCH_BEGIN"] == [7, 8, 9, 0, 1, 0, 1, 5, 6]
+
+
+def raise_in(run: Run) -> None:
+    for _ in run.epochs():
+        raise KeyError
+
+
+@pytest.mark.parametrize("leave", ["break", "raise", "close", "forget"])
+def test_an_epoch_ends_however_its_loop_is_left(look: Look, leave: str) -> None:
+    run = gpumon.run("net")
+    epochs = run.epochs()
+    if leave == "break":
+        for _ in run.epochs():
+            break
+    elif leave == "raise":
+        with pytest.raises(KeyError):
+            raise_in(run)
+    elif leave == "close":
+        next(epochs)
+        epochs.close()  # type: ignore[attr-defined]
+    else:
+        next(epochs)
+    run.finish()
+    assert [mark for mark, _, _ in told(look())] == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_END", "RUN_END"]
+
+
+def test_steps_count_over_the_whole_run_and_measure_the_wait(look: Look) -> None:
+    loading = training = 0.0
+
+    def loader() -> Iterator[int]:
+        nonlocal loading
+        for batch in range(3):
+            began = monotonic()
+            sleep(0.01)
+            loading += monotonic() - began
+            yield batch
+
+    began = monotonic()
+    with gpumon.run("net", epochs=2) as run:
+        for _ in run.epochs():
+            for _ in run.steps(loader()):
+                stepping = monotonic()
+                sleep(0.02)
+                training += monotonic() - stepping
+        (seen,) = look().runs
+    assert seen.step == 6
+    assert loading <= seen.wait <= monotonic() - began - training
+
+
+def test_the_wait_between_epochs_is_told_at_each_end(look: Look) -> None:
+    with gpumon.run("net", epochs=1) as run:
+        for _ in run.epochs():
+            for _ in run.steps(iter([1])):
+                pass
+            run._board.wait = 3_000_000_000
+    (end,) = (b for b in look().boundaries if b.mark == Mark.EPOCH_END)
+    assert (end.wait, end.step) == (3.0, 1)
+
+
+def test_a_loader_keeps_its_length_its_order_and_its_exceptions(look: Look) -> None:
+    with gpumon.run("net") as run:
+        assert len(run.steps([1, 2, 3])) == 3
+        with pytest.raises(TypeError, match="has no len"):
+            len(run.steps(iter([])))
+        assert list(run.steps([])) == []
+        assert list(run.steps(["a", "b"])) == ["a", "b"]
+
+        def broken() -> Iterator[int]:
+            yield 1
+            raise OSError("disk")
+
+        with pytest.raises(OSError, match="disk"):
+            list(run.steps(broken()))
+        with pytest.raises(TypeError):
+            list(run.steps(5))  # type: ignore[arg-type]
+    assert look().runs[0].step == 3
+
+
+def test_phases_nest_and_come_back(look: Look) -> None:
+    with gpumon.run("net", epochs=1) as run:
+        for _ in run.epochs():
+            with run.phase("validate"), run.phase("checkpoint"):
+                pass
+            with pytest.raises(KeyError), run.phase("test"):
+                raise KeyError
+    assert told(look())[2:] == [
+        ("PHASE", 0, "validate"),
+        ("CHECKPOINT", 0, "checkpoint"),
+        ("PHASE", 0, "validate"),
+        ("PHASE", 0, "train"),
+        ("PHASE", 0, "test"),
+        ("PHASE", 0, "train"),
+        ("EPOCH_END", 0, ""),
+        ("RUN_END", 0, ""),
+    ]
+
+
+def test_more_phases_than_there_is_room_for_show_as_training(look: Look) -> None:
+    with gpumon.run("net") as run:
+        for number in range(40):
+            with run.phase(f"p{number}"):
+                pass
+        with run.phase("p39"):
+            assert look().runs[0].phase == "train"
+
+
+def test_hand_written_loops_have_epoch_and_step(look: Look) -> None:
+    run = gpumon.run("net")
+    with run.epoch(3):
+        run.step()
+        run.step(4)
+    run.finish()
+    run.finish()
+    poll = look()
+    assert (poll.runs[0].epoch, poll.runs[0].step) == (3, 5)
+    assert not run.on
+
+
+def test_metrics_show_and_more_than_eight_are_left_out_with_one_warning(
+    look: Look, caplog: pytest.LogCaptureFixture
+) -> None:
+    with gpumon.run("net") as run:
+        run.log(loss=1, accuracy=0.5)
+        run.log({"loss": 0.25})
+        run.log({f"m{i}": i for i in range(10)})
+        run.log({f"m{i}": i for i in range(10)})
+        (seen,) = look().runs
+    assert seen.metrics == {"loss": 0.25, "accuracy": 0.5, **{f"m{i}": float(i) for i in range(6)}}
+    assert len(caplog.records) == 1
+
+
+def test_wrong_use_in_a_running_training_never_raises(look: Look, caplog: pytest.LogCaptureFixture) -> None:
+    with gpumon.run("net", epochs=2) as run:
+        for _ in run.epochs():
+            for _ in run.epochs():
+                run.log(5)  # type: ignore[arg-type]
+                run.log(loss="much", note=object())
+                run.step("x")  # type: ignore[arg-type]
+                with run.phase(None), run.epoch(2**70), run.epoch("x"):  # type: ignore[arg-type]
+                    run.step(2**70)
+        run.log(loss=10**500)
+    assert look().runs
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"epochs": -1}, {"epochs": 1.5}, {"epochs": 2**31}, {"devices": [0]}, {"devices": "cuda:0"}]
+)
+def test_wrong_arguments_of_run_itself_are_told(wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        gpumon.run("net", **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("where", ["/proc/nowhere", "/dev/null", ""])
+def test_without_a_board_everything_works_the_same(where: str, caplog: pytest.LogCaptureFixture) -> None:
+    env = {"GPUMON_DIR": where} if where else {"XDG_RUNTIME_DIR": "/proc/nowhere"}
+    with gpumon.run("net", epochs=2, directory=where or "/proc/nowhere", env=env) as run:
+        assert not run.on
+        for _ in run.epochs():
+            assert list(run.steps([1, 2])) == [1, 2]
+            with run.phase("validate"):
+                run.log(loss=1.0)
+    assert len(caplog.records) == 1
+
+
+def test_no_room_turns_the_board_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, offset: int, size: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with gpumon.run("net", directory=str(tmp_path)) as run:
+        run.step()
+        assert not run.on
+    assert list((tmp_path / "tags").iterdir()) == []
+
+
+def test_a_pickled_or_copied_run_is_switched_off(look: Look) -> None:
+    run = gpumon.run("net", epochs=3)
+    run.step(2)
+    for other in (pickle.loads(pickle.dumps(run)), copy.deepcopy(run), copy.copy(run)):
+        assert isinstance(other, Run)
+        assert (other.name, other.id, other.on) == ("net", run.id, False)
+        other.step()
+        assert list(other.epochs()) == [0, 1, 2]
+        other.finish()
+    assert run.on
+    run.finish()
+    assert look().runs[0].step == 2
+
+
+def test_a_forgotten_run_ends(look: Look) -> None:
+    gpumon.run("net")
+    assert look().runs[0].state.name == "FINISHED"
+
+
+def test_steps_from_several_threads_leave_a_whole_board(look: Look) -> None:
+    with gpumon.run("net") as run:
+
+        def work(number: int) -> None:
+            for i in range(300):
+                run.step()
+                run.log({f"m{number}": i})
+                with run.phase(f"p{number}"):
+                    pass
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert run.on
+        poll = look()
+    assert poll.runs[0].metrics == {f"m{number}": 299.0 for number in range(4)}
+    assert [b.number for b in poll.boundaries] == list(range(2402 - EVENT_COUNT, 2402))
+
+
+def test_ranks_of_a_launcher_share_the_id_of_each_run(tmp_path: Path) -> None:
+    source = "import gpumon\nfor i in range(2):\n    with gpumon.run('net') as run: print(run.id)"
+    env = {
+        **os.environ, "GPUMON_DIR": str(tmp_path), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500", "LOCAL_WORLD_SIZE": "2",
+    }  # fmt: skip
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", source],
+            env={**env, "RANK": rank, "LOCAL_RANK": rank},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for rank in "01"
+    ]
+    assert said[0] == said[1]
+    assert len(set(said[0].split())) == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [(["/x/train.py"], "train"), (["-c"], "run"), ([""], "run"), ([], "run"), (["/x/pkg/__main__.py"], "pkg")],
+)
+def test_a_run_is_named_after_its_script(argv: list[str], name: str) -> None:
+    assert default_name(argv) == name
+
+
+def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
+    source = (
+        "import sys, gpumon\nassert not [m for m in sys.modules if m.startswith('gpumon.')]\n"
+        "with gpumon.run('net', epochs=1) as run:\n    for _ in run.epochs(): run.log(loss=1.0)\n"
+        "print(*sys.modules)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-S", "-c", source],
+        env={"GPUMON_DIR": str(tmp_path), "PYTHONPATH": str(Path(gpumon.__file__).parents[1])},
+        capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    heavy = {
+        "numpy",
+        "psutil",
+        "pynvml",
+        "asyncio",
+        "torch",
+        "logging",
+        "sqlite3",
+        "ctypes",
+        "ssl",
+        "hashlib",
+        "inspect",
+    }
+    assert not heavy & set(loaded)
+    ours = {name for name in loaded if name.startswith("gpumon.")}
+    assert ours <= {
+        "gpumon.errors", "gpumon.paths", "gpumon.text", "gpumon.tags", "gpumon.tags.board", "gpumon.tags.client",
+        "gpumon.tags.description", "gpumon.tags.devices", "gpumon.tags.lifetime", "gpumon.tags.loop",
+        "gpumon.tags.ranks", "gpumon.tags.running", "gpumon.tags.sweep", "gpumon.tags.values", "gpumon.tags.warn",
+    }  # fmt: skip
+
+
+def test_public_names_are_found_and_others_are_not() -> None:
+    assert {"run", "connect", "__version__"} <= set(dir(gpumon))
+    with pytest.raises(AttributeError):
+        gpumon.nothing  # noqa: B018
+
+
+def test_a_torch_training_is_tagged_and_its_workers_do_not_write(look: Look) -> None:
+    torch = pytest.importorskip("torch", reason="the CPU build of torch is not installed")
+    from torch.utils.data import DataLoader, TensorDataset
+
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
+    with gpumon.run("linear", epochs=2) as run:
+        loader = DataLoader(data, batch_size=16, num_workers=2, worker_init_fn=Meddle(run))
+        for _ in run.epochs():
+            for x, y in run.steps(loader):
+                loss = torch.nn.functional.mse_loss(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            with run.phase("validate"), torch.no_grad():
+                accuracy = model(data.tensors[0]).mean()
+            run.log(loss=loss, accuracy=accuracy)
+        poll = look()
+    (seen,) = poll.runs
+    assert (seen.framework, seen.epoch, seen.step) == ("torch", 1, 8)
+    assert seen.metrics == {"loss": loss.item(), "accuracy": accuracy.item()}
+    assert seen.wait > 0
+    assert "meddled" not in {b.phase for b in poll.boundaries}
+
+
+class Meddle:
+    """A worker that writes into the run it inherited; lives at module level, so that it can be pickled."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def __call__(self, worker: int) -> None:
+        assert not self.run.on
+        self.run.step(1000)
+        with self.run.phase("meddled"):
+            self.run.log(loss=-1.0)
+        self.run.finish(failed=True)
+
+
+def test_a_step_is_cheap(look: Look) -> None:
+    with gpumon.run("net") as run:
+        began = monotonic()
+        for _ in range(2000):
+            run.step()
+        # The benchmark has the real bound; this only catches a system call that waits.
+        assert (monotonic() - began) / 2000 < 200e-6

@@ -1,0 +1,162 @@
+"""`gpumon status` on the stub driver: what it promises to programs, what it tells people, and what it loads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from gpumon.metrics import GPU_METRICS
+from tests.nvml import Process, Stub, sleepers
+from tests.programs import daemon, environment, gpumon, status
+
+SCHEMA: dict[str, Any] = json.loads((Path(__file__).parent.parent / "contracts" / "status.schema.json").read_text())
+CHECK = jsonschema.Draft202012Validator(SCHEMA)
+
+TRAINING = """
+import sys, time, gpumon
+with gpumon.run("resnet50", epochs=90, devices=sys.argv[1:]) as run:
+    for epoch in run.epochs(start=7):
+        for batch in run.steps(range(3)):
+            pass
+        run.log(loss=0.31)
+        print("ready", flush=True)
+        time.sleep(60)
+"""
+
+
+@pytest.fixture
+def env(stub: Stub, live_dir: Path) -> dict[str, str]:
+    return environment(live_dir, stub.env())
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 8])
+@pytest.mark.parametrize("with_daemon", [False, True])
+def test_the_json_matches_its_schema(env: dict[str, str], stub: Stub, gpus: int, with_daemon: bool) -> None:
+    stub.gpus = gpus
+    with sleepers(max(1, gpus)) as pids:
+        for index, pid in enumerate(pids[:gpus]):
+            stub.set_processes(index, [Process(pid, memory=None if index % 2 else 2**30)])
+        if with_daemon:
+            with daemon(env=env):
+                found = status(env)
+        else:
+            found = status(env)
+    CHECK.validate(found)
+    assert len(found["gpus"]) == gpus
+    assert (found["daemon"] is not None) == with_daemon
+    assert [gpu["index"] for gpu in found["gpus"]] == list(range(gpus))
+    for gpu in found["gpus"]:
+        assert {metric.key for metric in GPU_METRICS} <= gpu.keys()
+        assert len(gpu["processes"]) == 1
+        assert (gpu["processes"][0]["memory_used"] is None) == (gpu["index"] % 2 == 1), "never 0 for unknown"
+
+
+def test_the_json_tells_run_epoch_step_and_phase_of_a_training(env: dict[str, str], stub: Stub) -> None:
+    training = subprocess.Popen(
+        [sys.executable, "-c", TRAINING, stub.uuid(1)], env=env, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert training.stdout is not None
+        assert training.stdout.readline() == "ready\n"
+        stub.set_processes(1, [Process(training.pid, memory=2**30, sm=50)])
+        with daemon(env=env):
+            found = status(env)
+        alone = status(env)
+    finally:
+        training.kill()
+        training.communicate()
+    for document in (found, alone):
+        CHECK.validate(document)
+        assert document["gpus"][0]["run"] is None
+        run = document["gpus"][1]["run"]
+        assert (run["name"], run["epoch"], run["epochs"], run["step"]) == ("resnet50", 7, 90, 3)
+        (listed,) = document["runs"]
+        assert listed["metrics"] == {"loss": 0.31}
+        assert listed["pid"] == training.pid
+        assert listed["gpus"] == [stub.uuid(1)]
+        assert document["gpus"][1]["processes"][0]["run"] == run["id"]
+
+
+def test_without_a_gpu_the_exit_code_is_3_and_one_line_says_why(env: dict[str, str], stub: Stub) -> None:
+    stub.gpus = 0
+    done = gpumon("status", env=env)
+    assert done.returncode == 3
+    assert "no GPU" in done.stderr
+    assert "--source sim" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_simulation_says_that_it_is_one(env: dict[str, str]) -> None:
+    done = gpumon("status", "--source", "sim", env=env)
+    assert done.returncode == 0
+    assert "SIMULATED" in done.stdout.splitlines()[0]
+    found = status(env, "--source", "sim")
+    CHECK.validate(found)
+    assert found["label"] == "SIMULATED"
+
+
+def test_people_see_each_gpu_on_a_line_with_who_holds_it(env: dict[str, str], stub: Stub) -> None:
+    with sleepers(1) as (pid,):
+        stub.set_processes(0, [Process(pid, memory=3 * 2**30)])
+        lines = gpumon("status", env=env).stdout.splitlines()
+    assert "sleep" in lines[1]
+    assert "3.0 GiB" in lines[1]
+    assert lines[2].endswith("free")
+
+
+@pytest.mark.parametrize("with_daemon", [False, True])
+def test_status_loads_nothing_heavy(env: dict[str, str], with_daemon: bool) -> None:
+    code = (
+        "import sys; from gpumon.cli import main; main(['status', '--json']);"
+        "print(*sorted(name.partition('.')[0] for name in sys.modules), file=sys.stderr)"
+    )
+    if with_daemon:
+        with daemon(env=env):
+            done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    else:
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    heavy = {"numpy", "textual", "dash", "plotly", "torch", "asyncio", "psutil", "rich", "dataclasses", "logging"}
+    assert not loaded & heavy
+    assert ("pynvml" in loaded) == (not with_daemon), "with a daemon not even the driver's binding"
+
+
+@pytest.mark.parametrize("command", ["tui", "web", "status", "daemon"])
+def test_each_command_explains_itself(env: dict[str, str], command: str) -> None:
+    done = gpumon(command, "--help", env=env)
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"usage: gpumon {command}")
+    assert len(done.stdout.splitlines()) > 4
+
+
+def test_an_unknown_command_lists_those_there_are(env: dict[str, str]) -> None:
+    done = gpumon("top", env=env)
+    assert done.returncode == 2
+    assert "tui, web, status, daemon" in done.stderr
+
+
+def test_a_pipe_that_closes_early_is_no_error(env: dict[str, str]) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m gpumon status --json | head -c 10", shell=True, env=env, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert done.stderr == ""
+
+
+def test_settings_come_from_flags_then_environment_then_file(env: dict[str, str], live_dir: Path) -> None:
+    config = live_dir / ".config" / "gpumon"
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text('source = "sim:one"\n')
+    assert len(status(env)["gpus"]) == 1
+    assert len(status({**env, "GPUMON_SOURCE": "sim"})["gpus"]) == 8
+    assert len(status({**env, "GPUMON_SOURCE": "sim"}, "--source", "sim:sixteen")["gpus"]) == 16
+    (config / "config.toml").write_text("sauce = 1\n")
+    done = gpumon("status", env=env)
+    assert done.returncode == 2
+    assert "unknown name 'sauce'" in done.stderr

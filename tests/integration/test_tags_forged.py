@@ -1,0 +1,292 @@
+"""Boards that are lies: none makes the reader raise, wait, or believe."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import gpumon
+from gpumon.frame import Device, Process, Run
+from gpumon.paths import Places, make_tag_dir
+from gpumon.tags import board as layout
+from gpumon.tags.matching import devices_of
+from gpumon.tags.reader import BOARDS_PER_USER, TagReader
+
+UID = os.getuid()
+
+
+@pytest.fixture(scope="module")
+def valid(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The bytes of a board with a bit of everything."""
+    directory = tmp_path_factory.mktemp("valid")
+    with gpumon.run("net", epochs=3, directory=str(directory)) as run:
+        for _ in run.epochs():
+            with run.phase("validate"):
+                run.log(loss=0.5)
+    (path,) = (directory / "tags").iterdir()
+    return path.read_bytes()
+
+
+@pytest.fixture
+def tags(tmp_path: Path) -> Path:
+    (tmp_path / "tags").mkdir()
+    return tmp_path / "tags"
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[TagReader]:
+    found = TagReader(Places(explicit=str(tmp_path), uid=UID))
+    yield found
+    found.close()
+
+
+def plant(tags: Path, raw: bytes, number: int = 0, uid: int = UID) -> Path:
+    path = tags / f"tag.{uid}.1.{number:08x}"
+    path.write_bytes(raw)
+    path.chmod(0o644)
+    return path
+
+
+def test_the_board_itself_is_good(tags: Path, reader: TagReader, valid: bytes) -> None:
+    plant(tags, valid)
+    assert [run.name for run in reader.poll().runs] == ["net"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["symlink", "fifo", "directory", "sparse", "uid", "hardlink", "writable", "short", "text"]
+)
+def test_what_is_no_board_of_its_owner_is_left_alone(
+    tags: Path, reader: TagReader, valid: bytes, tmp_path: Path, kind: str
+) -> None:
+    path = tags / f"tag.{UID}.1.00000000"
+    if kind == "symlink":
+        target = tmp_path / "elsewhere"
+        target.write_bytes(valid)
+        path.symlink_to(target)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "sparse":
+        plant(tags, valid)
+        os.truncate(path, 1 << 40)
+    elif kind == "uid":
+        plant(tags, valid, uid=UID + 1)
+    elif kind == "hardlink":
+        os.link(plant(tags, valid), tmp_path / "second")
+    elif kind == "writable":
+        plant(tags, valid).chmod(0o666)
+    elif kind == "short":
+        plant(tags, valid[:1000])
+    elif kind == "text":
+        plant(tags, b"hello " * 8192)
+    began = time.monotonic()
+    assert reader.poll().runs == []
+    assert time.monotonic() - began < 1
+
+
+def test_a_board_that_was_in_the_making_is_found_later(tags: Path, reader: TagReader, valid: bytes) -> None:
+    path = plant(tags, b"")
+    assert reader.poll().runs == []
+    path.write_bytes(valid)
+    time.sleep(1.05)
+    assert len(reader.poll().runs) == 1
+
+
+def test_a_board_cut_short_under_the_reader_does_no_harm(tags: Path, reader: TagReader, valid: bytes) -> None:
+    path = plant(tags, valid)
+    reader.poll()
+    for size in (20000, 900, 300, 10, 0):
+        os.truncate(path, size)
+        reader.poll()
+
+
+def test_one_user_has_64_boards_at_most(tags: Path, reader: TagReader, valid: bytes) -> None:
+    for number in range(BOARDS_PER_USER + 10):
+        plant(tags, valid, number)
+    assert len(reader.poll().runs) == BOARDS_PER_USER
+
+
+def resealed(raw: bytes, *, state: dict[str, int] | None = None, text: bytes | None = None) -> bytes:
+    """`raw` with lies in it, and every CRC right."""
+    out = bytearray(raw)
+    if state is not None:
+        found = layout.unpack_state(raw)
+        assert found is not None
+        found = found._replace(number=found.number + 1, **state)  # type: ignore[arg-type]
+        head = layout.pack_head(*found[:9])
+        record = layout.pack_state(head, layout.pack_tail((found.allocated,) * 8, list(found.metrics)))
+        offset = layout.STATES[found.number & 1]
+        out[offset : offset + len(record)] = record
+    if text is not None:
+        version = layout.text_versions(raw)[0][0] + 1
+        offset, header = layout.TEXTS[version & 1], layout.DESCRIPTIONS[version & 1]
+        out[offset : offset + len(text)] = text
+        out[header : header + 16] = layout.pack_text_header(version, text)
+    return bytes(out)
+
+
+def sane(run: Run) -> None:
+    assert -(2**31) <= run.epoch < 2**31
+    assert 0 <= run.epochs < 2**31
+    assert 0 <= run.step < 2**63
+    assert len(run.name) <= 256
+    assert run.name.isprintable()
+    assert run.phase.isprintable()
+    assert 0 <= run.lost_events < 2**31
+    assert len(run.metrics) <= 8
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"epoch": 2**31 - 1, "step": 2**63 - 1, "wait": 2**64 - 1, "time": 2**64 - 1, "monotonic": 2**64 - 1},
+        {"epoch": -(2**31), "step": -(2**63), "time": 0, "monotonic": 2**64 - 1, "epoch_monotonic": 1},
+        {"phase": 65535, "flags": 65535, "allocated": 2**64 - 2},
+    ],
+)
+def test_extreme_numbers_with_a_right_crc_stay_in_range(
+    tags: Path, reader: TagReader, valid: bytes, state: dict[str, int]
+) -> None:
+    plant(tags, resealed(valid, state=state))
+    (run,) = reader.poll().runs
+    sane(run)
+    reader.at(time.monotonic_ns())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"name": "\x1b]0;x\x07\u202e" * 50, "phases": {"a": 1}, "metrics": "loss"},
+        {"name": None, "epochs": 1e400, "rank": "0", "devices": [None, 1, "GPU-" + "a" * 500]},
+        {"name": ["x"], "epochs": 2**31, "world_size": True, "phases": [1] * 1000},
+    ],
+)
+def test_words_of_a_wrong_kind_are_harmless(
+    tags: Path, reader: TagReader, valid: bytes, said: dict[str, object]
+) -> None:
+    plant(tags, resealed(valid, text=json.dumps(said).encode()))
+    (run,) = reader.poll().runs
+    sane(run)
+
+
+def test_a_description_that_is_none_leaves_the_board_out(tags: Path, reader: TagReader, valid: bytes) -> None:
+    plant(tags, resealed(valid, text=b"[" * 7000))
+    assert reader.poll().runs == []
+
+
+def test_a_head_that_no_event_bears_out_loses_nothing(tags: Path, reader: TagReader, valid: bytes) -> None:
+    out = bytearray(valid)
+    out[layout.EVENT_HEAD : layout.EVENT_HEAD + 8] = (1 << 62).to_bytes(8, "little")
+    path = plant(tags, bytes(out))
+    poll = reader.poll()
+    assert poll.boundaries == []
+    assert poll.runs[0].lost_events == 0
+    path.write_bytes(valid)
+    assert len(reader.poll().boundaries) > 5
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.integers(0, layout.SIZE - 1), st.binary(min_size=1, max_size=64)), min_size=1, max_size=8),
+    st.booleans(),
+)
+def test_random_bytes_anywhere_never_make_poll_raise(
+    tmp_path: Path, valid: bytes, changes: list[tuple[int, bytes]], front: bool
+) -> None:
+    shutil.rmtree(tmp_path / "tags", ignore_errors=True)
+    (tmp_path / "tags").mkdir()
+    reader = TagReader(Places(explicit=str(tmp_path), uid=UID))
+    path = plant(tmp_path / "tags", valid)
+    reader.poll()
+    out = bytearray(valid)
+    for offset, raw in changes:
+        at = offset % 1100 if front else offset
+        out[at : at + len(raw)] = raw
+    path.write_bytes(out[: layout.SIZE])
+    for run in reader.poll().runs:
+        sane(run)
+    fresh = TagReader(Places(explicit=str(tmp_path), uid=UID))
+    for run in fresh.poll().runs:
+        sane(run)
+    fresh.at(time.monotonic_ns())
+    reader.close()
+    fresh.close()
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A live directory as a daemon for the whole machine makes it."""
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        make_tag_dir(directory, everyone=True)
+        yield Path(directory)
+
+
+STRANGER = """
+import os, sys
+import gpumon
+gpumon.run  # loaded while its files can still be read
+os.setgid(65534); os.setuid(65534)
+run = gpumon.run("mine", devices="GPU-victim", directory=sys.argv[1])
+print(run.on, os.getpid(), flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(UID != 0, reason="only root can be two users")
+def test_another_users_board_cannot_name_a_gpu_that_others_use(shared: Path) -> None:
+    reader = TagReader(Places(explicit=str(shared), uid=UID))
+    with beside(STRANGER, shared) as child:
+        on, pid = hear(child).split()
+        assert on == "True"
+        poll = reader.poll()
+        (run,) = poll.runs
+        claim = poll.claims[run.key]
+        assert (run.pid, claim.uid) == (int(pid), 65534)
+        device = Device("GPU-victim", 0, "H200")
+        refused = devices_of(claim, [device], [Process(1, "GPU-victim", "compute", "train", "somebody-else")])
+        assert refused.devices == ()
+        assert refused.refused
+    reader.close()
+
+
+HOLDER = """
+import fcntl, os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+fcntl.lockf(fd, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(UID != 0, reason="only root can be two users")
+def test_a_board_held_by_another_users_process_is_refused(tags: Path, reader: TagReader, valid: bytes) -> None:
+    path = plant(tags, valid, uid=65534)
+    os.chown(path, 65534, 65534)
+    with beside(HOLDER, path) as child:
+        assert hear(child) == "held"
+        assert reader.poll().runs == []
+
+
+def beside(source: str, argument: Path) -> subprocess.Popen[str]:
+    """A child that ends when its input does: leaving the `with` closes that."""
+    return subprocess.Popen(
+        [sys.executable, "-c", source, str(argument)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def hear(child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None
+    return child.stdout.readline().strip()

@@ -1,0 +1,186 @@
+"""What a daemon records on the stub driver, against the functions of time that the stub follows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+
+from gpumon.frame import Frame
+from gpumon.live import follow
+from gpumon.metrics import GPU_METRICS, Kind
+from gpumon.paths import Places
+from gpumon.sources.nvml.readings import CALLS
+from tests.nvml import Process, Stub, build, sleepers
+from tests.programs import daemon, environment, until
+
+ROOT = Path(__file__).parent.parent.parent
+PERIOD = {name: call.period for call in CALLS for name in call.metrics}
+
+
+def record(stub: Stub, live_dir: Path, frames: int, interval: float) -> list[Frame]:
+    """So many frames of a daemon."""
+    live = follow(Places(explicit=str(live_dir)))
+    with daemon("--interval", interval, env=environment(live_dir, stub.env())):
+        until(lambda: (found := live.latest()) is not None and found.number >= frames, timeout=frames * interval + 20)
+        return live.since(0)
+
+
+def test_every_constant_value_is_recorded_exactly(stub: Stub, live_dir: Path) -> None:
+    stub.gpus = 8
+    stub.hold_clock(10.0)
+    for frame in record(stub, live_dir, 5, 0.1):
+        assert len(frame.samples) == 8
+        for sample in frame.samples:
+            for metric in GPU_METRICS:
+                truth = stub.truth(metric.name, sample.device.index)
+                assert sample.value(metric.name) == pytest.approx(truth, rel=1e-12), metric.name
+
+
+def test_every_moving_value_is_the_truth_within_its_sampling_period(stub: Stub, live_dir: Path) -> None:
+    """Compared with all that the truth was between one period before the sample and the sample's own end."""
+    interval = 0.25
+    frames = record(stub, live_dir, 80, interval)
+    compared = 0
+    for frame in frames[1:]:
+        end = frame.monotonic / 1e9 + frame.took
+        for sample in frame.samples:
+            for metric in GPU_METRICS:
+                begin = frame.monotonic / 1e9 - max(PERIOD.get(metric.name, 0.0) * 1.1 + interval, interval)
+                moments = [begin + i * (end - begin) / 400 for i in range(401)]
+                truths = [stub.truth(metric.name, sample.device.index, moment) for moment in moments]
+                value = sample.value(metric.name)
+                # Between two of these moments the truth may turn: allow the largest step among them.
+                slack = max(abs(b - a) for a, b in itertools.pairwise(truths)) + 1e-9 * abs(value)
+                assert min(truths) - slack <= value <= max(truths) + slack, (metric.name, frame.number)
+                compared += 1
+    assert compared >= 79 * 2 * len(GPU_METRICS)
+
+
+@pytest.mark.slow
+def test_energy_over_a_minute_is_right_within_one_percent(stub: Stub, live_dir: Path) -> None:
+    energy_is_right(stub, record(stub, live_dir, 62, 1.0), 60.0)
+
+
+def test_energy_over_some_seconds_is_right_within_one_percent(stub: Stub, live_dir: Path) -> None:
+    energy_is_right(stub, record(stub, live_dir, 40, 0.2), 7.0)
+
+
+def energy_is_right(stub: Stub, frames: list[Frame], seconds: float) -> None:
+    first, last = frames[0], frames[-1]
+    assert last.monotonic - first.monotonic >= seconds * 1e9
+    for before, after in zip(first.samples, last.samples, strict=True):
+        index = before.device.index
+        recorded = after.value("gpu.energy") - before.value("gpu.energy")
+        truth = stub.truth("gpu.energy", index, last.monotonic / 1e9) - stub.truth(
+            "gpu.energy", index, first.monotonic / 1e9
+        )
+        assert recorded == pytest.approx(truth, rel=0.01)
+        # The counter agrees with the mean power over the same time.
+        power = [frame.samples[index].value("gpu.power") for frame in frames]
+        assert recorded == pytest.approx(sum(power) / len(power) * (last.monotonic - first.monotonic) / 1e9, rel=0.02)
+
+
+def test_processes_are_recorded_with_memory_share_user_and_name(stub: Stub, live_dir: Path) -> None:
+    with sleepers(3) as pids:
+        stub.set_processes(
+            0, [Process(pids[0], memory=3 * 2**30, sm=40), Process(pids[1], memory=None, kind="graphics", sm=None)]
+        )
+        stub.set_processes(1, [Process(pids[0], memory=2**30, sm=7), Process(pids[2], memory=5, kind="both")])
+        frame = record(stub, live_dir, 2, 0.1)[-1]
+    found = {(process.pid, process.uuid): process for process in frame.processes}
+    assert len(found) == 4, "one line for each process and device, also for one in both lists"
+    first = found[pids[0], stub.uuid(0)]
+    assert (first.memory_used, first.sm_utilization, first.name) == (3 * 2**30, 0.4, "sleep")
+    assert first.host_memory > 0
+    assert found[pids[0], stub.uuid(1)].memory_used == 2**30
+    unknown = found[pids[1], stub.uuid(0)]
+    assert unknown.kind == "graphics"
+    assert math.isnan(unknown.memory_used), "not available is not zero"
+    assert math.isnan(unknown.sm_utilization)
+    assert found[pids[2], stub.uuid(1)].kind == "compute"
+
+
+def test_a_metric_that_is_not_supported_is_missing_with_its_reason_and_the_others_stay(
+    stub: Stub, live_dir: Path
+) -> None:
+    stub.set_supported("gpu.fan", False)
+    stub.set_supported("gpu.energy", False, gpu=1)
+    first, second = record(stub, live_dir, 3, 0.1)[-1].samples
+    assert math.isnan(first.value("gpu.fan"))
+    assert first.device.missing["gpu.fan"].name == "NOT_SUPPORTED"
+    assert first.device.missing.keys() == {"gpu.fan"}
+    assert second.device.missing.keys() == {"gpu.fan", "gpu.energy"}
+    assert math.isnan(second.value("gpu.energy"))
+
+
+def test_a_call_that_fails_for_a_while_is_missing_for_that_while(stub: Stub, live_dir: Path) -> None:
+    live = follow(Places(explicit=str(live_dir)))
+
+    def missing() -> dict[str, str]:
+        frame = live.latest()
+        return {name: why.name for name, why in frame.samples[0].device.missing.items()} if frame else {"?": "?"}
+
+    with daemon("--interval", "0.05", env=environment(live_dir, stub.env())):
+        until(lambda: missing() == {})
+        with stub.fault("nvmlDeviceGetUtilizationRates", 999, 0):
+            until(lambda: missing().get("gpu.utilization") == "FAILED")
+        until(lambda: missing() == {})
+        with stub.fault("nvmlDeviceGetMemoryInfo_v2", 4, 0):
+            until(lambda: missing().get("gpu.memory_used") == "NO_PERMISSION")
+        until(lambda: missing() == {})
+
+
+@pytest.mark.parametrize("level", [390, 470, 580])
+def test_an_old_driver_gives_what_it_has(level: int, tmp_path: Path, live_dir: Path) -> None:
+    lacking = {
+        390: {
+            "gpu.memory_reserved", "gpu.energy", "gpu.temperature_memory", "gpu.throttled_sw_thermal",
+            "gpu.throttled_hw_thermal", "gpu.throttled_hw_power_brake", "gpu.pcie_sent", "gpu.pcie_received",
+        },
+        470: {
+            "gpu.memory_reserved", "gpu.throttled_sw_thermal", "gpu.throttled_hw_thermal",
+            "gpu.throttled_hw_power_brake", "gpu.pcie_sent", "gpu.pcie_received",
+        },
+        580: set(),
+    }  # fmt: skip
+    with Stub(build(level, into=ROOT / ".cache")) as old, sleepers(1) as (pid,):
+        old.set_processes(0, [Process(pid, memory=2**30, sm=30)])
+        old.hold_clock(10.0)
+        frame = record(old, live_dir, 3, 0.1)[-1]
+        for sample in frame.samples:
+            assert sample.device.missing.keys() == lacking[level]
+            for metric in GPU_METRICS:
+                if metric.name not in lacking[level] and metric.name != "gpu.memory_used":
+                    truth = old.truth(metric.name, sample.device.index)
+                    assert sample.value(metric.name) == pytest.approx(truth), metric.name
+        (process,) = frame.processes
+        assert (process.pid, process.memory_used) == (pid, 2**30)
+
+
+def test_the_driver_is_asked_at_most_six_times_per_gpu_and_second(stub: Stub, live_dir: Path) -> None:
+    """Budget of 1 Hz, on a driver whose clock the test cannot hurry: the table's own periods, and a short check."""
+    planned = sum(1.0 if call.period == 0 else 1 / call.period for call in CALLS)
+    assert planned + 2 / 3 + 1 / 10 <= 6, "with two calls for processes every 3 s and one every 10 s"
+    stub.gpus = 8
+    with sleepers(8) as pids:
+        for index, pid in enumerate(pids):
+            stub.set_processes(index, [Process(pid)])
+        live = follow(Places(explicit=str(live_dir)))
+        with daemon(env=environment(live_dir, stub.env())):
+            until(lambda: (found := live.latest()) is not None and found.number >= 2)
+            stub.reset_calls()
+            start = until(live.latest).number
+            until(lambda: (found := live.latest()) is not None and found.number >= start + 12, timeout=30)
+            calls = sum(stub.calls().values())
+    assert calls / 8 / 12 <= 6.5
+
+
+def test_counters_only_grow(stub: Stub, live_dir: Path) -> None:
+    frames = record(stub, live_dir, 20, 0.05)
+    for metric in GPU_METRICS:
+        if metric.kind is Kind.COUNTER:
+            values = [frame.samples[0].value(metric.name) for frame in frames]
+            assert values == sorted(values), metric.name

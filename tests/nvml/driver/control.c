@@ -1,0 +1,205 @@
+#define _GNU_SOURCE
+#include "control.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "values.h"
+
+struct nvmlDevice_st {
+    unsigned gpu;
+};
+
+static struct nvmlDevice_st handles[STUB_GPUS];
+static struct stub_file defaults; /* used without GPUMON_STUB_FILE: 2 GPUs, no processes */
+static struct stub_file *shared = &defaults;
+static nvmlReturn_t shared_status = NVML_SUCCESS;
+static atomic_int users; /* nvmlInit minus nvmlShutdown of this process */
+
+static int64_t clock_ns(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+
+/* --- the control file -------------------------------------------------------------------------- */
+
+static void set_defaults(void)
+{
+    defaults.t0_ns = clock_ns(CLOCK_MONOTONIC);
+    defaults.t0_unix_ns = clock_ns(CLOCK_REALTIME);
+    defaults.elapsed_ns = -1;
+    defaults.gpu_count = 2;
+    defaults.pcie_bits = 64;
+    for (unsigned gpu = 0; gpu < STUB_GPUS; gpu++) {
+        snprintf(defaults.gpus[gpu].name, sizeof defaults.gpus[gpu].name, "NVIDIA H100 80GB HBM3");
+        snprintf(defaults.gpus[gpu].uuid, sizeof defaults.gpus[gpu].uuid,
+                 "GPU-6770756d-6f6e-4000-8000-%012x", gpu + 1);
+    }
+}
+
+static nvmlReturn_t refuse(const char *path, const char *why, nvmlReturn_t status)
+{
+    fprintf(stderr, "stub NVML driver: GPUMON_STUB_FILE=%s: %s\n", path, why);
+    return status;
+}
+
+/* A file of another layout would be misread silently, so nothing works with it, and stderr says why. */
+static nvmlReturn_t map_file(const char *path)
+{
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    if (file < 0)
+        return refuse(path, strerror(errno), NVML_ERROR_OPERATING_SYSTEM);
+    struct stat info;
+    bool whole = fstat(file, &info) == 0 && info.st_size >= (off_t)sizeof(struct stub_file);
+    void *memory = whole ? mmap(NULL, sizeof(struct stub_file), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
+                         : MAP_FAILED;
+    close(file);
+    if (!whole)
+        return refuse(path, "too short for this driver's layout", NVML_ERROR_LIB_RM_VERSION_MISMATCH);
+    if (memory == MAP_FAILED)
+        return refuse(path, strerror(errno), NVML_ERROR_OPERATING_SYSTEM);
+    struct stub_file *found = memory;
+    if (found->magic != STUB_MAGIC || found->version != STUB_VERSION ||
+        found->size != sizeof(struct stub_file)) {
+        munmap(memory, sizeof(struct stub_file));
+        return refuse(path, "layout version or size differs from this driver's",
+                      NVML_ERROR_LIB_RM_VERSION_MISMATCH);
+    }
+    shared = found;
+    return NVML_SUCCESS;
+}
+
+__attribute__((constructor)) static void load(void)
+{
+    for (unsigned gpu = 0; gpu < STUB_GPUS; gpu++)
+        handles[gpu].gpu = gpu;
+    set_defaults();
+    const char *path = getenv("GPUMON_STUB_FILE");
+    if (path != NULL && path[0] != '\0')
+        shared_status = map_file(path);
+}
+
+struct stub_file *control(void) { return shared; }
+nvmlReturn_t control_status(void) { return shared_status; }
+
+/* --- initialized or not ------------------------------------------------------------------------ */
+
+void open_driver(void) { atomic_fetch_add(&users, 1); }
+
+nvmlReturn_t close_driver(void)
+{
+    int before = atomic_load(&users);
+    while (before > 0)
+        if (atomic_compare_exchange_weak(&users, &before, before - 1))
+            return NVML_SUCCESS;
+    return NVML_ERROR_UNINITIALIZED;
+}
+
+/* --- a call ------------------------------------------------------------------------------------ */
+
+void sleep_us(uint64_t microseconds)
+{
+    struct timespec rest = {(time_t)(microseconds / 1000000), (long)(microseconds % 1000000) * 1000};
+    while (nanosleep(&rest, &rest) != 0 && errno == EINTR)
+        ;
+}
+
+/* Slept in slices that look at the setting again, so that a test can end a hang that it began. */
+static void wait_latency(enum function function, unsigned gpu)
+{
+    enum { SLICE_US = 20000 };
+    const volatile uint32_t *latency = shared->functions[function].latency_us;
+    for (uint64_t waited = 0;;) {
+        uint64_t wanted = latency[STUB_ANY] + (gpu == STUB_ANY ? 0ull : latency[gpu]);
+        if (waited >= wanted)
+            return;
+        uint64_t slice = wanted - waited < SLICE_US ? wanted - waited : SLICE_US;
+        sleep_us(slice);
+        waited += slice;
+    }
+}
+
+static nvmlReturn_t wanted_error(enum function function, unsigned gpu)
+{
+    const struct stub_function *settings = &shared->functions[function];
+    if (shared->driver_error != 0)
+        return (nvmlReturn_t)shared->driver_error;
+    if (gpu != STUB_ANY && (gpu >= shared->gpu_count || shared->gpus[gpu].lost))
+        return NVML_ERROR_GPU_IS_LOST; /* a handle outlives its GPU: it fell off the bus */
+    if (gpu != STUB_ANY && settings->error[gpu] != 0)
+        return (nvmlReturn_t)settings->error[gpu];
+    return (nvmlReturn_t)settings->error[STUB_ANY];
+}
+
+static struct call begin(enum function function, unsigned gpu)
+{
+    _Atomic uint64_t *calls = (_Atomic uint64_t *)shared->functions[function].calls;
+    atomic_fetch_add_explicit(&calls[gpu], 1, memory_order_relaxed);
+    wait_latency(function, gpu);
+    int64_t elapsed = shared->elapsed_ns;
+    if (elapsed < 0)
+        elapsed = clock_ns(CLOCK_MONOTONIC) - shared->t0_ns;
+    return (struct call){wanted_error(function, gpu), gpu, elapsed};
+}
+
+struct call begin_system(enum function function)
+{
+    struct call call = begin(function, STUB_ANY);
+    bool needs_init = function > FN_nvmlErrorString; /* all but init, shutdown and the error's text */
+    if (needs_init && atomic_load(&users) == 0)
+        call.status = NVML_ERROR_UNINITIALIZED;
+    return call;
+}
+
+struct call begin_device(enum function function, nvmlDevice_t device)
+{
+    if (device < handles || device >= handles + STUB_GPUS)
+        return (struct call){NVML_ERROR_INVALID_ARGUMENT, STUB_ANY, 0};
+    struct call call = begin(function, device->gpu);
+    if (atomic_load(&users) == 0)
+        call.status = NVML_ERROR_UNINITIALIZED;
+    return call;
+}
+
+nvmlDevice_t device_handle(unsigned gpu) { return &handles[gpu]; }
+const struct stub_gpu *gpu_of(const struct call *call) { return &shared->gpus[call->gpu]; }
+
+nvmlReturn_t copy_text(const char *text, char *buffer, unsigned length)
+{
+    NEED(buffer != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    NEED(strlen(text) < length, NVML_ERROR_INSUFFICIENT_SIZE);
+    memcpy(buffer, text, strlen(text) + 1);
+    return NVML_SUCCESS;
+}
+
+/* --- values ------------------------------------------------------------------------------------ */
+
+bool supported(const struct call *call, enum metric metric)
+{
+    return (gpu_of(call)->unsupported >> metric & 1) == 0;
+}
+
+uint64_t reading_at(const struct call *call, enum metric metric, int64_t elapsed_ns)
+{
+    uint64_t value = stub_value(metric, call->gpu, elapsed_ns, shared->constant != 0);
+    bool narrow = shared->pcie_bits == 32 && (metric == METRIC_PCIE_SENT || metric == METRIC_PCIE_RECEIVED);
+    return narrow ? (uint32_t)value : value;
+}
+
+uint64_t reading(const struct call *call, enum metric metric)
+{
+    return reading_at(call, metric, call->elapsed_ns);
+}
+
+int64_t unix_us(int64_t elapsed_ns) { return (shared->t0_unix_ns + elapsed_ns) / 1000; }
+int64_t elapsed_of_unix_us(int64_t unix_us) { return unix_us * 1000 - shared->t0_unix_ns; }

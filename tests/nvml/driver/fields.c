@@ -1,0 +1,134 @@
+/* Many readings in one call: field values, and the driver's own sample buffers. */
+#include <stddef.h>
+
+#include "control.h"
+
+/* Counters of throttled time. Branch 580 had three of them at 251-253; nvidia-ml-py 13.615 has them
+ * at 269-271, and 251-253 mean power smoothing there. An id is therefore only good for its branch. */
+#if DRIVER >= 615
+#define FIELD_SW_THERMAL 269
+#else
+#define FIELD_SW_THERMAL 251
+#endif
+
+struct field {
+    unsigned id;
+    unsigned since; /* the first driver level that knows it */
+    nvmlValueType_t type;
+    enum metric metric;
+};
+
+static const struct field fields[] = {
+    {74, 390, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_THROTTLED_SW_POWER},
+    {76, 390, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_THROTTLED_SYNC_BOOST},
+    {82, 470, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_TEMPERATURE_MEMORY},
+    {83, 470, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_ENERGY},
+    {185, 580, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_POWER}, /* average */
+    {186, 580, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_POWER}, /* instant */
+    {190, 580, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_POWER_LIMIT},
+    {191, 580, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_ENERGY},
+    {192, 580, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_POWER_LIMIT}, /* requested */
+    {197, 580, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_PCIE_SENT},
+    {198, 580, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_PCIE_RECEIVED},
+    {FIELD_SW_THERMAL, 580, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_THROTTLED_SW_THERMAL},
+    {FIELD_SW_THERMAL + 1, 580, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_THROTTLED_HW_THERMAL},
+    {FIELD_SW_THERMAL + 2, 580, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_THROTTLED_HW_POWER_BRAKE},
+};
+
+/* Fields that never change, all unsigned int. */
+static const struct {
+    unsigned id, since, value;
+} fixed_fields[] = {
+    {1, 390, 1},        /* ECC on */
+    {2, 390, 1},        /* and stays on */
+    {94, 470, 0},       /* PCIe replays */
+    {187, 580, 200000}, /* lowest power limit, mW */
+    {188, 580, 700000}, /* highest */
+    {189, 580, 700000}, /* default */
+};
+
+static void store(nvmlFieldValue_t *out, nvmlValueType_t type, uint64_t value)
+{
+    out->nvmlReturn = NVML_SUCCESS;
+    out->valueType = type;
+    out->value.ullVal = 0; /* the upper half of a short value is not garbage in the real driver either */
+    if (type == NVML_VALUE_TYPE_UNSIGNED_INT)
+        out->value.uiVal = (unsigned)value;
+    else
+        out->value.ullVal = value;
+}
+
+static void fill(const struct call *call, nvmlFieldValue_t *out)
+{
+    out->timestamp = unix_us(call->elapsed_ns);
+    out->latencyUsec = 1;
+    out->nvmlReturn = NVML_ERROR_NOT_SUPPORTED; /* of an unknown id: in its own entry, not of the call */
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        const struct field *field = &fields[i];
+        if (field->id != out->fieldId || DRIVER < field->since || !supported(call, field->metric))
+            continue;
+        bool pcie = field->metric == METRIC_PCIE_SENT || field->metric == METRIC_PCIE_RECEIVED;
+        bool narrow = pcie && control()->pcie_bits == 32;
+        store(out, narrow ? NVML_VALUE_TYPE_UNSIGNED_INT : field->type, reading(call, field->metric));
+    }
+    for (size_t i = 0; i < sizeof fixed_fields / sizeof *fixed_fields; i++)
+        if (fixed_fields[i].id == out->fieldId && DRIVER >= fixed_fields[i].since)
+            store(out, NVML_VALUE_TYPE_UNSIGNED_INT, fixed_fields[i].value);
+}
+
+NVML nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values)
+{
+    BEGIN(nvmlDeviceGetFieldValues, device);
+    NEED(count > 0 && values != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    for (int i = 0; i < count; i++)
+        fill(&call, &values[i]);
+    return NVML_SUCCESS;
+}
+
+/* The driver keeps the last samples of some readings; a caller passes the newest time stamp it has
+ * seen and gets what came after, oldest first. */
+#define SAMPLE_NS 200000000ll
+#define SAMPLES_KEPT 100
+
+static bool sampled_metric(unsigned type, enum metric *metric)
+{
+    static const enum metric by_type[] = {
+        METRIC_POWER,
+        METRIC_UTILIZATION,
+        METRIC_MEMORY_UTILIZATION,
+        METRIC_ENCODER_UTILIZATION,
+        METRIC_DECODER_UTILIZATION,
+        METRIC_CLOCK_SM,
+        METRIC_CLOCK_MEMORY,
+    };
+    if (type >= sizeof by_type / sizeof *by_type)
+        return false;
+    *metric = by_type[type];
+    return true;
+}
+
+NVML nvmlDeviceGetSamples(nvmlDevice_t device, unsigned type, unsigned long long last_seen_us,
+                          nvmlValueType_t *value_type, unsigned *count, nvmlSample_t *samples)
+{
+    enum metric metric;
+    BEGIN(nvmlDeviceGetSamples, device);
+    NEED(sampled_metric(type, &metric) && supported(&call, metric), NVML_ERROR_NOT_SUPPORTED);
+    *value_type = NVML_VALUE_TYPE_UNSIGNED_INT;
+    if (samples == NULL) {
+        *count = SAMPLES_KEPT; /* asked for the size of the buffer, not for what is in it */
+        return NVML_SUCCESS;
+    }
+    unsigned room = *count, written = 0;
+    int64_t newest = call.elapsed_ns / SAMPLE_NS;
+    for (int64_t tick = newest - SAMPLES_KEPT + 1; tick <= newest && written < room; tick++) {
+        int64_t stamp = unix_us(tick * SAMPLE_NS);
+        if (stamp <= (int64_t)last_seen_us)
+            continue;
+        samples[written].timeStamp = (unsigned long long)stamp;
+        samples[written].sampleValue.ullVal = 0;
+        samples[written].sampleValue.uiVal = (unsigned)reading_at(&call, metric, tick * SAMPLE_NS);
+        written++;
+    }
+    *count = written;
+    return written > 0 ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
+}

@@ -1,0 +1,79 @@
+/* The control file: what a test tells the stub driver, and the calls it counted.
+ *
+ * Python creates it (layout.py mirrors these structs field by field), every process that loads the
+ * stub maps it shared. There are no locks: each setting is one aligned word, each counter is an
+ * atomic add, and a process list, the one thing that is longer, carries a generation that is odd
+ * while it is being written. */
+#ifndef STUB_LAYOUT_H
+#define STUB_LAYOUT_H
+
+#include <stdint.h>
+
+#define STUB_MAGIC 0x6e6f6d7570676c00ull
+#define STUB_VERSION 1u /* raise it with any change below; layout.py has the same number */
+
+#define STUB_GPUS 32
+#define STUB_PROCESSES 64
+#define STUB_ANY STUB_GPUS /* the slot for "every GPU", and for calls that name no GPU */
+
+enum function {
+#define F(name) FN_##name,
+#include "functions.def"
+#undef F
+    FUNCTION_COUNT
+};
+
+enum metric {
+#define M(id, name, numerator, denominator) METRIC_##id,
+#include "metrics.def"
+#undef M
+    METRIC_COUNT
+};
+
+enum process_kind { KIND_COMPUTE = 1, KIND_GRAPHICS = 2, KIND_MPS = 4 }; /* bits: one may be several */
+
+#define NOT_SAMPLED UINT32_MAX /* sm of a process of which the driver has no utilization sample */
+
+struct stub_process {
+    uint64_t memory; /* bytes, or UINT64_MAX where the driver does not know */
+    uint32_t pid;
+    uint32_t kind;
+    uint32_t sm; /* percent, or NOT_SAMPLED */
+    uint32_t mem;
+    uint32_t enc;
+    uint32_t dec;
+};
+
+struct stub_gpu {
+    char name[96];
+    char uuid[48];
+    uint64_t unsupported; /* one bit per metric */
+    uint32_t lost;
+    uint32_t generation; /* odd while the process list is being written */
+    uint32_t process_count;
+    uint32_t padding;
+    struct stub_process processes[STUB_PROCESSES];
+};
+
+struct stub_function {
+    uint64_t calls[STUB_GPUS + 1];
+    uint32_t latency_us[STUB_GPUS + 1]; /* the slot of the GPU and STUB_ANY add up */
+    uint32_t error[STUB_GPUS + 1];      /* the slot of the GPU, if set, before STUB_ANY */
+};
+
+struct stub_file {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t size;
+    int64_t t0_ns;      /* CLOCK_MONOTONIC at the start: every value is a function of the time since */
+    int64_t t0_unix_ns; /* CLOCK_REALTIME at the same moment, for the time stamps of samples */
+    int64_t elapsed_ns; /* a clock that stands still, set by a test; negative: the real one runs */
+    uint32_t gpu_count;
+    uint32_t constant;     /* moving values keep their value of t0; counters grow linearly */
+    uint32_t driver_error; /* every call answers this, as with a driver that is not loaded */
+    uint32_t pcie_bits;    /* width of the PCIe byte counters: 32 (they wrap) or 64 */
+    struct stub_gpu gpus[STUB_GPUS];
+    struct stub_function functions[FUNCTION_COUNT];
+};
+
+#endif

@@ -1,0 +1,11 @@
+#ifndef STUB_VALUES_H
+#define STUB_VALUES_H
+
+#include <stdbool.h>
+
+#include "layout.h"
+
+/* What the driver reports for a metric, in the driver's unit, `elapsed_ns` after the start. */
+uint64_t stub_value(enum metric metric, unsigned gpu, int64_t elapsed_ns, bool constant);
+
+#endif

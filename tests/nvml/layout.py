@@ -1,0 +1,111 @@
+"""The control file as Python sees it: driver/layout.h, field by field."""
+
+import ctypes
+import re
+from pathlib import Path
+
+DRIVER = Path(__file__).with_name("driver")
+
+MAGIC = 0x6E6F6D7570676C00
+VERSION = 1
+GPUS = 32
+PROCESSES = 64
+ANY = GPUS
+
+NO_MEMORY = 2**64 - 1
+NOT_SAMPLED = 2**32 - 1
+KINDS = {"compute": 1, "graphics": 2, "both": 3, "mps": 4}
+
+
+def _rows(name: str, pattern: str) -> list[tuple[str, ...]]:
+    """The rows of a .def file, which C includes and Python reads: one list for both."""
+    text = (DRIVER / name).read_text(encoding="utf-8")
+    return [match.groups() for match in re.finditer(pattern, text, re.MULTILINE)]
+
+
+FUNCTIONS = {name: index for index, (name,) in enumerate(_rows("functions.def", r"^F\((\w+)\)"))}
+_METRIC_ROWS = _rows("metrics.def", r'^M\(\w+, "([\w.]+)", (\d+), (\d+)\)')
+METRICS = {name: bit for bit, (name, _, _) in enumerate(_METRIC_ROWS)}
+SCALES = {name: (int(numerator), int(denominator)) for name, numerator, denominator in _METRIC_ROWS}
+
+
+class StubProcess(ctypes.Structure):
+    memory: int
+    pid: int
+    kind: int
+    sm: int
+    mem: int
+    enc: int
+    dec: int
+    _fields_ = [
+        ("memory", ctypes.c_uint64),
+        ("pid", ctypes.c_uint32),
+        ("kind", ctypes.c_uint32),
+        ("sm", ctypes.c_uint32),
+        ("mem", ctypes.c_uint32),
+        ("enc", ctypes.c_uint32),
+        ("dec", ctypes.c_uint32),
+    ]
+
+
+class StubGpu(ctypes.Structure):
+    name: bytes
+    uuid: bytes
+    unsupported: int
+    lost: int
+    generation: int
+    process_count: int
+    processes: "ctypes.Array[StubProcess]"
+    _fields_ = [
+        ("name", ctypes.c_char * 96),
+        ("uuid", ctypes.c_char * 48),
+        ("unsupported", ctypes.c_uint64),
+        ("lost", ctypes.c_uint32),
+        ("generation", ctypes.c_uint32),
+        ("process_count", ctypes.c_uint32),
+        ("padding", ctypes.c_uint32),
+        ("processes", StubProcess * PROCESSES),
+    ]
+
+
+class StubFunction(ctypes.Structure):
+    calls: "ctypes.Array[ctypes.c_uint64]"
+    latency_us: "ctypes.Array[ctypes.c_uint32]"
+    error: "ctypes.Array[ctypes.c_uint32]"
+    _fields_ = [
+        ("calls", ctypes.c_uint64 * (GPUS + 1)),
+        ("latency_us", ctypes.c_uint32 * (GPUS + 1)),
+        ("error", ctypes.c_uint32 * (GPUS + 1)),
+    ]
+
+
+class StubFile(ctypes.Structure):
+    magic: int
+    version: int
+    size: int
+    t0_ns: int
+    t0_unix_ns: int
+    elapsed_ns: int
+    gpu_count: int
+    constant: int
+    driver_error: int
+    pcie_bits: int
+    gpus: "ctypes.Array[StubGpu]"
+    functions: "ctypes.Array[StubFunction]"
+    _fields_ = [
+        ("magic", ctypes.c_uint64),
+        ("version", ctypes.c_uint32),
+        ("size", ctypes.c_uint32),
+        ("t0_ns", ctypes.c_int64),
+        ("t0_unix_ns", ctypes.c_int64),
+        ("elapsed_ns", ctypes.c_int64),
+        ("gpu_count", ctypes.c_uint32),
+        ("constant", ctypes.c_uint32),
+        ("driver_error", ctypes.c_uint32),
+        ("pcie_bits", ctypes.c_uint32),
+        ("gpus", StubGpu * GPUS),
+        ("functions", StubFunction * len(FUNCTIONS)),
+    ]
+
+
+SIZE = ctypes.sizeof(StubFile)

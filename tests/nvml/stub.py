@@ -1,0 +1,284 @@
+"""Tells a stub driver what to report, and reads what it was asked."""
+
+import contextlib
+import ctypes
+import mmap
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from tests.nvml import layout
+from tests.nvml.truth import truth
+
+Kind = Literal["compute", "graphics", "both", "mps"]
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that holds a GPU, as the driver lists it."""
+
+    pid: int
+    memory: int | None = 512 * 2**20  # bytes; None: the driver does not know
+    kind: Kind = "compute"
+    sm: int | None = 0  # percent; None: the driver has no sample of it, which is not 0
+    mem: int = 0
+    enc: int = 0
+    dec: int = 0
+
+
+def _row(process: Process) -> layout.StubProcess:
+    return layout.StubProcess(
+        memory=layout.NO_MEMORY if process.memory is None else process.memory,
+        pid=process.pid,
+        kind=layout.KINDS[process.kind],
+        sm=layout.NOT_SAMPLED if process.sm is None else process.sm,
+        mem=process.mem,
+        enc=process.enc,
+        dec=process.dec,
+    )
+
+
+class Stub:
+    """A stub driver and its control file. All settings act at once, also on processes that run on it.
+
+    `library` is a directory that `build` returned. Without `file` the control file is a temporary
+    one and goes away with the stub; `Stub.attach` opens one that another process made.
+    """
+
+    def __init__(self, library: Path | None = None, *, gpus: int = 2, file: Path | None = None) -> None:
+        self.library = library
+        self._temporary = file is None
+        self.path = file or self._temporary_file()
+        self.path.write_bytes(bytes(layout.SIZE))
+        self._map(self.path)
+        self._file.version, self._file.size = layout.VERSION, layout.SIZE
+        self._file.t0_ns, self._file.t0_unix_ns = time.monotonic_ns(), time.time_ns()
+        self._file.elapsed_ns = -1
+        self._file.pcie_bits = 64
+        for index in range(layout.GPUS):
+            self.set_name(index, "NVIDIA H100 80GB HBM3")
+            self.set_uuid(index, f"GPU-6770756d-6f6e-4000-8000-{index + 1:012x}")
+        self.gpus = gpus
+        self._file.magic = layout.MAGIC  # last: a file without it is not ready
+        self._baseline = self._absolute_calls()
+
+    @classmethod
+    def attach(cls, file: Path, library: Path | None = None) -> Self:
+        """A stub whose control file exists, to change it or to read its counts."""
+        stub = cls.__new__(cls)
+        stub.library, stub.path, stub._temporary = library, file, False
+        size = file.stat().st_size
+        if size != layout.SIZE:
+            raise ValueError(f"{file}: {size} bytes, but the layout of this stub has {layout.SIZE}")
+        stub._map(file)
+        if (stub._file.magic, stub._file.version) != (layout.MAGIC, layout.VERSION):
+            raise ValueError(f"{file}: layout version {stub._file.version}, expected {layout.VERSION}")
+        stub._baseline = [[0] * (layout.GPUS + 1) for _ in layout.FUNCTIONS]
+        return stub
+
+    @staticmethod
+    def _temporary_file() -> Path:
+        handle, name = tempfile.mkstemp(prefix="gpumon-stub-")
+        os.close(handle)
+        return Path(name)
+
+    def _map(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._file = layout.StubFile.from_buffer(mmap.mmap(file.fileno(), layout.SIZE))
+
+    def close(self) -> None:
+        """Remove the control file if it is a temporary one. Processes that mapped it keep it."""
+        if self._temporary:
+            self.path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def env(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The environment (`base`, or this process's) in which NVML is this stub."""
+        if self.library is None:
+            raise ValueError("this stub was made without a library: pass what build() returned")
+        environment = dict(os.environ if base is None else base)
+        before = environment.get("LD_LIBRARY_PATH")
+        environment["LD_LIBRARY_PATH"] = f"{self.library}:{before}" if before else str(self.library)
+        environment["GPUMON_STUB_FILE"] = str(self.path)
+        return environment
+
+    # The machine ------------------------------------------------------------------------------
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs there are. Handles of GPUs that went away answer that they are lost."""
+        return self._file.gpu_count
+
+    @gpus.setter
+    def gpus(self, count: int) -> None:
+        if not 0 <= count <= layout.GPUS:
+            raise ValueError(f"{count} GPUs: the stub has 0 to {layout.GPUS}")
+        self._file.gpu_count = count
+
+    @property
+    def driver_error(self) -> int:
+        """The code with which every call fails (1 uninitialized, 9 driver not loaded), or 0."""
+        return self._file.driver_error
+
+    @driver_error.setter
+    def driver_error(self, code: int) -> None:
+        self._file.driver_error = code
+
+    @property
+    def constant(self) -> bool:
+        """Whether moving values keep the value of the start; counters grow linearly either way."""
+        return bool(self._file.constant)
+
+    @constant.setter
+    def constant(self, still: bool) -> None:
+        self._file.constant = still
+
+    @property
+    def pcie_bits(self) -> int:
+        """Width of the PCIe byte counters: 64, or 32, with which they wrap every 4 GiB."""
+        return self._file.pcie_bits
+
+    @pcie_bits.setter
+    def pcie_bits(self, bits: Literal[32, 64]) -> None:
+        self._file.pcie_bits = bits
+
+    # One GPU ----------------------------------------------------------------------------------
+
+    def set_name(self, gpu: int, name: str) -> None:
+        self._file.gpus[gpu].name = name.encode()
+
+    def uuid(self, gpu: int) -> str:
+        return self._file.gpus[gpu].uuid.decode()
+
+    def set_uuid(self, gpu: int, uuid: str) -> None:
+        self._file.gpus[gpu].uuid = uuid.encode()
+
+    @property
+    def lost(self) -> frozenset[int]:
+        """The GPUs that fell off the bus."""
+        return frozenset(index for index, gpu in enumerate(self._file.gpus) if gpu.lost)
+
+    def set_lost(self, gpu: int, lost: bool = True) -> None:
+        self._file.gpus[gpu].lost = lost
+
+    def set_supported(self, metric: str, supported: bool, gpu: int | None = None) -> None:
+        """Whether a GPU, or every GPU, can report a metric at all."""
+        bit = 1 << layout.METRICS[metric]
+        for index in range(layout.GPUS) if gpu is None else [gpu]:
+            held = self._file.gpus[index]
+            held.unsupported = held.unsupported & ~bit if supported else held.unsupported | bit
+
+    def set_processes(self, gpu: int, processes: Iterable[Process]) -> None:
+        """Replace the process list of a GPU, in one step for those who read it."""
+        listed = list(processes)
+        if len(listed) > layout.PROCESSES:
+            raise ValueError(f"{len(listed)} processes: the stub has room for {layout.PROCESSES} per GPU")
+        rows = (layout.StubProcess * layout.PROCESSES)(*map(_row, listed))
+        held = self._file.gpus[gpu]
+        held.generation += 1  # odd: being written, and only for as long as one copy takes
+        ctypes.memmove(held.processes, rows, ctypes.sizeof(rows))
+        held.process_count = len(listed)
+        held.generation += 1
+
+    def spread(self, pids: Sequence[int]) -> None:
+        """Give the processes to the GPUs in turn, each with its own share of memory and time."""
+        for gpu in range(self.gpus):
+            here = pids[gpu :: self.gpus]
+            self.set_processes(
+                gpu,
+                [Process(pid, (256 + 32 * n) * 2**20, sm=90 // len(here), mem=n) for n, pid in enumerate(here)],
+            )
+
+    # One function -----------------------------------------------------------------------------
+
+    def set_latency(self, function: str | None, microseconds: int, gpu: int | None = None) -> None:
+        """How long a function (None: each one) takes, for every GPU or for one.
+
+        A call that is waiting already follows within 20 ms, so 0 ends a hang.
+        """
+        for slot in self._functions(function):
+            slot.latency_us[layout.ANY if gpu is None else gpu] = microseconds
+
+    def set_error(self, function: str | None, code: int, gpu: int | None = None) -> None:
+        """With which code a function (None: each one) fails, for every GPU or for one; 0: it works."""
+        for slot in self._functions(function):
+            slot.error[layout.ANY if gpu is None else gpu] = code
+
+    def clear_faults(self) -> None:
+        """No errors, no latencies, no lost GPU, everything supported."""
+        self.driver_error = 0
+        for slot in self._file.functions:
+            for index in range(layout.GPUS + 1):
+                slot.latency_us[index] = slot.error[index] = 0
+        for gpu in self._file.gpus:
+            gpu.lost = gpu.unsupported = 0
+
+    def _functions(self, function: str | None) -> Iterator[layout.StubFunction]:
+        if function is None:
+            yield from self._file.functions
+        elif function in layout.FUNCTIONS:
+            yield self._file.functions[layout.FUNCTIONS[function]]
+        else:
+            raise ValueError(f"{function}: the stub driver has no such function")
+
+    def calls(self, gpu: int | None = None) -> dict[str, int]:
+        """Calls of each function since `reset_calls`, on every GPU or on one; without those never called."""
+        counts = zip(layout.FUNCTIONS, self._absolute_calls(), self._baseline, strict=True)
+        if gpu is None:
+            totals = {name: sum(now) - sum(before) for name, now, before in counts}
+        else:
+            totals = {name: now[gpu] - before[gpu] for name, now, before in counts}
+        return {name: total for name, total in totals.items() if total}
+
+    def reset_calls(self) -> None:
+        """Count from here. The file is not written, so no call of another process is lost."""
+        self._baseline = self._absolute_calls()
+
+    def _absolute_calls(self) -> list[list[int]]:
+        return [list(slot.calls) for slot in self._file.functions]
+
+    # Time and truth ---------------------------------------------------------------------------
+
+    @property
+    def t0(self) -> float:
+        """The start, in seconds of time.monotonic()."""
+        return self._file.t0_ns / 1e9
+
+    def hold_clock(self, seconds: float) -> None:
+        """Let the driver's time stand still, so many seconds after the start."""
+        self._file.elapsed_ns = round(seconds * 1e9)
+
+    def run_clock(self) -> None:
+        """Let the driver's time be CLOCK_MONOTONIC again."""
+        self._file.elapsed_ns = -1
+
+    def truth(self, metric: str, gpu: int, t: float | None = None) -> float:
+        """What the driver reports at `t` of time.monotonic(), or now, in base units."""
+        if t is not None:
+            elapsed = round(t * 1e9) - self._file.t0_ns
+        elif self._file.elapsed_ns >= 0:
+            elapsed = self._file.elapsed_ns
+        else:
+            elapsed = time.monotonic_ns() - self._file.t0_ns
+        return truth(metric, gpu, elapsed, constant=self.constant, pcie_bits=self.pcie_bits)
+
+    @contextlib.contextmanager
+    def fault(self, function: str | None, code: int, gpu: int | None = None) -> Iterator[None]:
+        """An error for the length of a block."""
+        self.set_error(function, code, gpu)
+        try:
+            yield
+        finally:
+            self.set_error(function, 0, gpu)

@@ -1,0 +1,73 @@
+"""Real processes for integration tests: daemons, trainings, whole commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def environment(live_dir: Path, base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a user whose live directory is `live_dir`, and who has no settings of his own."""
+    env = {name: value for name, value in (base or os.environ).items() if not name.startswith(("GPUMON_DIR", "XDG_"))}
+    return {**env, "GPUMON_DIR": str(live_dir), "GPUMON_STATE_DIR": str(live_dir / "state"), "HOME": str(live_dir)}
+
+
+def gpumon(*arguments: object, env: Mapping[str, str], timeout: float = 30) -> subprocess.CompletedProcess[str]:
+    """Run a command of gpumon to its end."""
+    return subprocess.run(
+        command(*arguments), env=dict(env), capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "gpumon", *map(str, arguments)]
+
+
+@contextmanager
+def daemon(*arguments: object, env: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A daemon in the foreground that has its first frame; stopped at the end."""
+    process = subprocess.Popen(
+        command("daemon", *arguments), env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        first = process.stdout.readline()
+        assert first.startswith("gpumon daemon"), first + process.stderr.read()
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        process.wait(timeout=20)
+        process.stdout.close()
+        process.stderr.close()
+
+
+def status(env: Mapping[str, str], *arguments: object) -> dict[str, Any]:
+    """What `gpumon status --json` prints."""
+    done = gpumon("status", "--json", *arguments, env=env)
+    assert done.stdout, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def until(true: Callable[[], T | None], timeout: float = 20) -> T:
+    """Wait until `true` gives something; fails after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        found = true()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"did not come true within {timeout} s")

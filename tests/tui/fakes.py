@@ -1,0 +1,235 @@
+"""A feed that makes up frames: the same ones each time, and as odd as a test wants them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import nan, sin
+
+from gpumon.frame import Boundary, Device, Driver, Frame, Mark, Origin, Process, Run, RunState, Sample
+from gpumon.live import LiveState
+from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
+
+START = 1_790_000_000
+"""Seconds since 1970 of the first frame."""
+EPOCH_SECONDS = 97
+VALIDATION_SECONDS = 12
+GIB = 2.0**30
+LIVE = LiveState(True, "live", 1.0)
+NAMES = ("python train.py", "python", "/usr/lib/xorg/Xorg", "jupyter-kernel", "trtexec", "ollama runner")
+USERS = ("alice", "bob", "carol", "dmitri")
+
+
+@dataclass
+class FakeParts:
+    """The parts of a frame, as they are."""
+
+    _samples: tuple[Sample, ...] = ()
+    _host: tuple[float, ...] = ()
+    _processes: tuple[Process, ...] = ()
+    _runs: tuple[Run, ...] = ()
+    _boundaries: tuple[Boundary, ...] = ()
+
+    def samples(self) -> tuple[Sample, ...]:
+        return self._samples
+
+    def host(self) -> tuple[float, ...]:
+        return self._host
+
+    def processes(self) -> tuple[Process, ...]:
+        return self._processes
+
+    def runs(self) -> tuple[Run, ...]:
+        return self._runs
+
+    def boundaries(self) -> tuple[Boundary, ...]:
+        return self._boundaries
+
+
+@dataclass
+class FakeFeed:
+    """`gpus` cards on which trainings go on; `advance` makes the next frames."""
+
+    gpus: int = 8
+    seconds: int = 700
+    processes_count: int = 24
+    epoch_seconds: float = EPOCH_SECONDS
+    names: tuple[str, ...] = NAMES
+    users: tuple[str, ...] = USERS
+    run_names: tuple[str, ...] = ("resnet50", "llama-8b-lora")
+    problem: str = ""
+    label: str = "SIMULATED"
+    lost: tuple[int, ...] = ()
+    stale: tuple[int, ...] = ()
+    gap: tuple[int, int] = (0, 0)
+    """Seconds from and until which GPUs gave no values."""
+    live: LiveState = LIVE
+    frames: list[Frame] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.devices = [Device(f"GPU-{index:04}", index, "NVIDIA H100 80GB HBM3", {}) for index in range(self.gpus)]
+        self.advance(self.seconds)
+
+    def since(self, number: int) -> list[Frame]:
+        return self.frames[max(0, number) :]
+
+    def origin(self) -> Origin:
+        return Origin("sim", self.label, self.problem)
+
+    def driver(self) -> Driver:
+        return Driver("550.54.15", "12.4") if self.gpus else Driver()
+
+    def hostname(self) -> str:
+        return "node7"
+
+    def state(self) -> LiveState:
+        return self.live
+
+    def advance(self, count: int = 1) -> None:
+        """The next frames."""
+        for _ in range(count):
+            self.frames.append(self.frame(len(self.frames)))
+
+    def frame(self, second: int) -> Frame:
+        """The frame of a second since `START`."""
+        parts = FakeParts(
+            tuple(self.sample(device, second) for device in self.devices),
+            tuple(_in_order(HOST_METRICS, self.host(second))),
+            self.processes(second),
+            self.runs(second),
+            self.boundaries(second),
+        )
+        time = (START + second) * 10**9
+        return Frame(second + 1, second * 10**9, time, 1.0, 0.002, 0, 0, parts)
+
+    def sample(self, device: Device, second: int) -> Sample:
+        """What a GPU reads at a second."""
+        if self.gap[0] <= second < self.gap[1]:
+            return Sample(device, Availability.FAILED, [nan] * len(GPU_METRICS))
+        if device.index in self.lost:
+            return Sample(device, Availability.LOST, [nan] * len(GPU_METRICS))
+        utilization = self.utilization(device.index, second)
+        used = (14 + 9 * device.index % 60 + 3 * sin(second / 40)) * GIB
+        values = {
+            "gpu.utilization": utilization,
+            "gpu.memory_utilization": utilization * 0.6,
+            "gpu.memory_used": used if device.index % 8 != 7 else 0.4 * GIB,
+            "gpu.memory_reserved": 0.5 * GIB,
+            "gpu.memory_total": 79.6 * GIB,
+            "gpu.power": 69 + 610 * utilization,
+            "gpu.power_limit": 700.0,
+            "gpu.energy": 5e6 + 500.0 * second,
+            "gpu.temperature": 33 + 38 * utilization + 18 * (device.index % 8 == 2),
+            "gpu.clock_sm": (0.345 + 1.6 * (utilization > 0.1)) * 1e9,
+            "gpu.pcie_received": 3e9 * second * (1 + 0.1 * sin(second / 9)),
+            "gpu.pcie_sent": 4e8 * second,
+        }
+        state = Availability.STALE if device.index in self.stale else Availability.OK
+        run = self._run_key(device.index)
+        return Sample(device, state, _in_order(GPU_METRICS, values), run, 12.0 * (device.index in self.stale))
+
+    def utilization(self, index: int, second: int) -> float:
+        """High in training, lower in validation; GPU 5 holds memory for nothing, GPU 7 is free."""
+        if index % 8 in (5, 7):
+            return 0.0
+        if second % self.epoch_seconds > self.epoch_seconds - VALIDATION_SECONDS:
+            return 0.42 + 0.05 * sin(second)
+        return 0.93 - 0.05 * (index % 3) + 0.06 * sin(second / 7 + index)
+
+    def host(self, second: int) -> dict[str, float]:
+        """What the machine reads."""
+        return {
+            "host.cpu_utilization": 0.31 + 0.2 * sin(second / 30),
+            "host.memory_used": 181 * GIB,
+            "host.memory_total": 503 * GIB,
+            "host.swap_used": 0.0,
+            "host.swap_total": 8 * GIB,
+            "host.load": 21.5,
+            "host.disk_read": 2e8 * second,
+            "host.network_received": 1e7 * second,
+        }
+
+    def processes(self, second: int) -> tuple[Process, ...]:
+        """Processes on the GPUs but the free one; their memory changes with time."""
+        devices = [device for device in self.devices if device.index % 8 != 7 and device.index not in self.lost]
+        if not devices:
+            return ()
+        found = []
+        for place in range(self.processes_count):
+            device = devices[place % len(devices)]
+            memory = (0.4 + (place * 7 + second // 20) % 23) * GIB
+            found.append(
+                Process(
+                    1000 + 37 * place,
+                    device.uuid,
+                    "compute",
+                    self.names[place % len(self.names)],
+                    self.users[place % len(self.users)],
+                    started=START - 3000.0 - 61 * place,
+                    memory_used=memory,
+                    sm_utilization=nan if place % 6 == 2 else self.utilization(device.index, second) * 0.9,
+                    cpu_utilization=0.1 + place % 5,
+                    host_memory=(1 + place % 9) * GIB,
+                    run=self._run_key(device.index) if place < len(devices) else "",
+                )
+            )
+        return tuple(sorted(found, key=lambda process: -process.memory_used))
+
+    def runs(self, second: int) -> tuple[Run, ...]:
+        """The first run has four ranks, the second two."""
+        epoch = int(second // self.epoch_seconds)
+        runs = []
+        ranks = list(range(min(self.gpus, 5))) or [0]
+        for index in ranks:
+            other = index == 4
+            runs.append(
+                Run(
+                    self._run_key(index) or "run-0",
+                    "id-1" if other else "id-0",
+                    self.run_names[1 if other else 0],
+                    4000 + index,
+                    self.users[1 if other else 0],
+                    rank=0 if other else index,
+                    world_size=1 if other else min(4, len(ranks)),
+                    epochs=90 if not other else 3,
+                    gpus=(self.devices[index].uuid,) if self.devices else (),
+                    started=float(START),
+                    state=RunState.RUNNING,
+                    epoch=epoch if not other else 1,
+                    step=second * 7,
+                    phase=self.phase(second),
+                    epoch_started=START + epoch * self.epoch_seconds if not other else START + 300.0,
+                    updated=float(START + second),
+                    metrics={"loss": 2.4 * 0.93**epoch, "acc": 0.4},
+                )
+            )
+        return tuple(runs)
+
+    def phase(self, second: float) -> str:
+        """Each epoch ends with a validation."""
+        left = self.epoch_seconds - second % self.epoch_seconds
+        return "validate" if left <= VALIDATION_SECONDS else "train"
+
+    def boundaries(self, second: int) -> tuple[Boundary, ...]:
+        """Begins of epochs and of validations within the second before a frame, for every rank of run 0."""
+        found = []
+        for index in list(range(min(self.gpus, 4))) or [0]:
+            key = self._run_key(index) or "run-0"
+            number, time = 1, 0.0
+            epoch = 0
+            while time <= second:
+                validation = time + self.epoch_seconds - VALIDATION_SECONDS
+                for mark, phase, moment in ((Mark.EPOCH_BEGIN, "train", time), (Mark.PHASE, "validate", validation)):
+                    if second - 1 < moment <= second:
+                        ns = int((START + moment) * 1e9)
+                        found.append(Boundary(key, number, mark, epoch, 0, phase, int(moment * 1e9), ns))
+                    number += 1
+                time += self.epoch_seconds
+                epoch += 1
+        return tuple(found)
+
+    def _run_key(self, index: int) -> str:
+        return f"run-{index}" if index < 5 else ""
+
+
+def _in_order(metrics: tuple[object, ...], values: dict[str, float]) -> list[float]:
+    return [values.get(metric.name, nan) for metric in metrics]  # type: ignore[attr-defined]

@@ -1,0 +1,195 @@
+"""Pure drawing: numbers in, text out."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import nan
+
+import pytest
+from rich.segment import Segment
+
+from gpumon.metrics import BY_NAME, Unit
+from gpumon_tui import theme
+from gpumon_tui.epochs import EpochMark
+from gpumon_tui.levels import CRITICAL, FINE, WARN, level
+from gpumon_tui.renderables.axis import scale_top, time_labels
+from gpumon_tui.renderables.bar import bar, bar_text
+from gpumon_tui.renderables.braille import area
+from gpumon_tui.renderables.buckets import Columns, columns, fill
+from gpumon_tui.renderables.cells import fit, width
+from gpumon_tui.renderables.chart import Curve, chart
+from gpumon_tui.renderables.difference import changed
+from gpumon_tui.renderables.marks import epoch_row
+from gpumon_tui.renderables.table import Cell, Column, table
+
+
+def plain(line: list[Segment]) -> str:
+    return "".join(segment.text for segment in line)
+
+
+def test_an_area_rises_from_below_and_leaves_gaps_empty() -> None:
+    assert area([0.0, 0.25, 0.5, 1.0, nan, nan], 1, 1.0) == ["⣀⣼ "]
+    assert area([1.0, 1.0], 2, 1.0) == ["⣿", "⣿"]
+    assert area([0.5, 0.5], 2, 1.0) == [" ", "⣿"]
+
+
+def test_zero_is_seen_and_a_gap_is_not() -> None:
+    assert area([0.0, 0.0], 1, 1.0) == ["⣀"]
+    assert area([nan, nan], 1, 1.0) == [" "]
+    assert area([5.0, 5.0], 1, 1.0) == ["⣿"], "above full scale stays in the chart"
+
+
+def test_columns_stand_still_until_several_have_passed_and_then_move_on_together() -> None:
+    early, late = columns(600, 300, 1008.0), columns(600, 300, 1031.9)
+    assert early == late
+    assert columns(600, 300, 1032.0).begin == early.begin + 24
+    for now in range(1000, 1100):
+        grid = columns(600, 300, float(now))
+        assert 0 < grid.end - now <= 600 / 24, "now is always in the picture, and near its end"
+
+
+def test_the_mark_of_now_stands_at_now_and_not_at_the_end() -> None:
+    grid = columns(600, 300, 1008.0)
+    (*_, (cell, text)) = time_labels(grid, 150, 1008.0)
+    assert text == "now"
+    assert cell + len(text) // 2 == round(150 * (1008.0 - grid.begin) / 600)
+
+
+def test_a_sample_falls_into_its_column_and_holes_are_filled_but_gaps_are_not() -> None:
+    grid = Columns(0.0, 0.5, 8)
+    assert fill([0.0, 1.0, 2.0], [1.0, 2.0, 3.0], grid, hold=2.2)[:5] == [1, 1, 2, 2, 3]
+    gap = fill([0.0, 3.5], [1.0, 2.0], grid, hold=2.2)
+    assert gap[0] == 1
+    assert all(value != value for value in gap[1:7])
+    missing = fill([0.0, 1.0, 2.0], [1.0, nan, 3.0], grid, hold=2.2)
+    assert missing[2] != missing[2]
+    assert missing[3] != missing[3]
+
+
+def test_a_column_of_many_samples_is_their_mean_or_their_peak() -> None:
+    grid = Columns(0.0, 4.0, 1)
+    assert fill([0, 1, 2, 3], [0.0, 0.0, 1.0, 1.0], grid, 2.2) == [0.5]
+    assert fill([0, 1, 2, 3], [0.0, 0.0, 1.0, 1.0], grid, 2.2, peaks=True) == [1.0]
+
+
+def test_bars_read_without_colour() -> None:
+    assert bar_text(0.5, 4) == "▄▄▁▁"
+    assert bar_text(0.01, 4) == "▖▁▁▁"
+    assert bar_text(0.0, 4) == "▁▁▁▁"
+    assert bar_text(7.0, 4) == "▄▄▄▄"
+    assert bar_text(nan, 4) == "┈┈┈┈"
+    assert plain(bar(0.5, 4, theme.GOOD)) == bar_text(0.5, 4)
+
+
+def test_text_is_cut_by_cells() -> None:
+    assert fit("日本語", 5) == "日本…"
+    assert fit("日本語", 4) == "日 …"
+    assert fit("日本語", 8, right=True) == "  日本語"
+    assert width(fit("e\u0301" * 30, 10)) == 10
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "cells"),
+    [
+        ("load of 12 %", "load of 13 %", (9, 10)),
+        ("abc", "abcd", (3, 4)),
+        ("日本語の x 1", "日本語の y 1", (9, 10)),
+        ("wide xe\u0301z 901", "wide xez 901", (6, 7)),
+        ("same", "same", None),
+        ("short x", "short y", (6, 7)),
+    ],
+)
+def test_only_changed_cells_are_repainted(before: str, after: str, cells: tuple[int, int] | None) -> None:
+    assert changed([Segment(before)], [Segment(after)], 12) == ([cells] if cells else [])
+
+
+def test_changes_far_apart_are_two_ranges() -> None:
+    def line(first: str, last: str) -> list[Segment]:
+        return [Segment(first), Segment("." * 20), Segment(last)]
+
+    assert changed(line("ab", "yz"), line("ac", "xz"), 24) == [(1, 2), (22, 23)]
+
+
+def test_marks_of_time_are_apart() -> None:
+    labels = time_labels(Columns(0.0, 2.0, 300), 150, 600.0)
+    assert labels[0][1] == "-10m"
+    assert labels[-1][1] == "now"
+    assert all(b[0] - a[0] >= 10 for a, b in pairwise(labels))
+
+
+def test_full_scales_read_well() -> None:
+    assert scale_top(3.2e9, Unit.HERTZ) == 5e9
+    assert scale_top(3 * 2**30, Unit.BYTES) == 4 * 2**30
+    assert scale_top(0.0, Unit.BYTES) == 1.0
+
+
+def marks(*times: float) -> list[EpochMark]:
+    return [EpochMark(time, number, "run") for number, time in enumerate(times)]
+
+
+def test_epoch_labels_stand_over_their_columns() -> None:
+    row = epoch_row(marks(10, 40, 41, 80), Columns(0.0, 1.0, 100), 50)
+    assert [cell for cell, _ in row.lines] == [5, 20, 40]
+    assert plain(row.labels) == "     e0" + " " * 13 + "e2" + " " * 18 + "e3" + " " * 8
+
+
+def test_labels_that_would_touch_are_left_out_but_not_their_lines() -> None:
+    row = epoch_row(marks(20, 24, 60), Columns(0.0, 1.0, 100), 50)
+    assert [cell for cell, _ in row.lines] == [10, 12, 30]
+    assert "e0 " in plain(row.labels)
+    assert "e1" not in plain(row.labels)
+
+
+def test_many_short_epochs_become_ticks() -> None:
+    row = epoch_row(marks(*range(0, 100, 4)), Columns(0.0, 1.0, 100), 50)
+    assert row.lines == []
+    assert "╷" in plain(row.labels)
+    assert len(plain(row.labels)) == 50
+
+
+def curve(values: list[float], name: str = "gpu.utilization", **changes: object) -> Curve:
+    times = [float(second) for second in range(len(values))]
+    made = Curve(BY_NAME[name], "GPU 0", times, values, float(len(values)), 60.0, 1.0, 1.0, nan, marks(30.0), ())
+    return made._replace(**changes)  # type: ignore[arg-type]
+
+
+def test_a_chart_has_title_epochs_area_and_time() -> None:
+    drawn = [plain(line) for line in chart(curve([0.5] * 60), 50, 8)]
+    assert len(drawn) == 8
+    assert all(width(line) == 50 for line in drawn)
+    assert "Utilization" in drawn[0]
+    assert "50 %" in drawn[0]
+    assert drawn[1].strip() == "e0"
+    assert drawn[2].startswith("100 %")
+    assert drawn[-2].startswith("  0 %")
+    assert drawn[-1].endswith("now")
+    column = drawn[1].index("e0")
+    assert all(line[column] == "│" for line in drawn[2:-1])
+
+
+def test_a_chart_without_values_says_why() -> None:
+    drawn = "\n".join(plain(line) for line in chart(curve([nan] * 60, missing="not available: lost"), 60, 8))
+    assert "not available: lost" in drawn
+
+
+@pytest.mark.parametrize("height", range(8))
+def test_a_chart_of_any_height_keeps_to_it(height: int) -> None:
+    assert len(chart(curve([0.5] * 60), 40, height)) in (0, height)
+
+
+def test_only_thresholds_of_the_table_are_yellow_and_red() -> None:
+    assert level(BY_NAME["gpu.utilization"], 1.0) == FINE
+    assert level(BY_NAME["gpu.temperature"], 84.0) == WARN
+    assert level(BY_NAME["gpu.temperature"], 91.0) == CRITICAL
+    assert level(BY_NAME["gpu.memory_used"], 95.0, 100.0) == WARN
+    assert level(BY_NAME["gpu.memory_used"], 95.0, nan) == FINE
+
+
+def test_a_table_drops_columns_by_their_worth() -> None:
+    columns_ = (Column("A", 5, keep=1), Column("B", 5, keep=9), Column("C", 0, keep=5))
+    rows = [(Cell("one"), Cell("two"), Cell("three"))]
+    wide = [plain(line) for line in table("T", columns_, rows, 0, 0, 40, 5, True, "none")]
+    assert "one" in wide[2]
+    narrow = [plain(line) for line in table("T", columns_, rows, 0, 0, 21, 5, True, "none")]
+    assert "one" not in narrow[2]
+    assert "two" in narrow[2]

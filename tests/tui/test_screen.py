@@ -1,0 +1,234 @@
+"""The whole screen, as text. `GPUMON_REWRITE_GOLDEN=1 pytest tests/tui` rewrites the golden screens."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from gpumon.live import LiveState
+from gpumon_tui.app import GpumonApp
+from gpumon_tui.history import HOST
+from gpumon_tui.screens.help import Help
+from tests.tui.fakes import FakeFeed
+from tests.tui.screen import play, text
+
+GOLDEN = Path(__file__).parent / "golden"
+SIZES = [(40, 10), (80, 24), (100, 30), (120, 40), (160, 50), (200, 50), (300, 80)]
+HOSTILE = (
+    "[red]x[/]",
+    "a[/]b",
+    "[link=http://e]l[/]",
+    "\x1b]0;pwn\x07",
+    "\x9b31m",
+    "日本語のプロセス名",
+    "e\u0301" * 30,
+    "\u202eltr\u200f",
+    "\udce9\ud800",
+    "[@click=app.bell]hit[/]",
+    "tab\there\r\nnew",
+)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+def test_golden(size: tuple[int, int]) -> None:
+    path = GOLDEN / f"{size[0]}x{size[1]}.txt"
+    lines = play(FakeFeed(), size)
+    if os.environ.get("GPUMON_REWRITE_GOLDEN"):
+        GOLDEN.mkdir(exist_ok=True)
+        path.write_text("\n".join(lines) + "\n")
+    assert lines == path.read_text().splitlines()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("gpus", [0, 1, 2, 8, 16])
+def test_every_size_and_number_of_gpus(size: tuple[int, int], gpus: int) -> None:
+    lines = play(FakeFeed(gpus=gpus, seconds=120, problem="" if gpus else "no driver"), size)
+    screen = "\n".join(lines)
+    assert len(lines) == size[1]
+    assert "gpumon" in lines[0]
+    assert "SIMULATED" in lines[0], "a simulation says so on every screen"
+    assert "quit" in lines[-1]
+    if size[1] >= 24:
+        assert "last 2m" in screen, "a chart begins with the little there is"
+        assert ("PID" if gpus else "STATE") in screen
+
+
+def test_a_partial_repaint_is_a_full_one() -> None:
+    feed = FakeFeed(lost=(3,))
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        for _ in range(15):
+            feed.advance()
+            app.poll()
+            await pilot.pause()
+        partial = text(app)
+        app.refresh(layout=True)
+        for part in app._parts:
+            part._lines = part.lines()
+            part.refresh()
+        await pilot.pause()
+        assert text(app) == partial
+
+    play(feed, (200, 50), script)
+
+
+def test_a_chart_is_drawn_anew_when_now_comes_to_its_next_column() -> None:
+    feed = FakeFeed()
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        chart, drawn = app._charts[0], 0
+        for _ in range(40):
+            before = chart._lines
+            feed.advance()
+            app.poll()
+            await pilot.pause()
+            assert chart._lines[0] is not before[0], "the value in the title is that of now"
+            drawn += chart._lines[3] is not before[3]
+        assert 5 <= drawn <= 20
+        kept = chart._lines[3]
+        await pilot.press("g")
+        assert chart._lines[3] is not kept, "another GPU"
+
+    play(feed, (200, 50), script)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+def test_hostile_names_stay_plain_text(size: tuple[int, int]) -> None:
+    feed = FakeFeed(
+        names=HOSTILE, users=HOSTILE[::-1], run_names=(HOSTILE[0], HOSTILE[3]), label="REPLAY \x1b[31m[b]x[/]"
+    )
+    lines = play(feed, size)
+    screen = "\n".join(lines)
+    for harmful in "\x1b\x07\x9b\u202e\u200f\udce9\t\r":
+        assert harmful not in screen
+    assert "[red]x[/]" in screen
+    assert screen.isprintable() or all(line.isprintable() for line in lines)
+
+
+def test_a_click_on_hostile_text_does_nothing_but_select() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.click("#processes", offset=(60, 4))
+        assert app._processes.cursor == 2
+
+    play(FakeFeed(names=HOSTILE), (200, 50), script)
+
+
+def test_the_selection_follows_its_process() -> None:
+    feed = FakeFeed()
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("down", "down", "down")
+        at, key = app._processes.cursor, app._processes.key
+        for _ in range(60):
+            feed.advance()
+            app.poll()
+        assert app._processes.key == key
+        assert app._processes.cursor != at
+
+    play(feed, (200, 50), script)
+
+
+def test_keys_choose_gpu_metric_window_and_table() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("g")
+        assert "GPU 1 ·" in "\n".join(text(app))
+        await pilot.press("G", "G")
+        assert app.view.subject == HOST
+        assert "host node7" in "\n".join(text(app))
+        await pilot.press("g", "m", "m")
+        assert app.view.curve(0).metric.name == "gpu.power"
+        await pilot.press("M", "plus")
+        assert app.view.curve(0).metric.name == "gpu.memory_used"
+        assert app.view.window == 300
+        await pilot.press(*["minus"] * 9)
+        assert app.view.window == 3600
+        await pilot.press("tab", "down")
+        assert app._runs.cursor == 1
+        assert app._processes.cursor == 0
+        await pilot.press("tab", "end", "pageup", "home")
+        assert app._processes.cursor == 0
+
+    play(FakeFeed(), (80, 24), script)
+
+
+def test_a_click_selects_a_gpu() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.click("Gpus", offset=(60, 8))
+        assert app.view.subject == "GPU-0005"
+
+    play(FakeFeed(), (200, 50), script)
+
+
+def test_space_holds_the_picture_while_data_go_on() -> None:
+    feed = FakeFeed()
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("space")
+        before = text(app)
+        feed.advance(30)
+        app.poll()
+        await pilot.pause()
+        assert text(app) == before
+        assert "PAUSED" in before[0]
+        assert len(app.view.history.times) == len(feed.frames)
+        await pilot.press("space")
+        app.poll()
+        await pilot.pause()
+        assert text(app) != before
+
+    play(feed, (120, 40), script)
+
+
+def test_help_opens_and_any_key_closes_it() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, Help)
+        assert "idle but held" in "\n".join(text(app))
+        await pilot.press("x")
+        assert not isinstance(app.screen, Help)
+
+    play(FakeFeed(seconds=30), (80, 40), script)
+
+
+def test_without_a_gpu_the_reason_and_the_training_on_the_cpu_are_seen() -> None:
+    screen = "\n".join(play(FakeFeed(gpus=0, problem="the NVIDIA driver is not loaded"), (120, 40)))
+    assert "the NVIDIA driver is not loaded" in screen
+    assert "gpumon tui --source sim" in screen
+    assert "CPU  host node7" in screen
+    assert "e5" in screen
+    assert "resnet50" in screen
+    small = play(FakeFeed(gpus=0, problem="no driver"), (80, 24))
+    assert any("running" in line for line in small), "without GPUs the runs come first"
+
+
+def test_staleness_is_said() -> None:
+    feed = FakeFeed(live=LiveState(False, "stale 12 s: the daemon does not answer", 1.0), stale=(0,))
+    screen = play(feed, (120, 40))
+    assert "stale 12 s: the daemon does not answer" in screen[0]
+    assert any("stale 12 s" in line for line in screen[1:])
+
+
+def test_a_gap_is_drawn_as_a_gap() -> None:
+    lines = play(FakeFeed(gap=(300, 400)), (120, 40))
+    bottom = next(line for line in lines if line.startswith("  0 %"))
+    assert "   " in bottom[6:]
+    assert "⣿" in bottom
+
+
+def test_an_empty_feed_waits() -> None:
+    lines = play(FakeFeed(gpus=1, seconds=0, live=LiveState(False, "waiting for the first sample", 1.0)), (80, 24))
+    assert any("waiting for the first sample" in line for line in lines)
+
+
+def test_a_duplicate_frame_of_boundaries_draws_one_line() -> None:
+    feed = FakeFeed()
+    plain = play(feed, (120, 40))
+    again = FakeFeed()
+    repeated = again.frames[100].boundaries
+    for frame in again.frames[101:]:
+        frame._boundaries = frame.boundaries + repeated + again.frames[98].boundaries
+    assert play(again, (120, 40)) == plain

@@ -1,0 +1,177 @@
+"""`gpumon tui` as a person has it: in a real terminal, beside a real training, on a real recording."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import cannot
+from tests.integration.test_replay_truth import rows_of
+from tests.nvml import Stub
+from tests.programs import command, daemon, environment, until
+
+
+class Terminal:
+    """A tmux server of its own with one window."""
+
+    def __init__(self, tmux: str, directory: Path, env: Mapping[str, str], words: list[str], size: str) -> None:
+        columns, rows = size.split("x")
+        self._tmux = [tmux, "-u", "-S", str(directory / "tmux"), "-f", os.devnull]
+        self._env = {**env, "LANG": "C.UTF-8", "TERM": "xterm-256color"}
+        self("new-session", "-d", "-x", columns, "-y", rows, *words)
+
+    def __call__(self, *words: str) -> str:
+        done = subprocess.run([*self._tmux, *words], env=self._env, capture_output=True, text=True, check=False)
+        return done.stdout
+
+    def screen(self) -> str:
+        return self("capture-pane", "-p")
+
+    def press(self, *keys: str) -> None:
+        self("send-keys", *keys)
+
+    def resize(self, columns: int, rows: int) -> None:
+        self("resize-window", "-x", str(columns), "-y", str(rows))
+
+    def is_over(self) -> bool:
+        return "no server" in (done := self._list()) or not done.strip()
+
+    def _list(self) -> str:
+        done = subprocess.run([*self._tmux, "ls"], env=self._env, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr
+
+    def close(self) -> None:
+        self("kill-server")
+
+
+@pytest.fixture
+def open_terminal(tmux: str, tmp_path: Path) -> Iterator[object]:
+    opened: list[Terminal] = []
+
+    def make(env: Mapping[str, str], *options: object, size: str = "160x50") -> Terminal:
+        terminal = Terminal(tmux, tmp_path, env, command("tui", *options), size)
+        opened.append(terminal)
+        return terminal
+
+    yield make
+    for terminal in opened:
+        terminal.close()
+
+
+def shown(terminal: Terminal, *texts: str, timeout: float = 20) -> str:
+    """The screen, once all of these are on it."""
+
+    def look() -> str | None:
+        screen = terminal.screen()
+        return screen if all(text in screen for text in texts) else None
+
+    try:
+        return until(look, timeout)
+    except AssertionError:
+        raise AssertionError(f"{texts} did not all come on screen:\n{terminal.screen()}") from None
+
+
+def test_eight_gpus_at_every_size_then_quit(open_terminal, stub: Stub, live_dir: Path) -> None:  # type: ignore[no-untyped-def]
+    stub.gpus = 8
+    terminal = open_terminal(environment(live_dir, stub.env()), size="200x50")
+    screen = shown(terminal, "GPU 7", "Utilization", "Processes", "no daemon")
+    assert screen.count("H100 80GB HBM3") >= 8
+    for columns, rows in ((80, 24), (40, 10), (200, 50), (80, 24)):
+        terminal.resize(columns, rows)
+        time.sleep(1.2)
+        lines = terminal.screen().splitlines()
+        assert "gpumon" in lines[0]
+        assert max(map(len, lines)) <= columns
+    terminal.press("?")
+    shown(terminal, "previous GPU", "what a training wants")
+    terminal.press("Escape")
+    until(lambda: "previous GPU" not in terminal.screen())
+    terminal.press("m")
+    shown(terminal, "Memory  GPU 0")
+    terminal.press("g")
+    shown(terminal, "Memory  GPU 1")
+    terminal.press("q")
+    until(terminal.is_over)
+
+
+def test_a_recording_shows_what_its_rows_say(open_terminal, recordings: Path, live_dir: Path) -> None:  # type: ignore[no-untyped-def]
+    log = recordings / "h100x8-llama3-8b-ckpt100.csv.gz"
+    terminal = open_terminal(environment(live_dir), "--source", f"replay:{log}", "--speed", "10", size="200x50")
+    screen = shown(terminal, "REPLAY", "GPU 7", "100%")
+    rows = [row for tick in rows_of(log, 8) for row in tick]
+    watts = {f"{row[1]:.0f}" for row in rows}
+    gibibytes = {f"{row[2] / 2**30:.1f}" for row in rows}
+    seen_watts = re.findall(r"GPU \d.*?(\d+) W", screen)[:8]
+    seen_gibibytes = re.findall(r"mem +\S+ +(\d+\.\d)", screen)
+    assert len(seen_watts) == len(seen_gibibytes) == 8, screen
+    assert set(seen_watts) <= watts
+    assert set(seen_gibibytes) <= gibibytes
+
+
+def test_a_gpu_less_machine_says_so_and_still_shows_a_training(open_terminal, live_dir: Path) -> None:  # type: ignore[no-untyped-def]
+    """A real PyTorch training on the CPU, with its epochs as they pass."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        cannot("torch is not installed")
+    env = environment(live_dir)
+    terminal = open_terminal(env)
+    if "No GPU can be read" not in shown(terminal, "q quit"):
+        pytest.skip("this machine has a GPU")
+    shown(terminal, "--source sim", "CPU  host")
+    training = subprocess.Popen([sys.executable, "-c", TRAINING], env=env, stdout=subprocess.PIPE, text=True)
+    try:
+        shown(terminal, "tabular", "running", "loss", timeout=60)
+        epochs = []
+        for line in training.stdout or ():
+            epochs.append(int(line))
+            if len(epochs) == 3:
+                break
+        shown(terminal, f"e{epochs[-1]}", f"{epochs[-1]}/6")
+    finally:
+        training.communicate(timeout=60)
+    screen = shown(terminal, "finished", "5/6")
+    assert all(re.search(rf"\be{epoch} +\d\d:\d\d:\d\d", screen) for epoch in range(6)), screen
+
+
+TRAINING = """
+import torch, gpumon, time
+torch.manual_seed(0)
+x = torch.randn(512, 20); y = (x.sum(1) > 0).long()
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=64)
+model = torch.nn.Linear(20, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with gpumon.run("tabular", epochs=6) as run:
+    for epoch in run.epochs():
+        print(epoch, flush=True)
+        for features, labels in run.steps(loader):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(features), labels)
+            loss.backward()
+            optimizer.step()
+            time.sleep(0.15)
+        run.log(loss=loss)
+"""
+
+
+def test_a_view_outlives_its_daemon_and_finds_the_next_one(open_terminal, stub: Stub, live_dir: Path) -> None:  # type: ignore[no-untyped-def]
+    env = environment(live_dir, stub.env())
+    with daemon("--interval", "0.2", env=env):
+        terminal = open_terminal(env, size="120x40")
+        shown(terminal, "● live")
+    shown(terminal, "stopped")
+    with daemon("--interval", "0.2", env=env):
+        shown(terminal, "● live")
+
+
+def test_without_a_terminal_it_says_what_to_use(live_dir: Path) -> None:
+    done = subprocess.run(command("tui"), env=environment(live_dir), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "gpumon status" in done.stderr

@@ -1,0 +1,97 @@
+"""The pure parts of the benchmarks: tables, budgets, the README, what is read off a terminal. No times."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import report, ring, tags, terminal, tui, usage
+from benchmarks.report import Budget, Result
+from tests.conftest import ROOT
+
+
+def test_a_budget_is_kept_up_to_its_limit() -> None:
+    assert Budget("calls", 6.0, 6).cells() == ("calls", "6", "≤ 6", "ok")
+    assert Budget("CPU", 0.123, 0.1, "×").cells() == ("CPU", "0.123×", "≤ 0.1×", "**over**")
+
+
+def test_a_table_has_columns_of_one_width() -> None:
+    text = report.table(("program", "s"), [("gpumon", "1.25"), ("a longer name", "3")])
+    assert text.splitlines() == [
+        "| program       | s    |",
+        "| ------------- | ---- |",
+        "| gpumon        | 1.25 |",
+        "| a longer name | 3    |",
+    ]
+
+
+def test_only_what_stands_between_the_markers_is_written(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    result = Result("Ring", ("what", "µs"), [("newest", "10")], [Budget("newest", 10, 20, " µs")], ["A note."])
+    report.write([result], "2030-01-02", readme)
+    text = readme.read_text()
+    assert text.startswith(f"before\n{report.BEGIN}\n")
+    assert text.endswith(f"{report.END}\nafter\n")
+    assert "old" not in text
+    assert all(part in text for part in ("2030-01-02", "### Ring", "| newest | 10 |", "A note."))
+
+
+def test_a_readme_without_markers_is_left_alone(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text("nothing here\n")
+    with pytest.raises(ValueError, match="has no"):
+        report.write([], "2030-01-02", readme)
+    assert readme.read_text() == "nothing here\n"
+
+
+def test_the_readme_of_the_benchmarks_has_its_markers_and_every_program() -> None:
+    text = report.README.read_text()
+    assert text.count(report.BEGIN) == text.count(report.END) == 1
+    for name in command.PROGRAMS:
+        assert f"`{name}`" in text
+        assert (ROOT / "benchmarks" / f"{name}.py").exists()
+
+
+def test_figures() -> None:
+    figures = usage.Figures([3.0, 1.0, 2.0, 10.0])
+    assert (figures.median, figures.least, figures.quantile(0.99), figures.quantile(0)) == (2.5, 1.0, 10.0, 1.0)
+
+
+def test_the_cpu_clock_of_a_process_runs_forward() -> None:
+    before = usage.cpu_seconds(os.getpid())
+    sum(range(100_000))
+    assert usage.cpu_seconds(os.getpid()) > before > 0
+
+
+def test_escape_sequences_are_no_text() -> None:
+    stream = b"\x1b[?1049h\x1b[1;31mGPU\x1b[0m\x1b]0;title\x07 7\x1b[?2026$p\x1b(B"
+    assert terminal.plain(stream).split() == ["GPU", "7"]
+
+
+def test_a_first_frame_is_whole_with_every_gpu_and_a_screenful_of_processes() -> None:
+    pids = range(4000, 4040)
+    complete = tui.whole(pids)
+    gpus, rows = "4.0/80.0G " * 8, " ".join(map(str, pids[:8]))
+    assert complete(gpus + rows)
+    assert complete("4096MiB / 80.00GiB " * 8 + rows)
+    assert not complete("4.0/80.0G " * 7 + rows)
+    assert not complete(gpus + " ".join(map(str, pids[:7])))
+
+
+def test_the_ticks_of_the_ring_have_every_metric() -> None:
+    first, second, *_, fourth = ring.ticks(4)
+    assert len(first.samples) == 8
+    assert len(first.processes) == 40
+    assert all(value == value for value in first.samples[0].values)
+    assert first.processes is second.processes
+    assert first.processes is not fourth.processes
+
+
+def test_the_slowdown_of_nothing_is_within_its_interval() -> None:
+    _, middle, low, high, pairs, *_ = tags.slowdown(lambda: None, lambda: None, 50)
+    assert pairs == 50
+    assert low <= middle <= high

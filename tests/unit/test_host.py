@@ -1,0 +1,283 @@
+"""The host and its processes, from a /proc of our own."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+from math import isnan
+from pathlib import Path
+
+import pytest
+
+from gpumon.frame import NAN
+from gpumon.metrics import HOST_INDEX, HOST_METRICS
+from gpumon.sources.host import HostSource, ProcessTable
+from tests.fakes import FakeClock
+from tests.programs import until
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+BOOTED = 1_789_000_000
+
+MEMINFO = """\
+MemTotal:       65536000 kB
+MemFree:         1024000 kB
+MemAvailable:   45536000 kB
+Buffers:          204800 kB
+SwapTotal:       8192000 kB
+SwapFree:        6144000 kB
+HugePages_Total:       0
+"""
+# A disk with two partitions, an NVMe with one, a loop, a RAM disk, a mapped volume: each with 1000 and more sectors.
+DISKSTATS = """\
+   8       0 sda 10 0 2000 5 20 0 3000 5 0 10 10 0 0 0 0 0 0
+   8       1 sda1 10 0 1999 5 20 0 2999 5 0 10 10 0 0 0 0 0 0
+   8       2 sda2 1 0 1 5 2 0 1 5 0 10 10 0 0 0 0 0 0
+ 259       0 nvme0n1 7 0 500 5 8 0 700 5 0 10 10 0 0 0 0 0 0
+ 259       1 nvme0n1p1 7 0 500 5 8 0 700 5 0 10 10 0 0 0 0 0 0
+   7       0 loop0 7 0 90000 5 8 0 0 5 0 10 10 0 0 0 0 0 0
+   1       0 ram0 7 0 90000 5 8 0 0 5 0 10 10
+ 253       0 dm-0 7 0 90000 5 8 0 0 5 0 10 10 0 0 0 0 0 0
+"""
+NETWORK = """\
+Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo: 9999999    1000    0    0    0     0          0         0  9999999    1000    0    0    0     0       0          0
+  eth0: 1000       10      0    0    0     0          0         0  200        2      0    0    0     0       0          0
+   ib0:30000       10      0    0    0     0          0         0  4000       2      0    0    0     0       0          0
+"""  # noqa: E501
+
+
+class Proc:
+    """A captured /proc under a temporary directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "net").mkdir()
+        for disk in ("sda", "nvme0n1", "loop0", "ram0", "dm-0"):
+            (root / "sys_block" / disk).mkdir(parents=True)
+        self.cpu(user=1000, system=500, idle=8000, iowait=500)
+        self.write("meminfo", MEMINFO)
+        self.write("diskstats", DISKSTATS)
+        self.write("net/dev", NETWORK)
+        self.write("loadavg", "3.25 2.00 1.00 4/512 12345\n")
+
+    def write(self, name: str, text: str) -> None:
+        (self.root / name).write_text(text)
+
+    def cpu(
+        self, user: int = 0, nice: int = 0, system: int = 0, idle: int = 0, iowait: int = 0, steal: int = 0
+    ) -> None:
+        times = f"cpu  {user} {nice} {system} {idle} {iowait} 0 0 {steal} 0 0\n"
+        self.write("stat", f"{times}cpu0 1 1 1 1 1 1 1 1 0 0\nintr 5 1 2\nctxt 7\nbtime {BOOTED}\nprocesses 9\n")
+
+    def process(self, pid: int, name: str = "python", cpu: int = 0, started: int = 500, pages: int = 100) -> Path:
+        """The stat file of a process; an old one of this pid ends, as its descriptors then tell."""
+        folder = self.root / str(pid)
+        folder.mkdir(exist_ok=True)
+        stat = folder / "stat"
+        if stat.exists():
+            self.end(pid)
+        stat.write_text(line(pid, name, cpu, started, pages))
+        return stat
+
+    def end(self, pid: int) -> None:
+        stat = self.root / str(pid) / "stat"
+        os.truncate(stat, 0)  # the kernel answers ESRCH; nothing to read is what a file can do
+        stat.unlink()
+
+
+def line(pid: int, name: str, cpu: int = 0, started: int = 500, pages: int = 100) -> str:
+    before = f"{pid} ({name}) S 1 {pid} {pid} 0 -1 4194304 100 0 0 0"
+    return f"{before} {cpu} 0 0 0 20 0 4 0 {started} 1000000 {pages} 18446744073709551615 1 1 0 0 0 0\n"
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Proc:
+    return Proc(tmp_path)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def value(read: list[float], name: str) -> float:
+    return read[HOST_INDEX[f"host.{name}"]]
+
+
+def test_a_read_has_every_metric_of_the_table(proc: Proc, clock: FakeClock) -> None:
+    host = HostSource(clock, str(proc.root), lambda: "node1\n")
+    proc.cpu(user=1100, system=500, idle=8000, iowait=500)
+    read = host.read()
+    assert len(read) == len(HOST_METRICS)
+    assert not any(isnan(found) for found in read)
+    assert host.hostname == "node1\\x0a"
+
+
+def test_the_cpu_share_is_that_between_two_reads(proc: Proc, clock: FakeClock) -> None:
+    host = HostSource(clock, str(proc.root))
+    assert isnan(value(host.read(), "cpu_utilization")), "nothing has gone by yet"
+    proc.cpu(user=1060, nice=10, system=520, idle=8100, iowait=510, steal=0)
+    assert value(host.read(), "cpu_utilization") == pytest.approx(90 / 200)
+    proc.cpu(user=1060, nice=10, system=520, idle=8200, iowait=610, steal=0)
+    assert value(host.read(), "cpu_utilization") == 0.0
+
+
+def test_waiting_for_a_disk_is_not_busy_and_a_stolen_cpu_is(proc: Proc, clock: FakeClock) -> None:
+    proc.cpu(idle=100)
+    host = HostSource(clock, str(proc.root))
+    proc.cpu(idle=100, iowait=75, steal=25)
+    assert value(host.read(), "cpu_utilization") == 0.25
+
+
+def test_over_a_few_clock_ticks_the_last_cpu_share_holds(proc: Proc, clock: FakeClock) -> None:
+    proc.cpu(idle=100)
+    host = HostSource(clock, str(proc.root))
+    proc.cpu(user=50, idle=150)
+    assert value(host.read(), "cpu_utilization") == 0.5
+    proc.cpu(user=59, idle=150)
+    assert value(host.read(), "cpu_utilization") == 0.5
+    proc.cpu(user=60, idle=150)
+    assert value(host.read(), "cpu_utilization") == 1.0
+
+
+def test_counters_that_step_back_give_no_share_outside_0_and_1(proc: Proc, clock: FakeClock) -> None:
+    proc.cpu(user=1000, idle=1000, iowait=500)
+    host = HostSource(clock, str(proc.root))
+    proc.cpu(user=900, idle=1200, iowait=450)  # iowait is known to step back: proc(5)
+    assert value(host.read(), "cpu_utilization") == 0.0
+
+
+def test_used_memory_is_what_programs_cannot_have(proc: Proc, clock: FakeClock) -> None:
+    read = HostSource(clock, str(proc.root)).read()
+    assert value(read, "memory_total") == 65536000 * 1024
+    assert value(read, "memory_used") == 20000000 * 1024
+    assert (value(read, "swap_total"), value(read, "swap_used")) == (8192000 * 1024, 2048000 * 1024)
+
+
+def test_a_disk_counts_once_and_its_partitions_and_volumes_not_again(proc: Proc, clock: FakeClock) -> None:
+    read = HostSource(clock, str(proc.root)).read()
+    assert value(read, "disk_read") == (2000 + 500) * 512
+    assert value(read, "disk_written") == (3000 + 700) * 512
+
+
+def test_a_machine_without_a_disk_of_its_own_has_no_disk_counters(proc: Proc, clock: FakeClock) -> None:
+    proc.write("diskstats", "   7       0 loop0 7 0 90000 5 8 0 0 5 0 10 10 0 0 0 0 0 0\n")
+    read = HostSource(clock, str(proc.root)).read()
+    assert isnan(value(read, "disk_read"))
+    assert isnan(value(read, "disk_written"))
+
+
+def test_the_network_is_all_interfaces_but_loopback(proc: Proc, clock: FakeClock) -> None:
+    read = HostSource(clock, str(proc.root)).read()
+    assert (value(read, "network_received"), value(read, "network_sent")) == (31000, 4200)
+
+
+def test_the_load_is_the_mean_of_a_minute(proc: Proc, clock: FakeClock) -> None:
+    assert value(HostSource(clock, str(proc.root)).read(), "load") == 3.25
+
+
+def test_without_a_proc_everything_is_missing_and_nothing_raises(clock: FakeClock, tmp_path: Path) -> None:
+    host = HostSource(clock, str(tmp_path / "none"))
+    assert all(isnan(found) for found in host.read())
+    assert host.processes.describe(1)[:2] == ("", "")
+
+
+def test_the_real_proc_of_this_machine_can_be_read(clock: FakeClock) -> None:
+    read = HostSource(clock).read()
+    assert 0 < value(read, "memory_used") < value(read, "memory_total")
+    assert value(read, "load") >= 0
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("python", "python"),
+        ("a) S 1 (b", "a) S 1 (b"),
+        (") (", ") ("),
+        ("Web Content x y", "Web Content x y"),
+        ("", ""),
+        ("evil\x1b[2J", "evil\\x1b[2J"),
+        ("two\nlines 9 9 9", "two\\x0alines 9 9 9"),
+    ],
+)
+def test_a_process_may_be_called_anything(proc: Proc, clock: FakeClock, name: str, shown: str) -> None:
+    proc.process(4711, name, started=500, pages=300)
+    table = ProcessTable(clock, str(proc.root))
+    found, user, started, share, resident = table.describe(4711)
+    assert found == shown
+    assert user == pwd.getpwuid(os.getuid()).pw_name
+    assert started == BOOTED + 500 / TICKS
+    assert isnan(share), "the first time nobody knows"
+    assert resident == 300 * PAGE
+    table.close()
+
+
+def test_a_name_that_is_no_text_is_shown_all_the_same(proc: Proc, clock: FakeClock) -> None:
+    proc.process(4711).write_bytes(line(4711, "x").encode().replace(b"(x)", b"(\xff\xfe)"))
+    assert ProcessTable(clock, str(proc.root)).describe(4711)[0] == "\ufffd\ufffd"
+
+
+def test_a_cpu_share_is_cores_since_the_last_time(proc: Proc, clock: FakeClock) -> None:
+    stat = proc.process(4711, cpu=100)
+    table = ProcessTable(clock, str(proc.root))
+    table.describe(4711)
+    clock.advance(2)
+    stat.write_text(line(4711, "python", cpu=100 + 5 * TICKS))
+    assert table.describe(4711)[3] == pytest.approx(2.5)
+    assert table.describe(4711)[3] == pytest.approx(2.5), "asked twice at one moment, as for two GPUs"
+    clock.advance(1)
+    assert table.describe(4711)[3] == 0.0
+
+
+def test_a_process_that_has_gone_is_nobody(proc: Proc, clock: FakeClock) -> None:
+    proc.process(4711)
+    table = ProcessTable(clock, str(proc.root))
+    table.describe(4711)
+    proc.end(4711)
+    assert table.describe(4711)[:2] == ("", "")
+    assert all(isnan(found) for found in table.describe(4711)[2:])
+
+
+def test_a_pid_that_is_used_again_is_another_process(proc: Proc, clock: FakeClock) -> None:
+    proc.process(4711, "old", cpu=900 * TICKS)
+    table = ProcessTable(clock, str(proc.root))
+    table.describe(4711)
+    clock.advance(1)
+    proc.process(4711, "new", cpu=1, started=900)
+    name, _, started, share, _ = table.describe(4711)
+    assert (name, started) == ("new", BOOTED + 900 / TICKS)
+    assert isnan(share), "its CPU time has nothing to do with that of the one before"
+
+
+def test_a_real_process_is_known_until_it_ends(clock: FakeClock) -> None:
+    table = ProcessTable(clock)
+    sleeping = subprocess.Popen(["sleep", "60"])
+    try:
+        # Until it has become sleep and has pages of its own.
+        until(lambda: table.close() or (table.describe(sleeping.pid)[0] == "sleep" and table.describe(sleeping.pid)[4]))
+    finally:
+        sleeping.kill()
+        sleeping.wait()
+    assert table.describe(sleeping.pid) == pytest.approx(("", "", NAN, NAN, NAN), nan_ok=True)
+
+
+def test_a_process_that_ends_between_open_and_read_is_nobody(proc: Proc, clock: FakeClock) -> None:
+    (proc.root / "4711" / "stat").mkdir(parents=True)  # opens, and cannot be read
+    assert ProcessTable(clock, str(proc.root)).describe(4711)[:2] == ("", "")
+
+
+def test_descriptors_of_processes_that_nobody_asks_for_are_given_back(proc: Proc, clock: FakeClock) -> None:
+    table = ProcessTable(clock, str(proc.root))
+    for pid in range(1000, 1100):
+        proc.process(pid)
+    before = len(os.listdir("/proc/self/fd"))
+    for pid in range(1000, 1099):
+        table.describe(pid)
+    clock.advance(31)
+    table.describe(1099)
+    assert len(os.listdir("/proc/self/fd")) - before == 1
+    table.close()
+    assert len(os.listdir("/proc/self/fd")) == before

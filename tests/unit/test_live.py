@@ -1,0 +1,134 @@
+"""What views and scripts read: always an answer, whatever becomes of the ring."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpumon
+from gpumon.errors import UsageError
+from gpumon.live import Live, follow
+from gpumon.paths import Places
+from gpumon.ring.writer import RingWriter
+from tests.builders import boundary, run, sample, tick
+
+SECOND = 1_000_000_000
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> RingWriter:
+    return RingWriter.create(str(tmp_path / "ring"), 2, SECOND)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Live:
+    return gpumon.connect(str(tmp_path))
+
+
+def test_without_a_daemon_everything_is_empty_and_the_state_says_what_to_do(live: Live) -> None:
+    assert live.latest() is None
+    assert live.since(0) == []
+    assert len(live.window("10m")) == 0
+    assert not live.state().live
+    assert "gpumon daemon" in live.state().text
+
+
+def test_a_daemon_that_starts_later_is_found(live: Live, ring: RingWriter) -> None:
+    ring.append(tick(1))
+    frame = live.latest()
+    assert frame is not None
+    assert frame.number == 1
+    assert live.state() == (True, "live", 1.0)
+    assert live.hostname() == "node1"
+
+
+def test_a_new_generation_is_followed_and_frames_go_on(live: Live, ring: RingWriter, tmp_path: Path) -> None:
+    ring.append(tick(1))
+    assert [frame.number for frame in live.since(0)] == [1]
+    new = RingWriter.create(str(tmp_path / "ring"), 2, SECOND, continues="nvml")
+    new.append(tick(2))
+    assert [frame.number for frame in live.since(1)] == [2]
+
+
+def test_a_ring_that_begins_anew_is_given_from_its_beginning(live: Live, ring: RingWriter, tmp_path: Path) -> None:
+    for number in range(1, 10):
+        ring.append(tick(number))
+    assert len(live.since(0)) == 9
+    RingWriter.create(str(tmp_path / "ring"), 2, SECOND).append(tick(20))
+    assert [frame.number for frame in live.since(9)] == [1]
+
+
+def test_a_ring_whose_daemon_is_gone_does_not_hide_one_that_is_written(tmp_path: Path) -> None:
+    where = Places(system=str(tmp_path / "system"), runtime=str(tmp_path / "runtime"), shared_memory="/nowhere")
+    for directory in (tmp_path / "system", tmp_path / "runtime" / "gpumon"):
+        directory.mkdir(parents=True)
+    old = RingWriter.create(str(tmp_path / "system" / "ring"), 1, SECOND)
+    old.append(tick(1))
+    live = follow(where)
+    assert live.state().live
+    old.close()
+    assert "stopped" in live.state().text
+    RingWriter.create(str(tmp_path / "runtime" / "gpumon" / "ring"), 1, SECOND).append(tick(7, hostname="mine"))
+    assert follow(where).state().live
+    live._look_again = 0.0  # a second has gone by
+    assert live.hostname() == "mine"
+
+
+def test_a_stopped_writer_is_told_from_a_silent_one(live: Live, ring: RingWriter) -> None:
+    ring.append(tick(1))
+    ring.close()
+    assert "stopped" in live.state().text
+    assert live.latest() is not None, "what it recorded can still be looked at"
+
+
+def test_a_ring_of_another_version_says_so(live: Live, ring: RingWriter, tmp_path: Path) -> None:
+    raw = bytearray((tmp_path / "ring").read_bytes())
+    raw[8] = 99
+    from zlib import crc32
+
+    raw[104:108] = crc32(raw[:104]).to_bytes(4, "little")
+    (tmp_path / "other").write_bytes(raw)
+    os.rename(tmp_path / "other", tmp_path / "ring")
+    assert live.latest() is None
+    assert "layout 99" in live.state().text
+    del ring
+
+
+def test_a_window_is_time_by_device_and_its_gaps_are_nan(live: Live, ring: RingWriter) -> None:
+    for number in range(1, 121):
+        samples = [sample(0, utilization=number / 200), *([sample(1, power=5.0)] if number != 119 else [])]
+        ring.append(tick(number, samples))
+    window = live.window("1m")
+    assert len(window) == 60
+    assert window["gpu.utilization"].shape == (60, 2)
+    assert window["gpu.utilization"][-1, 0] == 0.6
+    assert np.isnan(window["gpu.utilization"][:, 1]).all()
+    assert np.isnan(window["gpu.power"][-2, 1])
+    assert window["host.load"].shape == (60,)
+    assert [device.index for device in window.devices] == [0, 1]
+    assert window.time[-1] - window.time[0] == 59
+
+
+def test_a_window_knows_the_epochs_in_it_once(live: Live, ring: RingWriter) -> None:
+    ring.append(tick(1, runs=[run()], boundaries=[boundary(1, 0)]))
+    ring.append(tick(2, runs=[run()], boundaries=[boundary(1, 0), boundary(2, 1)]))
+    assert [(found["epoch"], found["mark"]) for found in live.window(60).epochs()] == [
+        (0, "epoch_begin"),
+        (1, "epoch_begin"),
+    ]
+
+
+@pytest.mark.parametrize("length", ["", "m", "10", "ten minutes", "5x"])
+def test_a_length_that_is_none_is_refused(live: Live, ring: RingWriter, length: str) -> None:
+    ring.append(tick(1))
+    with pytest.raises(UsageError, match="10m"):
+        live.window(length)
+
+
+def test_an_unknown_metric_is_refused(live: Live, ring: RingWriter) -> None:
+    ring.append(tick(1))
+    with pytest.raises(UsageError, match=r"gpu\.speed"):
+        live.window("1m")["gpu.speed"]

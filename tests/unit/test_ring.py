@@ -1,0 +1,287 @@
+"""The ring file: what is written is read, and whatever happens to the file, nothing false is accepted."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from gpumon.errors import RingError
+from gpumon.frame import Mark, RunState
+from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.ring import layout, writer
+from gpumon.ring.directory import RowsExhausted
+from gpumon.ring.reader import RingReader
+from gpumon.ring.writer import NoRoom, RingWriter
+from tests.builders import boundary, process, run, sample, tick
+
+SECOND = 1_000_000_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "ring")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring of 64 frames, so that it is soon lapped."""
+    monkeypatch.setattr(writer, "SLOT_LADDER", (64,))
+
+
+def test_a_tick_comes_back_as_a_frame_with_the_same_numbers(path: str) -> None:
+    ring = RingWriter.create(path, 2, SECOND)
+    written = tick(
+        7,
+        [sample(0, utilization=0.97, energy=123456.7, memory_used=72e9), sample(1, Availability.LOST)],
+        [process(1, cpu_utilization=2.5), process(2, 1, memory_used=math.nan, name="x", run="tag.1000.4711.abcd")],
+        [run(epoch=7, step=12345, phase="validate", metrics={"loss": 0.31}, state=RunState.FAILED, wait=1.5)],
+        [boundary(3, 7, Mark.EPOCH_END)],
+    )
+    assert ring.append(written) == 1
+    frame = RingReader.open(path).newest()
+    assert frame is not None
+    assert (frame.number, frame.monotonic, frame.time) == (1, 7 * SECOND, written.time / 1e9)
+    first, second = frame.samples
+    assert first.value("gpu.energy") == 123456.7
+    assert first.value("gpu.memory_used") == 72e9
+    assert math.isnan(first.value("gpu.power"))
+    assert second.state is Availability.LOST
+    assert frame.host == tuple(written.host)
+    by_pid = {found.pid: found for found in frame.processes}
+    assert by_pid[1].cpu_utilization == 2.5
+    assert math.isnan(by_pid[2].memory_used)
+    assert by_pid[2].run == "tag.1000.4711.abcd"
+    (found,) = frame.runs
+    assert (found.epoch, found.step, found.phase, found.metrics) == (7, 12345, "validate", {"loss": 0.31})
+    assert (found.state, found.wait, found.name, found.epochs) == (RunState.FAILED, 1.5, "resnet50", 90)
+    assert frame.boundaries[0][:8] == written.boundaries[0][:8]
+
+
+@pytest.mark.usefixtures("small")
+def test_a_reader_with_a_cursor_gets_each_frame_once_and_a_lapped_one_what_is_left(path: str) -> None:
+    ring = RingWriter.create(path, 1, SECOND)
+    reader = RingReader.open(path)
+    for number in range(1, 11):
+        ring.append(tick(number))
+    assert [frame.number for frame in reader.since(4)] == [5, 6, 7, 8, 9, 10]
+    assert reader.since(10) == []
+    for number in range(11, 201):
+        ring.append(tick(number))
+    assert [frame.number for frame in reader.since(10)] == list(range(137, 201))
+
+
+@pytest.mark.usefixtures("small")
+def test_a_series_has_the_same_values_as_the_frames(path: str) -> None:
+    ring = RingWriter.create(path, 1, SECOND)
+    for number in range(1, 151):
+        ring.append(tick(number, [sample(0, power=float(number))]))
+    reader = RingReader.open(path)
+    times, values = reader.series("gpu.power", 40)
+    assert [value[0] for value in values] == [float(number) for number in range(111, 151)]
+    assert times == [round(frame.time * 1e9) for frame in reader.since(110)]
+
+
+def test_a_device_keeps_its_row_and_its_absence_is_no_zero(path: str) -> None:
+    ring = RingWriter.create(path, 2, SECOND)
+    ring.append(tick(1, [sample(0, power=1.0), sample(1, power=2.0)]))
+    ring.append(tick(2, [sample(1, power=3.0)]))
+    frame = RingReader.open(path).newest()
+    assert frame is not None
+    assert [(found.device.index, found.value("gpu.power")) for found in frame.samples] == [(1, 3.0)]
+
+
+def test_more_devices_than_rows_are_refused_before_anything_is_written(path: str) -> None:
+    ring = RingWriter.create(path, 1, SECOND)
+    ring.append(tick(1))
+    with pytest.raises(RowsExhausted):
+        ring.append(tick(2, [sample(index) for index in range(ring.layout.rows + 1)]))
+    newest = RingReader.open(path).newest()
+    assert newest is not None
+    assert newest.number == 1
+
+
+def test_a_new_generation_with_more_rows_keeps_the_history(path: str) -> None:
+    old = RingWriter.create(path, 1, SECOND)
+    for number in range(1, 21):
+        old.append(tick(number, [sample(0, power=float(number))], [process()], [run(epoch=number)], [boundary(number)]))
+    reader = RingReader.open(path)
+    new = RingWriter.create(path, old.layout.rows + 1, SECOND, continues="nvml")
+    assert new.layout.rows > old.layout.rows
+    assert reader.is_replaced()
+    new.append(tick(21, [sample(index, power=21.0) for index in range(old.layout.rows + 1)]))
+    frames = RingReader.open(path).since(0)
+    assert [frame.number for frame in frames] == list(range(1, 22))
+    assert [frame.samples[0].value("gpu.power") for frame in frames] == [float(number) for number in range(1, 22)]
+    assert [frame.runs[0].epoch for frame in frames[:-1]] == list(range(1, 21))
+    assert [frame.boundaries[0].number for frame in frames[:-1]] == list(range(1, 21))
+
+
+def test_a_restart_goes_on_where_the_last_daemon_stopped(path: str) -> None:
+    first = RingWriter.create(path, 1, SECOND)
+    for number in range(1, 6):
+        first.append(tick(number, processes=[process(name=f"p{number}")]))
+    first.close()
+    second = RingWriter.create(path, 1, SECOND, continues="nvml")
+    assert second.append(tick(6)) == 6
+    frames = RingReader.open(path).since(0)
+    assert [frame.number for frame in frames] == [1, 2, 3, 4, 5, 6]
+    assert [frame.processes[0].name for frame in frames[:5]] == ["p1", "p2", "p3", "p4", "p5"]
+
+
+def test_the_history_of_another_source_is_not_continued(path: str) -> None:
+    RingWriter.create(path, 1, SECOND).append(tick(1))
+    assert RingWriter.create(path, 1, SECOND, continues="sim").append(tick(2)) == 1
+
+
+def test_the_history_of_another_boot_is_not_continued(path: str) -> None:
+    RingWriter.create(path, 1, SECOND).append(tick(1))
+    raw = bytearray(Path(path).read_bytes())
+    raw[40:56] = bytes(16)
+    raw[layout.SUPERBLOCK.size : layout.SUPERBLOCK.size + 4] = layout.crc32(raw[: layout.SUPERBLOCK.size]).to_bytes(
+        4, "little"
+    )
+    Path(path).write_bytes(raw)
+    assert RingReader.open(path).pulse().age == math.inf
+    assert RingWriter.create(path, 1, SECOND, continues="nvml").append(tick(2)) == 1
+
+
+def test_boundaries_without_room_come_with_the_next_frames_and_none_is_lost(path: str) -> None:
+    ring = RingWriter.create(path, 1, SECOND)
+    ring.append(tick(1, runs=[run()], boundaries=[boundary(number) for number in range(1, 1001)]))
+    for number in range(2, 20):
+        ring.append(tick(number, runs=[run()]))
+    found = [event.number for frame in RingReader.open(path).since(0) for event in frame.boundaries]
+    assert found == list(range(1, 1001))
+
+
+def test_too_many_processes_keep_the_largest_and_count_the_rest(path: str) -> None:
+    ring = RingWriter.create(path, 1, SECOND)
+    ring.append(tick(1, processes=[process(pid, memory_used=float(pid)) for pid in range(1, 1001)]))
+    frame = RingReader.open(path).newest()
+    assert frame is not None
+    kept = [found.pid for found in frame.processes]
+    assert len(kept) >= 64
+    assert kept == list(range(1000, 1000 - len(kept), -1))
+    assert frame.dropped == 1000 - len(kept)
+
+
+def test_names_that_come_and_go_for_ever_do_not_fill_the_directory(path: str) -> None:
+    ring = RingWriter.create(path, 1, SECOND)
+    for number in range(1, 400):
+        names = [process(pid, name=f"{number}-{pid}-" + "\u6f22" * 200) for pid in range(60)]
+        ring.append(tick(number, processes=names, runs=[run(f"tag.{number}", name="\u6f22" * 200)]))
+    frame = RingReader.open(path).newest()
+    assert frame is not None
+    assert {found.name.partition("-")[0] for found in frame.processes} == {"399"}
+    assert frame.runs[0].key == "tag.399"
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("seed", range(20))
+def test_random_damage_gives_an_error_or_a_true_frame_never_a_false_one(path: str, seed: int) -> None:
+    ring = RingWriter.create(path, 1, SECOND)
+    for number in range(1, 65):
+        ring.append(tick(number, [sample(0, power=float(number))], [process()], [run(epoch=number)]))
+    chaos = random.Random(seed)
+    size = os.path.getsize(path)
+    with open(path, "r+b") as file:
+        for _ in range(chaos.choice([1, 30, 3000])):
+            file.seek(chaos.randrange(size))
+            file.write(chaos.randbytes(chaos.choice([1, 8, 200])))
+    try:
+        reader = RingReader.open(path)
+        frames = reader.since(0)
+        newest = reader.newest()
+    except RingError:
+        return
+    for frame in [*frames, *([newest] if newest else [])]:
+        assert all(found.value("gpu.power") == float(frame.number) for found in frame.samples)
+        assert all(found.epoch == frame.number for found in frame.runs)
+
+
+@pytest.mark.parametrize("left", [0, 1, 100, 4096, 5000, 200_000])
+def test_a_cut_file_gives_a_clear_error_or_no_frame(path: str, left: int) -> None:
+    ring = RingWriter.create(path, 1, SECOND)
+    ring.append(tick(1))
+    before = RingReader.open(path)
+    os.truncate(path, left)
+    assert not ring.intact()
+    for make in (lambda: before, lambda: RingReader.open(path)):
+        with contextlib.suppress(RingError):
+            assert make().newest() is None
+
+
+def test_a_full_file_system_gets_a_smaller_ring_and_at_last_a_clear_error(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = [10 * 2**20]
+
+    def allocate(fd: int, _: int, length: int) -> None:
+        if length > room[0]:
+            raise OSError(28, "No space left on device")
+        os.truncate(fd, length)
+
+    monkeypatch.setattr(os, "posix_fallocate", allocate)
+    ring = RingWriter.create(path, 1, SECOND)
+    assert ring.layout.n_slots < 3600
+    assert ring.layout.size <= room[0]
+    ring.append(tick(1))
+    room[0] = 0
+    with pytest.raises(NoRoom, match="--dir"):
+        RingWriter.create(path, 1, SECOND)
+    assert sorted(os.listdir(os.path.dirname(path))) == ["ring"]
+    assert RingReader.open(path).newest() is not None
+
+
+def test_a_write_that_finds_no_room_is_counted_and_the_next_one_goes_on(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = RingWriter.create(path, 1, SECOND)
+    ring.append(tick(1, runs=[run()], boundaries=[boundary(1)]))
+    real = os.pwrite
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    ring.append(tick(2, runs=[run()], boundaries=[boundary(2)]))
+    monkeypatch.setattr(os, "pwrite", real)
+    ring.append(tick(3, runs=[run()], boundaries=[boundary(3)]))
+    assert ring.lost_writes == 1
+    frames = RingReader.open(path).since(0)
+    assert [event.number for frame in frames for event in frame.boundaries] == [1, 2, 3]
+
+
+def test_a_private_ring_leaves_no_file_and_is_read_through_its_descriptor() -> None:
+    ring = RingWriter.private(1, SECOND, 8)
+    for number in range(1, 30):
+        ring.append(tick(number))
+    reader = RingReader(os.dup(ring.fd))
+    assert [frame.number for frame in reader.since(0)] == list(range(22, 30))
+    assert not reader.is_replaced()
+
+
+def test_a_ring_with_other_metrics_is_read_by_name(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer version may have appended metrics, an older one may lack some."""
+    real = layout.plan
+
+    def newer(rows: int, n_slots: int) -> layout.Layout:
+        planned = real(rows, n_slots)
+        names = [*planned.gpu]
+        names[0] = "gpu.of_the_future"
+        schema = planned.schema.replace(b'"gpu.utilization"', b'"gpu.of_the_future"')
+        return planned._replace(gpu=tuple(names), schema=schema)
+
+    monkeypatch.setattr(writer, "plan", newer)
+    ring = RingWriter.create(path, 1, SECOND)
+    ring.append(tick(1, [sample(0, utilization=0.5, power=300.0)]))
+    frame = RingReader.open(path).newest()
+    assert frame is not None
+    assert math.isnan(frame.samples[0].value("gpu.utilization"))
+    assert frame.samples[0].value("gpu.power") == 300.0
+    assert len(frame.samples[0].values) == len(GPU_METRICS)

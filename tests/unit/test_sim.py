@@ -1,0 +1,153 @@
+"""The simulation: the same for everybody, and right in itself."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+
+from gpumon.clock import SECOND
+from gpumon.errors import UsageError
+from gpumon.frame import Boundary, Mark
+from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind
+from gpumon.sources.base import Reading
+from gpumon.sources.sim import SCENARIOS, SimSource
+from gpumon.text import clean
+from tests.fakes import FakeClock
+
+START = 5000 * SECOND
+
+
+def watched(seconds: int, scenario: str = "default", seed: int = 0) -> list[Reading]:
+    """Readings of the history and of so many seconds after it."""
+    clock = FakeClock(START)
+    source = SimSource(clock=clock, seed=seed, scenario=scenario)
+    readings = list(source.read())
+    for _ in range(seconds):
+        clock.advance(1)
+        readings.extend(source.read())
+    return readings
+
+
+def test_it_says_that_it_is_simulated() -> None:
+    source = SimSource(clock=FakeClock(START))
+    assert (source.origin().label, source.live) == ("SIMULATED", False)
+
+
+def test_the_first_read_tells_of_ten_minutes() -> None:
+    readings = watched(1)
+    assert len(readings) == 602
+    assert {b.monotonic - a.monotonic for a, b in pairwise(readings)} == {SECOND}
+    assert {b.time - a.time for a, b in pairwise(readings)} == {SECOND}
+    assert readings[600].monotonic == START
+
+
+def test_a_moment_is_a_pure_function_of_time_and_seed() -> None:
+    one, other = SimSource(clock=FakeClock(START)), SimSource(clock=FakeClock(START))
+    one.read()
+    for moment in (START + 7 * SECOND, START - 300 * SECOND, START + 10**6 * SECOND):
+        # repr, because NaN is not equal to itself
+        assert repr(one.reading_at(moment, 1)) == repr(other.reading_at(moment, 1)) == repr(one.reading_at(moment, 1))
+    assert repr(watched(3)) == repr(watched(3))
+    assert repr(watched(3)) != repr(watched(3, seed=1))
+
+
+def test_energy_is_the_sum_of_power() -> None:
+    source = SimSource(clock=FakeClock(START))
+    tenths = [source.reading_at(START + i * SECOND // 10, 0) for i in range(3001)]
+    for gpu in range(8):
+        used = tenths[-1].samples[gpu].value("gpu.energy") - tenths[0].samples[gpu].value("gpu.energy")
+        summed = sum(reading.samples[gpu].value("gpu.power") for reading in tenths[:-1]) / 10
+        assert used == pytest.approx(summed, rel=0.01)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_counters_only_grow_and_values_are_possible(scenario: str) -> None:
+    readings = watched(60, scenario)
+    counts = [i for i, metric in enumerate(GPU_METRICS) if metric.kind is Kind.COUNTER]
+    hosts = [i for i, metric in enumerate(HOST_METRICS) if metric.kind is Kind.COUNTER]
+    for before, after in pairwise(readings):
+        assert before.host is not None
+        assert after.host is not None
+        assert all(after.host[i] >= before.host[i] for i in hosts)
+        for old, new in zip(before.samples, after.samples, strict=True):
+            assert all(new.values[i] >= old.values[i] for i in counts)
+            assert 0 <= new.value("gpu.utilization") <= 1
+            assert 60 < new.value("gpu.power") < 700
+            assert 25 < new.value("gpu.temperature") < 83
+            assert new.value("gpu.memory_used") < new.value("gpu.memory_total")
+            assert math.isnan(new.value("gpu.fan"))
+            assert new.device.missing["gpu.fan"] is Availability.NOT_SUPPORTED
+
+
+def test_the_default_server_is_what_the_screens_need() -> None:
+    reading = watched(0)[-1]
+    assert [sample.run != "" for sample in reading.samples] == [True] * 4 + [False, True, False, False]
+    runs = {(r.name, r.user, r.world_size) for r in reading.runs}
+    assert runs == {("llama-8b-sft", "alice", 4), ("resnet50", "bob", 1)}
+    assert len({r.id for r in reading.runs if r.name == "llama-8b-sft"}) == 1
+    assert reading.samples[6].value("gpu.memory_used") > 40 * 2**30
+    assert reading.samples[6].value("gpu.utilization") == 0
+    assert reading.samples[7].value("gpu.memory_used") < 2**24
+    assert {p.run for p in reading.processes} - {""} == {r.key for r in reading.runs}
+
+
+def test_temperature_follows_power_with_a_lag() -> None:
+    source = SimSource(clock=FakeClock(START))
+    readings = [source.reading_at(START + i * SECOND, 0).samples[0] for i in range(190)]
+    dip = min(range(190), key=lambda i: readings[i].value("gpu.power"))
+    coldest = min(range(max(0, dip - 20), min(190, dip + 40)), key=lambda i: readings[i].value("gpu.temperature"))
+    assert coldest >= dip
+
+
+def test_boundaries_are_numbered_without_a_gap_and_fit_the_runs() -> None:
+    readings = watched(2400)
+    by_run: dict[str, list[Boundary]] = {}
+    for reading in readings:
+        for boundary in reading.boundaries:
+            by_run.setdefault(boundary.run, []).append(boundary)
+            assert reading.monotonic - SECOND < boundary.monotonic <= reading.monotonic
+            assert reading.time - boundary.time == reading.monotonic - boundary.monotonic
+    for found in by_run.values():
+        assert [boundary.number for boundary in found] == list(range(1, len(found) + 1))
+        assert [b.mark for b in found[:2]] == [Mark.RUN_BEGIN, Mark.EPOCH_BEGIN]
+        assert all(b.wait >= a.wait - 1e-9 and b.step >= a.step for a, b in pairwise(found))
+    ended = [found for found in by_run.values() if found[-1].mark is Mark.RUN_END]
+    assert [found[-1].epoch for found in ended] == [89]  # resnet50, after 90 epochs of 20 s
+    for reading in readings[::7]:
+        for run in reading.runs:
+            past = [b for b in by_run[run.key] if b.monotonic <= reading.monotonic]
+            begun = [b for b in past if b.mark is Mark.EPOCH_BEGIN][-1]
+            assert run.epoch == begun.epoch
+            assert run.epoch_started == pytest.approx(begun.time / SECOND)
+            assert run.phase == [b for b in past if b.phase][-1].phase
+
+
+def test_losses_fall_and_accuracy_rises() -> None:
+    readings = watched(0)
+    early, late = ({run.name: run.metrics for run in readings[i].runs} for i in (30, 600))
+    assert all(late[name]["loss"] < early[name]["loss"] for name in late)
+    assert late["resnet50"]["accuracy"] > early["resnet50"]["accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "gpus", "runs"), [("idle", 8, 0), ("one", 1, 1), ("sixteen", 16, 13), ("hostile", 8, 5)]
+)
+def test_each_scenario_has_its_gpus_and_runs(scenario: str, gpus: int, runs: int) -> None:
+    reading = watched(0, scenario)[-1]
+    assert (len(reading.samples), len(reading.runs)) == (gpus, runs)
+
+
+def test_hostile_names_are_cleaned_but_keep_markup_and_wide_letters() -> None:
+    reading = watched(0, "hostile")[-1]
+    names = {p.name for p in reading.processes} | {r.name for r in reading.runs} | {p.user for p in reading.processes}
+    names |= {s.device.name for s in reading.samples}
+    assert all(clean(name) == name for name in names)
+    assert any("[red]x[/]" in name for name in names)
+    assert any("学習" in name for name in names)
+
+
+def test_an_unknown_scenario_names_those_there_are() -> None:
+    with pytest.raises(UsageError, match="default, idle, one, sixteen, hostile"):
+        SimSource(clock=FakeClock(0), scenario="nope")

@@ -1,0 +1,61 @@
+"""A sample belongs to the epoch of its own time."""
+
+from __future__ import annotations
+
+import math
+
+from gpumon.frame import Boundary, Mark, Run, RunState
+from gpumon.tags.attribution import attribute
+
+RUN = Run("k", "k", "k", 1, "ann", state=RunState.FINISHED, epoch=1, phase="", step=9)
+
+
+def boundary(number: int, mark: Mark, epoch: int, phase: str, at: int) -> Boundary:
+    return Boundary("k", number, mark, epoch, 0, phase, at, at * 1_000_000_000)
+
+
+ALL = [
+    boundary(1, Mark.RUN_BEGIN, -1, "", 10),
+    boundary(2, Mark.EPOCH_BEGIN, 0, "train", 20),
+    boundary(3, Mark.PHASE, 0, "validate", 25),
+    boundary(4, Mark.PHASE, 0, "train", 28),
+    boundary(5, Mark.EPOCH_END, 0, "", 30),
+    boundary(6, Mark.EPOCH_BEGIN, 1, "train", 40),
+    boundary(7, Mark.RUN_END, 1, "", 50),
+]
+
+
+def at(time: int, boundaries: list[Boundary] = ALL) -> tuple[int, str, float, RunState] | None:
+    found = attribute(RUN, boundaries, time)
+    return found and (found.epoch, found.phase, found.epoch_started, found.state)
+
+
+def test_nothing_is_in_force_before_the_run() -> None:
+    assert at(9) is None
+
+
+def test_each_moment_has_its_epoch_and_phase() -> None:
+    assert at(20) == (0, "train", 20.0, RunState.RUNNING)
+    assert at(26) == (0, "validate", 20.0, RunState.RUNNING)
+    assert at(29) == (0, "train", 20.0, RunState.RUNNING)
+    assert at(35) == (0, "", 20.0, RunState.RUNNING)
+    assert at(49) == (1, "train", 40.0, RunState.RUNNING)
+    assert at(50) == (1, "", 40.0, RunState.FINISHED)
+
+
+def test_before_the_first_epoch_there_is_none() -> None:
+    found = at(15)
+    assert found is not None
+    assert found[:2] == (-1, "")
+    assert math.isnan(found[2])
+
+
+def test_where_boundaries_are_lost_nothing_is_guessed() -> None:
+    gap = [ALL[0], ALL[1], ALL[5], ALL[6]]
+    found = at(26, gap)
+    assert found is not None
+    assert found[:2] == (-1, "")
+    assert at(45, gap) == (1, "train", 40.0, RunState.RUNNING)
+    first_lost = at(1, ALL[5:])
+    assert first_lost is not None
+    assert first_lost[0] == -1

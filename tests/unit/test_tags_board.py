@@ -1,0 +1,165 @@
+"""The bytes of a board, and what is said in it."""
+
+from __future__ import annotations
+
+import json
+import math
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon.errors import BoardError
+from gpumon.frame import Mark
+from gpumon.tags import board
+from gpumon.tags.description import MAX_PHASES, Description, decode, encode
+
+HEADER = board.Header(board.SIZE, 1, 2, 3, 4, 5, b"b" * 16, 6, 7)
+METRICS = [0.5, *[math.nan] * 7]
+MEMORY = (1, 2, 3, *[board.NOT_KNOWN] * 5)
+
+
+def front_with(*states: tuple[int, bytes]) -> bytes:
+    front = bytearray(board.FRONT)
+    for number, record in states:
+        offset = board.STATES[number & 1]
+        front[offset : offset + len(record)] = record
+    return bytes(front)
+
+
+def state(number: int, epoch: int = 4) -> bytes:
+    return board.pack_state(board.pack_head(number, 11, 22, 33, 44, 9, epoch, 1, 0), board.pack_tail(MEMORY, METRICS))
+
+
+def test_regions_do_not_overlap() -> None:
+    regions = [
+        (0, board.HEADER.size),
+        *((offset, board.STATE_SIZE) for offset in board.STATES),
+        (board.EVENT_HEAD, 8),
+        *((offset, board.TEXT_HEADER.size) for offset in board.DESCRIPTIONS),
+        (board.EVENTS, board.EVENT_COUNT * board.EVENT_SIZE),
+        *((offset, board.TEXT_ROOM) for offset in board.TEXTS),
+    ]
+    regions.sort()
+    ends = [offset + length for offset, length in regions]
+    assert all(end <= offset for end, (offset, _) in zip(ends, regions[1:], strict=False))
+    assert ends[-1] <= board.SIZE
+    assert board.EVENT_BYTES <= board.EVENT_SIZE
+    assert board.FRONT <= board.EVENTS
+
+
+def test_marks_are_those_of_the_frame() -> None:
+    assert {name: getattr(board, name) for name in Mark.__members__} == {m.name: m.value for m in Mark}
+
+
+def test_a_header_comes_back() -> None:
+    assert board.unpack_header(board.pack_header(HEADER)) == HEADER
+
+
+@pytest.mark.parametrize("at", [0, 9, 30, 83])
+def test_a_damaged_header_is_refused(at: int) -> None:
+    raw = bytearray(board.pack_header(HEADER))
+    raw[at] ^= 1
+    with pytest.raises(BoardError):
+        board.unpack_header(bytes(raw))
+
+
+def test_the_newer_state_wins_and_comes_back_whole() -> None:
+    found = board.unpack_state(front_with((7, state(7)), (8, state(8, epoch=5))))
+    assert found is not None
+    assert (found.number, found.epoch, found.step, found.wait, found.epoch_monotonic) == (8, 5, 33, 44, 9)
+    assert (found.allocated, found.reserved, found.peak) == (1, 2, 3)
+    assert found.metrics[0] == 0.5
+    assert math.isnan(found.metrics[1])
+
+
+def test_a_torn_state_gives_way_to_the_one_before() -> None:
+    torn = bytearray(state(8))
+    torn[100] ^= 1
+    found = board.unpack_state(front_with((7, state(7)), (8, bytes(torn))))
+    assert found is not None
+    assert found.number == 7
+
+
+def test_a_board_without_a_state_has_none() -> None:
+    assert board.unpack_state(bytes(board.FRONT)) is None
+    assert board.unpack_state(b"") is None
+
+
+def test_a_longer_state_of_a_later_version_is_read() -> None:
+    body = state(1)[8:] + b"later"
+    prefix = len(body).to_bytes(4, "little")
+    record = crc32(prefix + body).to_bytes(4, "little") + prefix + body
+    found = board.unpack_state(front_with((1, record)))
+    assert found is not None
+    assert found.number == 1
+
+
+def test_an_event_is_found_by_its_number_only() -> None:
+    event = board.Event(board.EPOCH_BEGIN, 1, 300, 11, 22, 33, 44, -1, 0)
+    ring = bytearray(board.EVENT_COUNT * board.EVENT_SIZE)
+    offset = board.event_offset(300) - board.EVENTS
+    ring[offset : offset + board.EVENT_BYTES] = board.pack_event(event)
+    assert board.unpack_event(bytes(ring), 300) == event
+    assert board.unpack_event(bytes(ring), 300 - board.EVENT_COUNT) is None
+    assert board.unpack_event(b"", 300) is None
+
+
+def test_the_newer_description_is_offered_first() -> None:
+    front = bytearray(board.FRONT)
+    for version in (4, 5):
+        where = board.DESCRIPTIONS[version & 1]
+        front[where : where + 16] = board.pack_text_header(version, b"{}")
+    assert [version for version, *_ in board.text_versions(bytes(front))] == [5, 4]
+
+
+def test_a_description_comes_back() -> None:
+    said = Description(
+        "a", "a-1", "torch", 3, 1, 8, ("GPU-x",), "0,1", "PCI_BUS_ID", 90, 5, ("loss",), ("", "train", "test")
+    )  # fmt: skip
+    assert decode(encode(said)) == said
+
+
+def test_the_longest_description_has_room() -> None:
+    wide = "\U0001f525" * 1000
+    said = Description(
+        wide, wide, wide, 2**31 - 1, 2**31 - 1, 2**31 - 1, ("GPU-" + "x" * 100,) * 99, wide, wide, 2**31 - 1, 0,
+        (wide,) * 99, (wide,) * 99,
+    )  # fmt: skip
+    text = encode(said)
+    assert len(text) <= board.TEXT_ROOM
+    assert len(decode(text).phases) == MAX_PHASES
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[]", b"null", b"\xff", b"[" * 7000, b'{"epochs":' + b"1" * 7000 + b"}", b'{"name": "\\ud800"'],
+    ids=["empty", "list", "null", "no-utf8", "deep", "huge-number", "cut"],
+)
+def test_what_is_no_description_is_refused_without_harm(text: bytes) -> None:
+    with pytest.raises(BoardError):
+        decode(text)
+
+
+def test_fields_of_a_wrong_type_read_as_absent() -> None:
+    wrong = {name: {"a": 1} for name in Description._fields}
+    assert decode(json.dumps(wrong).encode()) == Description("", "", phases=())
+    odd = {"epochs": 2**40, "rank": -1, "world_size": 0, "metrics": [1, "b"], "devices": 7}
+    many = decode(json.dumps(odd).encode())
+    assert (many.epochs, many.rank, many.world_size, many.metrics, many.devices) == (0, 0, 1, ("", "b"), ())
+
+
+def test_names_are_cleaned() -> None:
+    said = decode(json.dumps({"name": "a\x1b[31m", "phases": ["", "\u202e"]}).encode())
+    assert "\x1b" not in said.name
+    assert "\u202e" not in said.phases[1]
+
+
+LEAVES = st.none() | st.booleans() | st.floats() | st.integers() | st.text()
+
+
+@given(st.recursive(LEAVES, lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
+def test_any_json_reads_as_a_description(found: object) -> None:
+    text = json.dumps(dict.fromkeys(Description._fields, found))
+    decode(text.encode())

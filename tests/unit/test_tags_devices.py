@@ -1,0 +1,79 @@
+"""Which GPUs a process trains on, with a torch of our own making."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpumon.tags.devices import find_devices
+
+ONE = "GPU-11111111-1111-1111-1111-111111111111"
+TWO = "GPU-22222222-2222-2222-2222-222222222222"
+
+
+class Cuda:
+    """A torch.cuda whose devices are ONE and TWO."""
+
+    def __init__(self, *, initialized: bool = True, reserved: tuple[int, int] = (0, 0), current: int = 0) -> None:
+        self.initialized = initialized
+        self.reserved = reserved
+        self.current = current
+        self.asked: list[str] = []
+
+    def is_initialized(self) -> bool:
+        return self.initialized
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.append(name)
+        return {
+            "device_count": lambda: 2,
+            "current_device": lambda: self.current,
+            "get_device_properties": lambda i: SimpleNamespace(uuid=(ONE, TWO)[i][4:]),
+            "memory_stats_as_nested_dict": lambda i: {"reserved_bytes": {"all": {"current": self.reserved[i]}}},
+        }[name]
+
+
+def modules(cuda: Cuda) -> dict[str, Any]:
+    return {"torch": SimpleNamespace(cuda=cuda)}
+
+
+def test_cuda_is_never_initialised() -> None:
+    cuda = Cuda(initialized=False)
+    assert find_devices(modules(cuda), {}) == ()
+    assert cuda.asked == []
+
+
+def test_the_current_device_is_named_by_its_uuid() -> None:
+    assert find_devices(modules(Cuda(current=1)), {}) == (TWO,)
+
+
+def test_devices_with_memory_are_those_in_use() -> None:
+    assert find_devices(modules(Cuda(reserved=(0, 1))), {}) == (TWO,)
+    assert find_devices(modules(Cuda(reserved=(1, 1))), {}) == (ONE, TWO)
+
+
+def test_a_mig_instance_keeps_the_name_it_was_given() -> None:
+    assert find_devices(modules(Cuda()), {"CUDA_VISIBLE_DEVICES": "MIG-abc"}) == ("MIG-abc",)
+
+
+@pytest.mark.parametrize(
+    ("visible", "alone", "expected"),
+    [
+        (f"{ONE},{TWO}", True, (ONE, TWO)),
+        (f"{ONE},{TWO}", False, ()),
+        (ONE, False, (ONE,)),
+        (f"{ONE},0,{TWO}", True, (ONE,)),
+        ("0,1", True, ()),
+        ("", True, ()),
+        ("-1", True, ()),
+    ],
+)
+def test_without_torch_the_environment_may_name_them(visible: str, alone: bool, expected: tuple[str, ...]) -> None:
+    assert find_devices({}, {"CUDA_VISIBLE_DEVICES": visible}, alone=alone) == expected
+
+
+@pytest.mark.parametrize("torch", [None, SimpleNamespace(), SimpleNamespace(cuda=SimpleNamespace()), object()])
+def test_a_torch_of_another_shape_does_no_harm(torch: object) -> None:
+    assert find_devices({"torch": torch}, {}) == ()

@@ -1,0 +1,88 @@
+"""Which devices a run trains on, and who may claim what."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon.frame import Device, Process, Run, RunState, Sample
+from gpumon.metrics import Availability
+from gpumon.tags.matching import Claim, devices_of, stamp
+
+ONE, TWO, MIG = "GPU-1111-aaaa", "GPU-2222-bbbb", "MIG-3333-cccc"
+DEVICES = [Device(ONE, 0, "H200"), Device(TWO, 1, "H200"), Device(MIG, 2, "H200 MIG")]
+MIXED = [Device(ONE, 0, "H200"), Device(TWO, 1, "T4")]
+
+
+def process(pid: int, uuid: str, user: str) -> Process:
+    return Process(pid, uuid, "compute", "python", user)
+
+
+def claim(pid: int = 7, devices: tuple[str, ...] = (), visible: str = "", order: str = "", ranks: int = 1) -> Claim:
+    return Claim(pid, 1000, "ann", devices, visible, order, ranks)
+
+
+def test_what_is_claimed_comes_first() -> None:
+    found = devices_of(claim(devices=(TWO,)), DEVICES, [process(7, ONE, "ann"), process(7, TWO, "ann")])
+    assert found == ((TWO,), "")
+
+
+@pytest.mark.parametrize("uuid", ["GPU-1111", "GPU-1111-aaaa", "MIG-1111-aaaa"])
+def test_a_claim_may_be_shortened_or_have_the_other_prefix(uuid: str) -> None:
+    assert devices_of(claim(devices=(uuid,)), DEVICES, []).devices == (ONE,)
+
+
+def test_an_ambiguous_or_unknown_claim_finds_nothing() -> None:
+    assert devices_of(claim(devices=("GPU-",)), DEVICES, []).devices == ()
+    assert devices_of(claim(devices=("GPU-9999",)), DEVICES, []).devices == ()
+
+
+def test_a_gpu_that_only_others_use_is_refused_with_a_reason() -> None:
+    found = devices_of(claim(devices=(ONE,)), DEVICES, [process(8, ONE, "bob")])
+    assert found.devices == ()
+    assert "ann" in found.refused
+
+
+@pytest.mark.parametrize(
+    "there", [[], [process(7, ONE, "")], [process(9, ONE, "")], [process(9, ONE, "ann"), process(8, ONE, "bob")]]
+)
+def test_a_claim_holds_where_nothing_speaks_against_it(there: list[Process]) -> None:
+    assert devices_of(claim(devices=(ONE,)), DEVICES, there).devices == (ONE,)
+
+
+def test_without_a_claim_the_driver_is_asked_for_the_pid() -> None:
+    assert devices_of(claim(), DEVICES, [process(7, TWO, "ann"), process(8, ONE, "ann")]).devices == (TWO,)
+    assert devices_of(claim(pid=0), DEVICES, [process(0, TWO, "ann")]).devices == ()
+
+
+@pytest.mark.parametrize(
+    ("devices", "visible", "order", "ranks", "expected"),
+    [
+        (DEVICES[:2], "1", "", 1, (TWO,)),
+        (DEVICES[:2], "1,0", "", 1, (TWO, ONE)),
+        (DEVICES[:2], "1,-1,0", "", 1, (TWO,)),
+        (DEVICES[:2], "0,1", "", 2, ()),
+        (DEVICES[:2], "1", "", 2, (TWO,)),
+        (MIXED, "1", "", 1, ()),
+        (MIXED, "1", "PCI_BUS_ID", 1, (TWO,)),
+        (MIXED, "", "PCI_BUS_ID", 1, ()),
+        (MIXED, "9" * 300, "PCI_BUS_ID", 1, ()),
+    ],
+)
+def test_numbers_count_only_where_they_must_mean_what_the_driver_means(
+    devices: list[Device], visible: str, order: str, ranks: int, expected: tuple[str, ...]
+) -> None:
+    assert devices_of(claim(visible=visible, order=order, ranks=ranks), devices, []).devices == expected
+
+
+def test_numbers_are_refused_like_any_claim() -> None:
+    assert devices_of(claim(visible="0"), DEVICES[:2], [process(8, ONE, "bob")]).refused
+
+
+def run(key: str, started: float, gpus: tuple[str, ...], state: RunState = RunState.RUNNING) -> Run:
+    return Run(key, key, key, 1, "ann", gpus=gpus, started=started, state=state)
+
+
+def test_a_device_carries_the_run_begun_last_of_those_that_run() -> None:
+    samples = [Sample(device, Availability.OK, ()) for device in DEVICES]
+    runs = [run("inner", 2, (ONE,)), run("outer", 1, (ONE, TWO)), run("over", 3, (ONE,), RunState.FINISHED)]
+    assert [sample.run for sample in stamp(samples, runs)] == ["inner", "outer", ""]

@@ -1,0 +1,91 @@
+"""Which rank of which run, by what launchers set."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from gpumon.tags.ranks import Place, parent_identity, place, run_id, slug
+
+TORCHRUN = {
+    "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4",
+    "MASTER_ADDR": "node1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "job-17",
+}  # fmt: skip
+SLURM = {"SLURM_PROCID": "3", "SLURM_LOCALID": "3", "SLURM_NTASKS": "4", "SLURM_JOB_ID": "99", "SLURM_STEP_ID": "0"}
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({}, (0, 0, 1)),
+        (TORCHRUN, (5, 1, 8)),
+        ({**SLURM, **TORCHRUN}, (5, 1, 8)),
+        (SLURM, (3, 3, 4)),
+        ({key: value for key, value in SLURM.items() if key != "SLURM_STEP_ID"}, (0, 0, 1)),
+        ({"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4"}, (2, 0, 4)),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1"}, (1, 1, 2)),
+        ({"RANK": "-1", "WORLD_SIZE": "8"}, (0, 0, 1)),
+        ({"RANK": "x", "WORLD_SIZE": "y"}, (0, 0, 1)),
+        ({"RANK": "0", "WORLD_SIZE": "9" * 50}, (0, 0, 1)),
+        ({"RANK": "²", "WORLD_SIZE": "2"}, (0, 0, 1)),
+    ],
+)
+def test_the_place_is_what_the_launcher_says(env: dict[str, str], expected: tuple[int, int, int]) -> None:
+    assert place(env)[:3] == expected
+
+
+def test_spawned_ranks_are_told_by_torch_distributed() -> None:
+    group = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 1, get_world_size=lambda: 2
+    )
+    torch = SimpleNamespace(distributed=group)
+    assert place({"MASTER_ADDR": "localhost"}, {"torch": torch})[:3] == (1, 0, 2)
+    assert place(TORCHRUN, {"torch": torch})[:3] == (5, 1, 8)
+    for other in (SimpleNamespace(), SimpleNamespace(distributed=SimpleNamespace(is_available=lambda: False))):
+        assert place({}, {"torch": other}) == Place()
+
+
+def ids(env: dict[str, str], ranks: int, *, begun: int = 0, parent: str = "1/1", key: str = "RANK") -> set[str]:
+    return {run_id("net", place({**env, key: str(rank)}), begun, parent, 1000) for rank in range(ranks)}
+
+
+def test_all_ranks_share_a_run_id() -> None:
+    assert len(ids(TORCHRUN, 8)) == 1
+    assert len(ids(SLURM, 4, key="SLURM_PROCID")) == 1
+
+
+def test_a_second_run_has_another_id_the_same_on_every_rank() -> None:
+    second = ids(TORCHRUN, 8, begun=1)
+    assert len(second) == 1
+    assert second != ids(TORCHRUN, 8)
+
+
+def test_ranks_on_different_machines_do_not_hash_their_parents() -> None:
+    for env in (TORCHRUN, {**TORCHRUN, "TORCHELASTIC_RUN_ID": "none"}):
+        assert ids(env, 8, parent="10/1") == ids(env, 8, parent="77/2")
+
+
+def test_a_launch_on_one_machine_without_an_id_of_its_own_takes_its_parent() -> None:
+    weak = {**TORCHRUN, "LOCAL_WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "none"}
+    assert len(ids(weak, 8)) == 1
+    assert ids(weak, 8, parent="10/1") != ids(weak, 8, parent="77/2")
+
+
+def test_two_jobs_have_different_ids() -> None:
+    assert ids(SLURM, 4) != ids({**SLURM, "SLURM_JOB_ID": "100"}, 4)
+
+
+def test_a_single_process_has_an_id_of_its_own_each_time() -> None:
+    assert run_id("net", Place(), 0, "1/1", 0) != run_id("net", Place(), 0, "1/1", 0)
+
+
+def test_a_slug_is_short_and_plain() -> None:
+    assert slug("ResNet 50/../\x1b[31m ü") == "resnet-50-31m"
+    assert slug("///") == "run"
+    assert len(slug("x" * 500)) == 40
+
+
+def test_the_parent_is_named_for_ever() -> None:
+    assert parent_identity().count("/") == 1
+    assert parent_identity("/nowhere").isdigit()

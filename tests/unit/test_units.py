@@ -1,0 +1,194 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon import units
+from gpumon.metrics import BY_NAME, METRICS, Unit
+
+NAN, INFINITY = float("nan"), float("inf")
+MIB, GIB = 2.0**20, 2.0**30
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.97, Unit.RATIO, "97 %"),
+        (0.0, Unit.RATIO, "0 %"),
+        (1.0, Unit.RATIO, "100 %"),
+        (0.004, Unit.RATIO, "0 %"),
+        (72 * GIB, Unit.BYTES, "72.0 GiB"),
+        (612.4, Unit.WATTS, "612 W"),
+        (100.0, Unit.JOULES, "100 J"),
+        (3600.0, Unit.JOULES, "1.0 Wh"),
+        (3.6e6, Unit.JOULES, "1.00 kWh"),
+        (66.0, Unit.CELSIUS, "66 °C"),
+        (-3.0, Unit.CELSIUS, "-3 °C"),
+        (1980e6, Unit.HERTZ, "1980 MHz"),
+        (200.0, Unit.SECONDS, "3:20"),
+        (3.0, Unit.COUNT, "3"),
+        (2.5, Unit.COUNT, "2.50"),
+        (36.0, Unit.BITS, "0x24"),
+        (0.0, Unit.BITS, "0x0"),
+    ],
+)
+def test_each_unit_has_its_own_writing(value: float, unit: Unit, text: str) -> None:
+    assert units.number(value, unit) == text
+
+
+@pytest.mark.parametrize("unit", Unit)
+def test_a_missing_value_is_a_dash_in_every_unit(unit: Unit) -> None:
+    assert units.number(NAN, unit) == "–"
+    assert units.rate(NAN, unit) == "–"
+
+
+@pytest.mark.parametrize(
+    "write",
+    [units.percent, units.bytes_binary, units.whole, units.gibibytes, units.duration, units.clock, units.plain],
+)
+def test_a_missing_value_is_a_dash_in_every_writer(write: object) -> None:
+    assert callable(write)
+    assert write(NAN) == "–"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0 B"),
+        (1.0, "1 B"),
+        (999.0, "999 B"),
+        (1000.0, "1.0 KiB"),
+        (1023.0, "1.0 KiB"),
+        (1024.0, "1.0 KiB"),
+        (99.94 * 1024, "99.9 KiB"),
+        (99.96 * 1024, "100 KiB"),
+        (812 * MIB, "812 MiB"),
+        (999.4 * MIB, "999 MiB"),
+        (999.6 * MIB, "1.0 GiB"),
+        (1023.6 * MIB, "1.0 GiB"),
+        (81559 * MIB, "79.6 GiB"),
+        (2.0**60, "1024 PiB"),
+    ],
+)
+def test_bytes_step_up_before_a_fourth_digit(value: float, text: str) -> None:
+    assert units.bytes_binary(value) == text
+
+
+@given(st.floats(0, 2.0**59))
+def test_bytes_never_take_more_than_eight_cells(value: float) -> None:
+    text = units.bytes_binary(value)
+    assert len(text) <= 8
+    assert len(text.split(" ")[0].replace(".", "")) <= 3
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (0.4, "0 s"),
+        (0.6, "0.6 s"),
+        (8.0, "8.0 s"),
+        (10.0, "10 s"),
+        (59.4, "59 s"),
+        (59.6, "1:00"),
+        (60.0, "1:00"),
+        (200.0, "3:20"),
+        (3599.4, "59:59"),
+        (3599.6, "1:00:00"),
+        (3723.0, "1:02:03"),
+        (86399.4, "23:59:59"),
+        (86399.6, "1 d 0 h"),
+        (3 * 86400 + 4 * 3600.0, "3 d 4 h"),
+    ],
+)
+def test_a_duration_never_shows_a_sixtieth_second_or_minute(seconds: float, text: str) -> None:
+    assert units.duration(seconds) == text
+
+
+@given(st.floats(0, 1e9))
+def test_a_duration_is_true_to_its_last_digit(seconds: float) -> None:
+    text = units.duration(seconds)
+    if text.endswith(" s"):
+        assert float(text[:-2]) == pytest.approx(seconds, abs=0.5)
+    elif ":" in text:
+        parts = [int(part) for part in text.split(":")]
+        assert all(part < 60 for part in parts[1:])
+        assert sum(part * 60**i for i, part in enumerate(reversed(parts))) == pytest.approx(seconds, abs=0.5)
+    else:
+        days, _, hours, _ = text.split()
+        assert 0 <= seconds + 0.5 - int(days) * 86400 - int(hours) * 3600 < 3601
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "now"), (40, "-40s"), (300, "-5m"), (330, "-5m30"), (7200, "-2h"), (9000, "-2h30"), (3605, "-1h00")],
+)
+def test_a_mark_on_a_time_axis_is_short(seconds: float, text: str) -> None:
+    assert units.ago(seconds) == text
+
+
+def test_a_rate_of_joules_is_watts_and_of_seconds_a_share() -> None:
+    assert units.rate(612.0, Unit.JOULES) == "612 W"
+    assert units.rate(0.25, Unit.SECONDS) == "25 %"
+    assert units.rate(12 * MIB, Unit.BYTES) == "12.0 MiB/s"
+
+
+def test_a_counter_is_written_as_its_rate_and_a_gauge_as_it_is() -> None:
+    assert units.metric(300.0, BY_NAME["gpu.energy"]) == "300 W"
+    assert units.metric(300.0, BY_NAME["gpu.power"]) == "300 W"
+    assert units.metric(2 * GIB, BY_NAME["gpu.pcie_sent"]) == "2.0 GiB/s"
+    assert units.metric(2 * GIB, BY_NAME["gpu.memory_used"]) == "2.0 GiB"
+
+
+@given(st.floats(-1e15, 1e15))
+def test_every_finite_number_can_be_written_in_every_metric(value: float) -> None:
+    assert all(units.metric(value, metric) for metric in METRICS)
+
+
+# A ring of a stranger may hold any eight bytes as a number.
+@pytest.mark.parametrize("unit", [Unit.COUNT, Unit.BITS, Unit.SECONDS])
+@pytest.mark.parametrize("value", [INFINITY, -INFINITY])
+def test_infinity_is_written_and_never_raises(unit: Unit, value: float) -> None:
+    assert units.number(value, unit)
+
+
+@pytest.mark.parametrize("unit", [unit for unit in Unit if unit not in (Unit.COUNT, Unit.BITS, Unit.SECONDS)])
+@pytest.mark.parametrize("value", [INFINITY, -INFINITY])
+def test_an_infinite_quantity_is_written(unit: Unit, value: float) -> None:
+    assert units.number(value, unit)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.31, "0.31"), (0.0, "0"), (1e-4, "1.00e-04"), (1e6, "1.00e+06"), (999999.0, "1e+06"), (-2.5, "-2.5"),
+        (INFINITY, "∞"), (-INFINITY, "-∞"), (2e-5, "2.00e-05"), (12345.678, "1.235e+04"),
+    ],
+)  # fmt: skip
+def test_a_users_own_number_has_four_significant_digits(value: float, text: str) -> None:
+    assert units.plain(value) == text
+
+
+def test_a_bare_number_leaves_its_unit_to_the_heading() -> None:
+    assert (units.percent(0.975), units.whole(611.6), units.gibibytes(72 * GIB)) == ("98%", "612", "72.0")
+
+
+def test_a_time_of_day_is_that_of_the_viewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC-2")
+    time.tzset()
+    try:
+        assert units.clock(1_790_000_000.9) == "16:13:20"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_no_writer_takes_minus_zero_for_a_number() -> None:
+    assert math.copysign(1, -0.0) == -1
+    assert units.bytes_binary(-0.0).lstrip("-") == "0 B"
