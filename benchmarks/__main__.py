@@ -1,0 +1,66 @@
+"""Measure the budgets of gpumon beside their peers: python -m benchmarks --help"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from importlib import import_module
+
+from benchmarks import report
+from benchmarks.stage import QUICK, Effort, stage
+
+PROGRAMS = {
+    "nvml_calls": "driver calls per GPU and second",
+    "daemon_cpu": "CPU and memory of the daemon",
+    "status": "`gpumon status` from start to end",
+    "tags": "what a tag costs a training",
+    "ring": "frames in and out of the ring",
+    "tui": "the terminal view",
+}
+
+
+def main() -> int:
+    options = parser().parse_args()
+    effort = QUICK if options.quick else Effort()
+    if options.seconds:
+        effort = effort._replace(seconds=options.seconds)
+    names = options.programs or list(PROGRAMS)
+    if options.write and set(names) != set(PROGRAMS):
+        sys.exit("--write is for all programs together: name none")
+    results = []
+    for name in names:
+        begun = time.monotonic()
+        print(f"measuring {PROGRAMS[name]} ({name}) ...", file=sys.stderr, flush=True)
+        with stage() as here:
+            found: report.Result = import_module(f"benchmarks.{name}").measure(here, effort)
+        results.append(found)
+        print(f"{found.text()}\n", flush=True)
+        print(f"... took {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+    print(report.machine(options.date))
+    if options.write:
+        report.write(results, options.date)
+    over = [budget.what for result in results for budget in result.budgets if not budget.kept]
+    for what in over:
+        print(f"over its budget: {what}", file=sys.stderr)
+    return 1 if over else 0
+
+
+def parser() -> argparse.ArgumentParser:
+    listed = "\n".join(f"  {name:<12} {text}" for name, text in PROGRAMS.items())
+    found = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=f"Measure the budgets of gpumon beside their peers.\n\nprograms:\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="The exit code is 1 when a budget is missed.",
+    )
+    found.add_argument("programs", nargs="*", metavar="PROGRAM", choices=[[], *PROGRAMS], help="default: all of them")
+    found.add_argument("--seconds", type=float, metavar="S", help="length of a window (60; 12 with --quick)")
+    found.add_argument("--quick", action="store_true", help="under two minutes: to see that it works")
+    found.add_argument("--write", action="store_true", help="put the tables into benchmarks/README.md")
+    found.add_argument("--date", default=time.strftime("%Y-%m-%d"), help="default: today")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

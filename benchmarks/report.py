@@ -1,0 +1,102 @@
+"""Tables, budgets, and the measured part of README.md."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+README = Path(__file__).with_name("README.md")
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+PEERS = ("nvitop", "gpustat", "nvidia-ml-py", "psutil", "textual")
+
+
+class Budget(NamedTuple):
+    """A promise, and what was measured. Lower is better for all of them."""
+
+    what: str
+    measured: float
+    limit: float
+    unit: str = ""
+    """Such as ` ms`; `×` for a ratio."""
+
+    @property
+    def kept(self) -> bool:
+        return self.measured <= self.limit
+
+    def cells(self) -> tuple[str, ...]:
+        verdict = "ok" if self.kept else "**over**"
+        return self.what, number(self.measured) + self.unit, f"≤ {number(self.limit)}{self.unit}", verdict
+
+
+@dataclass
+class Result:
+    """What one program has found."""
+
+    title: str
+    columns: Sequence[str]
+    rows: list[Sequence[str]] = field(default_factory=list)
+    budgets: list[Budget] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def text(self) -> str:
+        """As Markdown that reads well in a terminal too."""
+        parts = [f"### {self.title}", table(self.columns, self.rows)]
+        if self.budgets:
+            parts.append(table(("budget", "measured", "limit", ""), [budget.cells() for budget in self.budgets]))
+        return "\n\n".join(parts + self.notes)
+
+
+def number(value: float) -> str:
+    """Three digits, or whole from 100 on."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def times(value: float, ours: float) -> str:
+    """How many times ours something is."""
+    return f"{number(value / ours)}×" if ours else "–"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table with columns of one width."""
+    lines = [list(columns), *map(list, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    lines.insert(1, ["-" * width for width in widths])
+    return "\n".join("| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines)
+
+
+def machine(date: str) -> str:
+    """Where and with what this was measured."""
+    peers = []
+    for name in PEERS:
+        try:
+            peers.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            peers.append(f"no {name}")
+    return (
+        f"Measured {date} on {os.cpu_count()} cores of {_processor()}, Linux {platform.release()}, "
+        f"{platform.python_implementation()} {platform.python_version()}; {', '.join(peers)}; "
+        "stub driver with 8 GPUs and 40 sleeping processes."
+    )
+
+
+def write(results: Sequence[Result], date: str, readme: Path = README) -> None:
+    """Replace what stands between the markers of README.md. Raises ValueError when they are not there."""
+    text = readme.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{readme.name} has no '{BEGIN}' and '{END}' to write between")
+    measured = "\n\n".join([machine(date), *(result.text() for result in results)])
+    readme.write_text(f"{before}{BEGIN}\n\n{measured}\n\n{END}{after}")
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
