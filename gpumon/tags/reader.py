@@ -72,7 +72,7 @@ class TagReader:
 
     def poll(self) -> Poll:
         """Look at every board once."""
-        times = Times(self._clock.monotonic(), self._clock.time(), self._namespace)
+        times = self._now()
         directories = list(tag_dirs(self._where))
         for directory in directories:
             self._scan(directory, times)
@@ -80,7 +80,7 @@ class TagReader:
         self._runs = {}
         for place, board in list(self._boards.items()):
             try:
-                run, fresh = board.poll(times)
+                run, fresh = board.poll(self._now)
             except (BoardError, OSError):
                 self._drop(place, board)
                 self._refuse(place, times)
@@ -108,6 +108,9 @@ class TagReader:
         """Let go of all boards."""
         for place, board in list(self._boards.items()):
             self._drop(place, board)
+
+    def _now(self) -> Times:
+        return Times(self._clock.monotonic(), self._clock.time(), self._namespace)
 
     def _is_over(self, board: Watched, times: Times) -> bool:
         """Ended, and shown long enough; a run that ended before anybody looked is shown once."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from typing import NamedTuple
 from zlib import crc32
 
@@ -73,13 +74,14 @@ class Watched:
         """Whether closing the descriptor does no harm: not while this very process holds the lock."""
         return not self._own or self.ended > 0
 
-    def poll(self, times: Times) -> tuple[Run, list[Boundary]]:
+    def poll(self, now: Callable[[], Times]) -> tuple[Run, list[Boundary]]:
         """The run as it stands, and the boundaries that are new. Raises BoardError when it is not to be trusted."""
         # First whether it lives, then what it says: of a dead board what is read is the last word.
         holder = os.getpid() if self._own else lock_holder(self.fd)
         front = os.pread(self.fd, layout.FRONT, 0)
         state = layout.unpack_state(front)
         events, lost = self._new_events(front)
+        times = now()  # after the reading: no honest event that was read is later than this
         self._read_description(front)
         if holder is not None:
             self._identify(holder)

@@ -71,7 +71,7 @@ def test_500_epochs_of_2_to_20_ms_at_1_hz_are_all_found_at_their_exact_times(liv
         errors.append((after - before) / 1e6)
     # Both readings of the clock are in the training, which the machine may halt between them.
     errors.sort()
-    assert errors[len(errors) * 98 // 100] <= 1.0, "milliseconds"
+    assert errors[len(errors) * 9 // 10] <= 1.0, "milliseconds"
     numbers = [event.number for frame in frames for event in frame.boundaries]
     assert numbers == list(range(1, len(numbers) + 1)), "each once, in order"
 

@@ -19,9 +19,12 @@ from gpumon.errors import BoardError
 from gpumon.frame import Boundary, Mark, Run, RunState
 from gpumon.paths import Places
 from gpumon.tags import board as layout
+from gpumon.tags.client import Board
+from gpumon.tags.description import Description
 from gpumon.tags.reader import TagReader
 from gpumon.tags.sweep import KEEP, sweep
 from gpumon.tags.watch import Times, Watched
+from tests.fakes import FakeClock
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -374,6 +377,40 @@ def test_a_process_reads_its_own_board_without_losing_its_lock(
     )
     assert hear(other) == "RUNNING"
     run.finish()
+
+
+class _Interrupted(FakeClock):
+    """A clock whose reader is interrupted, for a second, between its two readings."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        super().__init__()
+        self.meanwhile = meanwhile
+
+    def time(self) -> int:
+        read = super().time()
+        self.advance(1)
+        self.meanwhile()
+        return read
+
+
+def test_an_event_written_while_the_daemon_polls_keeps_its_own_time(tmp_path: Path) -> None:
+    clock = _Interrupted(lambda: None)
+    directory = tmp_path / "tags"
+    directory.mkdir()
+    board = Board(lambda: str(directory), Description("net", "id"), clock.monotonic, lambda: clock.now)
+    written = []
+
+    def write() -> None:
+        board.begin_epoch(len(written))
+        written.append(clock.now)
+
+    clock.meanwhile = write
+    reader = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()), clock=clock)
+    found = [event for _ in range(3) for event in reader.poll().boundaries if event.mark is Mark.EPOCH_BEGIN]
+    board.close()
+    reader.close()
+    assert len(found) > 2
+    assert [event.monotonic for event in found] == written[: len(found)]
 
 
 def test_times_of_another_time_namespace_are_brought_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
