@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from gpumon.frame import Boundary, Driver, Origin, Process, Run, Sample
@@ -23,6 +23,8 @@ class Reading(NamedTuple):
     host: Sequence[float] | None = None
     """In the order of `HOST_METRICS`; None where the source does not know the host."""
     hostname: str = ""
+    busy: Mapping[str, Sequence[tuple[int, float]]] = {}
+    """The driver's own utilization samples since the last reading, as in `Tick.busy`."""
 
 
 class Source(Protocol):

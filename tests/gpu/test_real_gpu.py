@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import subprocess
 import sys
@@ -10,11 +11,12 @@ from statistics import median
 
 import pytest
 
-from gpumon.clock import SystemClock
+from gpumon.clock import SECOND, SystemClock
 from gpumon.errors import SourceError
 from gpumon.frame import Frame
 from gpumon.live import follow
 from gpumon.paths import Places
+from gpumon.sources.nvml.busy import BusySamples
 from gpumon.sources.nvml.library import SUCCESS, Library
 from gpumon.sources.nvml.processes import ProcessList, ProcessShares
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS
@@ -129,6 +131,41 @@ def test_what_each_call_costs_on_this_driver(capsys: pytest.CaptureFixture[str])
             print(f"| {what} | {middle:.1f} | {worst:.1f} | {returned} |")
     library.close()
     assert rows
+
+
+def test_the_drivers_own_samples_are_sane(capsys: pytest.CaptureFixture[str]) -> None:
+    """Prints how many samples the driver keeps and how far apart they are. Some cards write none while idle."""
+    try:
+        library = Library()
+    except SourceError as error:
+        pytest.skip(str(error))
+    code, handle = library.handle(0)
+    assert code == SUCCESS
+    clock = SystemClock()
+    busy = BusySamples(library)
+    first = list(busy.read(handle, 0.0, clock))
+    time.sleep(3)
+    second = list(busy.read(handle, 60.0, clock))
+    now = clock.monotonic()
+    name, driver = library.text("nvmlDeviceGetName", handle), library.driver.version
+    library.close()
+    if busy.state.name != "OK":
+        pytest.skip(f"{name}, driver {driver}: {busy.state.reason}")
+    times = [when for when, _ in first + second]
+    gaps = [(later - sooner) / SECOND for sooner, later in itertools.pairwise(times)]
+    with capsys.disabled():
+        print(
+            f"\n{name}, driver {driver}: keeps {busy.length}, gave {len(first)}, then {len(second)} after 3 s", end=""
+        )
+        if gaps:
+            print(f"; {median(gaps):.3f} s apart ({min(gaps):.3f} to {max(gaps):.3f})", end="")
+        print(f"; the newest {(now - times[-1]) / SECOND:.3f} s old" if times else "")
+    assert busy.length > 0
+    assert times == sorted(set(times))
+    assert all(0 <= ratio <= 1 for _, ratio in first + second)
+    assert all(now - 65 * SECOND <= when <= now + SECOND for when in times)
+    if gaps:
+        assert median(gaps) * busy.length > 8, "the buffer must hold more than the sampler's period between two reads"
 
 
 def _cost(call: object) -> tuple[float, float, int]:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from tests.nvml import layout
-from tests.nvml.truth import truth
+from tests.nvml.truth import mean_utilization, truth, utilization_samples
 
 Kind = Literal["compute", "graphics", "both", "mps"]
 
@@ -273,6 +273,17 @@ class Stub:
         else:
             elapsed = time.monotonic_ns() - self._file.t0_ns
         return truth(metric, gpu, elapsed, constant=self.constant, pcie_bits=self.pcie_bits)
+
+    def utilization_samples(self, gpu: int, begin: int, end: int) -> list[tuple[int, float]]:
+        """What the driver samples from `begin` to `end`, in ns of time.monotonic_ns(): (ns, ratio)."""
+        t0 = self._file.t0_ns
+        samples = utilization_samples(gpu, begin - t0, end - t0, constant=self.constant)
+        return [(t0 + moment, ratio) for moment, ratio in samples]
+
+    def mean_utilization(self, gpu: int, begin: int, end: int) -> float:
+        """Mean of the utilization over a stretch, in ns of time.monotonic_ns()."""
+        t0 = self._file.t0_ns
+        return mean_utilization(gpu, begin - t0, end - t0, constant=self.constant)
 
     @contextlib.contextmanager
     def fault(self, function: str | None, code: int, gpu: int | None = None) -> Iterator[None]:

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from tests.nvml.layout import SCALES
 
 TAU = 6.283185307179586
+SAMPLES_PER_SECOND = 6
+SAMPLES_KEPT = 100
+SECOND = 1_000_000_000
 MIB = 2**20
 GIB = 2**30
 POWER_SWING = 120.0
@@ -128,3 +131,25 @@ def truth(metric: str, gpu: int, elapsed_ns: int, *, constant: bool = False, pci
     """The same in the base unit: ratio, bytes, watts, joules, degrees Celsius, hertz, seconds."""
     numerator, denominator = SCALES[metric]
     return driver_value(metric, gpu, elapsed_ns, constant=constant, pcie_bits=pcie_bits) * numerator / denominator
+
+
+def utilization_samples(gpu: int, begin_ns: int, end_ns: int, *, constant: bool = False) -> list[tuple[int, float]]:
+    """All samples of utilization that the driver takes from `begin_ns` to `end_ns` after the start: (ns, ratio).
+
+    It keeps the last SAMPLES_KEPT of them.
+    """
+    first = max(0, -(-begin_ns * SAMPLES_PER_SECOND // SECOND))
+    last = (end_ns * SAMPLES_PER_SECOND + SAMPLES_PER_SECOND - 1) // SECOND
+    moments = [number * SECOND // SAMPLES_PER_SECOND for number in range(first, last + 1)]
+    return [
+        (moment, truth("gpu.utilization", gpu, moment, constant=constant))
+        for moment in moments
+        if begin_ns <= moment <= end_ns
+    ]
+
+
+def mean_utilization(gpu: int, begin_ns: int, end_ns: int, *, constant: bool = False) -> float:
+    """Mean of the utilization from `begin_ns` to `end_ns` after the start, right within a thousandth of it."""
+    parts = 2000
+    moments = [begin_ns + (2 * part + 1) * (end_ns - begin_ns) // (2 * parts) for part in range(parts)]
+    return math.fsum(truth("gpu.utilization", gpu, moment, constant=constant) for moment in moments) / parts

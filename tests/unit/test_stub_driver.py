@@ -27,6 +27,7 @@ from tests.nvml import (
     truth,
 )
 from tests.nvml.build import LIBRARY
+from tests.nvml.truth import SAMPLES_KEPT, mean_utilization, utilization_samples
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
 
@@ -258,6 +259,40 @@ def test_samples_are_what_came_after_the_time_stamp(stub: Stub, ask: Ask) -> Non
     assert ask(f"n.nvmlDeviceGetSamples(h[0], 1, {samples[-1][0]})") == {"error": NOT_FOUND}
 
 
+@pytest.mark.parametrize("gpu", [0, 1])
+def test_samples_are_taken_six_times_a_second_and_are_the_truth_of_their_moment(gpu: int, stub: Stub, ask: Ask) -> None:
+    for second in (0.1, 5.0, 30.25, 86_400.125):
+        stub.hold_clock(second)
+        samples = ask(f"[[s.timeStamp, s.sampleValue.uiVal] for s in n.nvmlDeviceGetSamples(h[{gpu}], 1, 0)[1]]")
+        elapsed = round(second * 1e9)
+        truths = utilization_samples(gpu, 0, elapsed)[-SAMPLES_KEPT:]
+        assert [percent / 100 for _, percent in samples] == [ratio for _, ratio in truths]
+        assert [stamp for stamp, _ in samples] == [(stub._file.t0_unix_ns + moment) // 1000 for moment, _ in truths]
+
+
+def test_the_size_of_the_sample_buffer_can_be_asked_and_every_call_counts(stub: Stub, ask: Ask) -> None:
+    stub.hold_clock(30.0)
+    sizes = (
+        "(lambda count, kind: (n._nvmlGetFunctionPointer('nvmlDeviceGetSamples')(h[0], 1, ctypes.c_ulonglong(0),"
+        " ctypes.byref(kind), ctypes.byref(count), None), count.value, kind.value))(ctypes.c_uint(), ctypes.c_uint())"
+    )
+    assert ask(sizes) == [0, SAMPLES_KEPT, 1]
+    ask("len(n.nvmlDeviceGetSamples(h[0], 1, 0)[1])")
+    assert stub.calls(0) == {"nvmlDeviceGetSamples": 3}, "nvidia-ml-py asks for the size first"
+    with stub.fault("nvmlDeviceGetSamples", 4, gpu=0):
+        assert ask("n.nvmlDeviceGetSamples(h[0], 1, 0)") == {"error": 4}
+    stub.set_supported("gpu.utilization", False, gpu=1)
+    assert ask("n.nvmlDeviceGetSamples(h[1], 1, 0)") == {"error": NOT_SUPPORTED}
+
+
+def test_the_mean_of_a_stretch_is_that_of_its_samples(stub: Stub) -> None:
+    for gpu in (0, 1, 5):
+        samples = [ratio for _, ratio in utilization_samples(gpu, 10_000_000_000, 130_000_000_000)]
+        mean = mean_utilization(gpu, 10_000_000_000, 130_000_000_000)
+        assert mean == pytest.approx(sum(samples) / len(samples), abs=0.005)
+    assert mean_utilization(1, 0, 5_000_000_000) == pytest.approx(0.92), "while the square wave is up"
+
+
 # GPUs -----------------------------------------------------------------------------------------------
 
 
@@ -452,6 +487,7 @@ SINCE = {
     "nvmlDeviceGetFieldValues": 390,
     "nvmlDeviceGetComputeRunningProcesses_v2": 470,
     "nvmlDeviceGetTotalEnergyConsumption": 470,
+    "nvmlDeviceGetSamples": 470,
     "nvmlDeviceGetComputeRunningProcesses_v3": 580,
     "nvmlDeviceGetMemoryInfo_v2": 580,
     "nvmlDeviceGetCurrentClocksEventReasons": 580,

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpumon.clock import Clock
 from gpumon.frame import NAN, Device, Sample
 from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.sources.nvml.busy import Busy, BusySamples
 from gpumon.sources.nvml.library import SUCCESS, Library, availability
 from gpumon.sources.nvml.processes import Held, ProcessList, ProcessShares
-from gpumon.sources.nvml.readings import CALLS, EVERY_TICK, FALLBACKS, SELDOM, SOON, Call, Missing, Read, Values
+from gpumon.sources.nvml.readings import CALLS, EVERY_TICK, FALLBACKS, SELDOM, SLACK, SOON, Call, Missing, Read, Values
 
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
+_ASKED = tuple(dict.fromkeys(name for call in (*CALLS, *FALLBACKS) for name in call.metrics))
+"""Other metrics are not the driver's to give, so it is not what lacks them."""
 _NEVER = float("inf")
 _TURNS = 8
-_SLACK = 0.25
-"""Seconds that a read may come early, so that the jitter of a tick does not put it off to the next."""
 
 
 class _Scheduled:
@@ -31,19 +33,21 @@ class _Scheduled:
 class NvmlDevice:
     """Reads one device. Nothing is shared with another device, so each may have its own thread."""
 
-    def __init__(self, library: Library, handle: Any, index: int, uuid: str, name: str) -> None:
+    def __init__(self, library: Library, handle: Any, index: int, uuid: str, name: str, after: int = 0) -> None:
+        """`after` (ns, CLOCK_MONOTONIC): utilization samples up to then were given before."""
         self.handle = handle
         self.uuid = uuid
         self.state = Availability.OK
         self.device = Device(uuid, index, name)
         self._library = library
         self._values: Values = {}
-        self._missing: Missing = dict.fromkeys(_NAMES, Availability.NOT_SUPPORTED)
+        self._missing: Missing = dict.fromkeys(_ASKED, Availability.NOT_SUPPORTED)
         self._scheduled = [bound for call in CALLS if (bound := self._bind(call))]
         self._fallbacks = FALLBACKS
         self._compute = ProcessList(library, "compute")
         self._graphics = ProcessList(library, "graphics")
         self._shares = ProcessShares(library)
+        self._busy = BusySamples(library, (index % _TURNS + 1) / _TURNS, after)
         self._graphics_held: list[Held] = []
         self._processes_due = 0.0
         self._graphics_due = 0.0
@@ -87,6 +91,10 @@ class NvmlDevice:
             for pid, process in by_pid.items()
         ]
 
+    def busy(self, now: float, clock: Clock) -> Busy:
+        """The driver's own utilization samples that are new; mostly none, as they come several seconds at once."""
+        return self._busy.read(self.handle, now, clock) if self.state is Availability.OK else ()
+
     def _bind(self, call: Call) -> _Scheduled | None:
         read = call.make(self._library)
         return _Scheduled(call, read) if read else None
@@ -124,4 +132,4 @@ class NvmlDevice:
             return now
         first = due == 0.0
         turn = period * (self.device.index % _TURNS) / _TURNS if first else 0.0
-        return now + period + turn - _SLACK
+        return now + period + turn - SLACK

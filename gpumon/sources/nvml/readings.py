@@ -23,9 +23,12 @@ from gpumon.sources.nvml.library import SUCCESS, Function, Library, availability
 
 EVERY_TICK = 0.0
 SOON = 3.0
+BUSY = 8.0
 SELDOM = 10.0
 RARELY = 30.0
-"""Seconds between two reads of the same value."""
+"""Seconds between two reads of the same value. BUSY, of the driver's sample buffer, is half of what a buffer holds."""
+SLACK = 0.25
+"""Seconds that a read may come early, so that the jitter of a tick does not put it off to the next."""
 
 Values = dict[str, float]
 Missing = dict[str, Availability]
@@ -173,7 +176,7 @@ def _codec(metric: str, name: str) -> Callable[[Library], Read | None]:
 
 _ENTRY = struct.Struct("=IIqqii8s")
 """nvmlFieldValue_t: id, scope, timestamp µs, latency µs, value type, return code, value."""
-_TYPES = {0: "=d", 1: "=I", 2: "=Q", 3: "=Q", 4: "=q", 5: "=i", 6: "=H"}
+VALUE_TYPES = {0: "=d", 1: "=I", 2: "=Q", 3: "=Q", 4: "=q", 5: "=i", 6: "=H"}
 """nvmlValueType_t to struct formats: double, unsigned int, unsigned long (8 bytes here), ..."""
 
 
@@ -205,7 +208,7 @@ def _fields(library: Library) -> Read | None:
                     values.pop(field.metric, None)
                 continue
             given.add(field.metric)
-            number = struct.unpack_from(_TYPES.get(kind, "=Q"), raw)[0]
+            number = struct.unpack_from(VALUE_TYPES.get(kind, "=Q"), raw)[0]
             if kind == 1 and field.metric in _BYTE_COUNTERS:
                 number = _unwrap(counted, (handle.value, field.metric), number)
             values[field.metric] = from_units(number, field.scale)

@@ -9,6 +9,7 @@ from gpumon.errors import SourceError
 from gpumon.frame import NAN, Device, Driver, Origin, Process, Sample
 from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.sources.base import Reading
+from gpumon.sources.nvml.busy import Busy
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.library import SUCCESS, Library, advice, availability
 from gpumon.sources.nvml.processes import Held
@@ -44,6 +45,7 @@ class NvmlSource:
         self._count = -1
         self._held: dict[str, tuple[Process, ...]] = {}
         self._processes: tuple[Process, ...] = ()
+        self._busy_until: dict[str, int] = {}
 
     def origin(self) -> Origin:
         return Origin("nvml", "", self._problem)
@@ -61,15 +63,17 @@ class NvmlSource:
         if any(sample.state is Availability.NO_DRIVER for sample in samples):
             self._shut("the NVIDIA driver went away (it may be reloading)")
             samples = [Sample(sample.device, Availability.NO_DRIVER, _NOTHING) for sample in samples]
+            busy: dict[str, Busy] = {}
         else:
             self._read_processes(now)
+            busy = self._read_busy(now)
         present = {sample.device.uuid for sample in samples}
         samples += [
             Sample(device, Availability.LOST if self._library else Availability.NO_DRIVER, _NOTHING)
             for uuid, device in self._gone.items()
             if uuid not in present
         ]
-        return [Reading(monotonic, time, samples, self._processes)]
+        return [Reading(monotonic, time, samples, self._processes, busy=busy)]
 
     def close(self) -> None:
         if self._library is not None:
@@ -120,7 +124,7 @@ class NvmlSource:
         if not uuid:
             return None
         name = library.text("nvmlDeviceGetName", handle) or "NVIDIA GPU"
-        return NvmlDevice(library, handle, index, uuid, name)
+        return NvmlDevice(library, handle, index, uuid, name, self._busy_until.get(uuid, 0))
 
     def _shut(self, problem: str) -> None:
         """Forget the driver; the devices keep their rows until it is back."""
@@ -143,6 +147,12 @@ class NvmlSource:
         if not changed:
             return  # the same object: who gets it can tell that nothing is new
         self._processes = tuple(process for device in self._devices for process in self._held.get(device.uuid, ()))
+
+    def _read_busy(self, now: float) -> dict[str, Busy]:
+        busy = {device.uuid: new for device in self._devices if (new := device.busy(now, self._clock))}
+        # A driver that went away for a moment may come back with samples that were given before.
+        self._busy_until.update((uuid, new[-1][0]) for uuid, new in busy.items())
+        return busy
 
     def _process(self, uuid: str, held: Held) -> Process:
         name, user, started, cpu, resident = self._describe(held.pid)

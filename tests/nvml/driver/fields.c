@@ -85,10 +85,12 @@ NVML nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *
     return NVML_SUCCESS;
 }
 
-/* The driver keeps the last samples of some readings; a caller passes the newest time stamp it has
- * seen and gets what came after, oldest first. */
-#define SAMPLE_NS 200000000ll
+/* The driver keeps the last samples of some readings, from the start on; a caller passes the newest
+ * time stamp it has seen and gets what came after, oldest first. truth.py has both numbers, too. */
+#if DRIVER >= 470
+#define SAMPLES_PER_SECOND 6
 #define SAMPLES_KEPT 100
+#define SAMPLE_ELAPSED_NS(number) ((number) * 1000000000ll / SAMPLES_PER_SECOND)
 
 static bool sampled_metric(unsigned type, enum metric *metric)
 {
@@ -119,16 +121,20 @@ NVML nvmlDeviceGetSamples(nvmlDevice_t device, unsigned type, unsigned long long
         return NVML_SUCCESS;
     }
     unsigned room = *count, written = 0;
-    int64_t newest = call.elapsed_ns / SAMPLE_NS;
-    for (int64_t tick = newest - SAMPLES_KEPT + 1; tick <= newest && written < room; tick++) {
-        int64_t stamp = unix_us(tick * SAMPLE_NS);
+    int64_t newest = call.elapsed_ns * SAMPLES_PER_SECOND / 1000000000ll;
+    while (SAMPLE_ELAPSED_NS(newest + 1) <= call.elapsed_ns)
+        newest++; /* the division above may be one short */
+    int64_t oldest = newest < SAMPLES_KEPT ? 0 : newest - SAMPLES_KEPT + 1;
+    for (int64_t number = oldest; number <= newest && written < room; number++) {
+        int64_t stamp = unix_us(SAMPLE_ELAPSED_NS(number));
         if (stamp <= (int64_t)last_seen_us)
             continue;
         samples[written].timeStamp = (unsigned long long)stamp;
         samples[written].sampleValue.ullVal = 0;
-        samples[written].sampleValue.uiVal = (unsigned)reading_at(&call, metric, tick * SAMPLE_NS);
+        samples[written].sampleValue.uiVal = (unsigned)reading_at(&call, metric, SAMPLE_ELAPSED_NS(number));
         written++;
     }
     *count = written;
     return written > 0 ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
 }
+#endif

@@ -1,0 +1,120 @@
+"""The driver's own utilization samples: what a GPU did between two ticks.
+
+The driver keeps the last samples of each GPU, about a hundred: one each 1/6 s on older cards, each
+200 ms on newer ones, so 16 to 20 s of them. One call hands over what is new, into a buffer that is
+kept; nvidia-ml-py would ask for the size each time, which is a second call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from ctypes import byref, c_uint, c_ulonglong
+from typing import Any
+
+import pynvml
+
+from gpumon.clock import SECOND, Clock
+from gpumon.metrics import Availability
+from gpumon.sources.nvml.library import NOT_FOUND, SUCCESS, Library, availability
+from gpumon.sources.nvml.readings import BUSY, RARELY, SLACK, VALUE_TYPES
+
+Busy = Sequence[tuple[int, float]]
+"""ns of CLOCK_MONOTONIC and ratio, oldest first."""
+
+_TYPE = c_uint(pynvml.NVML_GPU_UTILIZATION_SAMPLES)
+_SIZE = 16
+"""Bytes of an nvmlSample_t: the stamp (µs), and a value of 8 bytes whose type the call tells."""
+_LEAST_ROOM, _MOST_ROOM = 128, 4096
+_APART = SECOND // 100
+"""Two samples are never as close as this: the same one, converted twice, is."""
+_AHEAD = SECOND
+_OLD = 60 * SECOND
+"""A stamp further in the future or in the past than these is of another clock, or never written."""
+_NEVER = float("inf")
+
+
+class BusySamples:
+    """Utilization samples of one device, each given once."""
+
+    def __init__(self, library: Library, turn: float = 1.0, after: int = 0) -> None:
+        """`turn`, above 0 up to 1, is the part of the first period to wait for the second read, so
+        that devices do not read on the same tick. `after` (ns, CLOCK_MONOTONIC): only samples later than it.
+        """
+        self._function = library.find("nvmlDeviceGetSamples")
+        self.state = Availability.NOT_SUPPORTED if self._function is None else Availability.OK
+        """Why there are no samples; OK also when the driver has nothing new."""
+        self.length = 0
+        """How many samples the driver keeps; 0 before it has told."""
+        self._due = _NEVER if self._function is None else 0.0
+        self._turn = turn
+        self._period = BUSY
+        self._newest = after
+        self._since = 0
+        self._wall = True
+        self._room = 0
+
+    def read(self, handle: Any, now: float, clock: Clock) -> Busy:
+        """What is new, when it is time to ask again. `now` in seconds, as for the ticks."""
+        if now < self._due:
+            return ()
+        wait = self._period * (1.0 if self._due else self._turn)
+        self._due = now + wait - SLACK
+        code, stamped = self._ask(handle, clock)
+        # Nothing new is no failure: some cards write no samples while nothing runs.
+        self.state = Availability.OK if code == NOT_FOUND else availability(code)
+        if self.state is Availability.NOT_SUPPORTED:
+            self._due = _NEVER  # such as with MIG
+        elif self.state is not Availability.OK:
+            self._due = now + RARELY
+        return self._new(stamped, clock) if stamped else ()
+
+    def _ask(self, handle: Any, clock: Clock) -> tuple[int, list[tuple[int, float]]]:
+        """The driver's code, and (stamp in µs, ratio) as it wrote them."""
+        assert self._function is not None
+        count, kind = c_uint(self._room), c_uint()
+        if not self._room:
+            code = self._function(handle, _TYPE, c_ulonglong(0), byref(kind), byref(count), None)
+            if code != SUCCESS:
+                return code, []
+            self.length = count.value
+            self._room = count.value = min(max(count.value, _LEAST_ROOM), _MOST_ROOM)
+            self._buffer = ctypes.create_string_buffer(self._room * _SIZE)
+        monotonic, offset = self._clocks(clock, self._wall)
+        if self._since * 1000 + offset > monotonic + _AHEAD:
+            self._since = 0  # the wall clock was set back: nothing would be new until it has caught up
+        code = self._function(handle, _TYPE, c_ulonglong(self._since), byref(kind), byref(count), self._buffer)
+        if code != SUCCESS:
+            return code, []
+        record = struct.Struct("=Q" + VALUE_TYPES.get(kind.value, "=I")[1:])
+        found = [record.unpack_from(self._buffer, i * _SIZE) for i in range(min(count.value, self._room))]
+        return code, sorted((stamp, percent / 100) for stamp, percent in found if 0 <= percent <= 100)
+
+    def _new(self, stamped: list[tuple[int, float]], clock: Clock) -> Busy:
+        """The samples in our time, without those that cannot be and those given before."""
+        for wall in (True, False):
+            monotonic, offset = self._clocks(clock, wall)
+            timed = [(stamp, stamp * 1000 + offset, ratio) for stamp, ratio in stamped]
+            # Most drivers stamp with the wall clock, some newer ones with the time since boot.
+            if known := [row for row in timed if monotonic - _OLD <= row[1] <= monotonic + _AHEAD]:
+                break
+        else:
+            return ()
+        self._wall, self._since = wall, known[-1][0]
+        given: list[tuple[int, float]] = []
+        for _, when, ratio in known:
+            if when >= self._newest + _APART:
+                given.append((when, ratio))
+                self._newest = when
+        if len(given) > 1:
+            # Twice within what the buffer holds, on a card that is faster than those known.
+            apart = (given[-1][0] - given[0][0]) / (len(given) - 1) / SECOND
+            self._period = min(BUSY, max(1.0, apart * self.length / 2))
+        return given
+
+    @staticmethod
+    def _clocks(clock: Clock, wall: bool) -> tuple[int, int]:
+        """CLOCK_MONOTONIC now, and what to add to the driver's clock to get it."""
+        monotonic = clock.monotonic()
+        return monotonic, monotonic - clock.time() if wall else 0
