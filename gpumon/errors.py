@@ -42,3 +42,7 @@ class AlreadyRunning(GpumonError):
 
 class BoardError(GpumonError):
     """A tag board is not one, or is not to be trusted."""
+
+
+class FrameworkError(GpumonError, ImportError):
+    """The framework of a callback is missing, or older than gpumon supports."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from gpumon import units
 from gpumon.metrics import GPU_INDEX, Availability
 
 NAN = float("nan")
@@ -76,6 +77,29 @@ class RunState(IntEnum):
     DIED = 3  # the process went without a word: killed, or out of memory
 
 
+class FrameworkMemory(NamedTuple):
+    """What a training's framework says of device memory: bytes, and counts since its process began."""
+
+    allocated: float = NAN
+    """In live tensors."""
+    reserved: float = NAN
+    """Taken from the driver: live tensors and the allocator's cache."""
+    peak: float = NAN
+    """The most that was allocated, since the process began or since the user reset it."""
+    active: float = NAN
+    """Live, or freed and still in use by a stream."""
+    inactive_split: float = NAN
+    """Free parts of blocks of which another part is live: they cannot be given back to the driver."""
+    requested: float = NAN
+    """What was asked for, before the allocator rounded it up."""
+    retries: float = NAN
+    """How often the allocator emptied its cache to find room."""
+    ooms: float = NAN
+    """Out-of-memory errors."""
+    largest_free: float = NAN
+    """The largest free block of its pool; told by JAX, of later versions."""
+
+
 class Run(NamedTuple):
     """A training process as its board shows it; a distributed run has one for each rank."""
 
@@ -93,7 +117,9 @@ class Run(NamedTuple):
     epochs: int = 0
     """Epochs planned; 0 when not told."""
     first_epoch: int = 0
-    """Number of the first epoch, as the training counts."""
+    """Number of the first epoch of this process, as the training counts; more than `base` after a resume."""
+    base: int = 0
+    """Where the training's framework begins to count epochs: 0 or 1."""
     gpus: tuple[str, ...] = ()
     """UUIDs of the devices it trains on."""
     started: float = NAN
@@ -108,15 +134,23 @@ class Run(NamedTuple):
     updated: float = NAN
     """Seconds since 1970; when the process last wrote its board."""
     wait: float = NAN
-    """Seconds spent waiting for data since the run began."""
-    memory_allocated: float = NAN
-    memory_reserved: float = NAN
-    memory_peak: float = NAN
-    """What the framework holds on its devices, bytes."""
+    """Seconds spent waiting for data since the run began; NaN where the training cannot tell."""
+    memory: FrameworkMemory = FrameworkMemory()
+    """Over all its devices."""
     metrics: Mapping[str, float] = {}
     """What the training logged last."""
     lost_events: int = 0
     """Boundaries that were overwritten before anybody read them."""
+
+    @property
+    def epoch_text(self) -> str:
+        """The epoch for people, such as `7/89`; see `units.epoch`."""
+        return units.epoch(self.epoch, self.epochs, self.base)
+
+    @property
+    def resumed(self) -> bool:
+        """Whether it goes on with what an earlier process began, as far as its first epoch tells."""
+        return self.first_epoch > self.base
 
 
 class Mark(IntEnum):
@@ -128,6 +162,8 @@ class Mark(IntEnum):
     CHECKPOINT = 4
     RUN_END = 5
     RUN_BEGIN = 6
+    OUT_OF_MEMORY = 7
+    LOG = 8  # numbers that belong to an epoch that is over
 
 
 class Boundary(NamedTuple):
@@ -147,7 +183,12 @@ class Boundary(NamedTuple):
     time: int
     """ns since 1970."""
     wait: float = NAN
-    """Seconds waited for data since the run began."""
+    """Seconds waited for data since the run began; NaN where the training cannot tell."""
+    asked: float = NAN
+    free: float = NAN
+    """Of OUT_OF_MEMORY, bytes: what the allocation asked for, and what the device had."""
+    metrics: Mapping[str, float] = {}
+    """Of EPOCH_END, RUN_END and LOG: what was logged in this epoch. The ring does not keep it; the ledger does."""
 
 
 class Sample(NamedTuple):
@@ -187,6 +228,11 @@ class Tick(NamedTuple):
     """ns that taking this sample took."""
     late: int = 0
     """Ticks skipped since the daemon started, because one before them took too long."""
+    busy: Mapping[str, Sequence[tuple[int, float]]] = {}
+    """The driver's own utilization samples that are new, by UUID: (ns, CLOCK_MONOTONIC; ratio), oldest first.
+    Not stored in the ring."""
+    withdrawn: Sequence[str] = ()
+    """Keys of runs that were taken back, because another run tells more of the same. Not stored in the ring."""
 
 
 class Parts(Protocol):

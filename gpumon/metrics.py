@@ -145,7 +145,21 @@ GPU_METRICS: tuple[Metric, ...] = (
     Metric("gpu.pcie_received", "PCIe received", "PCI-RX", Unit.BYTES, "Bytes the GPU received over PCIe.", _C),
     Metric("gpu.encoder_utilization", "Video encoder", "ENC", Unit.RATIO, "Share of time the video encoder was busy."),
     Metric("gpu.decoder_utilization", "Video decoder", "DEC", Unit.RATIO, "Share of time the video decoder was busy."),
+    Metric("gpu.run_allocated", "Allocated by the run", "ALLOC", Unit.BYTES,
+           "Device memory in live tensors, as the framework of the run in force here tells.", limit="gpu.memory_total"),
+    Metric("gpu.run_reserved", "Held by the run's framework", "HELD", Unit.BYTES,
+           "Device memory that the framework's allocator took from the driver: live tensors and its cache.",
+           limit="gpu.memory_total"),
+    Metric("gpu.run_inactive_split", "Fragments", "FRAG", Unit.BYTES,
+           "Free parts of the allocator's blocks of which another part is live: they cannot be given back.",
+           limit="gpu.memory_total"),
+    Metric("gpu.run_used", "Memory of the run's processes", "RUNMEM", Unit.BYTES,
+           "Device memory of all processes of the run, from the driver: with contexts and libraries.",
+           limit="gpu.memory_total"),
 )  # fmt: skip
+
+FROM_TRAININGS = frozenset(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.run_"))
+"""What no driver tells: the sampler joins it from the boards of trainings and from the driver's processes."""
 
 HOST_METRICS: tuple[Metric, ...] = (
     Metric("host.cpu_utilization", "CPU", "CPU", Unit.RATIO, "Share of all CPUs' time that was not idle or waiting.",

@@ -6,7 +6,7 @@ Each tick carries the true time of its sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Event
 
 from gpumon.clock import SECOND, Clock
@@ -14,6 +14,8 @@ from gpumon.frame import NAN, Boundary, Process, Run, Tick
 from gpumon.metrics import HOST_METRICS
 from gpumon.sources.base import Reading, Source
 from gpumon.sources.host import HostSource
+from gpumon.tags.board import Memory
+from gpumon.tags.holding import with_holdings
 from gpumon.tags.matching import devices_of, stamp
 from gpumon.tags.reader import TagReader
 
@@ -76,18 +78,23 @@ class Sampler:
         if host is None:
             host = self._host.read() if self._host else _NO_HOST
         samples, processes, runs, boundaries = reading.samples, reading.processes, reading.runs, reading.boundaries
+        withdrawn: Sequence[str] = ()
         if self._tags is not None:
-            runs, boundaries = self._runs_at(reading)
-            samples = stamp(samples, runs)
+            runs, boundaries, withdrawn, memory = self._runs_at(reading)
+            samples = with_holdings(stamp(samples, runs), runs, memory, processes)
             processes = self._with_runs(processes, runs)
         return Tick(
             reading.monotonic, reading.time, samples, host, processes, runs, boundaries, self.source.origin(),
             self.source.driver(), reading.hostname or (self._host.hostname if self._host else ""), self.interval,
             max(0, self._clock.monotonic() - reading.monotonic) if self.source.live else 0, self.late,
+            reading.busy, withdrawn,
         )  # fmt: skip
 
-    def _runs_at(self, reading: Reading) -> tuple[list[Run], list[Boundary]]:
-        """The runs as they were when the sample was taken, on their devices, and what is new of them."""
+    def _runs_at(
+        self, reading: Reading
+    ) -> tuple[list[Run], list[Boundary], Sequence[str], Mapping[str, Sequence[Memory]]]:
+        """The runs as they were when the sample was taken, on their devices, what is new of them, who withdrew, and
+        what their frameworks hold."""
         assert self._tags is not None
         # After the sample: a boundary that lies before it has then been published.
         seen = self._tags.poll()
@@ -100,7 +107,7 @@ class Sampler:
         known = {run.key for run in runs}
         waiting = self._boundaries + seen.boundaries
         self._boundaries = [boundary for boundary in waiting if boundary.run not in known][-_HELD_BACK:]
-        return runs, [boundary for boundary in waiting if boundary.run in known]
+        return runs, [boundary for boundary in waiting if boundary.run in known], seen.withdrawn, seen.memory
 
     def _with_runs(self, processes: Sequence[Process], runs: Sequence[Run]) -> Sequence[Process]:
         """Processes with the run each publishes; the same object as long as nothing changed."""

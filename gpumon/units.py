@@ -96,6 +96,18 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400} d {whole // 3600 % 24} h"
 
 
+def brief(seconds: float) -> str:
+    """As `duration`, with thousandths for what takes less than a second: `420 ms`, `8.0 s`."""
+    return f"{seconds * 1000:.0f} ms" if 0 < seconds < 0.9995 else duration(seconds)
+
+
+def span(seconds: float) -> str:
+    """A duration that may be a small part of a second: `12 ms`, else as `duration`."""
+    if 0 < seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms" if seconds >= 0.0095 else f"{seconds * 1000:.1f} ms"
+    return duration(seconds)
+
+
 def ago(seconds: float) -> str:
     """A mark on a time axis: `-40s`, `-5m`, `-2h`, `-2h30`."""
     if odd := _odd(seconds):
@@ -116,6 +128,55 @@ def clock(seconds: float) -> str:
         return _odd(seconds) or strftime("%H:%M:%S", localtime(seconds))
     except (OverflowError, OSError, ValueError):
         return MISSING  # no day that this machine's calendar has
+
+
+def epoch(number: int, planned: int, base: int) -> str:
+    """An epoch beside the last one planned, as its framework counts from `base`: of 90, `7/89` or `8/90`.
+
+    `planned` of 0 is not told; a run that goes on beyond its plan has none any more.
+    """
+    if number < 0:
+        return MISSING
+    last = base + planned - 1
+    return f"{number}/{last}" if planned and number <= last else str(number)
+
+
+def moment(seconds: float) -> str:
+    """A day and a time of day, as the viewer's time zone has them: `2026-01-31 14:03:20`."""
+    try:
+        return _odd(seconds) or strftime("%Y-%m-%d %H:%M:%S", localtime(seconds))
+    except (OverflowError, OSError, ValueError):
+        return MISSING
+
+
+def age(seconds: float, now: float) -> str:
+    """How long ago `seconds` was, and its day when that is longer: `12 min ago`, `5 h ago`, `2026-01-31`."""
+    past = now - seconds
+    if not -60 <= past < 86400:
+        return moment(seconds).partition(" ")[0]
+    if past < 60:
+        return "just now"
+    return f"{past // 60:.0f} min ago" if past < 3600 else f"{past // 3600:.0f} h ago"
+
+
+def change(ratio: float) -> str:
+    """A difference as a share of what it differs from, with its sign: `+12 %`, `−0.4 %`."""
+    return _odd(ratio) or f"{_signed(ratio)} %"
+
+
+def points(ratio: float) -> str:
+    """A difference of two ratios: `+12 points`, of percent."""
+    return _odd(ratio) or f"{_signed(ratio)} points"
+
+
+def _signed(ratio: float) -> str:
+    percents = f"{abs(ratio) * 100:.0f}" if abs(ratio) >= 0.0995 else f"{abs(ratio) * 100:.1f}"
+    return ("" if not float(percents) else "+" if ratio > 0 else "−") + percents
+
+
+def figures(value: float) -> str:
+    """A bare number of three digits or more, where the heading names the unit: `0.53`, `12.1`, `12110`."""
+    return _odd(value) or (f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}")
 
 
 def plain(value: float) -> str:

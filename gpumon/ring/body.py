@@ -6,12 +6,13 @@ import struct
 from collections.abc import Sequence
 from functools import lru_cache
 
-from gpumon.frame import NAN, Boundary, Frame, Mark, Process, Run, RunState, Sample, Tick
+from gpumon.frame import NAN, Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState, Sample, Tick
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
 from gpumon.ring.directory import Directory, Known
 from gpumon.ring.layout import BOUNDARY, KINDS, PROCESS, ROW, RUN, RUN_METRICS, SLOT, Layout
 
 _NANS = (NAN,) * RUN_METRICS
+_HELD = len(FrameworkMemory._fields)
 _GPU_NAMES = tuple(metric.name for metric in GPU_METRICS)
 _HOST_NAMES = tuple(metric.name for metric in HOST_METRICS)
 
@@ -47,7 +48,7 @@ class Encoder:
             values = tuple(run.metrics.values())[:RUN_METRICS]
             RUN.pack_into(
                 buffer, at, run_id, run.state, run.epoch, run.step, directory.string(run.phase), run.epoch_started,
-                run.updated, run.wait, run.memory_allocated, run.memory_reserved, run.memory_peak,
+                run.updated, run.wait, *run.memory,
                 *values, *_NANS[len(values) :], run.lost_events,
             )  # fmt: skip
             at += RUN.size
@@ -55,7 +56,7 @@ class Encoder:
         for event in boundaries[:fit]:
             BOUNDARY.pack_into(
                 buffer, at, directory.run_id(event.run), event.number, event.mark, directory.string(event.phase),
-                event.epoch, event.step, event.monotonic, event.time, event.wait,
+                event.epoch, event.step, event.monotonic, event.time, event.wait, event.asked, event.free,
             )  # fmt: skip
             at += BOUNDARY.size
         return at, fit, (layout.rows, n_processes, len(runs), fit, dropped)
@@ -162,13 +163,14 @@ class SlotParts:
             run = self._known.runs.get(run_id)
             if run is None:
                 continue
-            epoch_started, updated, wait, allocated, reserved, peak = values[:6]
+            epoch_started, updated, wait = values[:3]
+            memory = FrameworkMemory(*values[3 : 3 + _HELD])
             found.append(
                 run._replace(
                     state=RunState(state) if state <= RunState.DIED else RunState.DIED,
                     epoch=epoch, step=step, phase=self._known.strings.get(phase, ""), epoch_started=epoch_started,
-                    updated=updated, wait=wait, memory_allocated=allocated, memory_reserved=reserved,
-                    memory_peak=peak, metrics=dict(zip(run.metrics, values[6:], strict=False)), lost_events=lost,
+                    updated=updated, wait=wait, lost_events=lost,
+                    metrics=dict(zip(run.metrics, values[3 + _HELD :], strict=False)), memory=memory,
                 )
             )  # fmt: skip
         return tuple(found)
@@ -177,14 +179,14 @@ class SlotParts:
         at = self._layout.variable_at + self._n[0] * PROCESS.size + self._n[1] * RUN.size
         found = []
         for i in range(self._n[2]):
-            run_id, number, mark, phase, epoch, step, monotonic, time, wait = BOUNDARY.unpack_from(
+            run_id, number, mark, phase, epoch, step, monotonic, time, *amounts = BOUNDARY.unpack_from(
                 self._raw, at + i * BOUNDARY.size
             )
             run = self._known.runs.get(run_id)
-            if run is None or not Mark.EPOCH_BEGIN <= mark <= Mark.RUN_BEGIN:
+            if run is None or not Mark.EPOCH_BEGIN <= mark <= Mark.LOG:
                 continue
             text = self._known.strings.get(phase, "")
-            found.append(Boundary(run.key, number, Mark(mark), epoch, step, text, monotonic, time, wait))
+            found.append(Boundary(run.key, number, Mark(mark), epoch, step, text, monotonic, time, *amounts))
         return tuple(found)
 
 

@@ -51,10 +51,10 @@ ROW = struct.Struct("<BxxxII")
 """availability, run id or 0, age ms (not 8-byte aligned: 12 bytes)"""
 PROCESS = struct.Struct("<IHBxIII6d")
 """pid, row, kind, name, user, run id; started, memory_used, sm, memory utilization, cpu, host memory"""
-RUN = struct.Struct("<IBxxxiqI6d8dI")
-"""run id, state, epoch, step, phase; epoch_started, updated, wait, allocated, reserved, peak; metrics; lost"""
-BOUNDARY = struct.Struct("<IQBxxxIiqQQd")
-"""run id, number, mark, phase, epoch, step, monotonic ns, time ns, wait"""
+RUN = struct.Struct("<IBxxxiqI3d9d8dI")
+"""run id, state, epoch, step, phase; epoch_started, updated, wait, framework memory as in `Run`; metrics; lost"""
+BOUNDARY = struct.Struct("<IQBxxxIiqQQ3d")
+"""run id, number, mark, phase, epoch, step, monotonic ns, time ns, wait, asked, free"""
 
 KINDS = ("compute", "graphics")
 RUN_METRICS = 8

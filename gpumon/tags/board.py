@@ -1,17 +1,18 @@
 """The bytes of a tag board: the small file in which one training process publishes its tags.
 
-A board is `tag.<uid>.<pid>.<8 hex>`, 49152 bytes, little-endian, all offsets fixed. The training
+A board is `tag.<uid>.<pid>.<8 hex>`, 90112 bytes, little-endian, all offsets fixed. The training
 writes it through its own mapping; others only ever `pread` it and trust nothing that its CRC does
 not cover. Measurements behind each choice: `docs/architecture.md`.
 
 | offset | bytes | what |
 |---|---|---|
 | 0 | 84 | header, written once, `<8sHHIIIQQQ16sQQI`: see `Header`; crc32 of 0..79 at 80 |
-| 256, 512 | 200 | state A (even numbers), B (odd) |
+| 256, 512 | 128 | state A (even numbers), B (odd) |
 | 768 | 8 | u64: number of the newest event, counted from 1 |
 | 800, 816 | 16 | headers of description A, B: `<IIII` = version, length, crc32, 0 |
-| 1024 | 512 x 64 | events; number n lies at 1024 + (n % 512) * 64 |
-| 33792, 41472 | 7680 | description A (even versions), B (odd): JSON, see `gpumon.tags.description` |
+| 1024, 2432 | 1408 | framework memory A (even numbers), B (odd) |
+| 4096 | 512 x 136 | events; number n lies at 4096 + (n % 512) * 136 |
+| 73728, 81408 | 7680 | description A (even versions), B (odd): JSON, see `gpumon.tags.description` |
 
 Header: magic `GPUMTAG\\x01`, major, minor, size, pid and parent pid (as the training sees them), start
 time (`/proc/self/stat` field 22), inodes of its pid and time namespaces, boot id, begin of the run on
@@ -19,22 +20,29 @@ the monotonic and on the wall clock, crc32.
 
 State: u32 crc32 of what follows it, u32 length of what follows, then `<QQQqQQiHH` = number, monotonic,
 wall clock, step, time waited for data since the run began, begin of the epoch (monotonic, 0 for
-none), epoch, phase, flags; `<8Q` framework memory (allocated, reserved, peak, active, inactive
-split, requested: bytes; retries, out-of-memory errors: counts; all ones where not known); `<8d`
-metrics (NaN where not set). A record may grow in a later minor version: the length says so.
+none), epoch, phase, flags; `<8d` metrics, the newest of each (NaN where not set). A record may grow in a
+later minor version: the length says so.
 
-Event: u32 crc32 of the 52 bytes that follow, seeded with its number; `<HHQQQqQiI` = mark, phase,
-number, monotonic, wall clock, step, time waited, epoch, aux (of RUN_END: 1 when it failed).
+Framework memory: u32 crc32 of what follows it, u32 length of what follows, `<QQ` = number, monotonic; then for
+each device `<II9Q` = the framework's own number of it, mark of its UUID (see `device_mark`; 0 where not
+known), allocated, reserved, peak, active, inactive split, requested: bytes; retries, out-of-memory errors: counts;
+largest free block: bytes; all ones where not known.
 
-Times are nanoseconds. The phase is an index into the description's phase names. Two states and two
+Event: u32 crc32 of the 132 bytes that follow, seeded with its number; `<HHQQQqQiIQQ8d` = mark, phase,
+number, monotonic, wall clock, step, time waited, epoch, aux (of RUN_END: 1 when it failed, 2 when it was
+withdrawn; of OUT_OF_MEMORY: mark of the device), bytes asked for, bytes free (of OUT_OF_MEMORY), and what was
+logged in this epoch. The time waited is all ones, here and in a state, where the training cannot tell it.
+
+Times are nanoseconds. The phase is an index into the description's phase names. Two states, memory records and
 descriptions alternate, so that one of each is whole at every moment, whatever is being written.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 from gpumon.errors import BoardError
@@ -42,43 +50,53 @@ from gpumon.errors import BoardError
 MAGIC = b"GPUMTAG\x01"
 MAJOR = 1
 MINOR = 0
-SIZE = 49152
-LARGEST = 65536
+SIZE = 90112
+LARGEST = 131072
 """A later minor version may be larger; nothing beyond this is looked at."""
 
 HEADER = Struct("<8sHHIIIQQQ16sQQI")
 STATES = (256, 512)
 EVENT_HEAD = 768
 DESCRIPTIONS = (800, 816)
-EVENTS = 1024
-FRONT = 1024
+MEMORY = (1024, 2432)
+EVENTS = 4096
+FRONT = 4096
 """Bytes from 0 that hold everything but events and descriptions: one `pread` each poll."""
 EVENT_COUNT = 512
 """Two seconds of epochs of 8 ms: a poll each second may be late without losing one."""
-EVENT_SIZE = 64
-TEXTS = (33792, 41472)
+EVENT_SIZE = 136
+TEXTS = (73728, 81408)
 TEXT_ROOM = 7680
 TEXT_HEADER = Struct("<IIII")
 
 _PREFIX = Struct("<II")
 _CRC = Struct("<I")
 _HEAD = Struct("<QQQqQQiHH")
-_TAIL = Struct("<8Q8d")
-_EVENT = Struct("<HHQQQqQiI")
+_TAIL = Struct("<8d")
+_MEMORY_HEAD = Struct("<QQ")
+_MEMORY = Struct("<II9Q")
+_EVENT = Struct("<HHQQQqQiIQQ8d")
 STATE_BODY = _HEAD.size + _TAIL.size
 STATE_SIZE = _PREFIX.size + STATE_BODY
 EVENT_BYTES = 4 + _EVENT.size
 MAX_METRICS = 8
+MAX_MEMORY = 16
+"""Devices of one process whose framework memory is told."""
+MEMORY_ROOM = 1408
 NOT_KNOWN = (1 << 64) - 1
-"""Framework memory that nobody has told."""
+"""Framework memory, or a wait for data, that nobody has told."""
+
+NOTHING_LOGGED = (float("nan"),) * MAX_METRICS
 
 FLAG_ENDED = 1
 FLAG_FAILED = 2
+FLAG_WITHDRAWN = 4
 RUN_FAILED = 1
-"""Aux of a RUN_END event."""
+RUN_WITHDRAWN = 2
+"""Aux of a RUN_END event. A run is withdrawn when another one tells more of the same: it shows nowhere."""
 
 # The numbers of `gpumon.frame.Mark`, which a training does not import; a test holds them together.
-EPOCH_BEGIN, EPOCH_END, PHASE, CHECKPOINT, RUN_END, RUN_BEGIN = 1, 2, 3, 4, 5, 6
+EPOCH_BEGIN, EPOCH_END, PHASE, CHECKPOINT, RUN_END, RUN_BEGIN, OUT_OF_MEMORY, LOG = 1, 2, 3, 4, 5, 6, 7, 8
 
 NAME = re.compile(r"tag\.(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})\.[0-9a-f]{8}", re.ASCII)
 """The name of a board: uid of its owner and pid as the training sees itself."""
@@ -105,7 +123,7 @@ class Header(NamedTuple):
 
 
 class State(NamedTuple):
-    """The newest state of a training. Times in ns, memory in bytes or `NOT_KNOWN`."""
+    """The newest state of a training. Times in ns."""
 
     number: int
     monotonic: int
@@ -116,10 +134,27 @@ class State(NamedTuple):
     epoch: int
     phase: int
     flags: int
-    allocated: int
-    reserved: int
-    peak: int
     metrics: tuple[float, ...]
+
+
+class Memory(NamedTuple):
+    """What a framework holds on one device: bytes and counts, or `NOT_KNOWN`."""
+
+    number: int
+    """The framework's own number of the device."""
+    device: int
+    """`device_mark` of its UUID; 0 where the training does not know it."""
+    allocated: int = NOT_KNOWN
+    reserved: int = NOT_KNOWN
+    peak: int = NOT_KNOWN
+    """The most that was allocated since the process began, or since the user reset it."""
+    active: int = NOT_KNOWN
+    inactive_split: int = NOT_KNOWN
+    requested: int = NOT_KNOWN
+    retries: int = NOT_KNOWN
+    ooms: int = NOT_KNOWN
+    largest_free: int = NOT_KNOWN
+    """The largest free block of its pool."""
 
 
 class Event(NamedTuple):
@@ -133,7 +168,10 @@ class Event(NamedTuple):
     step: int
     wait: int
     epoch: int
-    aux: int
+    aux: int = 0
+    asked: int = NOT_KNOWN
+    free: int = NOT_KNOWN
+    logged: tuple[float, ...] = NOTHING_LOGGED
 
 
 def pack_header(header: Header) -> bytes:
@@ -159,9 +197,41 @@ def unpack_header(front: bytes) -> Header:
     return Header(size, *rest)
 
 
-def pack_tail(memory: tuple[int, ...], metrics: list[float]) -> bytes:
-    """Framework memory (8 numbers) and metrics (8): the part of a state that changes seldom."""
-    return _TAIL.pack(*memory, *metrics)
+def pack_tail(metrics: Sequence[float]) -> bytes:
+    """The metrics: the part of a state that changes seldom."""
+    return _TAIL.pack(*metrics)
+
+
+def device_mark(uuid: str) -> int:
+    """What stands for a device's UUID in numbers."""
+    # torch names a MIG instance with the prefix of a whole GPU in some versions.
+    return crc32(uuid.removeprefix("GPU-").removeprefix("MIG-").encode("utf-8", "replace")) if uuid else 0
+
+
+def pack_memory(number: int, monotonic: int, devices: Sequence[Memory]) -> bytes:
+    """A record of framework memory; devices beyond the sixteenth are left out."""
+    body = _MEMORY_HEAD.pack(number, monotonic) + b"".join(_MEMORY.pack(*device) for device in devices[:MAX_MEMORY])
+    length = len(body).to_bytes(4, "little")
+    return crc32(length + body).to_bytes(4, "little") + length + body
+
+
+def unpack_memory(front: bytes) -> tuple[int, tuple[Memory, ...]]:
+    """(monotonic, devices) of the newest whole record of framework memory; (0, ()) before the first."""
+    best, found = (0, 0), b""
+    for offset in MEMORY:
+        if len(front) < offset + MEMORY_ROOM:
+            continue  # cut short
+        crc, length = _PREFIX.unpack_from(front, offset)
+        if not _MEMORY_HEAD.size <= length <= MEMORY_ROOM - 8 or crc32(front[offset + 4 : offset + 8 + length]) != crc:
+            continue
+        body = front[offset + 8 : offset + 8 + length]
+        head = _MEMORY_HEAD.unpack_from(body)
+        if head[0] > best[0]:
+            best, found = head, body
+    whole = (len(found) - _MEMORY_HEAD.size) // _MEMORY.size if found else 0
+    return best[1], tuple(
+        Memory(*_MEMORY.unpack_from(found, _MEMORY_HEAD.size + i * _MEMORY.size)) for i in range(min(whole, MAX_MEMORY))
+    )
 
 
 def pack_state(head: bytes, tail: bytes) -> bytes:
@@ -185,13 +255,13 @@ def unpack_state(front: bytes) -> State | None:
     if best is None:
         return None
     tail = _TAIL.unpack_from(front, best[2] + 8 + _HEAD.size)
-    fields = (*best[1], *tail[:3], tail[8:])
+    fields: tuple[Any, ...] = (*best[1], tail)
     return State(*fields)
 
 
 def pack_event(event: Event) -> bytes:
     """An event record; its CRC is seeded with its number, so that an old one cannot pass for a new one."""
-    body = _EVENT.pack(*event)
+    body = _EVENT.pack(*event[:-1], *event.logged)
     return crc32(body, event.number & 0xFFFFFFFF).to_bytes(4, "little") + body
 
 
@@ -206,7 +276,9 @@ def unpack_event(ring: bytes, number: int) -> Event | None:
     raw = ring[offset : offset + EVENT_BYTES]
     if len(raw) < EVENT_BYTES or crc32(raw[4:], number & 0xFFFFFFFF) != int.from_bytes(raw[:4], "little"):
         return None
-    event = Event(*_EVENT.unpack_from(raw, 4))
+    fields = _EVENT.unpack_from(raw, 4)
+    whole: tuple[Any, ...] = (*fields[:-MAX_METRICS], fields[-MAX_METRICS:])
+    event = Event(*whole)
     return event if event.number == number else None
 
 

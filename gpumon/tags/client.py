@@ -15,7 +15,7 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from gpumon.errors import BoardError
 from gpumon.tags import board as layout
@@ -32,7 +32,6 @@ _EVENT_HEAD = slice(layout.EVENT_HEAD, layout.EVENT_HEAD + 8)
 _UNSET = [float("nan")] * layout.MAX_METRICS
 _names: set[str] = set()
 """Every board that this process made."""
-_NO_MEMORY = (layout.NOT_KNOWN,) * 8
 
 
 class Board:
@@ -67,7 +66,10 @@ class Board:
         self._phase = 0
         self._flags = 0
         self._metrics = list(_UNSET)
-        self._tail = layout.pack_tail(_NO_MEMORY, self._metrics)
+        self._logged = list(_UNSET)
+        self._in_epoch = False
+        self._memory = 0
+        self._tail = layout.pack_tail(self._metrics)
         # Held for microseconds, and only around what happens a few times an epoch; a step never takes it.
         self._lock = threading.RLock()
         if directory is None:
@@ -121,6 +123,8 @@ class Board:
         with self._lock:
             self._epoch = _int32(epoch)
             self._epoch_begin = self._monotonic()
+            self._in_epoch = True
+            self._logged = list(_UNSET)
             if self._phase == 0:
                 self._phase = 1
             self._event(layout.EPOCH_BEGIN, self._epoch_begin)
@@ -131,6 +135,7 @@ class Board:
         with self._lock:
             if self._phase == 1:
                 self._phase = 0
+            self._in_epoch = False
             self._event(layout.EPOCH_END)
             self._publish()
 
@@ -145,12 +150,34 @@ class Board:
             self._publish()
         return before
 
-    def event(self, mark: int, aux: int = 0) -> None:
-        """Publish a moment: one of the marks of `gpumon.frame.Mark`."""
-        self._event(mark, aux=aux)
+    @property
+    def epoch(self) -> int:
+        """The epoch that is open, or was the last; -1 before the first."""
+        return self._epoch
 
-    def log(self, metrics: dict[str, float]) -> None:
-        """Publish what was measured last, by name; names beyond the eighth are left out, with one warning."""
+    def memory(self, devices: Sequence[layout.Memory]) -> None:
+        """Publish what the framework holds on each device."""
+        mapped = self._map
+        if mapped is None:
+            return
+        self._memory = number = self._memory + 1
+        try:
+            record = layout.pack_memory(number, self._monotonic(), devices)
+            offset = layout.MEMORY[number & 1]
+            mapped[offset : offset + len(record)] = record
+        except Exception as error:  # a tag is never worth a training
+            self._failed(error)
+
+    def out_of_memory(self, asked: int, free: int, uuid: str = "") -> None:
+        """Publish that an allocation of `asked` bytes failed on the device `uuid`, which had `free` bytes."""
+        self._event(layout.OUT_OF_MEMORY, aux=layout.device_mark(uuid), asked=asked, free=free)
+
+    def log(self, metrics: Mapping[str, float], epoch: int | None = None) -> None:
+        """Publish what was measured last, by name; names beyond the eighth are left out, with one warning.
+
+        `epoch`: the one it belongs to, where that is not the open or the last one. What comes for an
+        epoch that is over is published as a moment of its own, so that it is kept with that epoch.
+        """
         if self._map is None:
             return
         with self._lock:
@@ -162,13 +189,19 @@ class Board:
             if fresh[:room]:
                 self.describe(metrics=(*names, *fresh[:room]))
                 names = self.description.metrics
+            late = epoch is not None and epoch != self._epoch
+            logged = list(_UNSET) if late else self._logged
             for name, value in metrics.items():
                 if name in names:
-                    self._metrics[names.index(name)] = value
+                    self._metrics[names.index(name)] = logged[names.index(name)] = value
             try:
-                self._tail = layout.pack_tail(_NO_MEMORY, self._metrics)
+                self._tail = layout.pack_tail(self._metrics)
             except Exception as error:  # a number that is none
                 self._failed(error)
+            if epoch is not None and late:
+                self._event(layout.LOG, epoch=epoch, logged=logged)
+            elif not self._in_epoch and self._epoch_begin:
+                self._event(layout.LOG)
             self._publish()
 
     def describe(self, **changes: object) -> None:
@@ -183,21 +216,33 @@ class Board:
             except Exception as error:
                 self._failed(error)
 
-    def close(self, *, failed: bool = False) -> None:
+    def close(self, *, failed: bool = False, withdrawn: bool = False) -> None:
         """Publish the end of the run and let go. The file stays, so that a daemon can read the end.
 
-        Whoever reads it out removes it; where nobody does, the next training of this user.
+        Whoever reads it out removes it; where nobody does, the next training of this user. `withdrawn`: the
+        run is to show nowhere, as if it had never begun.
         """
         with self._lock:
             if self._map is None:
                 return
-            self._flags = layout.FLAG_ENDED | (layout.FLAG_FAILED if failed else 0)
+            failure, withdrawal = (layout.FLAG_FAILED if failed else 0), (layout.FLAG_WITHDRAWN if withdrawn else 0)
+            self._flags = layout.FLAG_ENDED | failure | withdrawal
             self._phase = 0
-            self._event(layout.RUN_END, aux=layout.RUN_FAILED if failed else 0)
+            aux = (layout.RUN_FAILED if failed else 0) | (layout.RUN_WITHDRAWN if withdrawn else 0)
+            self._event(layout.RUN_END, aux=aux)
             self._publish()
             self._turn_off()
 
-    def _event(self, mark: int, monotonic: int = 0, aux: int = 0) -> None:
+    def _event(
+        self,
+        mark: int,
+        monotonic: int = 0,
+        aux: int = 0,
+        asked: int = layout.NOT_KNOWN,
+        free: int = layout.NOT_KNOWN,
+        epoch: int | None = None,
+        logged: Sequence[float] | None = None,
+    ) -> None:
         mapped = self._map
         if mapped is None:
             return
@@ -207,7 +252,8 @@ class Board:
                 record = layout.pack_event(
                     layout.Event(
                         mark, self._phase, number, monotonic or self._monotonic(), self._now(),
-                        self._step, self.wait, self._epoch, aux,
+                        self._step, self.wait, self._epoch if epoch is None else _int32(epoch), aux, asked, free,
+                        tuple(self._logged if logged is None else logged),
                     )
                 )  # fmt: skip
                 offset = layout.event_offset(number)

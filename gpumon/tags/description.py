@@ -44,6 +44,8 @@ class Description(NamedTuple):
     epochs: int = 0
     """Planned; 0 when not told."""
     first_epoch: int = 0
+    base: int = 0
+    """Where the framework begins to count epochs: 0 or 1."""
     metrics: tuple[str, ...] = ()
     """Names of the metric slots in use."""
     phases: tuple[str, ...] = ("", TRAIN)
@@ -113,6 +115,7 @@ def decode(text: bytes) -> Description:
         order=text_of("order", WORD_LENGTH),
         epochs=number_of("epochs", 0),
         first_epoch=number_of("first_epoch", 0, -LARGEST),
+        base=min(1, number_of("base", 0)),
         metrics=slots_of("metrics", MAX_METRICS),
         phases=slots_of("phases", MAX_PHASES),
     )

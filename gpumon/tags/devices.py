@@ -43,6 +43,17 @@ def visible_uuids(visible: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def torch_uuid(cuda: Any, index: int, visible: tuple[str, ...]) -> str:
+    """The UUID of what torch calls device `index`; empty where it does not tell.
+
+    `cuda` is `torch.cuda`, initialised; `visible` is as `visible_uuids` gives it.
+    """
+    if index < len(visible) and visible[index].startswith("MIG-"):
+        return visible[index]  # what torch calls a MIG instance differs between versions
+    uuid = str(getattr(cuda.get_device_properties(index), "uuid", "") or "")
+    return uuid if not uuid or uuid.startswith(_PREFIXES) else f"GPU-{uuid}"
+
+
 def _from_torch(torch: Any, visible: tuple[str, ...]) -> tuple[str, ...]:
     cuda = getattr(torch, "cuda", None)
     if cuda is None or not cuda.is_initialized():
@@ -50,12 +61,9 @@ def _from_torch(torch: Any, visible: tuple[str, ...]) -> tuple[str, ...]:
     indexes = [i for i in range(cuda.device_count()) if _reserved(cuda, i)] or [cuda.current_device()]
     found = []
     for index in indexes:
-        if index < len(visible) and visible[index].startswith("MIG-"):
-            found.append(visible[index])  # what torch calls a MIG instance differs between versions
-            continue
-        uuid = str(getattr(cuda.get_device_properties(index), "uuid", "") or "")
+        uuid = torch_uuid(cuda, index, visible)
         if uuid:
-            found.append(uuid if uuid.startswith(_PREFIXES) else f"GPU-{uuid}")
+            found.append(uuid)
     return tuple(found)
 
 

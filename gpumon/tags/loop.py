@@ -67,7 +67,7 @@ def run(
 
     described = Description(
         name=name,
-        id=run_id or ranks.run_id(name, where, begun, ranks.parent_identity(), os.getuid()),
+        id=run_id or ranks.run_id(name, where, begun, ranks.parent_identity(starter=where.starter), os.getuid()),
         framework=framework if framework is not None else "torch" if "torch" in sys.modules else "",
         rank=where.rank,
         local_rank=where.local_rank,

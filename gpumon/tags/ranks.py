@@ -26,30 +26,41 @@ class Place(NamedTuple):
     identity: tuple[str, ...] = ()
     """What is the same for all ranks of this job and differs between jobs; empty for a single process."""
     beside_parent: bool = False
-    """Whether the identity needs the parent process to be unique; all ranks then have the same parent."""
+    """Whether the identity needs the process that started the ranks to be unique; all of them are on one machine."""
+    starter: bool = False
+    """Whether this rank itself started the others (Lightning's `ddp`): it stands for their parent."""
+    brood: str = ""
+    """Tells ranks that multiprocessing began together from those that the same parent began before."""
 
 
 _LOOPBACK = ("", "localhost", "127.0.0.1", "::1")
 
 
-def place(env: Mapping[str, str], modules: Mapping[str, Any] | None = None) -> Place:
+def place(env: Mapping[str, str], modules: Mapping[str, Any] | None = None, proc: str = "/proc") -> Place:
     """The place that `env` tells, or torch.distributed where it is up already; else that of a single process.
 
-    `modules` is `sys.modules`.
+    `modules` is `sys.modules`, `proc` the root of procfs.
     """
-    return _torch(env) or _distributed(env, modules or {}) or _slurm(env) or _open_mpi(env) or _pmi(env) or Place()
+    modules = modules or {}
+    where = _torch(env) or _distributed(env, modules) or _launched(env) or Place()
+    if not where.beside_parent:
+        return where
+    number = _number_among_siblings(modules)
+    if number is None:
+        return where._replace(starter=_started_others(env, proc))
+    return where._replace(brood=str(number - where.rank))
 
 
 def run_id(name: str, where: Place, begun: int, parent: str, uid: int) -> str:
     """An id that all ranks of a run share, and no other run has.
 
-    `begun` counts the runs that this process began before; `parent` names the parent process for
-    ever, see `parent_identity`.
+    `begun` counts the runs that this process began before; `parent` names the process that started
+    the ranks for ever, see `parent_identity`.
     """
     if where.world_size > 1 and where.identity:
         import hashlib  # 2 ms that a single process need not pay
 
-        parts = [str(uid), name, str(begun), *where.identity, *([parent] if where.beside_parent else [])]
+        parts = [str(uid), name, str(begun), *where.identity, *([parent, where.brood] if where.beside_parent else [])]
         mark = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
     else:
         mark = os.urandom(4).hex()
@@ -61,9 +72,12 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower())[:40].strip("-") or "run"
 
 
-def parent_identity(proc: str = "/proc") -> str:
-    """The parent's pid and start time: together they never come again while the machine is up."""
-    parent = os.getppid()
+def parent_identity(proc: str = "/proc", *, starter: bool = False) -> str:
+    """Pid and start time of the parent, or of this process as the `starter` of the other ranks.
+
+    Together they never come again while the machine is up.
+    """
+    parent = os.getpid() if starter else os.getppid()
     try:
         with open(f"{proc}/{parent}/stat", "rb") as file:
             return f"{parent}/{int(file.read().rpartition(b')')[2].split()[19])}"
@@ -81,7 +95,7 @@ def _number(env: Mapping[str, str], *names: str) -> int | None:
 
 def _torch(env: Mapping[str, str]) -> Place | None:
     rank, size = _number(env, "RANK"), _number(env, "WORLD_SIZE")
-    return None if rank is None or size is None else _torch_job(env, rank, size, _number(env, "LOCAL_RANK") or 0)
+    return None if rank is None or size is None else _torch_job(env, rank, size, _number(env, "LOCAL_RANK"))
 
 
 def _distributed(env: Mapping[str, str], modules: Mapping[str, Any]) -> Place | None:
@@ -93,16 +107,45 @@ def _distributed(env: Mapping[str, str], modules: Mapping[str, Any]) -> Place | 
         rank, size = int(group.get_rank()), int(group.get_world_size())
     except Exception:  # no torch, half a torch, one of another shape
         return None
-    return _torch_job(env, rank, size, _number(env, "LOCAL_RANK") or 0)
+    launched = _launched(env)
+    if launched is not None and launched[:3:2] == (rank, size):
+        return launched  # it also knows which job this is
+    return _torch_job(env, rank, size, _number(env, "LOCAL_RANK"))
 
 
-def _torch_job(env: Mapping[str, str], rank: int, size: int, local_rank: int) -> Place:
+def _launched(env: Mapping[str, str]) -> Place | None:
+    return _slurm(env) or _open_mpi(env) or _pmi(env)
+
+
+def _number_among_siblings(modules: Mapping[str, Any]) -> int | None:
+    """The how-manieth process of its parent this one is, where multiprocessing began it."""
+    try:
+        process = modules["multiprocessing.process"]
+        return int(process.current_process()._identity[-1]) if process.parent_process() is not None else None
+    except Exception:  # not loaded, or of another shape
+        return None
+
+
+def _started_others(env: Mapping[str, str], proc: str) -> bool:
+    """Whether this process is Lightning's first rank: it gave itself the variables that it was not born with."""
+    if env.get("LOCAL_RANK") != "0" or "NODE_RANK" not in env or _launched(env) is not None:
+        return False
+    try:
+        with open(f"{proc}/self/environ", "rb") as file:
+            return not any(entry.startswith(b"LOCAL_RANK=") for entry in file.read().split(b"\0"))
+    except OSError:
+        return False
+
+
+def _torch_job(env: Mapping[str, str], rank: int, size: int, local_rank: int | None) -> Place:
     address, elastic = env.get("MASTER_ADDR", ""), env.get("TORCHELASTIC_RUN_ID", "")
     # The restart count stays out: agents on different nodes may count differently.
     identity = ("torch", address, env.get("MASTER_PORT", ""), elastic, env.get("SLURM_JOB_ID", ""))
     local_size = _number(env, "LOCAL_WORLD_SIZE", "LOCAL_SIZE")
     one_machine = address in _LOOPBACK or address == socket.gethostname() if local_size is None else local_size == size
     strong = elastic not in ("", "none")
+    if local_rank is None:
+        local_rank = rank if one_machine else 0
     return Place(rank, local_rank, size, identity, one_machine and not strong)
 
 

@@ -10,7 +10,7 @@ import os
 import pwd
 import stat
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from gpumon.clock import SECOND, Clock, SystemClock
 from gpumon.errors import BoardError
 from gpumon.frame import Boundary, Run
 from gpumon.paths import Places, tag_dirs
-from gpumon.tags.board import NAME
+from gpumon.tags.board import NAME, Memory
 from gpumon.tags.matching import Claim
 from gpumon.tags.sweep import KEEP
 from gpumon.tags.watch import Times, Watched
@@ -40,6 +40,10 @@ class Poll(NamedTuple):
     """New since the last poll; of each run in their order."""
     claims: Mapping[str, Claim]
     """By key of the run: what `matching.devices_of` needs."""
+    withdrawn: Sequence[str] = ()
+    """Keys of runs that were taken back since the last poll; they are not among the runs."""
+    memory: Mapping[str, Sequence[Memory]] = {}
+    """By key of the run: what its framework told of each of its devices."""
 
 
 class _Refused(NamedTuple):
@@ -77,6 +81,7 @@ class TagReader:
         for directory in directories:
             self._scan(directory, times)
         boundaries: list[Boundary] = []
+        withdrawn: list[str] = []
         self._runs = {}
         for place, board in list(self._boards.items()):
             try:
@@ -84,6 +89,11 @@ class TagReader:
             except (BoardError, OSError):
                 self._drop(place, board)
                 self._refuse(place, times)
+                continue
+            if board.withdrawn:
+                withdrawn.append(board.name)
+                self._forgotten[place] = (board.inode, board.ended)
+                self._drop(place, board)
                 continue
             boundaries += fresh
             if board.name not in self._runs:  # the same name in two directories: somebody plays with himself
@@ -97,6 +107,8 @@ class TagReader:
             runs=[run for run, _ in self._runs.values()],
             boundaries=boundaries,
             claims={key: board.claim for key, (_, board) in self._runs.items()},
+            withdrawn=withdrawn,
+            memory={key: board.memory for key, (_, board) in self._runs.items()},
         )
 
     def at(self, monotonic: int) -> list[Run]:

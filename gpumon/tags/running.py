@@ -5,6 +5,7 @@ Nothing here raises, waits, or touches a GPU: the training comes first.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -12,8 +13,11 @@ from time import monotonic_ns
 from types import TracebackType
 from typing import Generic, TypeVar, cast, overload
 
+from gpumon.tags import out_of_memory
+from gpumon.tags.board import NOT_KNOWN
 from gpumon.tags.client import Board
 from gpumon.tags.description import LARGEST, Description
+from gpumon.tags.memory import MemoryReader
 from gpumon.tags.values import Pending, number_of
 from gpumon.tags.warn import warn_once
 
@@ -37,6 +41,7 @@ class Run:
         self._epoch: object | None = None
         self._first: int | None = None
         self._pending = Pending()
+        self._memory = MemoryReader(board)
 
     @property
     def name(self) -> str:
@@ -107,28 +112,29 @@ class Run:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Tag what happens inside as `name`: validate, test, checkpoint, …; then the phase before goes on."""
-        before = self._board.phase(str(name))
+        before = self.begin_phase(str(name))
         try:
             yield
         finally:
-            self._board.phase(before)
+            self.begin_phase(before)
 
     def log(self, metrics: Mapping[str, object] | None = None, /, **more: object) -> None:
         """Show numbers with the run, and keep them with its epoch: up to 8 names.
 
         A CUDA tensor is never waited for: its value shows with a later step or log.
         """
+        self._take_arrived()
         given = dict(metrics) if isinstance(metrics, Mapping) else {}
         if metrics is not None and not isinstance(metrics, Mapping):
             warn_once("log", f"run.log({type(metrics).__name__}): give names, such as run.log(loss=loss)")
-        known = self._pending.collect()
+        known: dict[str, float] = {}
         for name, value in {**given, **more}.items():
             number = number_of(str(name), value) if self.on else None
             if isinstance(number, float):
                 self._pending.forget(str(name))
                 known[str(name)] = number
             elif number is not None:
-                self._pending.add(str(name), number)
+                self._pending.add(str(name), number, self._board.epoch)
         if known:
             self._board.log(known)
 
@@ -138,10 +144,41 @@ class Run:
 
     def finish(self, *, failed: bool = False) -> None:
         """End the run. A second call does nothing."""
+        if failed:
+            out_of_memory.PROCESS.raised(sys.exc_info()[1])
         self._take_arrived()
+        self._memory.read()
         if self._epoch is not None:
             self._end_epoch(self._epoch)
         self._board.close(failed=failed)
+
+    def begin_epoch(self, number: int) -> None:
+        """An epoch begins now; one that is open ends. For callbacks: a loop uses `epochs` or `epoch`."""
+        self._begin_epoch(number)
+
+    def end_epoch(self) -> None:
+        """The open epoch ends now; without one nothing happens. For callbacks."""
+        if self._epoch is not None:
+            self._end_epoch(self._epoch)
+
+    def begin_phase(self, name: str) -> str:
+        """The phase `name` begins now; gives the one before, to go back to. For callbacks."""
+        self._memory.at_boundary()
+        return self._board.phase(name)
+
+    def at_step(self, step: int) -> None:
+        """The training has come to `step` of the whole run. For callbacks."""
+        self._step = step
+        self._tag_step(0)
+
+    def waited(self, nanoseconds: int) -> None:
+        """So long did the training wait for data; published with the next step. For callbacks."""
+        if self._board.wait != NOT_KNOWN:
+            self._board.wait += nanoseconds
+
+    def wait_unknown(self) -> None:
+        """Nobody can tell how long this training waits for data: from now on it shows as not known. For callbacks."""
+        self._board.wait = NOT_KNOWN
 
     def __enter__(self) -> Run:
         return self
@@ -150,6 +187,7 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         fine = kind is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+        out_of_memory.PROCESS.raised(error)
         self.finish(failed=not fine)
 
     def __reduce__(self) -> tuple[Callable[..., Run], tuple[Description, int | None, int]]:
@@ -169,6 +207,7 @@ class Run:
             self._first = epoch
             if epoch:
                 self._board.describe(first_epoch=epoch)
+        self._memory.at_boundary()
         self._board.begin_epoch(epoch)
         return opened
 
@@ -176,11 +215,14 @@ class Run:
         if self._epoch is opened:
             self._epoch = None
             self._take_arrived()
+            self._memory.at_boundary()
             self._board.end_epoch()
 
     def _tag_step(self, now: int) -> None:
-        step = self._step
+        step, now = self._step, now or monotonic_ns()
         self._board.step(step, now)
+        if now >= self._memory.due:
+            self._memory.read(now)
         if self._pending:
             self._take_arrived()
         if not step & (step - 1):
@@ -193,9 +235,8 @@ class Run:
         return now
 
     def _take_arrived(self) -> None:
-        arrived = self._pending.collect()
-        if arrived:
-            self._board.log(arrived)
+        for epoch, metrics in sorted(self._pending.collect().items()):
+            self._board.log(metrics, epoch)
 
     def _find_devices(self) -> None:
         if self._look is None or not self._board.on:

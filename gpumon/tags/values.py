@@ -13,6 +13,9 @@ from typing import Any, Protocol
 
 from gpumon.tags.warn import warn_once
 
+_EPOCHS = 4
+"""Epochs whose last number is waited for at once."""
+
 
 class Arriving(Protocol):
     """A number on its way from a GPU."""
@@ -69,33 +72,36 @@ def number_of(name: str, value: Any, modules: Mapping[str, Any] | None = None) -
 
 
 class Pending:
-    """Numbers on their way, by name: the oldest and the newest of each.
+    """Numbers on their way, by name: the oldest, the newest, and the last one of each epoch.
 
     The oldest, so that a training which logs faster than its GPU answers still shows something; the
-    newest, so that the last one of an epoch gets through.
+    last one of an epoch, because it is what is kept with it.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[Arriving]] = {}
+        self._waiting: dict[str, list[tuple[int, Arriving]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, name: str, number: Arriving) -> None:
-        """Wait for `number`; one that waited between it and the oldest is given up."""
-        self._waiting[name] = [*self._waiting.get(name, [])[:1], number]
+    def add(self, name: str, number: Arriving, epoch: int = -1) -> None:
+        """Wait for `number` of `epoch`; one of the same epoch that waited between it and the oldest is given up."""
+        waiting = self._waiting.get(name, [])
+        kept = [one for i, one in enumerate(waiting) if i == 0 or one[0] != epoch]
+        self._waiting[name] = [*kept[-_EPOCHS:], (epoch, number)]
 
     def forget(self, name: str) -> None:
         """A newer value is known: what is on its way is late."""
         self._waiting.pop(name, None)
 
-    def collect(self) -> dict[str, float]:
-        """What has arrived since the last call. Never raises and never waits."""
-        arrived: dict[str, float] = {}
+    def collect(self) -> dict[int, dict[str, float]]:
+        """What has arrived since the last call, by the epoch it belongs to. Never raises and never waits."""
+        arrived: dict[int, dict[str, float]] = {}
         for name, waiting in list(self._waiting.items()):
             try:
-                while waiting and waiting[0].ready():
-                    arrived[name] = waiting.pop(0).value()
+                while waiting and waiting[0][1].ready():
+                    epoch, number = waiting.pop(0)
+                    arrived.setdefault(epoch, {})[name] = number.value()
             except Exception as error:  # a lost context, a tensor that is no number
                 waiting.clear()
                 warn_once(f"metric {name}", f"{name} is not shown: {type(error).__name__}: {error}")

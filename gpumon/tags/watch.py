@@ -14,7 +14,7 @@ from zlib import crc32
 
 from gpumon.clock import SECOND
 from gpumon.errors import BoardError
-from gpumon.frame import NAN, Boundary, Mark, Run, RunState
+from gpumon.frame import NAN, Boundary, FrameworkMemory, Mark, Run, RunState
 from gpumon.tags import board as layout
 from gpumon.tags.attribution import attribute
 from gpumon.tags.description import LARGEST, Description, decode
@@ -47,7 +47,13 @@ class Watched:
         self.ended = 0
         """When the run ended, ns since 1970: when that was seen, or its last sign of life if it was
         over before anybody looked. 0 while it runs."""
+        self.withdrawn = False
+        """Whether its process took it back: another run tells more of the same."""
         self.boundaries: list[Boundary] = []
+        self.memory: tuple[layout.Memory, ...] = ()
+        """What the framework holds on each of its devices."""
+        self.memory_at = 0
+        """When that was so: ns on the board's own monotonic clock; 0 while it was never told."""
         self._proc = proc
         self._uid = int(name.split(".")[1])
         self._seen = 0
@@ -83,6 +89,7 @@ class Watched:
         events, lost = self._new_events(front)
         times = now()  # after the reading: no honest event that was read is later than this
         self._read_description(front)
+        self.memory_at, self.memory = layout.unpack_memory(front)
         if holder is not None:
             self._identify(holder)
         fresh = [self._boundary(event, times) for event in events]
@@ -159,7 +166,10 @@ class Watched:
             phase=self._phase(event.phase),
             monotonic=max(floor, here),
             time=min(event.time, _LONGEST),
-            wait=event.wait / SECOND,
+            wait=_waited(event.wait),
+            asked=_bytes(event.asked),
+            free=_bytes(event.free),
+            metrics=self._metrics(event.logged),
         )
         if mark == Mark.RUN_END:
             self._ended_by(event.aux)
@@ -174,10 +184,12 @@ class Watched:
 
     def _ended_by(self, aux: int) -> None:
         self._word = RunState.FAILED if aux & layout.RUN_FAILED else RunState.FINISHED
+        self.withdrawn = bool(aux & layout.RUN_WITHDRAWN)
 
     def _end(self, state: layout.State | None, alive: bool) -> RunState:
         if self._word == RunState.RUNNING and state is not None and state.flags & layout.FLAG_ENDED:
-            self._ended_by(layout.RUN_FAILED if state.flags & layout.FLAG_FAILED else 0)
+            failed = layout.RUN_FAILED if state.flags & layout.FLAG_FAILED else 0
+            self._ended_by(failed | (layout.RUN_WITHDRAWN if state.flags & layout.FLAG_WITHDRAWN else 0))
         if self._word == RunState.RUNNING and not alive:
             return RunState.DIED
         return self._word
@@ -201,6 +213,7 @@ class Watched:
             framework=said.framework,
             epochs=said.epochs,
             first_epoch=said.first_epoch,
+            base=said.base,
             gpus=said.devices,
             started=_seconds(self.header.time),
             state=ended,
@@ -215,12 +228,19 @@ class Watched:
             phase=self._phase(state.phase),
             epoch_started=_seconds(state.time - (state.monotonic - began)) if began else NAN,
             updated=_seconds(state.time),
-            wait=state.wait / SECOND,
-            memory_allocated=_bytes(state.allocated),
-            memory_reserved=_bytes(state.reserved),
-            memory_peak=_bytes(state.peak),
+            wait=_waited(state.wait),
             metrics={name: value for name, value in zip(said.metrics, state.metrics, strict=False) if name},
+            memory=self._held(),
         )
+
+    def _held(self) -> FrameworkMemory:
+        """Framework memory over all devices of this process."""
+        amounts = [device[2:] for device in self.memory]
+        return FrameworkMemory(*map(_sum, zip(*amounts, strict=True))) if amounts else FrameworkMemory()
+
+    def _metrics(self, logged: tuple[float, ...]) -> dict[str, float]:
+        names = self._description.metrics
+        return {name: value for name, value in zip(names, logged, strict=False) if name and value == value}
 
 
 def _check(found: os.stat_result, uid: int) -> None:
@@ -238,6 +258,14 @@ def _check(found: os.stat_result, uid: int) -> None:
 
 def _seconds(time: int) -> float:
     return max(0, min(time, _LONGEST)) / SECOND
+
+
+def _sum(counts: tuple[int, ...]) -> float:
+    return NAN if layout.NOT_KNOWN in counts else float(sum(counts))
+
+
+def _waited(nanoseconds: int) -> float:
+    return NAN if nanoseconds == layout.NOT_KNOWN else nanoseconds / SECOND
 
 
 def _bytes(count: int) -> float:

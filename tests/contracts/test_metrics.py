@@ -15,7 +15,7 @@ import pytest
 
 from gpumon.document import document
 from gpumon.frame import Driver, Origin
-from gpumon.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, METRICS, Kind, Metric, Scope, Unit
+from gpumon.metrics import BY_NAME, FROM_TRAININGS, GPU_METRICS, HOST_METRICS, METRICS, Kind, Metric, Scope, Unit
 from gpumon.panels import GPU_PANELS, HOST_PANELS, PANELS
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
@@ -24,7 +24,7 @@ from tests import builders
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((Path(__file__).parent / "status.schema.json").read_text())
-GPU_KEYS = {"index", "uuid", "name", "state", "missing", "processes", "run"}
+GPU_KEYS = {"index", "uuid", "name", "state", "memory_split", "missing", "processes", "run"}
 """Of a device in the JSON, beside its metrics."""
 
 
@@ -97,7 +97,7 @@ def test_column_headings_tell_the_metrics_of_a_scope_apart() -> None:
 
 def test_the_nvidia_source_reads_every_gpu_metric_and_no_other() -> None:
     read = {name for call in (*CALLS, *FALLBACKS) for name in call.metrics}
-    wanted = {metric.name for metric in GPU_METRICS}
+    wanted = {metric.name for metric in GPU_METRICS} - FROM_TRAININGS
     assert read - wanted == set(), "read, but not in gpumon/metrics.py"
     assert wanted - read == set(), "in gpumon/metrics.py, but in no row of gpumon/sources/nvml/readings.py"
 

@@ -340,7 +340,8 @@ def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
     assert ours <= {
         "gpumon.errors", "gpumon.paths", "gpumon.text", "gpumon.tags", "gpumon.tags.board", "gpumon.tags.client",
         "gpumon.tags.description", "gpumon.tags.devices", "gpumon.tags.lifetime", "gpumon.tags.loop",
-        "gpumon.tags.ranks", "gpumon.tags.running", "gpumon.tags.sweep", "gpumon.tags.values", "gpumon.tags.warn",
+        "gpumon.tags.memory", "gpumon.tags.out_of_memory", "gpumon.tags.ranks", "gpumon.tags.running",
+        "gpumon.tags.sweep", "gpumon.tags.values", "gpumon.tags.warn",
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gpumon
-from gpumon.frame import Device, Process, Run
+from gpumon.frame import Device, Mark, Process, Run
 from gpumon.paths import Places, make_tag_dir
 from gpumon.tags import board as layout
 from gpumon.tags.matching import devices_of
@@ -118,7 +118,14 @@ def test_one_user_has_64_boards_at_most(tags: Path, reader: TagReader, valid: by
     assert len(reader.poll().runs) == BOARDS_PER_USER
 
 
-def resealed(raw: bytes, *, state: dict[str, int] | None = None, text: bytes | None = None) -> bytes:
+def resealed(
+    raw: bytes,
+    *,
+    state: dict[str, int] | None = None,
+    text: bytes | None = None,
+    memory: list[layout.Memory] | None = None,
+    event: layout.Event | None = None,
+) -> bytes:
     """`raw` with lies in it, and every CRC right."""
     out = bytearray(raw)
     if state is not None:
@@ -126,7 +133,7 @@ def resealed(raw: bytes, *, state: dict[str, int] | None = None, text: bytes | N
         assert found is not None
         found = found._replace(number=found.number + 1, **state)  # type: ignore[arg-type]
         head = layout.pack_head(*found[:9])
-        record = layout.pack_state(head, layout.pack_tail((found.allocated,) * 8, list(found.metrics)))
+        record = layout.pack_state(head, layout.pack_tail(list(found.metrics)))
         offset = layout.STATES[found.number & 1]
         out[offset : offset + len(record)] = record
     if text is not None:
@@ -134,6 +141,13 @@ def resealed(raw: bytes, *, state: dict[str, int] | None = None, text: bytes | N
         offset, header = layout.TEXTS[version & 1], layout.DESCRIPTIONS[version & 1]
         out[offset : offset + len(text)] = text
         out[header : header + 16] = layout.pack_text_header(version, text)
+    if memory is not None:
+        record = layout.pack_memory(2**64 - 1, 2**64 - 1, memory)
+        out[layout.MEMORY[1] : layout.MEMORY[1] + len(record)] = record
+    if event is not None:
+        offset = layout.event_offset(event.number)
+        out[offset : offset + layout.EVENT_BYTES] = layout.pack_event(event)
+        out[layout.EVENT_HEAD : layout.EVENT_HEAD + 8] = event.number.to_bytes(8, "little")
     return bytes(out)
 
 
@@ -153,7 +167,7 @@ def sane(run: Run) -> None:
     [
         {"epoch": 2**31 - 1, "step": 2**63 - 1, "wait": 2**64 - 1, "time": 2**64 - 1, "monotonic": 2**64 - 1},
         {"epoch": -(2**31), "step": -(2**63), "time": 0, "monotonic": 2**64 - 1, "epoch_monotonic": 1},
-        {"phase": 65535, "flags": 65535, "allocated": 2**64 - 2},
+        {"phase": 65535, "flags": 65535},
     ],
 )
 def test_extreme_numbers_with_a_right_crc_stay_in_range(
@@ -163,6 +177,34 @@ def test_extreme_numbers_with_a_right_crc_stay_in_range(
     (run,) = reader.poll().runs
     sane(run)
     reader.at(time.monotonic_ns())
+
+
+def test_memory_beyond_any_device_is_a_number_all_the_same(tags: Path, reader: TagReader, valid: bytes) -> None:
+    most = layout.Memory(2**32 - 1, 2**32 - 1, *[2**64 - 2] * 9)
+    plant(tags, resealed(valid, memory=[most] * layout.MAX_MEMORY))
+    (run,) = reader.poll().runs
+    sane(run)
+    assert set(run.memory) == {float((2**64 - 2) * layout.MAX_MEMORY)}
+
+
+def test_an_event_of_extremes_is_a_boundary_all_the_same(tags: Path, reader: TagReader, valid: bytes) -> None:
+    last = reader_events(valid)
+    event = layout.Event(
+        layout.OUT_OF_MEMORY, 65535, last + 1, 2**64 - 1, 2**64 - 1, -(2**63), 2**64 - 1, -(2**31), 2**32 - 1,
+        2**64 - 2, layout.NOT_KNOWN, (float("inf"), float("-inf"), *[float("nan")] * 6),
+    )  # fmt: skip
+    plant(tags, resealed(valid, event=event))
+    found = reader.poll().boundaries[-1]
+    assert (found.number, found.mark, found.step, found.phase) == (last + 1, Mark.OUT_OF_MEMORY, 0, "")
+    assert found.asked == 2.0**64
+    assert found.free != found.free, "not told"
+    assert 0 <= found.monotonic < 2**63
+    assert 0 <= found.time < 2**63
+
+
+def reader_events(raw: bytes) -> int:
+    """The number of the newest event in a board."""
+    return int.from_bytes(raw[layout.EVENT_HEAD : layout.EVENT_HEAD + 8], "little")
 
 
 @pytest.mark.parametrize(
@@ -212,7 +254,7 @@ def test_random_bytes_anywhere_never_make_poll_raise(
     reader.poll()
     out = bytearray(valid)
     for offset, raw in changes:
-        at = offset % 1100 if front else offset
+        at = offset % layout.FRONT if front else offset
         out[at : at + len(raw)] = raw
     path.write_bytes(out[: layout.SIZE])
     for run in reader.poll().runs:

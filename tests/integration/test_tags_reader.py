@@ -91,7 +91,7 @@ def test_a_run_is_seen_with_its_true_pid_and_user(start: Start, reader: TagReade
     assert run.metrics == {"loss": 0.25}
     assert run.state == RunState.RUNNING
     assert run.user == gpumon_user()
-    assert run.memory_allocated != run.memory_allocated
+    assert run.memory.allocated != run.memory.allocated
     assert poll.claims[run.key].pid == child.pid
     assert [b.mark for b in poll.boundaries] == [Mark.RUN_BEGIN, Mark.EPOCH_BEGIN]
     assert abs(run.epoch_started - time.time()) < 60
@@ -222,7 +222,7 @@ while time.monotonic() < end:
         board._step = n
         board._publish()
         if not n % 50:
-            board.event(3)
+            board._event(3)
 print(n, flush=True)
 """
 

@@ -15,6 +15,7 @@ from gpumon.frame import Boundary, Driver, Mark, Origin, Process, Run, Tick
 from gpumon.metrics import HOST_METRICS
 from gpumon.sampler import Sampler
 from gpumon.sources.base import Reading
+from gpumon.tags.board import Memory, device_mark
 from gpumon.tags.matching import Claim
 from gpumon.tags.reader import Poll
 from tests import builders
@@ -69,13 +70,15 @@ class FakeTags:
     def __init__(self, runs: Sequence[Run] = (), boundaries: Sequence[Sequence[Boundary]] = ()) -> None:
         self.runs = list(runs)
         self.boundaries = [list(found) for found in boundaries]
+        self.memory: dict[str, list[Memory]] = {}
         self.begun: dict[str, int] = {}
         """When each run began (monotonic ns); those that are not named began long ago."""
         self.asked: list[int] = []
 
     def poll(self) -> Poll:
         fresh = self.boundaries.pop(0) if self.boundaries else []
-        return Poll(self.runs, fresh, {run.key: Claim(run.pid, user=run.user, devices=run.gpus) for run in self.runs})
+        claims = {run.key: Claim(run.pid, user=run.user, devices=run.gpus) for run in self.runs}
+        return Poll(self.runs, fresh, claims, memory=self.memory)
 
     def at(self, monotonic: int) -> list[Run]:
         self.asked.append(monotonic)
@@ -188,6 +191,22 @@ def test_samples_and_processes_get_the_run_in_force(clock: FakeClock) -> None:
     assert tick.samples[0].run == KEY
     assert [process.run for process in tick.processes] == [KEY, ""]
     assert tags.asked == [tick.monotonic], "as it was when the sample was taken"
+
+
+def test_a_sample_gets_what_the_run_on_it_holds_by_framework_and_by_driver(clock: FakeClock) -> None:
+    source = FakeSource(clock)
+    source.processes = (builders.process(4711, memory_used=9.0), builders.process(99, user="bob", memory_used=5.0))
+    uuid = builders.device().uuid
+    tags = FakeTags([builders.run(pid=4711, gpus=(uuid,))])
+    tags.memory = {KEY: [Memory(0, device_mark(uuid), 3, 7, inactive_split=1)]}
+    sampler = make(source, clock, tags=tags)
+    (tick,) = sampler.ticks()
+    keys = ("allocated", "reserved", "inactive_split", "used")
+    assert [tick.samples[0].value(f"gpu.run_{key}") for key in keys] == [3.0, 7.0, 1.0, 9.0]
+    assert tick.samples[0].value("gpu.utilization") == 0.5, "the source's own values stay"
+    tags.runs.clear()
+    (tick,) = sampler.ticks()
+    assert all(isnan(tick.samples[0].value(f"gpu.run_{key}")) for key in keys)
 
 
 def test_boundaries_of_a_run_that_began_after_the_sample_wait_for_the_next_tick(clock: FakeClock) -> None:

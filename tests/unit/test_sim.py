@@ -114,7 +114,7 @@ def test_boundaries_are_numbered_without_a_gap_and_fit_the_runs() -> None:
         assert [b.mark for b in found[:2]] == [Mark.RUN_BEGIN, Mark.EPOCH_BEGIN]
         assert all(b.wait >= a.wait - 1e-9 and b.step >= a.step for a, b in pairwise(found))
     ended = [found for found in by_run.values() if found[-1].mark is Mark.RUN_END]
-    assert [found[-1].epoch for found in ended] == [89]  # resnet50, after 90 epochs of 20 s
+    assert [found[-1].epoch for found in ended] == [90]  # resnet50, which counts from 1, after 90 epochs of 20 s
     for reading in readings[::7]:
         for run in reading.runs:
             past = [b for b in by_run[run.key] if b.monotonic <= reading.monotonic]

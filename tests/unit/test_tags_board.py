@@ -17,7 +17,6 @@ from gpumon.tags.description import MAX_PHASES, Description, decode, encode
 
 HEADER = board.Header(board.SIZE, 1, 2, 3, 4, 5, b"b" * 16, 6, 7)
 METRICS = [0.5, *[math.nan] * 7]
-MEMORY = (1, 2, 3, *[board.NOT_KNOWN] * 5)
 
 
 def front_with(*states: tuple[int, bytes]) -> bytes:
@@ -29,7 +28,7 @@ def front_with(*states: tuple[int, bytes]) -> bytes:
 
 
 def state(number: int, epoch: int = 4) -> bytes:
-    return board.pack_state(board.pack_head(number, 11, 22, 33, 44, 9, epoch, 1, 0), board.pack_tail(MEMORY, METRICS))
+    return board.pack_state(board.pack_head(number, 11, 22, 33, 44, 9, epoch, 1, 0), board.pack_tail(METRICS))
 
 
 def test_regions_do_not_overlap() -> None:
@@ -38,6 +37,7 @@ def test_regions_do_not_overlap() -> None:
         *((offset, board.STATE_SIZE) for offset in board.STATES),
         (board.EVENT_HEAD, 8),
         *((offset, board.TEXT_HEADER.size) for offset in board.DESCRIPTIONS),
+        *((offset, board.MEMORY_ROOM) for offset in board.MEMORY),
         (board.EVENTS, board.EVENT_COUNT * board.EVENT_SIZE),
         *((offset, board.TEXT_ROOM) for offset in board.TEXTS),
     ]
@@ -69,14 +69,13 @@ def test_the_newer_state_wins_and_comes_back_whole() -> None:
     found = board.unpack_state(front_with((7, state(7)), (8, state(8, epoch=5))))
     assert found is not None
     assert (found.number, found.epoch, found.step, found.wait, found.epoch_monotonic) == (8, 5, 33, 44, 9)
-    assert (found.allocated, found.reserved, found.peak) == (1, 2, 3)
     assert found.metrics[0] == 0.5
     assert math.isnan(found.metrics[1])
 
 
 def test_a_torn_state_gives_way_to_the_one_before() -> None:
     torn = bytearray(state(8))
-    torn[100] ^= 1
+    torn[60] ^= 1
     found = board.unpack_state(front_with((7, state(7)), (8, bytes(torn))))
     assert found is not None
     assert found.number == 7
@@ -97,13 +96,60 @@ def test_a_longer_state_of_a_later_version_is_read() -> None:
 
 
 def test_an_event_is_found_by_its_number_only() -> None:
-    event = board.Event(board.EPOCH_BEGIN, 1, 300, 11, 22, 33, 44, -1, 0)
+    logged = (0.5, *[1.0] * 7)
+    event = board.Event(board.OUT_OF_MEMORY, 1, 300, 11, 22, 33, 44, -1, 9, 2**40, 5, logged)
     ring = bytearray(board.EVENT_COUNT * board.EVENT_SIZE)
     offset = board.event_offset(300) - board.EVENTS
     ring[offset : offset + board.EVENT_BYTES] = board.pack_event(event)
     assert board.unpack_event(bytes(ring), 300) == event
     assert board.unpack_event(bytes(ring), 300 - board.EVENT_COUNT) is None
     assert board.unpack_event(b"", 300) is None
+
+
+HELD = (
+    board.Memory(0, board.device_mark("GPU-a"), 10, 20, 15, 11, 3, 9, 1, 2),
+    board.Memory(1, board.device_mark("GPU-b"), 30),
+)
+
+
+def front_with_memory(number: int, record: bytes) -> bytes:
+    front = bytearray(board.FRONT)
+    offset = board.MEMORY[number & 1]
+    front[offset : offset + len(record)] = record
+    return bytes(front)
+
+
+def test_framework_memory_comes_back_and_what_was_not_told_is_not_known() -> None:
+    assert board.unpack_memory(front_with_memory(3, board.pack_memory(3, 77, HELD))) == (77, HELD)
+    assert HELD[1].reserved == board.NOT_KNOWN
+    assert board.unpack_memory(bytes(board.FRONT)) == (0, ())
+
+
+def test_a_torn_record_of_memory_gives_way_to_the_one_before() -> None:
+    front = bytearray(front_with_memory(1, board.pack_memory(1, 11, HELD[:1])))
+    newer = bytearray(board.pack_memory(2, 22, HELD))
+    front[board.MEMORY[0] : board.MEMORY[0] + len(newer)] = newer
+    assert board.unpack_memory(bytes(front))[0] == 22
+    front[board.MEMORY[0] + 30] ^= 1
+    assert board.unpack_memory(bytes(front)) == (11, HELD[:1])
+
+
+def test_as_many_devices_are_told_as_have_room() -> None:
+    many = [board.Memory(i, i, i) for i in range(100)]
+    record = board.pack_memory(1, 1, many)
+    assert len(record) <= board.MEMORY_ROOM
+    assert len(board.unpack_memory(front_with_memory(1, record))[1]) == board.MAX_MEMORY
+
+
+@given(st.binary(max_size=board.MEMORY_ROOM))
+def test_bytes_of_a_stranger_are_no_record_of_memory_and_do_no_harm(raw: bytes) -> None:
+    monotonic, devices = board.unpack_memory(front_with_memory(1, raw))
+    assert (monotonic, devices) == (0, ()) or len(devices) <= board.MAX_MEMORY
+
+
+def test_a_device_is_known_by_a_number_that_is_never_nothing() -> None:
+    assert board.device_mark("") == 0
+    assert board.device_mark("GPU-a") != board.device_mark("GPU-b") != 0
 
 
 def test_the_newer_description_is_offered_first() -> None:
@@ -116,7 +162,7 @@ def test_the_newer_description_is_offered_first() -> None:
 
 def test_a_description_comes_back() -> None:
     said = Description(
-        "a", "a-1", "torch", 3, 1, 8, ("GPU-x",), "0,1", "PCI_BUS_ID", 90, 5, ("loss",), ("", "train", "test")
+        "a", "a-1", "torch", 3, 1, 8, ("GPU-x",), "0,1", "PCI_BUS_ID", 90, 5, 1, ("loss",), ("", "train", "test")
     )  # fmt: skip
     assert decode(encode(said)) == said
 
@@ -124,7 +170,7 @@ def test_a_description_comes_back() -> None:
 def test_the_longest_description_has_room() -> None:
     wide = "\U0001f525" * 1000
     said = Description(
-        wide, wide, wide, 2**31 - 1, 2**31 - 1, 2**31 - 1, ("GPU-" + "x" * 100,) * 99, wide, wide, 2**31 - 1, 0,
+        wide, wide, wide, 2**31 - 1, 2**31 - 1, 2**31 - 1, ("GPU-" + "x" * 100,) * 99, wide, wide, 2**31 - 1, 0, 1,
         (wide,) * 99, (wide,) * 99,
     )  # fmt: skip
     text = encode(said)

@@ -40,7 +40,8 @@ def test_spawned_ranks_are_told_by_torch_distributed() -> None:
         is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 1, get_world_size=lambda: 2
     )
     torch = SimpleNamespace(distributed=group)
-    assert place({"MASTER_ADDR": "localhost"}, {"torch": torch})[:3] == (1, 0, 2)
+    assert place({"MASTER_ADDR": "localhost"}, {"torch": torch})[:3] == (1, 1, 2)
+    assert place({"MASTER_ADDR": "node1", "LOCAL_WORLD_SIZE": "1"}, {"torch": torch})[:3] == (1, 0, 2)
     assert place(TORCHRUN, {"torch": torch})[:3] == (5, 1, 8)
     for other in (SimpleNamespace(), SimpleNamespace(distributed=SimpleNamespace(is_available=lambda: False))):
         assert place({}, {"torch": other}) == Place()

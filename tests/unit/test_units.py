@@ -50,7 +50,20 @@ def test_a_missing_value_is_a_dash_in_every_unit(unit: Unit) -> None:
 
 @pytest.mark.parametrize(
     "write",
-    [units.percent, units.bytes_binary, units.whole, units.gibibytes, units.duration, units.clock, units.plain],
+    [
+        units.percent,
+        units.bytes_binary,
+        units.whole,
+        units.gibibytes,
+        units.duration,
+        units.clock,
+        units.plain,
+        units.span,
+        units.moment,
+        units.change,
+        units.points,
+        units.figures,
+    ],
 )
 def test_a_missing_value_is_a_dash_in_every_writer(write: object) -> None:
     assert callable(write)
@@ -123,6 +136,48 @@ def test_a_duration_is_true_to_its_last_digit(seconds: float) -> None:
     else:
         days, _, hours, _ = text.split()
         assert 0 <= seconds + 0.5 - int(days) * 86400 - int(hours) * 3600 < 3601
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0 s"), (0.0004, "0.4 ms"), (0.012, "12 ms"), (0.999, "999 ms"), (0.9996, "1.0 s"), (200.0, "3:20")],
+)
+def test_a_small_part_of_a_second_is_in_milliseconds(seconds: float, text: str) -> None:
+    assert units.span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("past", "text"),
+    [
+        (-5, "just now"),
+        (59, "just now"),
+        (61, "1 min ago"),
+        (3599, "59 min ago"),
+        (7300, "2 h ago"),
+        (86399, "23 h ago"),
+    ],
+)
+def test_how_long_ago_is_told_within_a_day(past: float, text: str) -> None:
+    assert units.age(1_790_000_000 - past, 1_790_000_000) == text
+
+
+def test_what_is_longer_ago_has_its_day() -> None:
+    assert units.age(1_790_000_000 - 3 * 86400, 1_790_000_000) == units.moment(1_790_000_000 - 3 * 86400)[:10]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(0.123, "+12 %"), (-0.0042, "−0.4 %"), (0.0, "0.0 %"), (-0.0001, "0.0 %"), (3.0, "+300 %")]
+)
+def test_a_change_has_its_sign(ratio: float, text: str) -> None:
+    assert units.change(ratio) == text
+    assert units.points(ratio) == text.replace("%", "points")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.5312, "0.531"), (12.13, "12.1"), (1377.4, "1377"), (12110.2, "12110"), (INFINITY, "∞")]
+)
+def test_a_figure_has_three_digits_or_more_and_no_exponent(value: float, text: str) -> None:
+    assert units.figures(value) == text
 
 
 @pytest.mark.parametrize(

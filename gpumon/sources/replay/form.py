@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from gpumon.frame import NAN
-from gpumon.metrics import GPU_INDEX, GPU_METRICS, Availability
+from gpumon.metrics import FROM_TRAININGS, GPU_INDEX, GPU_METRICS, Availability
 from gpumon.sources.replay.cells import Quantity, Reader, Value, measured
 
 EMPTY = (NAN,) * len(GPU_METRICS)
-NOT_SUPPORTED: Mapping[str, Availability] = {m.name: Availability.NOT_SUPPORTED for m in GPU_METRICS}
+NOT_SUPPORTED: Mapping[str, Availability] = {
+    metric.name: Availability.NOT_SUPPORTED for metric in GPU_METRICS if metric.name not in FROM_TRAININGS
+}
 
 
 class Row(NamedTuple):

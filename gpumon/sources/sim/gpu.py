@@ -8,7 +8,7 @@ from functools import cached_property
 from random import Random
 
 from gpumon.frame import NAN, Device, Sample
-from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.metrics import FROM_TRAININGS, GPU_METRICS, Availability
 from gpumon.sources.sim.curves import CELL, Curve
 from gpumon.sources.sim.scenarios import GIB, Job
 from gpumon.text import clean
@@ -47,7 +47,11 @@ class Gpu:
         self._energy = 3.1e7 + 1e6 * self._noise.random()
         known = self._values(0.0)
         # Such as a fan: a metric that nobody simulates is missing, and never 0.
-        missing = {metric.name: Availability.NOT_SUPPORTED for metric in GPU_METRICS if metric.name not in known}
+        missing = {
+            metric.name: Availability.NOT_SUPPORTED
+            for metric in GPU_METRICS
+            if metric.name not in known and metric.name not in FROM_TRAININGS
+        }
         self.device = Device(f"GPU-51000000-0000-4000-8000-{index:012d}", index, clean(model), missing)
 
     @cached_property

@@ -59,7 +59,9 @@ class SimSource:
         now = max(0, monotonic - self._zero)
         ranks = self._ranks
         samples = [
-            gpu.sample(now / SECOND, ranks[index].key(now) if index in ranks else "")
+            ranks[index].held(gpu.sample(now / SECOND, ranks[index].key(now)), now)
+            if index in ranks
+            else gpu.sample(now / SECOND, "")
             for index, gpu in enumerate(self._gpus)
         ]
         return Reading(

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 
 from gpumon.clock import SECOND
-from gpumon.frame import Boundary, Mark, Process, Run
+from gpumon.frame import Boundary, FrameworkMemory, Mark, Process, Run, Sample
+from gpumon.metrics import GPU_INDEX
 from gpumon.sources.sim.curves import CELL, Curve
 from gpumon.sources.sim.gpu import Gpu
 from gpumon.sources.sim.scenarios import GIB, Job
@@ -26,6 +27,7 @@ class Rank:
         self._user = clean(job.user)
         self._name = clean(job.name)
         self._id = f"sim-{number}"
+        self._base = 1 if job.framework == "keras" else 0
         self._period = len(gpu.load.cells) * SECOND // 10
         starts = [round(start * SECOND) for _, start in job.phases]
         self._marks = [(0, Mark.EPOCH_BEGIN, job.phases[0][0])] if job.phases else []
@@ -71,15 +73,37 @@ class Rank:
         epoch, within = divmod(inside, self._period)
         began = self._begin + time - inside
         phase = next(phase for start, _, phase in reversed(self._marks) if start <= within)
-        allocated = (job.memory - 3.1) * GIB * (0.86 if phase == "train" else 0.71)
         return Run(
             self.key(time), f"{self._id}-{turn}", self._name, self._pid, self._user, self._rank, self._rank,
-            len(job.gpus), job.framework, job.epochs, 0, (self._gpu.device.uuid,), began / SECOND, epoch=epoch,
-            step=self._step(epoch, within), phase=phase, epoch_started=(began + epoch * self._period) / SECOND,
-            updated=(self._begin + time) / SECOND, wait=self._waited(turn, inside), memory_allocated=allocated,
-            memory_reserved=(job.memory - 0.6) * GIB, memory_peak=(job.memory - 1.2) * GIB,
+            len(job.gpus), job.framework, job.epochs, gpus=(self._gpu.device.uuid,),
+            started=began / SECOND, epoch=self._base + epoch, first_epoch=self._base,
+            base=self._base, step=self._step(epoch, within), phase=phase,
+            epoch_started=(began + epoch * self._period) / SECOND,
+            updated=(self._begin + time) / SECOND, wait=self._waited(turn, inside),
+            memory=self._memory(phase),
             metrics=job.metrics(inside / self._period),
         )  # fmt: skip
+
+    def _memory(self, phase: str) -> FrameworkMemory:
+        memory = self._job.memory
+        allocated = (memory - 3.1) * GIB * (0.86 if phase == "train" else 0.71)
+        return FrameworkMemory(
+            allocated, (memory - 0.6) * GIB, (memory - 3.1) * GIB * 0.86, allocated, 0.021 * memory * GIB,
+            allocated * 0.987, 0.0, 0.0,
+        )  # fmt: skip
+
+    def held(self, sample: Sample, time: int) -> Sample:
+        """`sample` of this rank's GPU with what its run holds of it."""
+        if not sample.run:
+            return sample
+        memory = self.run(time).memory
+        values = list(sample.values)
+        for name, value in (
+            ("allocated", memory.allocated), ("reserved", memory.reserved), ("used", self._job.memory * GIB),
+            ("inactive_split", memory.inactive_split),
+        ):  # fmt: skip
+            values[GPU_INDEX[f"gpu.run_{name}"]] = value
+        return sample._replace(values=values)
 
     def boundaries(self, after: int, until: int, monotonic: int) -> Iterator[Boundary]:
         """Those in (`after`, `until`], ns since the simulation began, at `monotonic`."""
@@ -99,6 +123,7 @@ class Rank:
                     step = self._step(inside, start)
                     waited = self._waited(turn, inside * self._period + start)
                     yield Boundary(
-                        key, place, mark, -1 if mark is Mark.RUN_BEGIN else inside, step, phase,
+                        key, place, mark, -1 if mark is Mark.RUN_BEGIN else self._base + inside, step, phase,
                         monotonic + time, self._begin + time, waited,
+                        metrics=job.metrics(inside + 1.0) if mark is Mark.EPOCH_END else {},
                     )  # fmt: skip

@@ -1,0 +1,118 @@
+"""How the memory of a device divides, and how well a framework uses what it holds of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpumon.frame import NAN, FrameworkMemory, Sample
+
+
+class Split(NamedTuple):
+    """The device's memory in parts, bytes. What is known adds up to the total; the rest is NaN."""
+
+    allocated: float
+    """In live tensors of the run in force here, as its framework tells."""
+    cached: float
+    """Taken from the driver by the framework, and in no tensor now."""
+    context: float
+    """Of the run's processes, beside what their framework tells of: CUDA contexts and libraries."""
+    others: float
+    """Of all processes that are not the run's."""
+    free: float
+    driver: float
+    """Kept by driver and firmware for themselves."""
+
+
+class Part(NamedTuple):
+    """A row of `PARTS`."""
+
+    name: str
+    """The field of `Split`."""
+    title: str
+
+
+PARTS: tuple[Part, ...] = (
+    Part("allocated", "allocated"),
+    Part("cached", "cached"),
+    Part("context", "context and libraries"),
+    Part("others", "other processes"),
+    Part("free", "free"),
+    Part("driver", "kept by the driver"),
+)
+"""The parts in the order in which they are drawn and told of: that of `Split`."""
+
+
+PROCESSES = "processes"
+"""What the part `others` is called where nothing is known of a run."""
+OF = tuple(
+    f"gpu.{key}"
+    for key in ("memory_total", "memory_used", "memory_reserved", "run_allocated", "run_reserved", "run_used")
+)
+"""What `divide` takes, in its order."""
+
+
+class Fragmentation(NamedTuple):
+    """Shares of what a framework holds, each NaN where it is not known."""
+
+    slack: float
+    """Of what it took from the driver, what is in no tensor: (reserved - allocated) / reserved."""
+    fragments: float
+    """Of what it took from the driver, what it cannot give back: inactive split / reserved, parts of blocks in use."""
+    rounding: float
+    """Of what is in tensors, what nobody asked for: (allocated - requested) / allocated, the allocator rounds up."""
+    scattered: float
+    """Of what is free in its pool, what is not in the largest block: 1 - largest free / (reserved - allocated)."""
+
+
+def split(sample: Sample) -> Split | None:
+    """How the memory of a sample's device divides: `divide` of its metrics."""
+    return divide(*(sample.value(name) for name in OF))
+
+
+def divide(total: float, used: float, kept: float, allocated: float, held: float, own: float) -> Split | None:
+    """How a device's memory divides, from the metrics of `OF`; None where the driver does not tell what is used.
+
+    The framework's numbers are up to half a second older than the driver's: where they are larger, the
+    driver's hold. Without them the run's memory is one part, `context`.
+    """
+    if not 0 <= used <= total:
+        return None
+    kept_known = min(kept, total - used) if kept >= 0 else 0.0
+    free = total - used - kept_known
+    driver = kept_known if kept >= 0 else NAN
+    run = _least(own, used) if own >= 0 else _least(held, used)
+    if not run >= 0:
+        return Split(NAN, NAN, NAN, used, free, driver)
+    live = _least(allocated, run)
+    taken = _least(held, run) if held >= 0 else run if live >= 0 else NAN
+    live = _least(live, taken) if live >= 0 else NAN
+    cached = taken - live if live >= 0 else taken
+    context = run - (taken if taken >= 0 else 0.0)
+    if not own >= 0 or (not held >= 0 and context == 0):
+        context = NAN  # nobody tells of it
+    return Split(live, cached, context, used - run, free, driver)
+
+
+def told(divided: Split) -> list[tuple[Part, float]]:
+    """The parts that are known. Where nothing is known of a run, all that is used is just `processes`."""
+    known = [(part, value) for part, value in zip(PARTS, divided, strict=True) if value == value]
+    alone = not any(value == value for value in divided[:3])
+    return [(part._replace(title=PROCESSES) if alone and part.name == "others" else part, v) for part, v in known]
+
+
+def fragmentation(memory: FrameworkMemory) -> Fragmentation:
+    """How well a framework uses what it holds."""
+    return Fragmentation(
+        _share(memory.reserved - memory.allocated, memory.reserved),
+        _share(memory.inactive_split, memory.reserved),
+        _share(memory.allocated - memory.requested, memory.allocated),
+        _share(memory.reserved - memory.allocated - memory.largest_free, memory.reserved - memory.allocated),
+    )
+
+
+def _least(value: float, most: float) -> float:
+    return min(value, most) if value >= 0 else NAN
+
+
+def _share(part: float, whole: float) -> float:
+    return max(0.0, part) / whole if whole > 0 and part == part else NAN

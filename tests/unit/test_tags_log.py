@@ -1,0 +1,106 @@
+"""Numbers that a training logs: kept with the epoch they belong to, whenever they come."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.frame import Boundary, Mark
+from gpumon.paths import Places
+from gpumon.tags.client import Board
+from gpumon.tags.description import Description
+from gpumon.tags.reader import TagReader
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[Board]:
+    (tmp_path / "tags").mkdir()
+    made = Board(lambda: str(tmp_path / "tags"), Description("net", "id"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def reader(tmp_path: Path, board: Board) -> Iterator[TagReader]:
+    found = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()))
+    yield found
+    found.close()
+
+
+def logged(boundaries: list[Boundary]) -> list[tuple[Mark, int, dict[str, float]]]:
+    """Mark, epoch and numbers of the boundaries that carry numbers."""
+    return [(found.mark, found.epoch, dict(found.metrics)) for found in boundaries if found.metrics]
+
+
+def test_what_is_logged_in_an_open_epoch_is_kept_with_its_end(board: Board, reader: TagReader) -> None:
+    board.begin_epoch(3)
+    board.log({"loss": 1.0})
+    board.log({"loss": 0.5, "accuracy": 0.25})
+    poll = reader.poll()
+    assert logged(poll.boundaries) == [], "the epoch goes on"
+    assert poll.runs[0].metrics == {"loss": 0.5, "accuracy": 0.25}
+    board.end_epoch()
+    assert logged(reader.poll().boundaries) == [(Mark.EPOCH_END, 3, {"loss": 0.5, "accuracy": 0.25})]
+
+
+def test_an_epoch_ends_with_its_own_numbers_only(board: Board, reader: TagReader) -> None:
+    for epoch, numbers in enumerate(({"loss": 1.0, "accuracy": 0.5}, {"loss": 0.75}, {})):
+        board.begin_epoch(epoch)
+        board.log(numbers)
+        board.end_epoch()
+    poll = reader.poll()
+    assert logged(poll.boundaries) == [
+        (Mark.EPOCH_END, 0, {"loss": 1.0, "accuracy": 0.5}),
+        (Mark.EPOCH_END, 1, {"loss": 0.75}),
+    ]
+    assert poll.runs[0].metrics == {"loss": 0.75, "accuracy": 0.5}, "what was logged last is still shown"
+
+
+def test_what_comes_after_the_end_of_an_epoch_is_a_moment_that_belongs_to_it(board: Board, reader: TagReader) -> None:
+    board.begin_epoch(3)
+    board.log({"loss": 0.5})
+    board.end_epoch()
+    board.log({"val_loss": 0.75})
+    assert logged(reader.poll().boundaries) == [
+        (Mark.EPOCH_END, 3, {"loss": 0.5}),
+        (Mark.LOG, 3, {"loss": 0.5, "val_loss": 0.75}),
+    ]
+
+
+def test_what_comes_late_for_an_epoch_does_not_mix_with_the_open_one(board: Board, reader: TagReader) -> None:
+    board.begin_epoch(3)
+    board.end_epoch()
+    board.begin_epoch(4)
+    board.log({"accuracy": 0.25})
+    board.log({"loss": 0.5}, epoch=3)
+    board.end_epoch()
+    poll = reader.poll()
+    assert logged(poll.boundaries) == [(Mark.LOG, 3, {"loss": 0.5}), (Mark.EPOCH_END, 4, {"accuracy": 0.25})]
+    assert poll.runs[0].metrics == {"accuracy": 0.25, "loss": 0.5}
+
+
+def test_what_comes_for_the_open_epoch_by_its_number_is_its_own(board: Board, reader: TagReader) -> None:
+    board.begin_epoch(4)
+    board.log({"loss": 0.5}, epoch=4)
+    board.end_epoch()
+    assert logged(reader.poll().boundaries) == [(Mark.EPOCH_END, 4, {"loss": 0.5})]
+
+
+def test_what_is_logged_before_the_first_epoch_belongs_to_none(board: Board, reader: TagReader) -> None:
+    board.log({"loss": 0.5})
+    poll = reader.poll()
+    assert [found.mark for found in poll.boundaries] == [Mark.RUN_BEGIN]
+    assert poll.runs[0].metrics == {"loss": 0.5}
+
+
+def test_an_allocation_that_failed_tells_what_it_asked_for_and_what_was_free(board: Board, reader: TagReader) -> None:
+    board.begin_epoch(2)
+    board.out_of_memory(5 * 2**30, 2**20, "GPU-1")
+    board.out_of_memory(2**64 - 1, 2**64 - 1)
+    told, untold = (found for found in reader.poll().boundaries if found.mark is Mark.OUT_OF_MEMORY)
+    assert (told.epoch, told.phase, told.asked, told.free) == (2, "train", 5 * 2**30, 2**20)
+    assert untold.asked != untold.asked
+    assert untold.free != untold.free
