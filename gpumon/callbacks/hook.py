@@ -1,0 +1,107 @@
+"""What the callbacks of all frameworks share: a run that begins and ends with the training.
+
+A framework calls its callbacks in its own order and its own threads, pickles them, copies them, and
+may drop them without a word. So a `Hook` holds nothing but settings until `begin`, and no
+method of it ever raises into the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from time import monotonic_ns
+from typing import Any, ParamSpec
+
+from gpumon.errors import FrameworkError
+from gpumon.tags.loop import run
+from gpumon.tags.running import Run
+from gpumon.tags.warn import warn_once
+
+P = ParamSpec("P")
+MOST_EPOCHS = 1_000_000
+"""More than anybody plans."""
+
+
+def guarded(method: Callable[P, object]) -> Callable[P, None]:
+    """`method`, whose failure is a single warning and never the training's."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(*args, **kwargs)
+        except Exception as error:  # a tag is never worth a training
+            warn_once(f"callback {method.__qualname__}", f"{method.__qualname__}: {type(error).__name__}: {error}")
+
+    return call
+
+
+def require(framework: str, installed: str, least: int) -> None:
+    """Raise FrameworkError where `framework` is `installed` in a version before `least`.0."""
+    major = installed.partition(".")[0]
+    if major.isdigit() and int(major) < least:
+        raise FrameworkError(f"gpumon's callback needs {framework} {least}.0 or newer; installed is {installed}")
+
+
+class Hook:
+    """Settings of a callback, and the run while there is one. Pickles and copies without the run."""
+
+    def __init__(self, framework: str, name: str | None = None, **settings: Any) -> None:
+        self._framework = framework
+        self._name = name
+        self._settings = settings
+        self.run: Run | None = None
+
+    def begin(self, epochs: int | None, base: int, env: Mapping[str, str] | None = None) -> None:
+        """A training of `epochs` in all begins; its framework counts them from `base` (0 or 1).
+
+        `env`: the environment, where the framework knows more of its ranks than stands there.
+        """
+        self.end(failed=True)  # no framework begins a second before the first has ended as it should
+        # A framework that trains until it is stopped plans as many as fit into an integer.
+        planned = epochs if epochs and 0 < epochs <= MOST_EPOCHS else None
+        self.run = run(self._name, epochs=planned, framework=self._framework, env=env, **self._settings)
+        self.run.describe(base=base)
+
+    def end(self, *, failed: bool = False) -> None:
+        """The training is over; without one nothing happens."""
+        if self.run is not None:
+            ended, self.run = self.run, None
+            ended.finish(failed=failed)
+
+    def begin_epoch(self, number: int) -> None:
+        if self.run is not None:
+            self.run.begin_epoch(number)
+
+    def end_epoch(self) -> None:
+        if self.run is not None:
+            self.run.end_epoch()
+
+    def phase(self, name: str) -> str:
+        """`name` begins; gives the phase before."""
+        return self.run.begin_phase(name) if self.run is not None else ""
+
+    def at_step(self, step: int) -> None:
+        if self.run is not None:
+            self.run.at_step(step)
+
+    def waited_since(self, since: int) -> None:
+        """The training has waited for data since `since` (ns, `monotonic_ns`)."""
+        if self.run is not None and since:
+            self.run.waited(monotonic_ns() - since)
+
+    def wait_unknown(self) -> None:
+        """How long the training waits for data cannot be told from here."""
+        if self.run is not None:
+            self.run.wait_unknown()
+
+    def log(self, metrics: Mapping[str, object]) -> None:
+        if self.run is not None:
+            self.run.log(metrics)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "run": None}
+
+    def __del__(self) -> None:
+        # A callback that is dropped with its training, which did not come to its end: some say nothing of an exception.
+        if getattr(self, "run", None) is not None:
+            self.end(failed=True)

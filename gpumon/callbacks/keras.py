@@ -1,0 +1,207 @@
+"""The tags of a training by `model.fit` of Keras 3, on the torch, TensorFlow or JAX backend.
+
+    from gpumon.callbacks.keras import GpuMonitor
+
+    model.fit(..., callbacks=[GpuMonitor()])
+
+Epochs count from 1, as Keras prints them; steps are batches.
+
+Keras leaves the end of a batch to a thread of its own, so that nothing waits for the GPU (asynchronous
+dispatch), unless a callback in the list wants that hook and does not say that it is safe. This one says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from threading import get_ident
+from time import monotonic_ns
+from typing import Any
+from weakref import WeakValueDictionary
+
+import keras
+
+from gpumon.callbacks.hook import Hook, guarded, require
+
+require("keras", keras.__version__, 3)
+
+_THREADS = 64
+"""More batches than Keras ends at once, and so out of their order."""
+_fitting: WeakValueDictionary[int, GpuMonitor] = WeakValueDictionary()
+"""Whose training began last in each thread. One that fails tells its callbacks nothing."""
+
+
+class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or not, by what is installed
+    """Shows a training in gpumon: its epochs, steps, validation and logged metrics.
+
+    Passed to `evaluate` or `predict` alone, it shows that as a run of its own. Keras calls nothing when a
+    training fails: the run then ends with the next training in this thread, or with the process.
+    """
+
+    async_safe = True
+
+    def __init__(self, name: str | None = None, **settings: Any) -> None:
+        """`name` and `settings` (`devices`, `run_id`, `directory`) are those of `gpumon.run`."""
+        super().__init__()
+        self._hook = Hook(f"keras/{keras.backend.backend()}", name, **settings)
+        self._new = True
+        self._training = False
+        self._thread = 0
+        self._before = ""
+        self._done = 0
+        self._batch = -1
+        self._each = 1
+        self._ends: deque[int] = deque(maxlen=_THREADS)
+        self._clock: _Clock | None = None
+
+    def set_params(self, params: Any) -> None:
+        """A list of callbacks was made: what is called next is no part of what was called before."""
+        super().set_params(params)
+        self._new = True
+
+    @guarded
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._new, self._training, self._done, self._thread = False, True, 0, get_ident()
+        earlier = _fitting.get(self._thread)
+        if earlier is not None and earlier.params is not self.params:  # else both are of one list
+            earlier._hook.end(failed=True)
+        _fitting[self._thread] = self
+        self._hook.begin((self.params or {}).get("epochs"), 1)
+        self._each = getattr(self.model, "steps_per_execution", 1)
+        self._clock = _time_steps(self.model)
+        if self._clock is None:
+            self._hook.wait_unknown()
+
+    @guarded
+    def on_train_end(self, logs: Any = None) -> None:
+        self._training = False
+        self._hook.end()
+        if self._clock is not None:
+            _leave_alone(self.model)
+
+    @guarded
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._batch = -1
+        self._ends.clear()
+        self._hook.begin_epoch(epoch + 1)
+        if self._clock is not None:
+            self._clock.since = monotonic_ns()
+
+    @guarded
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        # Keras has waited for the ends of all batches.
+        self._done += self._capped(max(self._ends, default=-1) + 1)
+        self._hook.at_step(self._done)
+        self._hook.log(_ordered(logs))
+        self._hook.end_epoch()
+
+    @guarded
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        # No `self.model` here: JAX would copy its state back into the model.
+        if self._clock is not None:
+            if self._clock.since:
+                self._hook.waited_since(self._clock.since)
+                self._clock.since = 0
+            else:
+                self._hook.wait_unknown()
+        self._batch = batch
+        self._hook.at_step(self._done + batch)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        # Mostly in another thread, later, and not in order. Not guarded: nothing here can fail.
+        self._ends.append(batch)
+        if self._clock is not None and get_ident() == self._thread:
+            self._clock.since = 0  # another callback made Keras wait for the GPU, and may take its time itself
+
+    @guarded
+    def on_test_begin(self, logs: Any = None) -> None:
+        if self._training and not self._new:
+            self._hook.at_step(self._done + self._begun())
+        self._enter("validate", "evaluate")
+
+    @guarded
+    def on_test_end(self, logs: Any = None) -> None:
+        self._leave(logs)
+
+    @guarded
+    def on_predict_begin(self, logs: Any = None) -> None:
+        self._enter("predict", "predict")
+
+    @guarded
+    def on_predict_end(self, logs: Any = None) -> None:
+        self._leave(None)
+
+    def _enter(self, inside: str, alone: str) -> None:
+        if self._new:
+            self._new = self._training = False
+            self._hook.begin(None, 1)
+            self._hook.wait_unknown()
+        self._before = self._hook.phase(inside if self._training else alone)
+
+    def _leave(self, logs: Mapping[str, Any] | None) -> None:
+        self._hook.phase(self._before)
+        if not self._training:
+            self._hook.log(_ordered(logs))
+            self._hook.end()
+            self._new = True
+
+    def _begun(self) -> int:
+        """Steps of this epoch once its last batch has begun; the ends of some may still be on their way."""
+        if self._clock is not None or self._steps():
+            return self._capped(self._batch + self._each)
+        # Where the length is unknown, Keras begins a last batch only to find that there is none.
+        return max(self._batch, max(self._ends.copy(), default=-1) + 1)
+
+    def _capped(self, steps: int) -> int:
+        """`steps` without those that the last execution of several had no data for."""
+        return min(steps, self._steps() or steps)
+
+    def _steps(self) -> int | None:
+        """Of an epoch; None where the training did not know when it began."""
+        steps: int | None = (self.params or {}).get("steps")
+        return steps
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_clock": None}
+
+
+class _Clock:
+    """Since when (ns) the training waits for its next batch; 0 while it does not, or nobody can tell."""
+
+    since = 0
+
+
+def _time_steps(model: Any) -> _Clock | None:
+    """Have the end of each step of `model` timed, on the torch backend; None elsewhere.
+
+    There the training thread fetches each batch between two steps, while the GPU may be behind: no hook is called
+    in that thread at the end of a step. The other backends fetch inside of `train_function`.
+    """
+    if keras.backend.backend() != "torch":
+        return None
+    _leave_alone(model)
+    clock = _Clock()
+    model.train_function = _timed(model.train_function, clock)
+    return clock
+
+
+def _timed(function: Callable[..., Any], clock: _Clock) -> Callable[..., Any]:
+    def train_function(*args: Any, **kwargs: Any) -> Any:
+        logs = function(*args, **kwargs)
+        clock.since = monotonic_ns()
+        return logs
+
+    train_function.__dict__["untimed"] = function
+    return train_function
+
+
+def _leave_alone(model: Any) -> None:
+    """Undo `_time_steps`, also that of a training which failed."""
+    function = getattr(model.train_function, "untimed", None)
+    if function is not None:
+        model.train_function = function
+
+
+def _ordered(logs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Losses first: few names have room."""
+    return {name: (logs or {})[name] for name in sorted(logs or {}, key=lambda name: "loss" not in name)}

@@ -1,0 +1,224 @@
+"""The tags of a Lightning training, of `lightning.pytorch` or `pytorch_lightning` from 2.0 on.
+
+    from gpumon.callbacks.lightning import GpuMonitor
+
+    trainer = Trainer(callbacks=[GpuMonitor()])
+
+Epochs count as Lightning counts them, from 0; steps are `trainer.global_step`, which are steps of
+optimizers: several batches each where gradients are accumulated, one for each optimizer where there are several.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from time import monotonic_ns
+from typing import Any
+
+from gpumon.callbacks.hook import Hook, guarded, require
+from gpumon.errors import FrameworkError
+
+PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+OLDEST = 2
+
+
+class _Tags:
+    """The hooks, whichever package calls them."""
+
+    def __init__(self, name: str | None = None, **settings: Any) -> None:
+        """`name` and `settings` (`devices`, `run_id`) are those of `gpumon.run`.
+
+        Raises FrameworkError where Lightning is missing or older than supported.
+        """
+        adopt_callbacks()
+        super().__init__()
+        self._hook = Hook("lightning", name, **settings)
+        self._before = ""
+        self._step = 0
+        self._in_epoch = False
+        self._since = 0
+        self._seen: dict[str, Any] = {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        adopt_callbacks()  # a spawned rank may come here before it has imported Lightning
+        self.__dict__.update(state)
+
+    @guarded
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        # In each rank, once torch.distributed is up: before, nobody could say which rank this is.
+        self._in_epoch, self._step, self._since, self._seen = False, 0, 0, {}
+        self._hook.begin(trainer.max_epochs if stage == "fit" else None, 0, _environment(trainer))
+
+    @guarded
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self._leave(trainer)
+
+    @guarded
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        # Neither on_train_end nor teardown follows.
+        self._leave(trainer, failed=True)
+
+    @guarded
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        _watch_fetching(trainer, self._fetch_begins, self._fetch_ends)
+        self._come_to(trainer.global_step)  # after a resume: the steps before are not of its first epoch
+
+    @guarded
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._log(trainer)
+
+    @guarded
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        self._log(trainer)  # of the epoch that ended: only now has Lightning computed all of them
+        self._begin_epoch(trainer)
+        # The workers of the loader start before the first batch is fetched; between several ranks there is
+        # also the wait for the slowest of them, which is no wait for data.
+        self._since = monotonic_ns() if trainer.world_size == 1 else 0
+
+    @guarded
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self._in_epoch = False
+        self._hook.end_epoch()
+
+    @guarded
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if not self._in_epoch:  # resumed in the middle of an epoch, whose start is not called again
+            self._begin_epoch(trainer)
+
+    @guarded
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self._come_to(trainer.global_step)
+
+    @guarded
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        self._before = self._hook.phase("sanity" if trainer.sanity_checking else "validate")
+
+    @guarded
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        if not trainer.sanity_checking:
+            self._log(trainer)
+        self._hook.phase(self._before)
+
+    @guarded
+    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
+        self._before = self._hook.phase("test")
+
+    @guarded
+    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
+        self._log(trainer)
+        self._hook.phase(self._before)
+
+    @guarded
+    def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
+        self._before = self._hook.phase("predict")
+
+    @guarded
+    def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
+        self._hook.phase(self._before)
+
+    def _begin_epoch(self, trainer: Any) -> None:
+        self._in_epoch = True
+        self._hook.begin_epoch(trainer.current_epoch)
+
+    def _come_to(self, step: int) -> None:
+        if step != self._step:
+            self._step = step
+            self._hook.at_step(step)
+
+    def _log(self, trainer: Any) -> None:
+        metrics = dict(trainer.callback_metrics)
+        # What has not been computed again since is of an epoch before: the same object still.
+        fresh = {name: value for name, value in chosen(metrics).items() if self._seen.get(name) is not value}
+        self._seen = metrics
+        self._hook.log(fresh)
+
+    def _leave(self, trainer: Any, *, failed: bool = False) -> None:
+        self._in_epoch = False
+        _watch_fetching(trainer, None, None)
+        self._hook.end(failed=failed)
+
+    def _fetch_begins(self) -> None:
+        self._since = self._since or monotonic_ns()
+
+    def _fetch_ends(self) -> None:
+        self._hook.waited_since(self._since)
+        self._since = 0
+
+
+class GpuMonitor(_Tags):
+    """Shows a Lightning training in gpumon: its epochs, steps, phases, logged metrics and how it ended.
+
+    Publishes from every rank. Its state needs no place in a checkpoint. The Callback class of each Lightning
+    that is loaded joins its bases (`adopt_callbacks`), so that either Trainer takes it.
+    """
+
+
+def adopt_callbacks() -> None:
+    """Make GpuMonitor a Callback of each Lightning that this process has loaded, of an installed one where none is.
+
+    They are different classes in the two packages, and importing the one that is not used takes seconds.
+    Raises FrameworkError where there is none, or only one older than supported.
+    """
+    for module in [sys.modules[name] for name in PACKAGES if name in sys.modules] or [_import_installed()]:
+        require(module.__name__.partition(".")[0], getattr(module, "__version__", ""), OLDEST)
+        if not issubclass(GpuMonitor, module.Callback):
+            GpuMonitor.__bases__ = (*GpuMonitor.__bases__, module.Callback)
+
+
+def _import_installed() -> Any:
+    for name in PACKAGES:
+        if find_spec(name.partition(".")[0]) is not None:
+            return import_module(name)
+    raise FrameworkError("no Lightning is installed: 'pip install lightning' (2.0 or newer)")
+
+
+def chosen(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """What of `trainer.callback_metrics` is shown, losses first.
+
+    A metric logged both by step and by epoch stands there three times, as itself and with a suffix.
+    """
+    names = [name for name in metrics if re.sub("_(step|epoch)$", "", name) == name or _stem(name) not in metrics]
+    return {name: metrics[name] for name in sorted(names, key=lambda name: "loss" not in name)}
+
+
+def _stem(name: str) -> str:
+    return name.rpartition("_")[0]
+
+
+def _environment(trainer: Any) -> Mapping[str, str] | None:
+    """The environment of a rank with what only the trainer knows of it."""
+    if trainer.world_size == 1:
+        return None
+    here = trainer.world_size // max(1, trainer.num_nodes)
+    return {**os.environ, "LOCAL_RANK": str(trainer.local_rank), "LOCAL_WORLD_SIZE": str(here)}
+
+
+def _watch_fetching(trainer: Any, begins: Callable[[], None] | None, ends: Callable[[], None] | None) -> None:
+    """Have `begins` and `ends` called around each fetch of a training batch; None stops that.
+
+    From hook to hook one would also measure transfers, loggers, and a wait for the GPU where a progress bar
+    shows the loss. The loop calls these two methods for its profiler; without them nothing is measured.
+    """
+    loop = getattr(getattr(trainer, "fit_loop", None), "epoch_loop", None)
+    for name, watch in (("_on_before_fetch", begins), ("_on_after_fetch", ends)):
+        if loop is None or not hasattr(type(loop), name):
+            return
+        if watch is None:
+            loop.__dict__.pop(name, None)
+        else:
+            setattr(loop, name, _both(getattr(loop, name), guarded(watch), first=name == "_on_after_fetch"))
+
+
+def _both(own: Callable[[], None], watch: Callable[[], None], *, first: bool) -> Callable[[], None]:
+    def call() -> None:
+        if first:
+            watch()
+        own()
+        if not first:
+            watch()
+
+    return call

@@ -1,0 +1,202 @@
+"""`GpuMonitor` for Keras, in real trainings on each backend: one process runs all `keras_cases`."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.frame import Mark, RunState
+from tests.conftest import ROOT
+from tests.trainings import Told, need, told, train
+
+
+class Cases:
+    """What the cases' boards told, and what the framework's own hooks saw."""
+
+    def __init__(self, backend: str, live_dir: Path) -> None:
+        self.backend = backend
+        more = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
+        said = train(["-m", "tests.trainings.keras_cases"], live_dir, **more)
+        self.seen: dict[str, Any] = json.loads(said.splitlines()[-1])
+        self._told = told(live_dir)
+
+    def all(self, case: str) -> list[Told]:
+        return [one for one in self._told if one.run.name == case]
+
+    def __getitem__(self, case: str) -> Told:
+        return self.all(case)[0]
+
+
+@pytest.fixture(scope="module", params=["torch", "tensorflow", "jax"])
+def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cases:
+    need("keras", request.param)
+    return Cases(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def ends(one: Told) -> list[tuple[int, int]]:
+    """Epoch and step of the end of each epoch."""
+    return [(b.epoch, b.step) for b in one.boundaries if b.mark is Mark.EPOCH_END]
+
+
+def test_epochs_count_from_one_and_the_validation_is_a_phase_of_its_epoch(cases: Cases) -> None:
+    expected: list[tuple[str, int, int, str]] = [("RUN_BEGIN", -1, 0, "")]
+    for epoch in (1, 2, 3):
+        steps = 4 * epoch
+        expected += [
+            ("EPOCH_BEGIN", epoch, steps - 4, "train"), ("PHASE", epoch, steps, "validate"),
+            ("PHASE", epoch, steps, "train"), ("EPOCH_END", epoch, steps, ""),
+        ]  # fmt: skip
+    assert cases["whole"].marks() == [*expected, ("RUN_END", 3, 12, "")]
+    run = cases["whole"].run
+    assert (run.framework, run.epochs, run.base, run.first_epoch) == (f"keras/{cases.backend}", 3, 1, 1)
+    assert run.state is RunState.FINISHED
+
+
+def test_boundaries_lie_between_the_neighbours_of_the_same_hook(cases: Cases) -> None:
+    for case in ("whole", "resumed", "no length", "every second"):
+        one, seen = cases[case], cases.seen[case]
+        for hook, marks in (
+            ("on_train_begin", one.times(Mark.RUN_BEGIN)), ("on_epoch_begin", one.times(Mark.EPOCH_BEGIN)),
+            ("on_test_begin", one.times(Mark.PHASE, "validate")), ("on_test_end", one.times(Mark.PHASE, "train")),
+            ("on_epoch_end", one.times(Mark.EPOCH_END)), ("on_train_end", one.times(Mark.RUN_END)),
+        ):  # fmt: skip
+            before, after = ([time for name, time in seen[side] if name == hook] for side in ("before", "after"))
+            assert len(before) == len(marks) == len(after), (case, hook)
+            assert all(a <= time <= b for a, time, b in zip(before, marks, after, strict=True)), (case, hook)
+
+
+def test_what_keras_tells_at_the_end_of_an_epoch_is_kept_with_it(cases: Cases) -> None:
+    history = cases.seen["whole"]["history"]
+    assert {"loss", "mae", "val_loss", "val_mae"} == set(history)
+    for place, epoch in enumerate((1, 2, 3)):
+        assert cases["whole"].logged(epoch) == {name: values[place] for name, values in history.items()}
+
+
+def test_a_validation_every_second_epoch_is_a_phase_of_those_only(cases: Cases) -> None:
+    found = [b.epoch for b in cases["every second"].boundaries if b.mark is Mark.PHASE and b.phase == "validate"]
+    assert found == [2, 4]
+    assert "val_loss" not in cases["every second"].logged(3)
+
+
+def test_a_training_that_goes_on_counts_on_from_its_initial_epoch(cases: Cases) -> None:
+    run = cases["resumed"].run
+    assert (run.first_epoch, run.epoch, run.epochs, run.resumed) == (4, 5, 5, True)
+    assert ends(cases["resumed"]) == [(4, 4), (5, 8)]
+
+
+def test_steps_are_right_where_nobody_knew_their_number(cases: Cases) -> None:
+    assert ends(cases["steps told"]) == [(1, 5), (2, 10)]
+    # Keras begins an eighth batch on two backends, and finds that there is none.
+    steps = [(b.mark.name, b.step) for b in cases["no length"].boundaries[2:]]
+    assert steps == [("PHASE", 7), ("PHASE", 7), ("EPOCH_END", 7), ("RUN_END", 7)]
+
+
+def test_an_epoch_that_is_broken_off_has_the_steps_that_were_made(cases: Cases) -> None:
+    assert ends(cases["stopped"]) == [(1, 2)]
+    assert cases["stopped"].run.state is RunState.FINISHED
+
+
+def test_several_steps_in_one_execution_are_counted_one_by_one(cases: Cases) -> None:
+    if cases.backend == "torch":
+        assert not cases.all("three at once"), "Keras itself refuses it there"
+        return
+    assert ends(cases["three at once"]) == [(1, 4), (2, 8)]
+    assert [b.step for b in cases["three at once"].boundaries if b.mark is Mark.PHASE] == [4, 4, 8, 8]
+
+
+def test_a_training_that_raises_has_failed_when_its_process_ends(cases: Cases) -> None:
+    one = cases["fails"]
+    assert one.run.state is RunState.FAILED
+    assert [mark for mark, *_ in one.marks()] == ["RUN_BEGIN", "EPOCH_BEGIN", "RUN_END"]
+
+
+def test_a_training_that_raised_ends_with_the_next_or_with_its_callback(cases: Cases) -> None:
+    failed, evaluated = cases.all("then evaluated")
+    assert (failed.run.state, evaluated.run.state) == (RunState.FAILED, RunState.FINISHED)
+    assert evaluated.marks()[1] == ("PHASE", -1, 0, "evaluate"), "it is no validation of what is over"
+    another, after = cases["then another"], cases["after a fault"]
+    assert (another.run.state, after.run.state) == (RunState.FAILED, RunState.FINISHED)
+    assert another.times(Mark.RUN_END) <= after.times(Mark.RUN_BEGIN)
+    assert cases["then dropped"].run.state is RunState.FAILED
+
+
+def test_an_evaluation_and_a_prediction_by_themselves_are_runs_without_epochs(cases: Cases) -> None:
+    for case, phase in (("evaluation", "evaluate"), ("prediction", "predict")):
+        one = cases[case]
+        assert [(mark, epoch, into) for mark, epoch, _, into in one.marks()] == [
+            ("RUN_BEGIN", -1, ""), ("PHASE", -1, phase), ("PHASE", -1, ""), ("RUN_END", -1, ""),
+        ]  # fmt: skip
+        assert one.run.state is RunState.FINISHED
+    assert set(cases["evaluation"].run.metrics) == {"loss", "mae"}
+
+
+def test_each_fit_is_a_run_and_a_copied_callback_tells_of_its_own(cases: Cases) -> None:
+    assert len({one.run.id for one in cases.all("again")}) == 2
+    pair = cases["one of two"], cases["two of two"]
+    assert [(one.run.state, ends(one)) for one in pair] == [(RunState.FINISHED, [(1, 4)])] * 2
+    (copied,) = cases.all("copied")
+    assert (copied.run.state, ends(copied)) == (RunState.FINISHED, [(1, 4)])
+
+
+def test_the_wait_for_data_is_told_where_it_can_be_seen_and_is_nothing_else(cases: Cases) -> None:
+    if cases.backend != "torch":
+        assert all(math.isnan(cases[case].run.wait) for case in ("whole", "waits", "not safe")), "not 0: not known"
+        return
+    waited, seen = cases["waits"].run.wait * 1e9, cases.seen["waits"]
+    # Keras reads the first batches to see their shape, before the training begins.
+    reads = [took for began, took in seen["reads"] if began > cases["waits"].times(Mark.RUN_BEGIN)[0]]
+    assert len(reads) >= 4
+    assert sum(reads) <= waited + 1, "each read of a batch is in it"
+    assert waited <= seen["took"] - seen["worked"], "no step is"
+    assert math.isnan(cases["not safe"].run.wait), "another callback waits for the GPU there, and takes its time"
+
+
+def test_keras_goes_on_ending_batches_in_its_own_threads_and_waits_for_no_step(cases: Cases) -> None:
+    seen = cases.seen["threads"]
+    assert seen["ends"] == seen["steps"] == 8
+    in_main = seen["steps"] if cases.backend == "tensorflow" else 0  # Keras has no threads for it there
+    assert seen["ends in main"] == in_main
+    assert seen["read in main"] == in_main + 3, "the logs of two epochs and of the end, and of no step elsewhere"
+
+
+def test_the_model_is_asked_for_in_no_hook_of_a_batch_and_left_as_it_was(cases: Cases) -> None:
+    assert set(cases.seen["threads"]["asked"]) <= {"on_train_begin", "on_train_end"}
+    assert cases.seen["threads"]["left as it was"]
+
+
+ALONE = """
+import keras, sys
+before = set(sys.modules)
+import gpumon.callbacks.keras
+print(*{name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names)
+"""
+OLD = """
+import sys, types
+module = sys.modules["keras"] = types.ModuleType("keras")
+module.__version__ = "2.15.0"
+from gpumon.errors import FrameworkError
+try:
+    import gpumon.callbacks.keras
+except FrameworkError as error:
+    print(error)
+"""
+
+
+def test_importing_it_brings_in_nothing_beside_keras(tmp_path: Path) -> None:
+    need("keras", "torch")
+    env = {"KERAS_BACKEND": "torch", "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", ALONE], env=env, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["gpumon"], done.stderr
+
+
+def test_an_older_keras_is_told_what_is_needed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", OLD], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "gpumon's callback needs keras 3.0 or newer; installed is 2.15.0\n", done.stderr

@@ -1,0 +1,204 @@
+"""`GpuMonitor` for Lightning, in real trainings on the CPU: one process runs all cases of `lightning_cases`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.frame import Mark, RunState
+from tests.conftest import ROOT
+from tests.trainings import Told, need, told, train
+
+Times = Mapping[str, list[tuple[str, int]]]
+
+
+class Cases:
+    """What the cases' boards told, and what the framework's own hooks saw."""
+
+    def __init__(self, live_dir: Path) -> None:
+        said = train(["-m", "tests.trainings.lightning_cases", live_dir], live_dir)
+        self.seen: dict[str, Any] = json.loads(said.splitlines()[-1])
+        self._told = told(live_dir)
+
+    def all(self, case: str) -> list[Told]:
+        return [one for one in self._told if one.run.name == case]
+
+    def __getitem__(self, case: str) -> Told:
+        (one,) = self.all(case)
+        return one
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Cases:
+    need("torch", "lightning", "pytorch_lightning")
+    return Cases(tmp_path_factory.mktemp("lightning"))
+
+
+def test_epochs_validation_and_sanity_check_come_in_their_order(cases: Cases) -> None:
+    assert cases["whole"].marks() == [
+        ("RUN_BEGIN", -1, 0, ""),
+        ("PHASE", -1, 0, "sanity"),
+        ("PHASE", -1, 0, ""),
+        ("EPOCH_BEGIN", 0, 0, "train"),
+        ("PHASE", 0, 2, "validate"),
+        ("PHASE", 0, 2, "train"),
+        ("PHASE", 0, 4, "validate"),
+        ("PHASE", 0, 4, "train"),
+        ("EPOCH_END", 0, 4, ""),
+        ("EPOCH_BEGIN", 1, 4, "train"),
+        ("PHASE", 1, 6, "validate"),
+        ("PHASE", 1, 6, "train"),
+        ("PHASE", 1, 8, "validate"),
+        ("PHASE", 1, 8, "train"),
+        ("EPOCH_END", 1, 8, ""),
+        ("RUN_END", 1, 8, ""),
+    ]
+    run = cases["whole"].run
+    assert (run.framework, run.epochs, run.base, run.first_epoch) == ("lightning", 2, 0, 0)
+    assert run.state is RunState.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("hook", "mark", "phase"),
+    [
+        ("on_train_epoch_start", Mark.EPOCH_BEGIN, None),
+        ("on_train_epoch_end", Mark.EPOCH_END, None),
+        ("setup", Mark.RUN_BEGIN, None),
+        ("teardown", Mark.RUN_END, None),
+    ],
+)
+def test_boundaries_lie_between_the_neighbours_of_the_same_hook(
+    cases: Cases, hook: str, mark: Mark, phase: str | None
+) -> None:
+    for case in ("whole", "resumed", "waits"):
+        times: Times = cases.seen[case]
+        before, after = ([time for name, time in times[side] if name == hook] for side in ("before", "after"))
+        found = cases[case].times(mark, phase)
+        assert len(found) == len(before) == len(after) > 0
+        assert all(a <= time <= b for a, time, b in zip(before, found, after, strict=True)), (case, found)
+
+
+def test_phases_lie_between_the_neighbours_too(cases: Cases) -> None:
+    names = ("on_validation_start", "on_validation_end")
+    before, after = ([t for name, t in cases.seen["whole"][side] if name in names] for side in ("before", "after"))
+    found = cases["whole"].times(Mark.PHASE)
+    assert len(found) == 10, "two of the sanity check, four of each epoch"
+    assert all(a <= time <= b for a, time, b in zip(before, found, after, strict=True))
+
+
+def test_the_epoch_keeps_what_lightning_computed_for_it(cases: Cases) -> None:
+    whole = cases["whole"]
+    final = cases.seen["whole"]["metrics"]
+    assert set(whole.run.metrics) == {"train_loss", "val_loss", "epoch_squared"}, "train_loss_step is train_loss"
+    assert whole.logged(1) == {name: final[name] for name in whole.run.metrics}
+    assert whole.logged(1)["train_loss"] == final["train_loss_epoch"]
+    assert [whole.logged(epoch)["epoch_squared"] for epoch in (0, 1)] == [0.0, 1.0]
+    assert list(whole.run.metrics)[-1] == "epoch_squared", "losses come first"
+
+
+def test_a_validation_in_mid_epoch_carries_nothing_of_the_epoch_before(cases: Cases) -> None:
+    before, after = (b for b in cases["whole"].boundaries if b.epoch == 1 and b.step == 6)
+    assert not before.metrics
+    assert set(after.metrics) == {"train_loss", "val_loss"}, "the module logs epoch_squared at the end of an epoch only"
+
+
+def test_a_resumed_training_begins_with_the_epoch_and_step_it_had_reached(cases: Cases) -> None:
+    resumed = cases["resumed"]
+    assert (resumed.run.first_epoch, resumed.run.epochs, resumed.run.epoch) == (2, 4, 3)
+    assert [mark for mark in resumed.marks() if mark[0].startswith("EPOCH")] == [
+        ("EPOCH_BEGIN", 2, 8, "train"),
+        ("EPOCH_END", 2, 16, ""),
+        ("EPOCH_BEGIN", 3, 16, "train"),
+        ("EPOCH_END", 3, 24, ""),
+    ]
+
+
+def test_resumed_in_mid_epoch_it_goes_on_with_that_epoch(cases: Cases) -> None:
+    assert [mark for mark in cases["middle"].marks() if mark[0].startswith("EPOCH")] == [
+        ("EPOCH_BEGIN", 0, 3, "train"),
+        ("EPOCH_END", 0, 8, ""),
+        ("EPOCH_BEGIN", 1, 8, "train"),
+        ("EPOCH_END", 1, 16, ""),
+    ]
+
+
+@pytest.mark.parametrize("case", ["failed", "interrupted"])
+def test_an_exception_ends_the_run_as_failed_then_and_there(cases: Cases, case: str) -> None:
+    one = cases[case]
+    assert one.run.state is RunState.FAILED
+    assert [mark for mark, *_ in one.marks()] == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_END", "RUN_END"]
+    times = [dict(cases.seen[case][side])["on_exception"] for side in ("before", "after")]
+    assert times[0] <= one.times(Mark.RUN_END)[0] <= times[1]
+
+
+def test_steps_are_those_of_all_optimizers_and_loaders_validate_as_one_phase(cases: Cases) -> None:
+    one = cases["optimizers"]
+    assert one.run.step == 16, "8 batches, 2 optimizers"
+    assert [phase for mark, _, _, phase in one.marks() if mark == "PHASE"] == ["sanity", "", "validate", "train"]
+    assert {"val_loss/dataloader_idx_0", "val_loss/dataloader_idx_1"} <= set(one.run.metrics)
+
+
+def test_the_wait_for_data_is_the_loaders_and_nothing_elses(cases: Cases) -> None:
+    one, seen = cases["waits"], cases.seen["waits"]
+    began, ended = one.times(Mark.RUN_BEGIN)[0], one.times(Mark.RUN_END)[0]
+    assert seen["slept"] <= one.run.wait * 1e9 + 1, "each read of the training's loader is in it"
+    assert one.run.wait * 1e9 <= ended - began - seen["worked"], "no step is, of training or validation"
+    waits = [b.wait for b in one.boundaries]
+    assert waits == sorted(waits)
+    for start, end in pairwise(b for b in one.boundaries if b.mark == Mark.PHASE):
+        if start.phase == "validate":
+            assert start.wait == end.wait, "the loader of the validation is not in it"
+
+
+def test_validate_test_and_predict_alone_are_runs_with_that_phase(cases: Cases) -> None:
+    phases = [{phase for mark, _, _, phase in one.marks() if mark == "PHASE"} for one in cases.all("alone")]
+    assert phases == [{"validate", ""}, {"test", ""}, {"predict", ""}]
+    assert [set(one.run.metrics) for one in cases.all("alone")] == [{"val_loss"}, {"test_loss"}, set()]
+    assert all(one.run.state is RunState.FINISHED for one in cases.all("alone"))
+
+
+def test_one_instance_serves_both_packages_one_after_the_other(cases: Cases) -> None:
+    first, second = cases.all("other")
+    assert first.marks() == second.marks()
+    assert first.run.id != second.run.id
+
+
+ALONE = """
+import sys, types
+installed, version = sys.argv[1], sys.argv[2]
+if installed:
+    module = types.ModuleType(installed)
+    module.Callback, module.__version__ = type("Callback", (), {}), version
+    sys.modules[installed] = module
+from gpumon.callbacks.lightning import GpuMonitor
+from gpumon.errors import FrameworkError
+try:
+    callback = GpuMonitor()
+except FrameworkError as error:
+    print(error)
+else:
+    print(isinstance(callback, module.Callback), "torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("installed", "version", "said"),
+    [
+        ("pytorch_lightning", "2.6.6", "True False"),
+        ("pytorch_lightning", "1.9.5", "needs pytorch_lightning 2.0 or newer; installed is 1.9.5"),
+        ("", "", "no Lightning is installed: 'pip install lightning' (2.0 or newer)"),
+    ],
+)
+def test_one_of_the_packages_is_enough_and_what_is_missing_is_said(installed: str, version: str, said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", ALONE, installed, version], env={"PYTHONPATH": str(ROOT)}, capture_output=True,
+        text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert said in done.stdout

@@ -1,0 +1,167 @@
+"""`GpuMonitor` for the Trainer of Transformers, in real trainings: one process runs all `transformers_cases`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.frame import Mark, RunState
+from tests.conftest import ROOT
+from tests.trainings import Told, need, told, train
+
+
+class Cases:
+    """What the cases' boards told, and what the framework's own hooks saw."""
+
+    def __init__(self, live_dir: Path) -> None:
+        said = train(["-m", "tests.trainings.transformers_cases", live_dir / "out"], live_dir)
+        self.seen: dict[str, Any] = json.loads(said.splitlines()[-1])
+        self._told = told(live_dir)
+
+    def all(self, case: str) -> list[Told]:
+        return [one for one in self._told if one.run.name == case]
+
+    def __getitem__(self, case: str) -> Told:
+        return self.all(case)[0]
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Cases:
+    need("torch", "transformers", "accelerate")
+    return Cases(tmp_path_factory.mktemp("transformers"))
+
+
+def test_epochs_count_from_one_and_the_evaluation_follows_each(cases: Cases) -> None:
+    assert cases["whole"].marks() == [
+        ("RUN_BEGIN", -1, 0, ""),
+        ("EPOCH_BEGIN", 1, 0, "train"),
+        ("EPOCH_END", 1, 4, ""),
+        ("PHASE", 1, 4, "evaluate"),
+        ("PHASE", 1, 4, ""),
+        ("EPOCH_BEGIN", 2, 4, "train"),
+        ("EPOCH_END", 2, 8, ""),
+        ("PHASE", 2, 8, "evaluate"),
+        ("PHASE", 2, 8, ""),
+        ("RUN_END", 2, 8, ""),
+    ]
+    run = cases["whole"].run
+    assert (run.framework, run.epochs, run.base, run.first_epoch) == ("transformers", 2, 1, 1)
+    assert run.state is RunState.FINISHED
+
+
+def test_boundaries_lie_between_the_neighbours_of_the_same_hook(cases: Cases) -> None:
+    hooks = {
+        "on_train_begin": Mark.RUN_BEGIN, "on_epoch_begin": Mark.EPOCH_BEGIN, "on_epoch_end": Mark.EPOCH_END,
+        "on_train_end": Mark.RUN_END,
+    }  # fmt: skip
+    for case in ("whole", "resumed", "steps", "broken off"):
+        for hook, mark in hooks.items():
+            before, after = ([t for name, t in cases.seen[case][side] if name == hook] for side in ("before", "after"))
+            before = before[: len(after)]  # the evaluation afterwards is a run of its own
+            found = cases[case].times(mark)
+            assert len(found) == len(before) > 0
+            assert all(a <= time <= b for a, time, b in zip(before, found, after, strict=True)), (case, hook)
+
+
+def test_an_evaluation_lasts_from_what_announced_it_to_its_hook(cases: Cases) -> None:
+    seen = cases.seen["whole"]
+    began = [t for name, t in seen["before"] if name == "on_epoch_end"]
+    # Those of the evaluation that stands alone come last.
+    ended = [[t for name, t in seen[side] if name == "on_evaluate"][:2] for side in ("before", "after")]
+    phases = cases["whole"].times(Mark.PHASE)
+    assert all(a <= time for a, time in zip(began, phases[0::2], strict=True))
+    assert all(a <= time <= b for a, time, b in zip(ended[0], phases[1::2], ended[1], strict=True))
+
+
+def test_what_is_logged_stays_with_its_epoch_and_running_times_are_left_out(cases: Cases) -> None:
+    whole, log = cases["whole"], cases.seen["whole"]["log"]
+    assert set(whole.run.metrics) == {"loss", "learning_rate", "grad_norm", "eval_loss"}
+    evaluated = [entry["eval_loss"] for entry in log if "eval_loss" in entry]
+    assert [whole.logged(epoch)["eval_loss"] for epoch in (1, 2)] == evaluated[:2]
+    losses = [entry["loss"] for entry in log if "loss" in entry]
+    assert [whole.logged(epoch)["loss"] for epoch in (1, 2)] == losses, "logged at steps 3 and 6"
+
+
+def test_a_loss_logged_after_the_end_of_an_epoch_is_that_epochs(cases: Cases) -> None:
+    steps, log = cases["steps"], cases.seen["steps"]["log"]
+    losses = [entry["loss"] for entry in log if "loss" in entry]
+    assert [steps.logged(epoch)["loss"] for epoch in (1, 2)] == losses
+
+
+def test_evaluation_in_mid_epoch_is_a_phase_and_the_last_epoch_may_be_short(cases: Cases) -> None:
+    assert cases["steps"].marks()[1:] == [
+        ("EPOCH_BEGIN", 1, 0, "train"),
+        ("PHASE", 1, 4, "evaluate"),
+        ("PHASE", 1, 4, "train"),
+        ("PHASE", 1, 8, "evaluate"),
+        ("PHASE", 1, 8, "train"),
+        ("EPOCH_END", 1, 8, ""),
+        ("EPOCH_BEGIN", 2, 8, "train"),
+        ("PHASE", 2, 11, "evaluate"),
+        ("PHASE", 2, 11, "train"),
+        ("EPOCH_END", 2, 11, ""),
+        ("RUN_END", 2, 11, ""),
+    ]
+
+
+def test_a_resumed_training_begins_with_the_epoch_and_step_it_had_reached(cases: Cases) -> None:
+    resumed = cases["resumed"]
+    assert (resumed.run.first_epoch, resumed.run.epochs) == (2, 3)
+    assert resumed.marks()[1:] == [
+        ("EPOCH_BEGIN", 2, 4, "train"),
+        ("EPOCH_END", 2, 8, ""),
+        ("EPOCH_BEGIN", 3, 8, "train"),
+        ("EPOCH_END", 3, 12, ""),
+        ("RUN_END", 3, 12, ""),
+    ]
+
+
+def test_an_epoch_that_is_broken_off_still_counts_as_one(cases: Cases) -> None:
+    epochs = [(mark, epoch, step) for mark, epoch, step, _ in cases["broken off"].marks() if mark.startswith("EPOCH")]
+    assert epochs == [("EPOCH_BEGIN", 1, 0), ("EPOCH_END", 1, 3), ("EPOCH_BEGIN", 2, 3), ("EPOCH_END", 2, 11)]
+
+
+def test_the_wait_for_data_is_the_loaders_and_nothing_elses(cases: Cases) -> None:
+    one, seen = cases["waits"], cases.seen["waits"]
+    began, ended = one.times(Mark.RUN_BEGIN)[0], one.times(Mark.RUN_END)[0]
+    assert seen["slept"] <= one.run.wait * 1e9 + 1, "each read of the training's texts is in it"
+    assert one.run.wait * 1e9 <= ended - began - seen["worked"], "no step is, of training or evaluation"
+    evaluations = [b.wait for b in one.boundaries if b.mark == Mark.PHASE]
+    assert evaluations[0::2] == evaluations[1::2], "the loader of the evaluation is not in it"
+
+
+def test_evaluate_and_predict_after_a_training_are_no_part_of_it(cases: Cases) -> None:
+    assert [one.marks()[-1] for one in cases.all("whole")] == [("RUN_END", 2, 8, "")]
+
+
+@pytest.mark.parametrize("case", ["caught", "failed"])
+def test_after_an_exception_the_run_ends_with_the_process_or_the_next_training(cases: Cases, case: str) -> None:
+    one = cases[case]
+    assert [mark for mark, *_ in one.marks()][:2] == ["RUN_BEGIN", "EPOCH_BEGIN"]
+    assert one.run.state is RunState.FAILED
+    assert one.run.step == 5
+
+
+OLD = """
+import sys, types
+module = sys.modules["transformers"] = types.ModuleType("transformers")
+module.__version__ = "4.57.6"
+from gpumon.errors import FrameworkError
+try:
+    import gpumon.callbacks.transformers
+except FrameworkError as error:
+    print(error)
+"""
+
+
+def test_an_older_transformers_is_told_what_is_needed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", OLD], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True,
+        timeout=60,
+    )  # fmt: skip
+    assert done.stdout == "gpumon's callback needs transformers 5.0 or newer; installed is 4.57.6\n"

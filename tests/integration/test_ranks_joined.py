@@ -1,0 +1,133 @@
+"""The ranks of real distributed trainings are one run, however they were launched."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gpumon.frame import RunState
+from gpumon.tags.ranks import place, run_id
+from tests.conftest import ROOT
+from tests.programs import environment
+from tests.trainings import Told, need, told, train
+
+EXAMPLES = ROOT / "examples"
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def joined(found: list[Told], epochs: list[int], steps: int) -> str:
+    """Check that `found` are the two ranks of one run that went well; gives its id."""
+    assert [(one.run.rank, one.run.local_rank, one.run.world_size) for one in found] == [(0, 0, 2), (1, 1, 2)]
+    assert len({one.run.id for one in found}) == 1
+    for one in found:
+        assert one.run.state is RunState.FINISHED
+        assert [epoch for mark, epoch, *_ in one.marks() if mark == "EPOCH_BEGIN"] == epochs
+        assert one.run.step == steps
+    return found[0].run.id
+
+
+def test_torchrun(live_dir: Path) -> None:
+    need("torch")
+    script = EXAMPLES / "torchrun_ddp.py"
+    command = ["-m", "torch.distributed.run", "--nproc-per-node", 2, "--master-port", free_port()]
+    train([*command, script, "--epochs", 2], live_dir, may_abort=True)
+    found = told(live_dir)
+    joined(found, [0, 1], 80)
+    assert [set(one.run.metrics) for one in found] == [{"loss"}, {"loss"}]
+    assert found[1].run.wait >= 2 * 40 * 0.005, "rank 1 reads slowly"
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
+def test_lightning(live_dir: Path, strategy: str) -> None:
+    """With ddp the first rank is the process that starts the others; with ddp_spawn none is, and all are pickled to."""
+    need("torch", "lightning")
+    train(
+        [EXAMPLES / "lightning_regression.py", "--ranks", 2, "--epochs", 2, "--strategy", strategy],
+        live_dir,
+        may_abort=True,
+    )
+    found = told(live_dir)
+    joined(found, [0, 1], 64)
+    assert len({one.run.metrics["val_loss"] for one in found}) == 1, "Lightning took its mean over the ranks"
+    assert {phase for one in found for mark, _, _, phase in one.marks() if mark == "PHASE"} == {
+        "sanity", "", "validate", "train",
+    }  # fmt: skip
+
+
+def test_two_trainings_that_one_process_spawns_are_two_runs(live_dir: Path) -> None:
+    need("torch")
+    train(["-m", "tests.trainings.spawned", free_port(), "fork"], live_dir)
+    found = told(live_dir)
+    ids = [joined([one for one in found if one.run.id == run], [0, 1], 2) for run in {one.run.id for one in found}]
+    assert len(ids) == 2
+
+
+def test_slurm(live_dir: Path) -> None:
+    source = "import gpumon\nwith gpumon.run('net', epochs=2) as run:\n    for _ in run.epochs(): run.step()"
+    slurm = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}
+    for rank in "10":
+        env = {**environment(live_dir), **slurm, "SLURM_PROCID": rank, "SLURM_LOCALID": rank}
+        subprocess.run([sys.executable, "-c", source], env=env, check=True, timeout=60)
+    joined(told(live_dir), [0, 1], 2)
+
+
+def up(rank: int, size: int = 4) -> SimpleNamespace:
+    """A torch whose process group is up."""
+    group = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: rank, get_world_size=lambda: size
+    )
+    return SimpleNamespace(distributed=group)
+
+
+def test_slurm_steps_of_a_job_are_different_runs_although_torch_is_up(tmp_path: Path) -> None:
+    """Lightning under srun takes its port from the job: only the step tells two of them apart."""
+    ids = set()
+    for step in "01":
+        env = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": step, "SLURM_NTASKS": "4", "MASTER_ADDR": "node1"}
+        ranks = [place({**env, "SLURM_PROCID": str(rank)}, {"torch": up(rank)}) for rank in range(4)]
+        assert [one.rank for one in ranks] == [0, 1, 2, 3]
+        ids |= {run_id("net", one, 0, str(one.rank), 1) for one in ranks}
+    assert len(ids) == 2
+
+
+def test_ranks_that_one_slurm_task_spawns_are_not_slurms(tmp_path: Path) -> None:
+    env = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "1", "SLURM_PROCID": "0"}
+    assert [place(env, {"torch": up(rank)}).rank for rank in range(4)] == [0, 1, 2, 3]
+
+
+def lightnings(tmp_path: Path, born: bytes, **more: str) -> bool:
+    """Whether a first rank that was born with the environment `born` started the others."""
+    (tmp_path / "self").mkdir(exist_ok=True)
+    (tmp_path / "self" / "environ").write_bytes(born)
+    env = {"MASTER_ADDR": "127.0.0.1", "LOCAL_RANK": "0", "NODE_RANK": "0", "WORLD_SIZE": "4", **more}
+    return place(env, {"torch": up(0)}, str(tmp_path)).starter
+
+
+def test_the_starter_is_who_gave_itself_the_variables_of_a_rank(tmp_path: Path) -> None:
+    assert lightnings(tmp_path, b"HOME=/root\0PATH=/bin\0")
+    assert not lightnings(tmp_path, b"HOME=/root\0LOCAL_RANK=0\0"), "started by hand or by a launcher"
+    assert not lightnings(tmp_path, b"HOME=/root\0", LOCAL_RANK="1")
+    (tmp_path / "self" / "environ").unlink()
+    assert not place({"LOCAL_RANK": "0", "NODE_RANK": "0"}, {"torch": up(0)}, str(tmp_path)).starter
+
+
+def test_ranks_of_one_parent_are_told_apart_by_when_multiprocessing_began_them() -> None:
+    def spawned(rank: int, number: int) -> str:
+        process = SimpleNamespace(
+            current_process=lambda: SimpleNamespace(_identity=(number,)), parent_process=lambda: object()
+        )
+        where = place({"MASTER_ADDR": "localhost"}, {"torch": up(rank), "multiprocessing.process": process})
+        return run_id("net", where, 0, "1/1", 0)
+
+    first, second = ({spawned(rank, before + rank) for rank in range(4)} for before in (1, 5))
+    assert (len(first), len(second), len(first | second)) == (1, 1, 2)

@@ -1,0 +1,83 @@
+"""Trainings that tests run in processes of their own, and what their boards tell of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from gpumon.frame import Boundary, Mark, Run
+from gpumon.paths import Places
+from gpumon.tags.reader import TagReader
+from tests.conftest import ROOT, cannot
+from tests.programs import environment
+
+
+class Told(NamedTuple):
+    """What the board of one process told of a run, from its begin to its end."""
+
+    run: Run
+    boundaries: list[Boundary]
+
+    def marks(self) -> list[tuple[str, int, int, str]]:
+        """Mark, epoch, step and phase of each boundary but those of logging."""
+        return [(b.mark.name, b.epoch, b.step, b.phase) for b in self.boundaries if b.mark != Mark.LOG]
+
+    def logged(self, epoch: int) -> dict[str, float]:
+        """What was logged last with `epoch`."""
+        found: dict[str, float] = {}
+        for boundary in self.boundaries:
+            if boundary.epoch == epoch and boundary.mark in (Mark.EPOCH_END, Mark.LOG):
+                found.update(boundary.metrics)
+        return found
+
+    def times(self, mark: Mark, phase: str | None = None) -> list[int]:
+        """When (ns, monotonic) the boundaries of `mark` were, of those into `phase` where it is given."""
+        return [b.monotonic for b in self.boundaries if b.mark == mark and phase in (None, b.phase)]
+
+
+def need(*packages: str) -> None:
+    """Skip where one of `packages` is not installed; fail in CI, unless pip has no wheel of it (tests/setup.sh)."""
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    told = Path(sys.prefix, "no-wheel")
+    no_wheel = told.read_text().split() if told.exists() else []
+    for package in missing:
+        if package in no_wheel:
+            pytest.skip(f"pip has no wheel of {package} for this Python")
+        cannot(f"{package} is not installed: tests/setup.sh installs it")
+
+
+def train(command: Sequence[object], live_dir: Path, *, may_abort: bool = False, **more: str) -> str:
+    """Run a training to its end, which gpumon has nothing to warn of; gives what it printed.
+
+    `may_abort`: torch's gloo aborts now and then while it shuts down ("terminate called without an active
+    exception", seen without gpumon too, in 1 of 21 runs of two ranks), when all that is of interest is over.
+    """
+    env = {
+        **environment(live_dir), "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "", **more,
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, *map(str, command)], env=env, cwd=live_dir, capture_output=True, text=True, timeout=240,
+        check=False,
+    )  # fmt: skip
+    aborted = may_abort and "terminate called without an active exception" in done.stderr
+    assert done.returncode == 0 or aborted, done.stdout[-3000:] + done.stderr[-3000:]
+    warned = [line for line in done.stderr.splitlines() if "GpuMonitor." in line or "in gpumon" in line]
+    assert not warned, done.stderr
+    return done.stdout
+
+
+def told(live_dir: Path) -> list[Told]:
+    """All runs that were tagged under `live_dir`, by rank and begin."""
+    reader = TagReader(Places(explicit=str(live_dir), uid=os.getuid()))
+    poll = reader.poll()
+    reader.close()
+    found = [Told(run, [b for b in poll.boundaries if b.run == run.key]) for run in poll.runs]
+    return sorted(found, key=lambda one: (one.run.rank, one.boundaries[0].monotonic))

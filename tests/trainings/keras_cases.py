@@ -1,0 +1,224 @@
+"""Trainings by Keras, one run of gpumon for each case; prints as JSON what the hooks saw.
+
+The backend is that of KERAS_BACKEND. Beside each `GpuMonitor` stand two neighbours: Keras calls one
+just before it and one just after it.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import pickle
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+warnings.filterwarnings("ignore")
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+from keras.src.utils import python_utils  # noqa: E402
+
+from gpumon.callbacks.keras import GpuMonitor  # noqa: E402
+
+HOOKS = ("on_train_begin", "on_epoch_begin", "on_epoch_end", "on_test_begin", "on_test_end", "on_train_end")
+TORCH = keras.backend.backend() == "torch"
+BATCH = 8
+X = np.random.default_rng(0).normal(size=(4 * BATCH, 4)).astype("float32")
+Y = X.sum(axis=1)
+told: dict[str, dict[str, Any]] = {}
+
+
+class Before(keras.callbacks.Callback):  # type: ignore[misc]
+    """Takes the time in each hook; at the begin of a batch raises, or asks for the end, where told to."""
+
+    def __init__(self, times: list[tuple[str, int]], fail: int = -1, stop: int = -1) -> None:
+        super().__init__()
+        self.times = times
+        self.fail = fail
+        self.stop = stop
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if batch == self.fail:
+            raise ValueError("boom")
+        if batch == self.stop:
+            self.model.stop_training = True
+
+
+class After(Before):
+    """The other neighbour."""
+
+
+def hook(name: str) -> Any:
+    return lambda self, *_, **__: self.times.append((name, time.monotonic_ns()))
+
+
+for name in HOOKS:
+    setattr(Before, name, hook(name))
+
+
+class Ends(keras.callbacks.Callback):  # type: ignore[misc]
+    """Sees in which threads the ends of batches are called."""
+
+    def __init__(self, *, safe: bool, pause: float = 0) -> None:
+        super().__init__()
+        self.async_safe = safe
+        self.pause = pause
+        self.main = threading.get_ident()
+        self.seen: list[bool] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.seen.append(threading.get_ident() == self.main)
+        time.sleep(self.pause)
+
+
+class Asked(GpuMonitor):
+    """Notes in which of its methods the model is asked for."""
+
+    by: set[str] = set()  # noqa: RUF012
+
+    @property
+    def model(self) -> Any:
+        self.by.add(sys._getframe(1).f_code.co_name)
+        return super().model
+
+
+class Batches:
+    """Batches that take a while to read; when each read began, and how long it took."""
+
+    def __init__(self, pause: float) -> None:
+        self.pause = pause
+        self.reads: list[tuple[int, int]] = []
+
+    def __call__(self, count: int) -> Iterator[tuple[Any, Any]]:
+        for _ in range(count):
+            began = time.monotonic_ns()
+            time.sleep(self.pause)
+            self.reads.append((began, time.monotonic_ns() - began))
+            yield X[:BATCH], Y[:BATCH]
+
+
+class Slow(keras.Sequential):  # type: ignore[misc]
+    """Each step takes a while, on the torch backend."""
+
+    pause = 0.0
+    slept = 0
+
+    def train_step(self, *given: Any) -> Any:
+        began = time.monotonic_ns()
+        time.sleep(self.pause)
+        Slow.slept += time.monotonic_ns() - began
+        return super().train_step(*given)
+
+
+batches = Batches(0)
+
+
+def model(kind: Any = keras.Sequential, **settings: Any) -> Any:
+    """A tiny one, compiled."""
+    net = kind([keras.Input((4,)), keras.layers.Dense(8, activation="relu"), keras.layers.Dense(1)])
+    net.compile(optimizer="sgd", loss="mse", metrics=["mae"], **settings)
+    return net
+
+
+def fit(
+    case: str, net: Any, *data: Any, monitor: GpuMonitor | None = None, more: Any = (), fail: int = -1, stop: int = -1,
+    **settings: Any,
+) -> None:  # fmt: skip
+    """Train with a monitor between its neighbours."""
+    before, after = Before([], fail, stop), After([])
+    told[case] = {"before": before.times, "after": after.times}
+    began = time.monotonic_ns()
+    history = net.fit(*data, callbacks=[before, monitor or GpuMonitor(case), after, *more], verbose=0, **settings)
+    told[case]["history"] = {name: [float(value) for value in values] for name, values in history.history.items()}
+    told[case]["took"] = time.monotonic_ns() - began
+
+
+def waits() -> None:
+    """What a wait for data is, and what is none."""
+    for case, more in (("waits", ()), ("not safe", (Ends(safe=False, pause=0.01),))):
+        read = Batches(0.01)
+        Slow.pause, Slow.slept = 0.02, 0
+        net = model(Slow) if TORCH else model()
+        fit(case, net, read(8), more=more, epochs=2, steps_per_epoch=4, validation_data=(X, Y))
+        told[case].update(reads=read.reads, worked=Slow.slept)
+
+
+def faults(net: Any) -> None:
+    """Trainings that raise, and what comes after them in the same process."""
+    same = GpuMonitor("then evaluated")
+    with suppress(ValueError):
+        fit("then evaluated", net, X, Y, monitor=same, batch_size=BATCH, epochs=3, fail=2)
+    net.evaluate(X, Y, batch_size=BATCH, callbacks=[same], verbose=0)
+    held = GpuMonitor("then another")
+    with suppress(ValueError):
+        fit("then another", net, X, Y, monitor=held, batch_size=BATCH, epochs=3, fail=2)
+    fit("after a fault", net, X, Y, batch_size=BATCH, epochs=1)
+    told["after a fault"]["held"] = held is not None
+    with suppress(ValueError):
+        fit("then dropped", net, X, Y, batch_size=BATCH, epochs=3, fail=2)
+    gc.collect()
+
+
+def threads(net: Any) -> None:
+    """Whether Keras still ends batches in threads of its own, and reads no number of a batch in the training's."""
+    main, plain = threading.get_ident(), python_utils.pythonify_logs
+    read: list[bool] = []
+
+    def pythonify_logs(logs: Any) -> Any:
+        if logs:
+            read.append(threading.get_ident() == main)
+        return plain(logs)
+
+    python_utils.pythonify_logs = pythonify_logs
+    ends, steps = Ends(safe=True), 4
+    monitor = Asked("threads")
+    net.fit(X, Y, batch_size=BATCH, epochs=2, callbacks=[monitor, ends], verbose=0)
+    python_utils.pythonify_logs = plain
+    told["threads"] = {
+        "ends in main": sum(ends.seen), "ends": len(ends.seen), "read in main": sum(read), "read": len(read),
+        "steps": 2 * steps, "asked": sorted(Asked.by),
+    }  # fmt: skip
+
+
+def main() -> None:
+    net = model()
+    fit("whole", net, X, Y, batch_size=BATCH, epochs=3, validation_data=(X, Y))
+    fit("resumed", net, X, Y, batch_size=BATCH, epochs=5, initial_epoch=3)
+    fit("steps told", net, batches(10), epochs=2, steps_per_epoch=5)
+    fit("no length", net, batches(7), epochs=1, validation_data=(X, Y))
+    fit("stopped", net, X, Y, batch_size=BATCH, epochs=3, stop=1)
+    fit("every second", net, X, Y, batch_size=BATCH, epochs=4, validation_data=(X, Y), validation_freq=2)
+    net.evaluate(X, Y, batch_size=BATCH, callbacks=[GpuMonitor("evaluation")], verbose=0)
+    net.predict(X, batch_size=BATCH, callbacks=[GpuMonitor("prediction")], verbose=0)
+    if not TORCH:
+        several = model(steps_per_execution=3)
+        fit("three at once", several, X, Y, batch_size=BATCH, epochs=2, validation_data=(X, Y))
+    again = GpuMonitor("again")
+    for _ in range(2):
+        net.fit(X, Y, batch_size=BATCH, epochs=1, callbacks=[again], verbose=0)
+    pair = [GpuMonitor("one of two"), GpuMonitor("two of two")]
+    net.fit(X, Y, batch_size=BATCH, epochs=1, callbacks=pair, verbose=0)
+    copied = copy.deepcopy(GpuMonitor("copied"))
+    fit("copied", net, X, Y, monitor=pickle.loads(pickle.dumps(copied)), batch_size=BATCH, epochs=1)
+    waits()
+    faults(net)
+    threads(net)
+    told["threads"]["left as it was"] = not hasattr(net.train_function, "untimed")
+    print(json.dumps(told), flush=True)
+    fit("fails", net, X, Y, batch_size=BATCH, epochs=3, fail=2)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ValueError as error:
+        if str(error) != "boom":
+            raise
+        # What Python itself does with an exception that nobody catches, but for the words and the exit code.
+        sys.last_value = sys.exc_info()[1]

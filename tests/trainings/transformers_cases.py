@@ -1,0 +1,146 @@
+"""Trainings by the Trainer of Transformers, one run of gpumon for each case; prints as JSON what the hooks saw.
+
+Beside each `GpuMonitor` stand two neighbours: the Trainer calls one just before it and one just after it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from contextlib import suppress
+from typing import Any
+
+warnings.filterwarnings("ignore")
+
+import torch  # noqa: E402
+from torch.utils.data import Dataset  # noqa: E402
+from transformers import (  # noqa: E402
+    BertConfig,
+    BertForSequenceClassification,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+
+from gpumon.callbacks.transformers import GpuMonitor  # noqa: E402
+
+HOOKS = ("on_train_begin", "on_epoch_begin", "on_epoch_end", "on_evaluate", "on_train_end")
+told: dict[str, dict[str, Any]] = {}
+
+
+class Before(TrainerCallback):  # type: ignore[misc]
+    """Takes the time in each hook; raises or ends the epoch at a step where asked."""
+
+    def __init__(self, times: list[tuple[str, int]], stop: int = 0, fail: int = 0) -> None:
+        self.times = times
+        self.stop = stop
+        self.fail = fail
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        control.should_epoch_stop = state.global_step == self.stop
+        if state.global_step == self.fail:
+            raise ValueError("boom")
+
+
+class After(Before):
+    """The other neighbour."""
+
+
+def hook(name: str) -> Any:
+    return lambda self, *_, **__: self.times.append((name, time.monotonic_ns()))
+
+
+for name in HOOKS:
+    setattr(Before, name, hook(name))
+
+
+class Texts(Dataset[Any]):
+    """Made-up texts that take a while to read."""
+
+    def __init__(self, count: int, pause: float = 0) -> None:
+        self.words = torch.randint(0, 50, (count, 8), generator=torch.Generator().manual_seed(0))
+        self.pause = pause
+        self.slept = 0
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        began = time.monotonic_ns()
+        time.sleep(self.pause)
+        self.slept += time.monotonic_ns() - began
+        return {"input_ids": self.words[index], "labels": int(self.words[index, 0] > 25)}
+
+
+class Pause:
+    """Makes each step of a model take as long as it is told."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.slept = 0
+
+    def __call__(self, module: Any, inputs: Any) -> None:
+        began = time.monotonic_ns()
+        time.sleep(self.seconds)
+        self.slept += time.monotonic_ns() - began
+
+
+def train(
+    case: str, directory: str, *, resume: str | None = None, texts: Texts | None = None, pause: float = 0,
+    stop: int = 0, fail: int = 0, **settings: Any,
+) -> Any:  # fmt: skip
+    """A training whose run is called `case`."""
+    told[case] = {"before": [], "after": []}
+    model = BertForSequenceClassification(
+        BertConfig(
+            vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
+            max_position_embeddings=8,
+        )
+    )  # fmt: skip
+    work = Pause(pause)
+    model.register_forward_pre_hook(work)
+    arguments = TrainingArguments(
+        directory, per_device_train_batch_size=8, report_to=[], disable_tqdm=True, use_cpu=True,
+        **{"save_strategy": "no", **settings},
+    )  # fmt: skip
+    trainer = Trainer(
+        model, arguments, train_dataset=texts or Texts(64), eval_dataset=Texts(16, pause=texts.pause if texts else 0),
+        callbacks=[
+            Before(told[case]["before"]), GpuMonitor(case), After(told[case]["after"], stop=stop, fail=fail),
+        ],
+    )  # fmt: skip
+    trainer.train(resume_from_checkpoint=resume)
+    told[case]["log"] = trainer.state.log_history
+    told[case]["worked"] = work.slept
+    return trainer
+
+
+def main(directory: str) -> None:
+    whole = train(
+        "whole", directory, num_train_epochs=2, eval_strategy="epoch", logging_strategy="steps", logging_steps=3,
+        gradient_accumulation_steps=2, save_strategy="epoch",
+    )  # fmt: skip
+    whole.evaluate()
+    whole.predict(Texts(8))
+    train("resumed", directory, resume=f"{directory}/checkpoint-4", num_train_epochs=3, gradient_accumulation_steps=2)
+    train("steps", directory, max_steps=11, eval_strategy="steps", eval_steps=4, logging_strategy="epoch")
+    train("broken off", directory, num_train_epochs=2, stop=3)
+    texts = Texts(16, pause=0.005)
+    train("waits", directory, num_train_epochs=2, texts=texts, pause=0.03, eval_strategy="epoch", logging_strategy="no")
+    told["waits"]["slept"] = texts.slept
+    with suppress(ValueError):
+        train("caught", directory, num_train_epochs=2, fail=5)
+    print(json.dumps(told), flush=True)
+    train("failed", directory, num_train_epochs=2, fail=5)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except ValueError as error:
+        if str(error) != "boom":
+            raise
+        # What Python itself does with an exception that nobody catches, but for the words and the exit code.
+        sys.last_value = sys.exc_info()[1]
