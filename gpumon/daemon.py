@@ -7,12 +7,15 @@ its own process.
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from threading import Event, Thread
+from typing import Protocol
 
 from gpumon.clock import SECOND, Clock
 from gpumon.errors import GpumonError, RingError, UsageError
 from gpumon.frame import Tick
-from gpumon.paths import LOCK, RING, Places, make_live_dir, make_tag_dir
+from gpumon.paths import LOCK, RING, Places, ledger_path, make_live_dir, make_tag_dir
 from gpumon.ring.directory import RowsExhausted
 from gpumon.ring.lock import WriterLock
 from gpumon.ring.reader import RingReader
@@ -29,6 +32,13 @@ class LostDirectory(GpumonError):
     """Another daemon has taken the directory over."""
 
 
+class Follower(Protocol):
+    """Who gets every tick after the ring: the ledger's keeper."""
+
+    def add(self, tick: Tick) -> None: ...
+    def close(self) -> None: ...
+
+
 class Recorder:
     """Stores ticks in a ring that it owns.
 
@@ -39,6 +49,8 @@ class Recorder:
     def __init__(self, sampler: Sampler, clock: Clock, directory: str | None = None, slots: int | None = None) -> None:
         self.sampler = sampler
         self.writer: RingWriter | None = None
+        self.say: Callable[[str], None] = _say
+        self._keeper: Follower | None = None
         self._clock = clock
         self.directory = directory
         self._slots = slots
@@ -55,6 +67,7 @@ class Recorder:
         except RowsExhausted:
             self.writer = self._make(devices, tick.origin.source)
             self.writer.append(tick)
+        self._keep(tick)
 
     def beat(self) -> None:
         """After each round: tell readers that we live, and see that the directory is still ours.
@@ -82,6 +95,10 @@ class Recorder:
         finally:
             self.close()
 
+    def keep_runs(self, keeper: Follower | None) -> None:
+        """Hand every tick from now on to `keeper` too; it is closed with this recorder."""
+        self._keeper = keeper
+
     def take_one(self) -> None:
         """One round, without waiting."""
         for tick in self.sampler.ticks():
@@ -96,12 +113,30 @@ class Recorder:
     def close(self) -> None:
         """Stop: let go of what is sampled, the ring and the lock. The ring's file stays."""
         self.sampler.close()
+        self._stop_keeping()  # before the lock is let go: who comes next goes on from there
         if self.writer is not None:
             self.writer.close()
             self.writer = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def _keep(self, tick: Tick) -> None:
+        if self._keeper is None:
+            return
+        try:
+            self._keeper.add(tick)
+        except Exception as error:  # live data is worth more than the ledger
+            self.say(f"the runs of this daemon are kept no longer: {type(error).__name__}: {error}")
+            self._stop_keeping()
+
+    def _stop_keeping(self) -> None:
+        keeper, self._keeper = self._keeper, None
+        try:
+            if keeper is not None:
+                keeper.close()
+        except Exception as error:
+            self.say(f"the last of the runs is not kept: {type(error).__name__}: {error}")
 
     def _make(self, devices: int, source: str) -> RingWriter:
         interval = self.sampler.interval
@@ -154,32 +189,56 @@ class PrivateSampler:
             self.failure = error  # shown by the view, which goes on with what it has
 
 
-def open_daemon(where: Places, spec: str, interval: float, speed: float, clock: Clock) -> Recorder:
-    """A recorder that has its directory, its lock and its first frame.
+def _say(text: str) -> None:
+    print(f"gpumon: {text}", file=sys.stderr, flush=True)
+
+
+def open_daemon(
+    where: Places, spec: str, interval: float, speed: float, clock: Clock, say: Callable[[str], None] = _say
+) -> Recorder:
+    """A recorder that has its directory, its lock and its first frame. `say` is told, in a line, what goes wrong later.
 
     Raises AlreadyRunning, SourceError, UsageError or GpumonError, each with what to do.
     """
     sampler = make_sampler(spec, where, clock, interval, speed)
     directory = make_live_dir(where)
     try:
-        return _start(sampler, where, clock, directory)
+        return _start(sampler, where, clock, directory, say)
     except NoRoom:
         # The last rung of the ladder: the disk is slow, but better than nothing.
         if where.explicit or not where.state:
             raise
         fallback = make_live_dir(where._replace(explicit=f"{where.state}/live"))
-        return _start(sampler, where, clock, fallback)
+        return _start(sampler, where, clock, fallback, say)
 
 
-def _start(sampler: Sampler, where: Places, clock: Clock, directory: str) -> Recorder:
+def _start(sampler: Sampler, where: Places, clock: Clock, directory: str, say: Callable[[str], None]) -> Recorder:
     make_tag_dir(directory, everyone=where.uid == 0 and directory == where.system)
-    recorder = Recorder(sampler, clock, directory)
     try:
+        recorder = Recorder(sampler, clock, directory)
+    except BaseException:
+        sampler.close()  # who is refused may try again
+        raise
+    recorder.say = say
+    try:
+        recorder.keep_runs(_open_keeper(sampler, where, say))
         recorder.take_one()
     except BaseException:
         recorder.close()
         raise
     return recorder
+
+
+def _open_keeper(sampler: Sampler, where: Places, say: Callable[[str], None]) -> Follower | None:
+    """The ledger's keeper, for the hardware of this machine; None where there is nothing to keep, or no place."""
+    path = ledger_path(where)
+    if not sampler.source.live or not path:
+        return None
+    from gpumon.runs.keeper import Keeper  # SQLite: only a daemon needs it
+    from gpumon.runs.store import Store
+
+    shared = where.uid == 0 and os.path.dirname(path) == where.system_state
+    return Keeper(Store(path, where.uid, say, shared=shared).start())
 
 
 def _lock(directory: str) -> WriterLock:

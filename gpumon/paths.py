@@ -3,6 +3,9 @@
 Live directory, in this order: `--dir` or GPUMON_DIR; `/run/gpumon` (a daemon for the whole
 machine); `$XDG_RUNTIME_DIR/gpumon`; `/dev/shm/gpumon-<uid>`. It holds the ring, the lock of its
 writer and, in `tags/`, the boards of training processes.
+
+State directory: `--state-dir` or GPUMON_STATE_DIR; `/var/lib/gpumon` (a daemon for the whole machine);
+`$XDG_STATE_HOME/gpumon`. It holds the ledger.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ RING = "ring"
 LOCK = "lock"
 TAGS = "tags"
 LOG = "daemon.log"
+LEDGER = "ledger.sqlite"
 
 SYSTEM_DIR = "/run/gpumon"
+SYSTEM_STATE = "/var/lib/gpumon"
 USER_RUNTIME = "/run/user"
 SHARED_MEMORY = "/dev/shm"
 
@@ -37,6 +42,10 @@ class Places(NamedTuple):
     """Survives a reboot; the ring goes here only when no memory is left for it."""
     user_runtime: str = USER_RUNTIME
     uid: int = 0
+    system_state: str = SYSTEM_STATE
+    """State of a daemon for the whole machine, which all may read."""
+    usual_state: bool = False
+    """Whether nobody named `state`: then a daemon for the whole machine keeps its ledger in `system_state`."""
 
     @property
     def private(self) -> str:
@@ -55,11 +64,13 @@ def places(directory: str | None = None, state: str | None = None, env: Mapping[
     """The directories for this user, from flags and environment; flags win."""
     env = os.environ if env is None else env
     home_state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else "")
+    named_state = state or env.get("GPUMON_STATE_DIR", "")
     return Places(
         explicit=directory or env.get("GPUMON_DIR", ""),
         runtime=env.get("XDG_RUNTIME_DIR", ""),
-        state=state or env.get("GPUMON_STATE_DIR", "") or (f"{home_state}/gpumon" if home_state else ""),
+        state=named_state or (f"{home_state}/gpumon" if home_state else ""),
         uid=os.getuid(),
+        usual_state=not named_state,
     )
 
 
@@ -67,6 +78,19 @@ def ring_paths(where: Places) -> list[str]:
     """The rings that exist, the first to look at first."""
     paths = [f"{directory}/{RING}" for directory in where.candidates()]
     return [path for path in paths if os.path.exists(path)]
+
+
+def ledger_path(where: Places) -> str:
+    """Where a daemon of this user keeps its ledger; empty when there is no place that survives a reboot."""
+    if where.uid == 0 and where.usual_state and not where.explicit:
+        return f"{where.system_state}/{LEDGER}"
+    return f"{where.state}/{LEDGER}" if where.state else ""
+
+
+def ledger_paths(where: Places) -> list[str]:
+    """The ledgers that exist and that a reader may look at: the user's own, then that of the whole machine."""
+    machine = [] if where.explicit else [f"{where.system_state}/{LEDGER}"]
+    return [path for path in dict.fromkeys([ledger_path(where), *machine]) if path and os.path.exists(path)]
 
 
 def make_live_dir(where: Places) -> str:

@@ -1,0 +1,222 @@
+"""What one device did over some stretches of time: sums that can be added to, and added together.
+
+A tick's values hold until the next tick, and at most `HOLD` intervals: so a mean weighs each value
+with the time it held. Peaks are of the samples taken inside the stretches; only where none was, of the
+value that held. Counters are straight lines between two ticks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpumon.clock import SECOND
+from gpumon.frame import NAN
+from gpumon.metrics import GPU_INDEX
+
+HOLD = 3
+"""Intervals for which a value holds; a longer gap is time that nobody saw."""
+HOLD_LEAST = 2 * SECOND
+COVERED = 0.98
+"""Energy is told where so much of the time is between two readings of the counter."""
+BUSY_COVERED = 0.9
+"""The driver's own samples are used where they cover so much of the time sampled."""
+IDLE = 5
+"""Percent of utilization below which a device counts as idle."""
+
+_UTILIZATION = GPU_INDEX["gpu.utilization"]
+_MEANS = {
+    name: GPU_INDEX[f"gpu.{metric}"]
+    for name, metric in (
+        ("power_mean", "power"), ("memory_used_mean", "memory_used"), ("run_allocated_mean", "run_allocated"),
+        ("temperature_mean", "temperature"), ("clock_sm_mean", "clock_sm"),
+    )
+}  # fmt: skip
+_PEAKS = {
+    name: GPU_INDEX[f"gpu.{metric}"]
+    for name, metric in (
+        ("memory_used_peak", "memory_used"), ("run_used_peak", "run_used"), ("run_reserved_peak", "run_reserved"),
+        ("run_allocated_peak", "run_allocated"), ("run_inactive_split_peak", "run_inactive_split"),
+        ("temperature_peak", "temperature"),
+    )
+}  # fmt: skip
+COUNTERS = tuple(
+    GPU_INDEX[f"gpu.{metric}"]
+    for metric in (
+        "energy", "throttled_sw_power", "throttled_sw_thermal", "throttled_hw_thermal", "throttled_hw_power_brake",
+    )
+)  # fmt: skip
+"""Places of the counters in a device's values; of their sums in the same order, energy and power limit first."""
+_TEMPERATURE = GPU_INDEX["gpu.temperature"]
+_MEAN_PLACES = tuple(_MEANS.values())
+_PEAK_PLACES = tuple(_PEAKS.values())
+
+
+class Spread:
+    """How utilization was spread over time, in whole percents, as the driver gives it."""
+
+    __slots__ = ("bins", "seconds", "total")
+
+    def __init__(self) -> None:
+        self.bins: dict[int, float] = {}
+        """Seconds by percent: at most 101 of them."""
+        self.seconds = 0.0
+        self.total = 0.0
+
+    def add(self, ratio: float, seconds: float) -> None:
+        """So long was utilization `ratio`. NaN is left out."""
+        if ratio == ratio:
+            percent = max(0, min(100, round(ratio * 100)))
+            self.bins[percent] = self.bins.get(percent, 0.0) + seconds
+            self.seconds += seconds
+            self.total += ratio * seconds
+
+    def merge(self, other: Spread) -> None:
+        """Add another's time to this."""
+        for percent, seconds in other.bins.items():
+            self.bins[percent] = self.bins.get(percent, 0.0) + seconds
+        self.seconds += other.seconds
+        self.total += other.total
+
+    def below(self, share: float) -> float:
+        """The utilization below which it was for `share` of the time; NaN without any."""
+        so_far = 0.0
+        for percent in sorted(self.bins):
+            so_far += self.bins[percent]
+            if so_far >= share * self.seconds * (1 - 1e-9):
+                return percent / 100
+        return NAN
+
+    def columns(self) -> dict[str, float]:
+        """The columns of the ledger that are about utilization."""
+        if not self.seconds:
+            return {}
+        idle = sum(seconds for percent, seconds in self.bins.items() if percent < IDLE)
+        return {
+            "utilization_mean": self.total / self.seconds,
+            "utilization_p5": self.below(0.05),
+            "utilization_p95": self.below(0.95),
+            "idle_share": idle / self.seconds,
+        }
+
+
+class Amounts:
+    """The sums of one device over the stretches that belong to one row of the ledger."""
+
+    __slots__ = (
+        "busy", "counted", "covered", "first", "held", "inside", "sampled", "ticks", "weighed", "weights",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.sampled = 0.0
+        """Seconds for which a value held."""
+        self.ticks = Spread()
+        self.busy = Spread()
+        """From the driver's own samples."""
+        self.weighed = [0.0] * len(_MEAN_PLACES)
+        self.weights = [0.0] * len(_MEAN_PLACES)
+        self.inside = [NAN] * len(_PEAK_PLACES)
+        """Peaks of the samples taken inside."""
+        self.held = [NAN] * len(_PEAK_PLACES)
+        """Peaks of the values that held on from before."""
+        self.first = NAN
+        """The first temperature."""
+        self.counted = [0.0] * len(COUNTERS)
+        self.covered = [0.0] * len(COUNTERS)
+        """Seconds that lay between two readings of the counter."""
+
+    def hold(self, values: Sequence[float], seconds: float, *, taken_here: bool) -> None:
+        """These values held for so long; `taken_here`: they were also read inside this stretch."""
+        self.sampled += seconds
+        self.ticks.add(values[_UTILIZATION], seconds)
+        weighed, weights = self.weighed, self.weights
+        for i, place in enumerate(_MEAN_PLACES):
+            value = values[place]
+            if value == value:
+                weighed[i] += value * seconds
+                weights[i] += seconds
+        peaks = self.inside if taken_here else self.held
+        for i, place in enumerate(_PEAK_PLACES):
+            value = values[place]
+            if value == value and not value <= peaks[i]:
+                peaks[i] = value
+        if self.first != self.first:
+            self.first = values[_TEMPERATURE]
+
+    def count(self, grown: Sequence[float], share: float, seconds: float) -> None:
+        """Counters grew so much between two ticks, of which this is a `share` of `seconds`. NaN: not known."""
+        for i, amount in enumerate(grown):
+            if amount == amount:
+                self.counted[i] += amount * share
+                self.covered[i] += seconds
+
+    def merge(self, other: Amounts) -> None:
+        """Add what came later to this."""
+        self.sampled += other.sampled
+        self.ticks.merge(other.ticks)
+        self.busy.merge(other.busy)
+        for mine, its in (
+            (self.weighed, other.weighed), (self.weights, other.weights), (self.counted, other.counted),
+            (self.covered, other.covered),
+        ):  # fmt: skip
+            for i, amount in enumerate(its):
+                mine[i] += amount
+        for mine, its in ((self.inside, other.inside), (self.held, other.held)):
+            for i, value in enumerate(its):
+                if value == value and not value <= mine[i]:
+                    mine[i] = value
+        if self.first != self.first:
+            self.first = other.first
+
+    def columns(self, seconds: float, *, whole_board: bool = True) -> dict[str, Any]:
+        """The row of `usage` for a stretch of `seconds`; None where a column is not known.
+
+        `whole_board`: false on a MIG instance, whose counters are those of the whole GPU.
+        """
+        from_driver = self.busy.seconds > 0 and self.busy.seconds >= BUSY_COVERED * self.sampled
+        columns: dict[str, float] = (self.busy if from_driver else self.ticks).columns()
+        for i, name in enumerate(_MEANS):
+            columns[name] = self.weighed[i] / self.weights[i] if self.weights[i] else NAN
+        for i, name in enumerate(_PEAKS):
+            columns[name] = self.inside[i] if self.inside[i] == self.inside[i] else self.held[i]
+        columns["temperature_start"] = self.first
+        if whole_board and seconds >= 1.0 and self.covered[0] >= COVERED * seconds:
+            columns["energy"] = self.counted[0]
+        capped, heat = self.covered[1], max(self.covered[2:])
+        columns["capped_share"] = min(1.0, self.counted[1] / capped) if capped else NAN
+        columns["throttled_share"] = min(1.0, sum(self.counted[2:]) / heat) if heat else NAN
+        known = {name: value for name, value in columns.items() if value == value}
+        told = "driver" if from_driver else "ticks" if self.ticks.seconds else ""
+        return {**known, "seconds": seconds, "sampled": min(self.sampled, seconds), "utilization_from": told}
+
+    def as_json(self) -> list[Any]:
+        """For `amounts_of`, with null for NaN."""
+        spreads = [[list(s.bins), list(s.bins.values()), s.seconds, s.total] for s in (self.ticks, self.busy)]
+        peaks = [[None if v != v else v for v in row] for row in (self.inside, self.held, [self.first])]
+        return [self.sampled, *spreads, self.weighed, self.weights, *peaks, self.counted, self.covered]
+
+
+def amounts_of(found: Sequence[Any]) -> Amounts:
+    """What `Amounts.as_json` gave. Raises ValueError, TypeError or KeyError when it is something else."""
+    amounts = Amounts()
+    amounts.sampled, ticks, busy, weighed, weights, inside, held, (first,), counted, covered = found
+    for spread, (percents, seconds, whole, total) in ((amounts.ticks, ticks), (amounts.busy, busy)):
+        spread.bins = dict(zip(percents, seconds, strict=True))
+        spread.seconds, spread.total = whole, total
+    for mine, its in (
+        (amounts.weighed, weighed), (amounts.weights, weights), (amounts.inside, inside), (amounts.held, held),
+        (amounts.counted, counted), (amounts.covered, covered),
+    ):  # fmt: skip
+        if len(its) != len(mine):
+            raise ValueError("of another version")
+        mine[:] = [NAN if value is None else value for value in its]
+    amounts.first = NAN if first is None else first
+    return amounts
+
+
+def merged(parts: Mapping[Any, Amounts]) -> Amounts:
+    """The sums of several stretches as one, in the order of their begins."""
+    whole = Amounts()
+    for part in parts.values():
+        whole.merge(part)
+    return whole

@@ -1,0 +1,176 @@
+"""One device of a rank: its samples, cut at the rank's boundaries into epochs and phases."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gpumon.clock import SECOND
+from gpumon.frame import NAN
+from gpumon.metrics import GPU_METRICS
+from gpumon.runs.accumulate import COUNTERS, HOLD, HOLD_LEAST, Amounts, amounts_of, merged
+from gpumon.runs.keeper_course import OUTSIDE, Course
+
+REMEMBERED = 30 * SECOND
+"""How far back a device is known to a run that comes later, and to the driver's own samples, which come in batches."""
+PATIENCE = 20 * SECOND
+"""For so long the driver's own samples are waited for: it keeps no more than the last 16 to 20 s of them."""
+STRAIGHT = 5 * SECOND
+"""For so long a counter is taken for a straight line, though no value holds that long."""
+_MOST_SAMPLES = 256
+_MOST_BUSY = 2048
+_LONGEST_BUSY = SECOND * 6 // 5
+"""The driver's own sample periods are 1/6 to 1 s."""
+
+
+class Taken(NamedTuple):
+    """One sample of a device."""
+
+    monotonic: int
+    values: Sequence[float]
+    interval: int
+    """ns between ticks; 0: only the counters are known, and no value holds."""
+
+
+class Recent:
+    """The last samples of a device, for all ranks that use it."""
+
+    def __init__(self) -> None:
+        self.samples: deque[Taken] = deque(maxlen=_MOST_SAMPLES)
+        self.busy: deque[tuple[int, float]] = deque(maxlen=_MOST_BUSY)
+
+    def add(self, taken: Taken | None, busy: Iterable[tuple[int, float]], now: int) -> None:
+        """What a tick brought; what is older than `REMEMBERED` goes, but for the last two samples."""
+        if taken is not None:
+            self.samples.append(taken)
+        self.busy.extend(busy)
+        while len(self.samples) > 2 and self.samples[1].monotonic < now - REMEMBERED:
+            self.samples.popleft()
+        while self.busy and self.busy[0][0] < now - REMEMBERED:
+            self.busy.popleft()
+
+    def known_until(self, horizon: int) -> int:
+        """Up to when all is known that will be, `horizon` at most: the driver's own samples come seconds late."""
+        return max(min(self.busy[-1][0], horizon), horizon - PATIENCE) if self.busy else horizon
+
+
+class DeviceShare:
+    """What a rank had of one device: sums for each phase of each epoch that is not settled, and for all else."""
+
+    def __init__(self, uuid: str) -> None:
+        self.uuid = uuid
+        self.whole_board = not uuid.startswith("MIG-")
+        self.parts: dict[tuple[int, str], Amounts] = {}
+        self.rest = Amounts()
+        """Of settled epochs, and of what lies in none."""
+        self._last: Taken | None = None
+        self._busy_at = 0
+
+    def follow(self, recent: Recent, course: Course, until: int, begin: int, end: int) -> None:
+        """Add the samples up to `until`, of a run that went from `begin` to `end`. All ns, CLOCK_MONOTONIC."""
+        last = self._last
+        new = []
+        for taken in reversed(recent.samples):
+            if last is not None and taken.monotonic <= last.monotonic:
+                break
+            if taken.monotonic <= until:
+                new.append(taken)
+        for taken in reversed(new):
+            if last is not None:
+                self._between(last, taken, course, begin, end)
+            last = taken
+        self._last = last
+        if recent.busy:
+            self._follow_busy(recent.busy, course, until, begin, end)
+
+    def settle(self, ordinal: int) -> dict[str, Amounts]:
+        """The sums of an epoch that is over, by phase; from now on they are part of the rest."""
+        found = {phase: part for (of, phase), part in self.parts.items() if of == ordinal}
+        for phase, part in found.items():
+            del self.parts[ordinal, phase]
+            self.rest.merge(part)
+        return found
+
+    def of(self, ordinal: int) -> dict[str, Amounts]:
+        """The sums of an epoch so far, by phase."""
+        return {phase: part for (of, phase), part in self.parts.items() if of == ordinal}
+
+    def whole(self) -> Amounts:
+        """The sums of the whole run so far."""
+        return merged({None: self.rest, **self.parts})
+
+    def as_json(self) -> dict[str, Any]:
+        """For `share_of`."""
+        last = self._last
+        counters = [last.values[i] if last.values[i] == last.values[i] else None for i in COUNTERS] if last else []
+        return {
+            "uuid": self.uuid, "rest": self.rest.as_json(), "busy": self._busy_at,
+            "parts": [[ordinal, phase, part.as_json()] for (ordinal, phase), part in self.parts.items()],
+            "last": [last.monotonic, counters] if last else None,
+        }  # fmt: skip
+
+    def _between(self, a: Taken, b: Taken, course: Course, begin: int, end: int) -> None:
+        since, until = max(a.monotonic, begin), min(b.monotonic, end)
+        if since >= until:
+            return
+        length = b.monotonic - a.monotonic
+        held = a.monotonic + (max(HOLD * a.interval, HOLD_LEAST) if a.interval else 0)
+        grown = [_grown(a.values[i], b.values[i]) for i in COUNTERS]
+        pieces = list(course.pieces(since, until))
+        # Within a long gap nobody knows what came before a boundary and what after: that is the run's alone.
+        split = b.monotonic > max(held, a.monotonic + STRAIGHT) and len(pieces) > 1
+        for begun, over, span in pieces:
+            part = self._part(span.ordinal, span.phase, course)
+            if begun < held:
+                part.hold(a.values, (min(over, held) - begun) / SECOND, taken_here=begun == a.monotonic)
+            counts = self.rest if split else part
+            counts.count(grown, (over - begun) / length, (over - begun) / SECOND)
+
+    def _follow_busy(
+        self, busy: deque[tuple[int, float]], course: Course, until: int, begin: int, end: int
+    ) -> None:  # fmt: skip
+        at = self._busy_at
+        if not at:
+            at = busy[0][0]
+        for monotonic, ratio in list(busy)[bisect_right(busy, at, key=_first) :]:
+            since, to = max(at, monotonic - _LONGEST_BUSY), min(monotonic, until)
+            for begun, over, span in course.pieces(max(since, begin), min(to, end)) if to > since else ():
+                self._part(span.ordinal, span.phase, course).busy.add(ratio, (over - begun) / SECOND)
+            at = max(at, to)
+            if monotonic > until:
+                break
+        self._busy_at = at
+
+    def _part(self, ordinal: int, phase: str, course: Course) -> Amounts:
+        if ordinal == OUTSIDE or ordinal not in course.epochs:
+            return self.rest
+        part = self.parts.get((ordinal, phase))
+        if part is None:
+            part = self.parts[ordinal, phase] = Amounts()
+        return part
+
+
+def share_of(found: Mapping[str, Any]) -> DeviceShare:
+    """What `DeviceShare.as_json` gave: its last sample keeps only the counters, so that they go on over the gap."""
+    share = DeviceShare(found["uuid"])
+    share.rest = amounts_of(found["rest"])
+    share.parts = {(ordinal, phase): amounts_of(part) for ordinal, phase, part in found["parts"]}
+    share._busy_at = found["busy"]
+    if found["last"]:
+        monotonic, counters = found["last"]
+        values = [NAN] * len(GPU_METRICS)
+        for i, value in zip(COUNTERS, counters, strict=True):
+            values[i] = NAN if value is None else value
+        share._last = Taken(monotonic, values, 0)
+    return share
+
+
+def _grown(before: float, after: float) -> float:
+    """By how much a counter grew; NaN when it went back, as after a reset."""
+    return after - before if after >= before else NAN
+
+
+def _first(pair: tuple[int, float]) -> int:
+    return pair[0]

@@ -1,0 +1,139 @@
+"""The ledger's tables, as data and as SQL.
+
+One SQLite file, `ledger.sqlite` in the state directory. Times are nanoseconds since 1970, durations
+seconds, everything else base units; NULL is "not known", never 0. A run has one row however many
+ranks it has; what was measured hangs on the rank (`rank.key`, the board's name) and the device (UUID).
+
+An epoch is known by `ordinal`, which counts the epochs that a rank began, from 0: a resumed or odd loop
+may use the same number twice. `usage` has one row for each rank, device, epoch and phase; `phase` ''
+stands for the whole epoch, `ordinal` -1 for the whole run.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpumon.metrics import Unit
+from gpumon.paths import LEDGER
+
+FILE = LEDGER
+VERSION = 1
+"""`PRAGMA user_version`; `MIGRATIONS[n]` leads from version n to n + 1."""
+WHOLE_RUN = -1
+WHOLE_EPOCH = ""
+
+
+class Column(NamedTuple):
+    """A measured column of `usage`: one number for a device over a stretch of time."""
+
+    name: str
+    title: str
+    heading: str
+    """At most 8 letters."""
+    unit: Unit
+    help: str
+
+
+USAGE: tuple[Column, ...] = (
+    Column("seconds", "Time", "TIME", Unit.SECONDS, "Length of the stretch, by the training's own boundaries."),
+    Column("sampled", "Time sampled", "SAMPLED", Unit.SECONDS,
+           "How much of it was seen by samples; less than the length where no daemon ran."),
+    Column("utilization_mean", "Utilization", "UTIL", Unit.RATIO, "Mean over time."),
+    Column("utilization_p5", "Utilization, 5th percentile", "P5", Unit.RATIO, "A twentieth of the time was below."),
+    Column("utilization_p95", "Utilization, 95th percentile", "P95", Unit.RATIO, "A twentieth of the time was above."),
+    Column("idle_share", "Idle", "IDLE", Unit.RATIO, "Share of the time with utilization below 5 %."),
+    Column("energy", "Energy", "ENERGY", Unit.JOULES,
+           "Of the whole board, from the driver's counter, interpolated at the boundaries; not told below one second "
+           "and on MIG instances."),
+    Column("power_mean", "Power", "POWER", Unit.WATTS, "Mean over time."),
+    Column("memory_used_peak", "Device memory, peak", "MEM MAX", Unit.BYTES, "The most that all processes held."),
+    Column("memory_used_mean", "Device memory", "MEM", Unit.BYTES, "Mean of what all processes held."),
+    Column("run_used_peak", "Memory of the run, peak", "RUN MAX", Unit.BYTES,
+           "The most that the run's processes held, from the driver: with contexts and libraries."),
+    Column("run_reserved_peak", "Framework memory, peak", "HELD MAX", Unit.BYTES,
+           "The most that the framework's allocator held."),
+    Column("run_allocated_peak", "Tensors, peak", "LIVE MAX", Unit.BYTES, "The most in live tensors."),
+    Column("run_allocated_mean", "Tensors", "ALLOC", Unit.BYTES, "Mean of what was in live tensors."),
+    Column("run_inactive_split_peak", "Fragments, peak", "FRAG MAX", Unit.BYTES,
+           "The most in free parts of blocks that could not be given back."),
+    Column("throttled_share", "Throttled", "THROTTLE", Unit.RATIO,
+           "Share of the time in which heat or a power brake held the clocks down."),
+    Column("capped_share", "Power capped", "CAPPED", Unit.RATIO,
+           "Share of the time in which the power limit held the clocks down; normal at full load."),
+    Column("temperature_start", "Temperature at the start", "TEMP 0", Unit.CELSIUS, "The first reading."),
+    Column("temperature_mean", "Temperature", "TEMP", Unit.CELSIUS, "Mean over time."),
+    Column("temperature_peak", "Temperature, peak", "TEMP MAX", Unit.CELSIUS, "The highest reading."),
+    Column("clock_sm_mean", "SM clock", "CLOCK", Unit.HERTZ, "Mean over time."),
+)  # fmt: skip
+
+_MEASURED = ",\n  ".join(f"{column.name} REAL" for column in USAGE)
+
+_FIRST = f"""
+CREATE TABLE run (
+  id TEXT PRIMARY KEY, name TEXT NOT NULL, user TEXT NOT NULL, hostname TEXT NOT NULL, framework TEXT NOT NULL,
+  source TEXT NOT NULL, label TEXT NOT NULL, driver TEXT NOT NULL, world_size INTEGER NOT NULL,
+  epochs INTEGER, base INTEGER NOT NULL, first_epoch INTEGER NOT NULL,
+  started INTEGER NOT NULL, ended INTEGER, state INTEGER NOT NULL,
+  updated INTEGER NOT NULL, resumes TEXT
+) WITHOUT ROWID;
+CREATE INDEX run_by_time ON run (started);
+CREATE INDEX run_by_name ON run (user, name, started);
+CREATE TABLE rank (
+  key TEXT PRIMARY KEY, run TEXT NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+  rank INTEGER NOT NULL, local_rank INTEGER NOT NULL, pid INTEGER NOT NULL,
+  started INTEGER NOT NULL, ended INTEGER, state INTEGER NOT NULL,
+  steps INTEGER NOT NULL, wait REAL, lost_events INTEGER NOT NULL,
+  peak REAL, retries REAL, ooms REAL
+) WITHOUT ROWID;
+CREATE INDEX rank_by_run ON rank (run);
+CREATE TABLE device (
+  rank TEXT NOT NULL REFERENCES rank (key) ON DELETE CASCADE, uuid TEXT NOT NULL,
+  number INTEGER NOT NULL, name TEXT NOT NULL, memory_total REAL, power_limit REAL,
+  PRIMARY KEY (rank, uuid)
+) WITHOUT ROWID;
+CREATE TABLE epoch (
+  rank TEXT NOT NULL REFERENCES rank (key) ON DELETE CASCADE, ordinal INTEGER NOT NULL,
+  epoch INTEGER NOT NULL, begun INTEGER NOT NULL, ended INTEGER, seconds REAL,
+  steps INTEGER NOT NULL, wait REAL, metrics TEXT NOT NULL,
+  PRIMARY KEY (rank, ordinal)
+) WITHOUT ROWID;
+CREATE TABLE phase (
+  rank TEXT NOT NULL, ordinal INTEGER NOT NULL, phase TEXT NOT NULL,
+  seconds REAL NOT NULL, times INTEGER NOT NULL, steps INTEGER NOT NULL, wait REAL,
+  PRIMARY KEY (rank, ordinal, phase),
+  FOREIGN KEY (rank, ordinal) REFERENCES epoch (rank, ordinal) ON DELETE CASCADE
+) WITHOUT ROWID;
+CREATE TABLE usage (
+  rank TEXT NOT NULL REFERENCES rank (key) ON DELETE CASCADE, ordinal INTEGER NOT NULL,
+  phase TEXT NOT NULL, uuid TEXT NOT NULL,
+  utilization_from TEXT NOT NULL,
+  {_MEASURED},
+  PRIMARY KEY (rank, ordinal, phase, uuid)
+) WITHOUT ROWID;
+CREATE TABLE mark (
+  rank TEXT NOT NULL REFERENCES rank (key) ON DELETE CASCADE, number INTEGER NOT NULL,
+  mark INTEGER NOT NULL, time INTEGER NOT NULL, epoch INTEGER NOT NULL, step INTEGER NOT NULL,
+  asked REAL, free REAL,
+  PRIMARY KEY (rank, number)
+) WITHOUT ROWID;
+CREATE TABLE trace (
+  rank TEXT NOT NULL REFERENCES rank (key) ON DELETE CASCADE, uuid TEXT NOT NULL,
+  begun INTEGER NOT NULL, step REAL NOT NULL, points INTEGER NOT NULL, columns TEXT NOT NULL, cells BLOB NOT NULL,
+  PRIMARY KEY (rank, uuid)
+) WITHOUT ROWID;
+CREATE TABLE progress (
+  rank TEXT PRIMARY KEY REFERENCES rank (key) ON DELETE CASCADE, state TEXT NOT NULL
+) WITHOUT ROWID;
+"""
+"""`epoch.metrics`: JSON object. `epoch.wait`, `phase.wait`: seconds waited for data in it. `epoch.ended` NULL: the
+epoch is going on, or the run went away in it. `run.resumes`: id of the run that this one goes on with.
+`epoch.seconds` is by the steady clock of the training; of an epoch that did not end, it is how far it was seen.
+`run.updated`: when the daemon last wrote the run, about every ten seconds while it goes on. `run.id` is the id
+that the training gave, with `~2`, `~3` … behind it where an earlier run, or another user's, has that one already.
+`usage.utilization_from`: `driver` (its own sample buffer), `ticks`, or '' where nothing was sampled.
+`trace`: the course of the whole run in at most 2048 points, `step` seconds apart; `cells` is zlib of little-endian
+f4 [column][point][minimum, mean, maximum], NaN where nothing was sampled; `columns` a JSON list of metric names.
+With uuid '' it holds what the rank logged, by name.
+`progress`: what a daemon needs to go on with a rank after it was killed; its own business, gone when the rank ends."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST,)

@@ -1,0 +1,190 @@
+"""A batch of rows into the ledger, in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, NamedTuple
+
+from gpumon.frame import RunState
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "run": ("id",),
+    "rank": ("key",),
+    "device": ("rank", "uuid"),
+    "epoch": ("rank", "ordinal"),
+    "phase": ("rank", "ordinal", "phase"),
+    "usage": ("rank", "ordinal", "phase", "uuid"),
+    "mark": ("rank", "number"),
+    "trace": ("rank", "uuid"),
+    "progress": ("rank",),
+}
+"""The primary key of each table; in this order, so that what is referred to comes first."""
+TRACE_ROOM = 256 * 2**20
+"""Bytes that traces may take in all; the oldest go first."""
+_ORDER = {table: i for i, table in enumerate(KEYS)}
+_SKIPPED = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, OverflowError)
+"""What is wrong with one row and not with the file."""
+
+
+class Row(NamedTuple):
+    """A row of a table, whole: what is not in `values` is NULL."""
+
+    table: str
+    values: dict[str, Any]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (self.table, *(self.values[name] for name in KEYS[self.table]))
+
+
+class Late(NamedTuple):
+    """What was logged for the last epoch of this number, after that was written."""
+
+    rank: str
+    epoch: int
+    metrics: str
+    """JSON."""
+
+
+class Batch:
+    """What is to be written together. A row that is put again takes the place of the one before."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[Any, ...], Row] = {}
+        self.late: list[Late] = []
+        self.died: list[tuple[str, int]] = []
+        """Keys of ranks that were left running and are gone, unless their run was updated after that time (ns)."""
+        self.withdrawn: list[str] = []
+        """Ids of runs that are to be forgotten."""
+
+    def __bool__(self) -> bool:
+        return bool(self.rows or self.late or self.died or self.withdrawn)
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Put rows in, over older ones of the same key."""
+        for row in rows:
+            self.rows[row.key] = row
+
+    def then(self, newer: Batch) -> Batch:
+        """This batch, and what came later."""
+        self.rows |= newer.rows
+        self.late += newer.late
+        self.died += newer.died
+        self.withdrawn += newer.withdrawn
+        return self
+
+
+def write(connection: sqlite3.Connection, batch: Batch, trace_room: int = TRACE_ROOM) -> int:
+    """All of a batch or, when sqlite3.Error is raised, nothing. Gives the number of rows that no table takes."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        refused = sum(not _put(connection, row) for row in sorted(batch.rows.values(), key=_place))
+        for late in batch.late:
+            connection.execute(
+                "UPDATE epoch SET metrics = json_patch(metrics, ?) WHERE rank = ? AND ordinal = "
+                "(SELECT max(ordinal) FROM epoch WHERE rank = ? AND epoch = ?)",
+                (late.metrics, late.rank, late.rank, late.epoch),
+            )
+        runs = {row.values["id"] for row in batch.rows.values() if row.table == "run"}
+        for key, since in batch.died:
+            runs |= _died(connection, key, since)
+        for run in sorted(runs):
+            _sum_up(connection, run)
+        connection.executemany("DELETE FROM run WHERE id = ?", [(run,) for run in batch.withdrawn])
+        if any(row.table == "trace" for row in batch.rows.values()):
+            _prune_traces(connection, trace_room)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return refused
+
+
+def _put(connection: sqlite3.Connection, row: Row) -> bool:
+    names = tuple(row.values)
+    values = tuple(row.values.values())
+    if row.table == "trace":
+        values = tuple(zlib.compress(v, 6) if name == "cells" else v for name, v in row.values.items())
+    try:
+        connection.execute(_upsert(row.table, names, _columns(connection, row.table)), values)
+    except _SKIPPED:
+        return False
+    return True
+
+
+@cache
+def _upsert(table: str, names: tuple[str, ...], columns: tuple[str, ...]) -> str:
+    key = KEYS[table]
+    changes = [
+        f"{name} = excluded.{name}" if name in names else f"{name} = NULL"
+        for name in columns
+        if name not in key and not (table == "run" and name in ("resumes", "ended", "state", "started"))
+    ]
+    return (
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
+        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {', '.join(changes)}"
+    )
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
+    found = _known_columns.get(table)
+    if found is None:
+        rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
+        found = _known_columns[table] = tuple(name for (name,) in rows)
+    return found
+
+
+_known_columns: dict[str, tuple[str, ...]] = {}
+
+
+def _place(row: Row) -> int:
+    return _ORDER[row.table]
+
+
+def _died(connection: sqlite3.Connection, key: str, since: int) -> set[str]:
+    connection.execute(
+        "UPDATE rank SET state = ?, ended = max(started, (SELECT updated FROM run WHERE id = rank.run)) "
+        "WHERE key = ? AND ended IS NULL AND (SELECT updated FROM run WHERE id = rank.run) <= ?",
+        (int(RunState.DIED), key, since),
+    )
+    return {run for (run,) in connection.execute("SELECT run FROM rank WHERE key = ?", (key,))}
+
+
+def _sum_up(connection: sqlite3.Connection, run: str) -> None:
+    """What a run has from its ranks: it runs while one does, else it stands as the worst of them."""
+    connection.execute(
+        "UPDATE run SET (started, ended, state) = (SELECT min(started), "
+        "CASE WHEN count(*) = count(ended) THEN max(ended) END, "
+        "CASE WHEN count(*) = count(ended) THEN max(state) ELSE 0 END FROM rank WHERE rank.run = run.id) "
+        "WHERE id = ? AND EXISTS (SELECT 1 FROM rank WHERE rank.run = run.id)",
+        (run,),
+    )
+    connection.execute(
+        "DELETE FROM progress WHERE rank IN (SELECT key FROM rank WHERE run = ? AND ended IS NOT NULL)", (run,)
+    )
+    # It goes on with the newest run of this name that had come so far, or that did not end as it should.
+    connection.execute(
+        "UPDATE run SET resumes = (SELECT e.id FROM run e WHERE e.user = run.user AND e.name = run.name "
+        "AND e.id != run.id AND e.started < run.started AND e.state != 0 AND e.ended <= run.started AND "
+        "(e.state != 1 OR (SELECT max(epoch) FROM epoch JOIN rank ON rank.key = epoch.rank WHERE rank.run = e.id) "
+        ">= run.first_epoch - 1) ORDER BY e.started DESC LIMIT 1) "
+        "WHERE id = ? AND first_epoch > base AND resumes IS NULL",
+        (run,),
+    )
+
+
+def _prune_traces(connection: sqlite3.Connection, room: int) -> None:
+    sizes = connection.execute(
+        "SELECT length(cells), trace.rank, uuid FROM trace JOIN rank ON rank.key = trace.rank "
+        "ORDER BY rank.ended IS NULL DESC, rank.started DESC"
+    )
+    held, gone = 0, []
+    for size, rank, uuid in sizes:
+        held += size
+        if held > room:
+            gone.append((rank, uuid))
+    connection.executemany("DELETE FROM trace WHERE rank = ? AND uuid = ?", gone)

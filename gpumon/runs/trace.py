@@ -1,0 +1,139 @@
+"""The course of a whole run in a bounded number of points, from ticks as they come.
+
+A point holds minimum, mean and maximum of `step` seconds. When there are `POINTS` of them, two become
+one and the step doubles: so an hour and a month take the same room.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from operator import add
+
+from gpumon.clock import SECOND
+from gpumon.frame import NAN
+
+POINTS = 2048
+
+
+class Trace:
+    """One line for each of `columns`. `begun`: ns since 1970; `origin`: the same moment of CLOCK_MONOTONIC."""
+
+    def __init__(self, begun: int, origin: int, step: int, columns: Sequence[str]) -> None:
+        self.begun = begun
+        self.step = step
+        """ns."""
+        self.columns: list[str] = []
+        self.points = 0
+        self._origin = origin
+        self._lines: list[_Line] = []
+        for name in columns:
+            self.column(name)
+
+    def column(self, name: str) -> int:
+        """The place of a column, which is added when it is new."""
+        if name in self.columns:
+            return self.columns.index(name)
+        self.columns.append(name)
+        line = _Line()
+        line.grow(self.points)
+        self._lines.append(line)
+        return len(self.columns) - 1
+
+    def add(self, monotonic: int, values: Sequence[float]) -> None:
+        """The values of all columns at one moment; NaN where one is not known. Moments only go forward."""
+        at = max(0, monotonic - self._origin) // self.step
+        while at >= POINTS:
+            for line in self._lines:
+                line.halve()
+            self.points = (self.points + 1) // 2
+            self.step *= 2
+            at //= 2
+        if at >= self.points:
+            for line in self._lines:
+                line.grow(at + 1 - self.points)
+            self.points = at + 1
+        for line, value in zip(self._lines, values, strict=True):
+            if value == value:
+                line.add(at, value)
+
+    def cells(self) -> bytes:
+        """Little-endian f4 [column][point][minimum, mean, maximum], not packed."""
+        return b"".join(line.cells() for line in self._lines)
+
+    def restore(self, cells: bytes, points: int, each: int) -> None:
+        """Take over what `cells` gave, as if each point had been made of `each` values.
+
+        Raises ValueError when it does not fit the columns.
+        """
+        found = array("f")
+        found.frombytes(cells)
+        if not 0 <= points <= POINTS or len(found) != 3 * points * len(self._lines):
+            raise ValueError("a trace of another shape")
+        self.points = points
+        for i, line in enumerate(self._lines):
+            part = found[3 * points * i : 3 * points * (i + 1)]
+            line.restore(part[0::3], part[1::3], part[2::3], each)
+
+
+class _Line:
+    __slots__ = ("counts", "least", "means", "most")
+
+    def __init__(self) -> None:
+        self.least = array("f")
+        self.most = array("f")
+        self.means = array("d")
+        self.counts = array("I")
+
+    def grow(self, points: int) -> None:
+        nothing = [NAN] * points
+        self.least.extend(nothing)
+        self.most.extend(nothing)
+        self.means.extend(nothing)
+        self.counts.extend([0] * points)
+
+    def add(self, at: int, value: float) -> None:
+        # In single precision a huge number becomes infinite; it stays one value among others.
+        count = self.counts[at] = self.counts[at] + 1
+        if count == 1:
+            self.least[at] = self.most[at] = self.means[at] = value
+            return
+        self.means[at] += (value - self.means[at]) / count
+        if value < self.least[at]:
+            self.least[at] = value
+        if value > self.most[at]:
+            self.most[at] = value
+
+    def halve(self) -> None:
+        if len(self.means) % 2:
+            self.grow(1)
+        a, b = self.counts[0::2], self.counts[1::2]
+        pairs = zip(self.means[0::2], a, self.means[1::2], b, strict=True)
+        self.means = array("d", (_mean(*pair) for pair in pairs))
+        self.counts = array("I", map(add, a, b))
+        self.least = array("f", (y if x != x else min(x, y) for x, y in _pairs(self.least)))
+        self.most = array("f", (y if x != x else max(x, y) for x, y in _pairs(self.most)))
+
+    def cells(self) -> bytes:
+        found = array("f", bytes(12 * len(self.counts)))
+        found[0::3], found[1::3], found[2::3] = self.least, array("f", self.means), self.most
+        return found.tobytes()
+
+    def restore(self, least: array[float], means: array[float], most: array[float], each: int) -> None:
+        self.counts = array("I", (each if v == v else 0 for v in means))
+        self.least, self.most, self.means = least, most, array("d", means)
+
+
+def _pairs(line: array[float]) -> Iterator[tuple[float, float]]:
+    return zip(line[0::2], line[1::2], strict=True)
+
+
+def _mean(a: float, count_a: int, b: float, count_b: int) -> float:
+    if not (count_a and count_b):
+        return a if count_a else b
+    return (a * count_a + b * count_b) / (count_a + count_b)
+
+
+def step_for(interval: int) -> int:
+    """The first step of a trace, for ticks `interval` ns apart: a second, or the interval where it is longer."""
+    return max(SECOND, interval)

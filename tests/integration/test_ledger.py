@@ -1,0 +1,308 @@
+"""A real training beside a real daemon on the stub driver: what the ledger says, against what was so."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.frame import RunState
+from gpumon.live import follow
+from gpumon.paths import LEDGER, Places
+from tests.contracts.test_house import loaded_by
+from tests.nvml import Process, Stub
+from tests.programs import daemon, environment, until
+
+# Prints, as JSON, both clocks before and after the begin and the end of each epoch. An epoch lasts so many
+# seconds or, with 'wait', until it is sent a line.
+TRAINING = """
+import json, sys, time, gpumon
+epochs, seconds, devices = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+def now():
+    return time.time_ns(), time.monotonic_ns()
+begins, ends = [], []
+with gpumon.run("truth", epochs=epochs, devices=devices) as run:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    before = now()
+    for epoch in run.epochs():
+        begins.append((before, now()))
+        if seconds == "wait":
+            print(epoch, flush=True)
+            sys.stdin.readline()
+        for step in range(10):
+            run.step()
+            time.sleep(0 if seconds == "wait" else float(seconds) / 10)
+        run.log(loss=1 / (epoch + 1))
+        before = now()
+        ends.append(before)
+    ends = zip(ends, [after for _, after in begins[1:]] + [now()])
+times = list(zip(begins, ends))
+print(json.dumps(times), flush=True)
+"""
+
+
+@contextmanager
+def training(stub: Stub, env: Mapping[str, str], *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """A training on the first GPU that is ready to begin; ended at the end, if need be."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", TRAINING, *map(str, arguments), stub.uuid(0)],
+        env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "ready\n"
+        stub.set_processes(0, [Process(process.pid)])
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+
+def say(process: subprocess.Popen[str], expected: str = "") -> None:
+    """Let a training go on; then it says `expected`."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    if expected:
+        assert process.stdout.readline() == f"{expected}\n"
+
+
+def times_of(process: subprocess.Popen[str]) -> Any:
+    assert process.stdout is not None
+    found = json.loads(process.stdout.readline())
+    process.wait(timeout=20)
+    return found
+
+
+def ask(live_dir: Path, question: str) -> list[dict[str, Any]]:
+    """Rows of the ledger; none while there is no ledger."""
+    path = live_dir / "state" / LEDGER
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(path, timeout=20)) as connection:
+        connection.row_factory = sqlite3.Row
+        try:
+            return [dict(row) for row in connection.execute(question)]
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):
+                return []  # in the making
+            raise
+
+
+def ended(live_dir: Path) -> list[dict[str, Any]]:
+    return ask(live_dir, "SELECT * FROM run WHERE ended IS NOT NULL")
+
+
+def usage(live_dir: Path, ordinal: int) -> dict[str, Any]:
+    (row,) = ask(live_dir, f"SELECT * FROM usage WHERE phase = '' AND ordinal = {ordinal}")
+    return row
+
+
+def counted(live_dir: Path, ordinal: int) -> dict[str, Any]:
+    """Usage without utilization, which the driver's own samples make better when they come."""
+    row = usage(live_dir, ordinal)
+    return {name: value for name, value in row.items() if not name.startswith(("utilization", "idle"))}
+
+
+def check_times(live_dir: Path, times: Any) -> list[dict[str, Any]]:
+    """Each boundary in the ledger lies between two readings of the clock around it; gives the epochs."""
+    rows = ask(live_dir, "SELECT * FROM epoch ORDER BY ordinal")
+    assert [row["epoch"] for row in rows] == list(range(len(times)))
+    for row, (begun, over) in zip(rows, times, strict=True):
+        assert begun[0][0] <= row["begun"] <= begun[1][0]
+        assert over[0][0] <= row["ended"] <= over[1][0]
+        assert (over[0][1] - begun[1][1]) / 1e9 <= row["seconds"] <= (over[1][1] - begun[0][1]) / 1e9
+        assert row["steps"] == 10
+        assert json.loads(row["metrics"]) == {"loss": 1 / (row["epoch"] + 1)}
+    return rows
+
+
+def energy_between(stub: Stub, begun: Any, over: Any) -> float:
+    """What the stub's counter grew in an epoch, joules."""
+    return stub.truth("gpu.energy", 0, over[0][1] / 1e9) - stub.truth("gpu.energy", 0, begun[1][1] / 1e9)
+
+
+def energy_of(stub: Stub, run: Mapping[str, Any], seconds: float) -> float:
+    """What it grew in the last `seconds` of a run, up to its end in the ledger."""
+    over = (run["ended"] - (time.time_ns() - time.monotonic_ns())) / 1e9
+    return stub.truth("gpu.energy", 0, over) - stub.truth("gpu.energy", 0, over - seconds)
+
+
+def test_epochs_have_the_training_own_times_and_the_energy_of_the_counter(stub: Stub, live_dir: Path) -> None:
+    env = environment(live_dir, stub.env())
+    with daemon("--interval", "0.1", env=env), training(stub, env, 2, 3.0) as process:
+        say(process)
+        times = times_of(process)
+        (run,) = until(lambda: ended(live_dir))
+    check_times(live_dir, times)
+    assert (run["name"], run["state"], run["source"]) == ("truth", RunState.FINISHED, "nvml")
+    for ordinal, (begun, over) in enumerate(times):
+        row = usage(live_dir, ordinal)
+        # A quarter of a second at 400 W: so long may a loaded machine hold the daemon between clock and counter.
+        assert row["energy"] == pytest.approx(energy_between(stub, begun, over), abs=100)
+        assert row["utilization_from"] in ("ticks", "driver")
+    whole = usage(live_dir, -1)
+    assert whole["energy"] == pytest.approx(energy_of(stub, run, whole["seconds"]), abs=100)
+    assert ask(live_dir, "SELECT * FROM progress") == []
+    (trace,) = ask(live_dir, "SELECT points, step FROM trace WHERE uuid != ''")
+    assert trace["points"] * trace["step"] >= 4
+
+
+@pytest.mark.slow
+def test_energy_of_epochs_of_ten_seconds_is_within_one_percent(stub: Stub, live_dir: Path) -> None:
+    env = environment(live_dir, stub.env())
+    with daemon("--interval", "1", env=env), training(stub, env, 4, 10.0) as process:
+        say(process)
+        times = times_of(process)
+        until(lambda: ended(live_dir))
+    for ordinal, (begun, over) in enumerate(times):
+        row = usage(live_dir, ordinal)
+        assert row["energy"] == pytest.approx(energy_between(stub, begun, over), rel=0.01)
+        moments = [(begun[1][1] + (over[0][1] - begun[1][1]) * i / 1000) / 1e9 for i in range(1000)]
+        # One sampling period: the value of a tick holds until the next one.
+        shifted = [sum(stub.truth("gpu.utilization", 0, m - by) for m in moments) / 1000 for by in (0.0, 1.0)]
+        assert min(shifted) - 0.02 <= row["utilization_mean"] <= max(shifted) + 0.02
+
+
+def test_the_peak_of_an_epoch_is_exact_and_stays_in_its_epoch(stub: Stub, live_dir: Path) -> None:
+    env = environment(live_dir, stub.env())
+    live = follow(Places(explicit=str(live_dir)))
+
+    def shown(seconds: float) -> float:
+        """Let the driver's time stand at `seconds`, until samples show its memory."""
+        stub.hold_clock(seconds)
+        truth = stub.truth("gpu.memory_used", 0)
+        until(lambda: (frame := live.latest()) and frame.samples[0].value("gpu.memory_used") == truth)
+        return truth
+
+    stub.hold_clock(10.0)
+    with daemon("--interval", "0.05", env=env), training(stub, env, 2, "wait") as process:
+        say(process, "0")
+        low, high, middle = shown(10.0), shown(60.0), shown(30.0)
+        say(process, "1")
+        shown(30.0)
+        seen = live.latest()
+        assert seen is not None
+        until(lambda: (frame := live.latest()) is not None and frame.number > seen.number + 3)
+        say(process)
+        times = times_of(process)
+        until(lambda: ended(live_dir))
+    check_times(live_dir, times)
+    assert low < middle < high
+    assert usage(live_dir, 0)["memory_used_peak"] == high
+    assert usage(live_dir, 1)["memory_used_peak"] == middle
+    assert usage(live_dir, -1)["memory_used_peak"] == high
+
+
+def test_a_training_that_is_killed_died_and_keeps_its_open_epoch(stub: Stub, live_dir: Path) -> None:
+    env = environment(live_dir, stub.env())
+    with daemon("--interval", "0.1", env=env), training(stub, env, 9, "wait") as process:
+        for epoch in range(3):
+            say(process, str(epoch))
+        until(lambda: len(ask(live_dir, "SELECT * FROM epoch")) == 3)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        killed = time.time_ns()
+        (run,) = until(lambda: ended(live_dir))
+    rows = ask(live_dir, "SELECT * FROM epoch ORDER BY ordinal")
+    assert run["state"] == RunState.DIED
+    assert rows[-1]["begun"] <= run["ended"] <= killed
+    assert [row["ended"] is None for row in rows] == [False, False, True]
+    assert usage(live_dir, 2)["seconds"] == pytest.approx(rows[-1]["seconds"])
+    assert ask(live_dir, "SELECT * FROM progress") == []
+
+
+def test_a_daemon_that_is_killed_and_comes_back_has_lost_nothing_that_was_recorded(stub: Stub, live_dir: Path) -> None:
+    env = environment(live_dir, stub.env())
+    with ExitStack() as stack:
+        first = stack.enter_context(daemon("--interval", "0.1", env=env))
+        process = stack.enter_context(training(stub, env, 6, 1.5))
+        say(process)
+        until(lambda: len(ask(live_dir, "SELECT * FROM epoch WHERE ended IS NOT NULL")) >= 2)
+        before = counted(live_dir, 0)
+        first.kill()
+        first.wait()
+        time.sleep(0.5)
+        stack.enter_context(daemon("--interval", "0.1", env=env))
+        times = times_of(process)
+        (run,) = until(lambda: ended(live_dir))
+    rows = check_times(live_dir, times)
+    assert len(rows) == 6
+    assert counted(live_dir, 0) == before, "what was written stays as it was"
+    whole = usage(live_dir, -1)
+    assert whole["energy"] == pytest.approx(energy_of(stub, run, whole["seconds"]), abs=100), (
+        "the counter went on while nobody looked"
+    )
+    assert whole["sampled"] < whole["seconds"] - 0.4, "and it is said that nobody looked"
+    (rank,) = ask(live_dir, "SELECT lost_events, state FROM rank")
+    assert rank == {"lost_events": 0, "state": RunState.FINISHED}
+
+
+def test_a_run_that_ends_while_no_daemon_runs_is_finished_by_the_next_one(stub: Stub, live_dir: Path) -> None:
+    env = environment(live_dir, stub.env())
+    with training(stub, env, 3, "wait") as process:
+        with daemon("--interval", "0.1", env=env):
+            say(process, "0")
+            until(lambda: ask(live_dir, "SELECT * FROM epoch"))
+        (run,) = ask(live_dir, "SELECT * FROM run")
+        assert (run["state"], run["ended"]) == (RunState.RUNNING, None)
+        for answer in ("1", "2", ""):
+            say(process, answer)
+        times = times_of(process)
+        with daemon("--interval", "0.1", env=env):
+            (run,) = until(lambda: ended(live_dir))
+    assert run["state"] == RunState.FINISHED
+    check_times(live_dir, times)
+
+
+def test_a_run_whose_board_is_gone_when_a_daemon_comes_back_died(stub: Stub, live_dir: Path) -> None:
+    env = environment(live_dir, stub.env())
+    with training(stub, env, 9, "wait") as process:
+        with daemon("--interval", "0.1", env=env):
+            say(process, "0")
+            until(lambda: ask(live_dir, "SELECT * FROM epoch"))
+        process.kill()
+        process.wait()
+    for board in (live_dir / "tags").glob("tag.*"):
+        board.unlink()
+    (left,) = ask(live_dir, "SELECT * FROM run")
+    with daemon("--interval", "0.1", env=env):
+        (run,) = until(lambda: ended(live_dir))
+    assert (run["state"], run["ended"]) == (RunState.DIED, left["updated"])
+
+
+def test_a_simulation_leaves_no_ledger_and_a_state_directory_that_cannot_be_made_no_trouble(
+    stub: Stub, live_dir: Path
+) -> None:
+    with daemon("--source", "sim", "--interval", "0.1", env=environment(live_dir)):
+        pass
+    assert not (live_dir / "state").exists()
+    (live_dir / "state").write_text("in the way")
+    live = follow(Places(explicit=str(live_dir)))
+    env = environment(live_dir, stub.env())
+    with daemon("--interval", "0.1", env=env) as process, training(stub, env, 1, "wait"):
+        until(lambda: (frame := live.latest()) is not None and frame.runs)
+        process.terminate()
+        process.wait(timeout=20)
+        assert process.stderr is not None
+        complaint = process.stderr.read().splitlines()
+    assert len([line for line in complaint if "cannot be written" in line]) == 1
+
+
+def test_only_a_daemon_that_keeps_runs_loads_sqlite() -> None:
+    assert "sqlite3" not in loaded_by("import gpumon.daemon, gpumon.cli.daemon, gpumon.cli.status, gpumon.cli.tui")
+    assert "sqlite3" in loaded_by("import gpumon.runs.keeper")
