@@ -16,6 +16,8 @@ COMMANDS = {
     "tui": "the terminal view: every GPU, live, with the epochs of trainings",
     "web": "the browser view (not built yet)",
     "status": "one look at GPUs, processes and runs; --json for programs",
+    "run": "run a command beside the sampler, and say in the end what it cost",
+    "runs": "what every run and every epoch cost: list, show, compare, report, export",
     "daemon": "sample until stopped, for all views on this machine",
 }
 

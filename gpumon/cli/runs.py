@@ -1,0 +1,211 @@
+"""What every run and every epoch cost: the ledger that the daemon keeps.
+
+Without a subcommand: the list. A run may be named by its id, its name, or the beginning of either that no
+other run has; 'last' is the newest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gpumon.cli.options import add_places, settle
+from gpumon.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.paths import ledger_paths
+from gpumon.runs.find import find
+from gpumon.runs.ledger import NOTHING, Ledgers
+from gpumon.runs.rows import Record, Trace
+
+_FORMATS = ("csv", "json", "parquet")
+_REPLACED = "a file that is there is replaced"
+_RUN = "its id or name, or the beginning of one; 'last' is the newest"
+_NEWEST = 50
+"""Runs that the list shows where nothing else is said."""
+
+Options = Callable[[argparse.ArgumentParser], None]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(action="list")
+    _list_options(parser)
+    parser.set_defaults(limit=_NEWEST)
+    add_places(parser)
+    commands: Any = parser.add_subparsers(metavar="COMMAND", title="what to do")
+    for name, text, options in (
+        ("list", "runs, newest first: whose, how long, epochs, energy", _list_options),
+        ("show", "one run: each of its epochs, totals, what went wrong", _show_options),
+        ("compare", "two or more runs: what differs, and by how much more than epochs differ anyway", _compare_options),
+        ("report", "one run as a page that opens in any browser, without a network", _report_options),
+        ("export", "one run for other programs: a row for each epoch, phase and device", _export_options),
+    ):
+        # What is not given must not hide what was given before the subcommand.
+        below = commands.add_parser(
+            name, help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=argparse.SUPPRESS,
+            formatter_class=parser.formatter_class,
+        )  # fmt: skip
+        below.set_defaults(action=name)
+        options(below)
+        add_places(below)
+
+
+def _list_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--user", metavar="USER", help="only runs of this user")
+    parser.add_argument("--name", metavar="NAME", help="only runs whose name begins so")
+    parser.add_argument("--running", action="store_true", help="only runs that go on")
+    parser.add_argument("--limit", type=int, metavar="N", help=f"at most N runs; 0 for all ({_NEWEST})")
+    _json_option(parser)
+
+
+def _show_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help=_RUN)
+    parser.add_argument("--phases", action="store_true", help="a row for each phase of each epoch")
+    parser.add_argument("--ranks", action="store_true", help="a row for each process of a distributed run")
+    _json_option(parser)
+
+
+def _compare_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help=f"what the others are compared with: {_RUN}")
+    parser.add_argument("others", metavar="OTHER", nargs="+", help="and so for each of the others")
+    _json_option(parser)
+
+
+def _report_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help=_RUN)
+    parser.add_argument("-o", "--output", metavar="FILE.html", required=True, help=f"where to; {_REPLACED}")
+
+
+def _export_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help=_RUN)
+    parser.add_argument("--format", choices=_FORMATS, required=True, help="csv and parquet: usage; json: everything")
+    parser.add_argument("-o", "--output", metavar="FILE", default="", help=f"where to, else stdout; {_REPLACED}")
+
+
+def _json_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object for programs")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    where, arguments = settle(arguments)
+    with Ledgers(ledger_paths(where)) as ledgers:
+        if not ledgers and arguments.action != "list":
+            raise GpumonError(NOTHING)
+        _ACTIONS[arguments.action](ledgers, arguments, time.time())
+    return EXIT_OK
+
+
+def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
+    if arguments.limit < 0:
+        raise UsageError(f"--limit is 0 or more, not {arguments.limit}")
+    limit = arguments.limit
+    runs = ledgers.runs(
+        user=arguments.user or "", name=arguments.name or "", running=arguments.running, limit=limit and limit + 1
+    )
+    more, runs = bool(limit) and len(runs) > limit, runs[: limit or None]
+    if arguments.json:
+        from gpumon.runs.document import listing
+
+        _print_json(listing(runs, now))
+    elif runs:
+        from gpumon.runs.lists import lines
+
+        _print(lines(runs, now, _width()))
+        if more:
+            print(f"the newest {limit}; --limit 0 shows all")
+    else:
+        chosen = arguments.user or arguments.name or arguments.running
+        print("no run is like that: 'gpumon runs' lists all" if chosen and ledgers else NOTHING)
+
+
+def _show(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
+    phases, ranks = (getattr(arguments, name, False) for name in ("phases", "ranks"))
+    ledger, found = find(ledgers, arguments.run, now)
+    record = ledger.record(found.id, phases=phases or arguments.json)
+    if arguments.json:
+        from gpumon.runs.document import whole
+
+        _print_json(whole(record, now))
+    else:
+        from gpumon.runs.show import lines
+
+        _print(lines(record, now, _width(), phases=phases, ranks=ranks))
+
+
+def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
+    from gpumon.runs import compare
+
+    records = []
+    for wanted in (arguments.run, *arguments.others):
+        ledger, found = find(ledgers, wanted, now)
+        records.append(ledger.record(found.id, phases=False))
+    compared = compare.compare(records)
+    if arguments.json:
+        _print_json(compare.document(compared))
+    else:
+        _print(compare.lines(compared, _width()))
+
+
+def _report(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
+    from gpumon.runs.report import page
+
+    record, traces = _all_of(ledgers, arguments.run, now)
+    _write(arguments.output, page(record, traces, now).encode())
+    print(f"written: {arguments.output}")
+
+
+def _export(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
+    from gpumon.runs import export
+
+    if arguments.format == "parquet" and arguments.output in ("", "-"):
+        raise UsageError("parquet is no text: name a file with -o FILE")
+    record, traces = _all_of(ledgers, arguments.run, now)
+    made = {
+        "csv": lambda: export.csv_text(record).encode(),
+        "json": lambda: (json.dumps(export.document(record, traces, now), allow_nan=False) + "\n").encode(),
+        "parquet": lambda: export.parquet(record),
+    }[arguments.format]()
+    _write(arguments.output, made)
+
+
+_ACTIONS = {"list": _list, "show": _show, "compare": _compare, "report": _report, "export": _export}
+
+
+def _all_of(ledgers: Ledgers, wanted: str, now: float) -> tuple[Record, list[Trace]]:
+    ledger, found = find(ledgers, wanted, now)
+    return ledger.record(found.id), ledger.traces(found.id)
+
+
+def _write(path: str, made: bytes) -> None:
+    if path in ("", "-"):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(made)
+        return
+    try:
+        with open(path, "wb") as file:
+            file.write(made)
+    except OSError as error:
+        raise GpumonError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _print(lines: Iterable[str]) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def _print_json(document: object) -> None:
+    json.dump(document, sys.stdout, allow_nan=False)
+    print()
+
+
+def _width() -> int:
+    """Cells of the terminal; 0, for as wide as it gets, where the output goes elsewhere."""
+    wanted = os.environ.get("COLUMNS", "")
+    if wanted.isdigit():
+        return int(wanted)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError):
+        return 0

@@ -1,0 +1,215 @@
+"""One run as text: `gpumon runs show`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from gpumon import units
+from gpumon.frame import Mark
+from gpumon.metrics import Unit
+from gpumon.runs import joined
+from gpumon.runs.joined import Stretch
+from gpumon.runs.lists import state
+from gpumon.runs.rows import DeviceRow, MarkRow, Record, UsageRow
+from gpumon.runs.schema import USAGE, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.runs.table import Column, draw
+
+SEEN = 0.98
+"""A stretch of which samples saw less was not sampled in full."""
+_OPEN = " …"
+"""Behind the number of an epoch that has not ended."""
+_METRICS = 8
+"""Logged metrics that get a column."""
+_NOTED = 5
+"""Epochs or marks that a note names one by one."""
+
+_HEADING = {column.name: column.heading for column in USAGE}
+# Of each epoch what people look for first stays longest.
+COLUMNS = (
+    Column("EPOCH", 100, right=False, most=24),
+    Column("TIME", 99),
+    Column("STEPS", 50),
+    Column("STEPS/S", 80),
+    Column("WAIT", 70),
+    Column(_HEADING["utilization_mean"], 98),
+    Column("P5–P95", 40),
+    Column(_HEADING["idle_share"], 75),
+    Column(_HEADING["run_allocated_peak"], 60),
+    Column(_HEADING["run_reserved_peak"], 45),
+    Column(_HEADING["run_used_peak"], 30),
+    Column(_HEADING["memory_used_peak"], 90),
+    Column(_HEADING["energy"], 85),
+    Column("J/STEP", 35),
+    Column(_HEADING["throttled_share"], 65),
+)
+_RANKS = (
+    Column("RANK", 100),
+    Column("PID", 60),
+    Column("GPU", 90, right=False),
+    Column("STATE", 95, right=False),
+    Column("STEPS", 50),
+    Column("WAIT", 70),
+    Column(_HEADING["utilization_mean"], 85),
+    Column(_HEADING["run_allocated_peak"], 40),
+    Column(_HEADING["memory_used_peak"], 80),
+    Column(_HEADING["energy"], 75),
+    Column("RETRIES", 30),
+    Column("OOMS", 65),
+)
+
+
+def lines(record: Record, now: float, width: int, *, phases: bool = False, ranks: bool = False) -> Iterator[str]:
+    """Head, epoch table, totals and notes, at most `width` cells wide where the words allow it (0: as it comes)."""
+    epochs = joined.epochs(record)
+    total = joined.whole(record, epochs, now)
+    yield from head(record, epochs, now)
+    yield ""
+    if epochs:
+        columns, rows = epoch_table(epochs, joined.phases(record) if phases else {}, total)
+        yield from draw(columns, rows, width)
+    else:
+        yield "It has not begun an epoch."
+    if ranks or any(rank.state is not record.run.state for rank in record.ranks):
+        yield ""
+        yield from draw(*rank_table(record), width)
+    yield ""
+    yield from notes(record, epochs, total)
+
+
+def head(record: Record, epochs: Sequence[Stretch], now: float) -> Iterator[str]:
+    """What, whose, where, on which GPUs, when, and how it stands."""
+    run = record.run
+    yield "  ·  ".join(part for part in (run.name, f"run {run.id}", run.label) if part)
+    ranks = f"{len(record.ranks)} of {run.world_size} ranks" if run.world_size > 1 else ""
+    driver = f"driver {run.driver}" if run.driver else ""
+    yield "  ·  ".join(
+        part for part in (f"{run.user or 'somebody'} on {run.hostname or '?'}", run.framework, ranks, driver) if part
+    )
+    yield gpus(record.devices)
+    yield "  ·  ".join(standing(record, epochs, now))
+
+
+def standing(record: Record, epochs: Sequence[Stretch], now: float) -> Iterator[str]:
+    """How the run stands: state, when, how long, epochs, and what it goes on with."""
+    run = record.run
+    yield state(run, now)
+    if run.unseen(now):
+        yield f"no daemon has seen it since {units.moment(run.updated)}, nor its end"
+    yield f"{units.moment(run.started)}, {units.duration(run.lasted(now))}"
+    ended = sum(not math.isnan(epoch.ended) for epoch in epochs)
+    planned = f" of {run.epochs}" if run.epochs else ""
+    before = max(0, run.first_epoch - run.base) if epochs else 0
+    yield f"{ended + before}{planned} epochs" + (f" ({ended} in this run)" if before else "")
+    if run.resumes:
+        yield f"goes on with {run.resumes}"
+
+
+def gpus(devices: Sequence[DeviceRow]) -> str:
+    """The devices of a run in a few words: `GPU 0, 1: NVIDIA H100 (79.6 GiB, 700 W)`."""
+    kinds: dict[str, list[DeviceRow]] = {}
+    for device in devices:
+        known = [
+            units.number(value, unit)
+            for value, unit in ((device.memory_total, Unit.BYTES), (device.power_limit, Unit.WATTS))
+            if value == value
+        ]
+        kind = device.name + (f" ({', '.join(known)})" if known else "")
+        kinds.setdefault(f": {kind}" if kind else "", []).append(device)
+    parts = [f"GPU {', '.join(str(device.number) for device in same)}{kind}" for kind, same in kinds.items()]
+    return "; ".join(parts) or "no GPU known"
+
+
+def notes(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterator[str]:
+    """What a reader must know to read the numbers right."""
+    yield utilization_note(total)
+    if any(math.isnan(epoch.ended) for epoch in epochs):
+        yield f"{_OPEN.strip()} an epoch that has not ended."
+    missed = [epoch for epoch in epochs if epoch.sampled_share < SEEN]
+    if missed:
+        yield f"Not sampled in full: {_several([_missed(epoch) for epoch in missed])}; no daemon ran, or it was late."
+    lost = sum(rank.lost_events for rank in record.ranks)
+    if lost:
+        yield f"{lost} boundaries were overwritten before a daemon read them: epochs may be missing."
+    for mark in record.marks:
+        if mark.mark is Mark.OUT_OF_MEMORY:
+            yield out_of_memory(record, mark)
+
+
+def utilization_note(total: Stretch) -> str:
+    """Where utilization is from, in a sentence."""
+    origin = {
+        "driver": "the driver's own samples, several each second",
+        "ticks": "one sample at each tick of the daemon",
+        "driver, ticks": "the driver's own samples, and from one at each tick where it gave none",
+    }.get(total.utilization_from)
+    return f"{_HEADING['utilization_mean']} is from {origin}." if origin else "No GPU of this run was sampled."
+
+
+def out_of_memory(record: Record, mark: MarkRow) -> str:
+    """An out-of-memory error in a sentence."""
+    number = next((rank.rank for rank in record.ranks if rank.key == mark.rank), 0)
+    where = f"rank {number}, " if record.run.world_size > 1 else ""
+    epoch = f"epoch {mark.epoch}, " if mark.epoch >= 0 else ""
+    asked, free = units.number(mark.asked, Unit.BYTES), units.number(mark.free, Unit.BYTES)
+    when = f"{where}{epoch}step {mark.step}, {units.moment(mark.time)}"
+    return f"Out of memory: {when}: asked for {asked}, free were {free}."
+
+
+def epoch_table(
+    epochs: Sequence[Stretch], phases: Mapping[int, Sequence[Stretch]], total: Stretch
+) -> tuple[list[Column], list[tuple[str, ...]]]:
+    """The columns and rows of the table of epochs; a phase is a row whose first cell is indented."""
+    names = list(dict.fromkeys(name for epoch in epochs for name in epoch.metrics))[:_METRICS]
+    logged = [Column(name, 88 if i == 0 else 56 - i, most=16) for i, name in enumerate(names)]
+    rows = []
+    for epoch in epochs:
+        rows.append(_row(f"{epoch.epoch}{_OPEN if math.isnan(epoch.ended) else ''}", epoch, names))
+        for phase in phases.get(epoch.ordinal, ()):
+            rows.append(_row(f"  {phase.phase}{f' ×{phase.times}' if phase.times > 1 else ''}", phase, names))
+    rows.append(_row("all", total, names))
+    return [*COLUMNS, *logged], rows
+
+
+def rank_table(record: Record) -> tuple[Sequence[Column], list[tuple[str, ...]]]:
+    """The columns and rows of the table of ranks."""
+    return _RANKS, [_rank(record, i) for i in range(len(record.ranks))]
+
+
+def _row(title: str, stretch: Stretch, names: Sequence[str]) -> tuple[str, ...]:
+    values = dict(zip(_HEADING, stretch.values, strict=True))
+    low, high = values["utilization_p5"], values["utilization_p95"]
+    return (
+        title, units.span(stretch.seconds), str(stretch.steps), units.figures(stretch.steps_per_second),
+        units.percent(stretch.wait_share), units.percent(values["utilization_mean"]),
+        f"{units.percent(low)[:-1]}–{units.percent(high)}" if low == low and high == high else units.MISSING,
+        units.percent(values["idle_share"]),
+        *(units.number(values[f"{name}_peak"], Unit.BYTES)
+          for name in ("run_allocated", "run_reserved", "run_used", "memory_used")),
+        units.number(values["energy"], Unit.JOULES), units.figures(stretch.energy_per_step),
+        units.percent(values["throttled_share"]),
+        *(units.plain(stretch.metrics[name]) if name in stretch.metrics else "" for name in names),
+    )  # fmt: skip
+
+
+def _rank(record: Record, place: int) -> tuple[str, ...]:
+    rank = record.ranks[place]
+    own: list[UsageRow] = [row for row in record.whole_epochs if row.rank == rank.key]
+    whole = [row for row in own if row.ordinal == WHOLE_RUN and row.phase == WHOLE_EPOCH]
+    values = dict(zip(_HEADING, joined.totals(whole or own), strict=True))
+    return (
+        str(rank.rank), str(rank.pid or units.MISSING), ", ".join(str(device.number) for device in rank.devices),
+        rank.state.name.lower(), str(rank.steps), units.duration(rank.wait),
+        units.percent(values["utilization_mean"]), units.number(values["run_allocated_peak"], Unit.BYTES),
+        units.number(values["memory_used_peak"], Unit.BYTES), units.number(values["energy"], Unit.JOULES),
+        units.whole(rank.retries), units.whole(rank.ooms),
+    )  # fmt: skip
+
+
+def _missed(epoch: Stretch) -> str:
+    return f"epoch {epoch.epoch} ({units.percent(epoch.sampled_share)} seen)"
+
+
+def _several(parts: Sequence[str]) -> str:
+    more = len(parts) - _NOTED
+    return ", ".join(parts[:_NOTED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,172 @@
+"""`gpumon runs` as people call it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpumon.frame import RunState
+from tests.programs import environment, gpumon
+from tests.runs import HOSTILE, Book, training
+
+
+@pytest.fixture
+def env(live_dir: Path) -> dict[str, str]:
+    return {name: value for name, value in environment(live_dir).items() if name != "COLUMNS"}
+
+
+@pytest.fixture
+def book(env: dict[str, str]) -> Book:
+    return Book(Path(env["GPUMON_STATE_DIR"]))
+
+
+@pytest.fixture
+def filled(book: Book) -> Book:
+    now = time.time()
+    training(book, "resnet50-1a2b", 6, began=now - 7200)
+    training(book, "resnet50-77aa", 6, began=now - 3600, seconds=13, seed=2)
+    seen = round((now + 3600) * 1e9)  # a slow test does not outlive it
+    training(book, "vit-0001", 4, gpus=2, began=now - 60, user="bob", state=RunState.RUNNING, updated=seen)
+    return book
+
+
+def test_before_anything_is_recorded_it_says_how_to_begin(env: dict[str, str]) -> None:
+    listed = gpumon("runs", env=env)
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert "gpumon daemon" in listed.stdout
+    assert json.loads(gpumon("runs", "--json", env=env).stdout) == {"schema": 1, "runs": []}
+    shown = gpumon("runs", "show", "x", env=env)
+    assert (shown.returncode, shown.stdout) == (1, "")
+    assert "nothing is recorded yet" in shown.stderr
+
+
+def test_an_empty_ledger_says_the_same(env: dict[str, str], book: Book) -> None:
+    assert "nothing is recorded yet" in gpumon("runs", env=env).stdout
+    assert "nothing is recorded yet" in gpumon("runs", "show", "last", env=env).stderr
+
+
+def test_the_list_has_a_line_for_each_run_newest_first(env: dict[str, str], filled: Book) -> None:
+    for arguments in (("runs",), ("runs", "list")):
+        lines = gpumon(*arguments, env=env).stdout.splitlines()
+        assert [line.split()[0] for line in lines] == ["RUN", "vit-0001", "resnet50-77aa", "resnet50-1a2b"]
+    assert "2 h ago" in lines[3]
+    assert "6/6" in lines[3]
+    assert "running" in lines[1]
+
+
+def test_the_list_can_be_narrowed_before_and_behind_the_subcommand(env: dict[str, str], filled: Book) -> None:
+    for arguments in (("runs", "--user", "bob"), ("runs", "list", "--user", "bob"), ("runs", "--user", "bob", "list")):
+        assert [line.split()[0] for line in gpumon(*arguments, env=env).stdout.splitlines()] == ["RUN", "vit-0001"]
+    limited = gpumon("runs", "--limit", 1, env=env).stdout.splitlines()
+    assert len(limited) == 3
+    assert "--limit 0 shows all" in limited[2]
+    assert "no run is like that" in gpumon("runs", "--user", "nobody", env=env).stdout
+    assert gpumon("runs", "--limit", -1, env=env).returncode == 2
+    found = json.loads(gpumon("runs", "list", "--running", "--json", env=env).stdout)
+    assert [run["id"] for run in found["runs"]] == ["vit-0001"]
+
+
+def test_the_state_directory_can_be_named(env: dict[str, str], filled: Book, tmp_path: Path) -> None:
+    elsewhere = {**env, "GPUMON_STATE_DIR": str(tmp_path / "other")}
+    assert "resnet50" not in gpumon("runs", env=elsewhere).stdout
+    for arguments in (("--state-dir", filled.path.parent), ("list", "--state-dir", filled.path.parent)):
+        assert "resnet50-1a2b" in gpumon("runs", *arguments, env=elsewhere).stdout
+
+
+def test_a_run_is_shown_by_a_prefix_and_fits_the_terminal(env: dict[str, str], filled: Book) -> None:
+    done = gpumon("runs", "show", "resnet50-1", "--phases", env={**env, "COLUMNS": "80"})
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[0] == "resnet50  ·  run resnet50-1a2b"
+    assert max(len(line) for line in lines) <= 80
+    assert sum("validate" in line for line in lines) == 6
+    assert "2 of 2 ranks" in gpumon("runs", "show", "last", "--ranks", env=env).stdout
+    found = json.loads(gpumon("runs", "show", "vit", "--json", env=env).stdout)
+    assert [len(epoch["phases"]) for epoch in found["epochs"]] == [2] * 4
+    assert found["run"]["watched"] is True
+
+
+def test_an_ambiguous_or_unknown_run_lists_candidates_on_one_line(env: dict[str, str], filled: Book) -> None:
+    for wanted in ("resnet50", "res", "bert"):
+        done = gpumon("runs", "show", wanted, env=env)
+        assert done.returncode == 1
+        assert "resnet50-77aa (resnet50, " in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_runs_are_compared(env: dict[str, str], filled: Book) -> None:
+    done = gpumon("runs", "compare", "resnet50-1", "resnet50-7", "vit", env=env)
+    assert done.returncode == 0
+    assert "Epoch time" in done.stdout
+    assert "Not alike: other numbers of GPUs: A 1, B 1, C 2" in done.stdout
+    found = json.loads(gpumon("runs", "compare", "resnet50-1", "resnet50-7", "--json", env=env).stdout)
+    assert found["measures"][0]["name"] == "seconds"
+    assert found["measures"][0]["differences"][0]["clear"] is True
+    assert gpumon("runs", "compare", "resnet50-1", env=env).returncode == 2
+
+
+def test_a_report_is_a_page(env: dict[str, str], filled: Book, tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    target.write_text("something older")
+    done = gpumon("runs", "report", "resnet50-1", "-o", target, env=env)
+    assert (done.returncode, done.stdout) == (0, f"written: {target}\n")
+    assert target.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert gpumon("runs", "report", "resnet50-1", env=env).returncode == 2
+    refused = gpumon("runs", "report", "resnet50-1", "-o", tmp_path / "no" / "x.html", env=env)
+    assert refused.returncode == 1
+    assert "cannot be written" in refused.stderr
+
+
+def test_a_run_is_exported(env: dict[str, str], filled: Book, tmp_path: Path) -> None:
+    done = gpumon("runs", "export", "resnet50-1", "--format", "csv", env=env)
+    assert len(list(csv.DictReader(io.StringIO(done.stdout)))) == 6 * 3
+    gpumon("runs", "export", "resnet50-1", "--format", "csv", "-o", tmp_path / "x.csv", env=env)
+    assert (tmp_path / "x.csv").read_text(encoding="utf-8") == done.stdout
+    found = json.loads(gpumon("runs", "export", "resnet50-1", "--format", "json", env=env).stdout)
+    assert {"run", "total", "epochs", "ranks", "marks", "devices", "rank_epochs", "usage", "traces"} <= found.keys()
+    refused = gpumon("runs", "export", "resnet50-1", "--format", "parquet", env=env)
+    assert refused.returncode == 2
+    assert "-o FILE" in refused.stderr
+    assert gpumon("runs", "export", "resnet50-1", env=env).returncode == 2
+
+
+def test_no_stranger_moves_the_cursor(env: dict[str, str], book: Book) -> None:
+    training(book, "x-1", 2, name=HOSTILE, user=HOSTILE, hostname=HOSTILE, framework=HOSTILE)
+    for arguments in (("runs",), ("runs", "show", "x-1"), ("runs", "compare", "x-1", "x-1"), ("runs", "show", "q")):
+        done = gpumon(*arguments, env=env)
+        assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_a_ledger_that_is_none_is_one_line(env: dict[str, str]) -> None:
+    path = Path(env["GPUMON_STATE_DIR"]) / "ledger.sqlite"
+    path.parent.mkdir()
+    path.write_bytes(b"something else, and long enough " * 100)
+    done = gpumon("runs", env=env)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is damaged" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("list",), ("show",), ("compare",), ("report",), ("export",)])
+def test_each_subcommand_explains_itself(env: dict[str, str], arguments: tuple[str, ...]) -> None:
+    done = gpumon("runs", *arguments, "--help", env=env)
+    assert done.returncode == 0
+    assert done.stdout.startswith(" ".join(("usage: gpumon runs", *arguments)))
+    assert "--state-dir" in done.stdout
+
+
+def test_listing_and_showing_load_nothing_heavy(env: dict[str, str], filled: Book) -> None:
+    code = (
+        "import sys; from gpumon.cli import main; main(['runs']); main(['runs', 'show', 'last']);"
+        "print(*sorted(name.partition('.')[0] for name in sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    heavy = {"numpy", "textual", "dash", "plotly", "torch", "asyncio", "psutil", "pynvml", "rich", "pyarrow"}
+    assert set(done.stderr.split()) & heavy == set()
