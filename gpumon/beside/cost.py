@@ -1,0 +1,144 @@
+"""What a command cost, added up from the frames that were taken while it ran.
+
+A device counts for as long as a process of the command holds it. A frame stands for the time since
+the one before; the first and the last stretch are cut to the command's own begin and end, and energy, from the
+driver's counter, with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import isnan
+
+from gpumon.clock import SECOND
+from gpumon.frame import NAN, Device, Frame, Run, RunState, Sample
+from gpumon.runs.accumulate import IDLE
+
+_IDLE = IDLE / 100
+_LONGEST = 3
+"""Intervals for which a value is believed: beyond it nobody looked."""
+_LEAST_ENERGY = 1.0
+"""Seconds below which the counter is too coarse."""
+
+
+class Use:
+    """One device, while the command held it."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.seconds = 0.0
+        self.seen = 0.0
+        """Seconds of which the utilization is known."""
+        self.memory_peak = NAN
+        """Bytes that the command's processes held together."""
+        self.memory_total = NAN
+        self._busy = 0.0
+        self._idle = 0.0
+        self._energy = 0.0
+        self._energy_seconds = 0.0
+
+    @property
+    def utilization(self) -> float:
+        return self._busy / self.seen if self.seen else NAN
+
+    @property
+    def idle_share(self) -> float:
+        return self._idle / self.seen if self.seen else NAN
+
+    @property
+    def energy(self) -> float:
+        """Joules of the whole board; NaN where its counter does not tell, and below one second."""
+        return self._energy if self._energy_seconds >= _LEAST_ENERGY else NAN
+
+    def add(self, sample: Sample, seconds: float, believed: float, energy: float) -> None:
+        """`seconds` more, of which `sample` tells for `believed`; `energy` in joules."""
+        self.device = sample.device
+        self.seconds += seconds
+        utilization = sample.value("gpu.utilization")
+        if not isnan(utilization):
+            self.seen += believed
+            self._busy += utilization * believed
+            self._idle += believed if utilization < _IDLE else 0.0
+        if not isnan(energy):
+            self._energy += energy
+            self._energy_seconds += seconds
+        self.memory_total = sample.value("gpu.memory_total")
+
+    def held(self, memory: float) -> None:
+        """The command's processes hold `memory` bytes now."""
+        if not memory <= self.memory_peak:
+            self.memory_peak = self.memory_peak if isnan(memory) else memory
+
+
+class Cost:
+    """Adds up frames. `is_its` tells whether a process is the command's, `is_its_run` whether a run is.
+
+    `began` is when the command began: ns, CLOCK_MONOTONIC.
+    """
+
+    def __init__(self, began: int, is_its: Callable[[int], bool], is_its_run: Callable[[Run], bool]) -> None:
+        self.uses: dict[str, Use] = {}
+        self.devices = 0
+        """How many the newest frame has."""
+        self.hidden = False
+        """Whether a device is held by somebody whom nobody here can see: perhaps by the command."""
+        self._began = began
+        self._is_its = is_its
+        self._is_its_run = is_its_run
+        self._last: Frame | None = None
+        self._holding: Mapping[str, float] = {}
+
+    def take(self, frame: Frame, ended: int = 0) -> None:
+        """The next frame. `ended` is when the command ended; 0 while it runs."""
+        self.devices = len(frame.samples)
+        if frame.monotonic >= self._began and not (ended and frame.monotonic > ended):
+            self._holding = self._held_in(frame)
+            self.hidden = self.hidden or any(not process.user for process in frame.processes)
+        last, self._last = self._last, frame
+        if last is None or frame.monotonic <= last.monotonic or frame.monotonic <= self._began:
+            return
+        first, until = max(last.monotonic, self._began), min(frame.monotonic, ended or frame.monotonic)
+        seconds = max(0, until - first) / SECOND
+        share = seconds / ((frame.monotonic - last.monotonic) / SECOND)
+        before = {sample.device.uuid: sample.value("gpu.energy") for sample in last.samples}
+        for sample in frame.samples:
+            if sample.device.uuid in self._holding:
+                used = sample.value("gpu.energy") - before.get(sample.device.uuid, NAN)
+                self._add(sample, seconds, frame.interval, used * share if used >= 0 else NAN)
+
+    def finish(self, ended: int) -> None:
+        """The command ended, perhaps after the last frame: what held then held to the end."""
+        last = self._last
+        if last is None or last.monotonic >= ended or last.monotonic < self._began:
+            return
+        seconds = (ended - last.monotonic) / SECOND
+        if seconds > _LONGEST * max(last.interval, 1.0):
+            return
+        for sample in last.samples:
+            if sample.device.uuid in self._holding:
+                self._add(sample, seconds, last.interval, sample.value("gpu.power") * seconds)
+
+    @property
+    def holding(self) -> tuple[str, ...]:
+        """UUIDs of the devices that the command holds now."""
+        return tuple(self._holding)
+
+    def _add(self, sample: Sample, seconds: float, interval: float, energy: float) -> None:
+        use = self.uses.setdefault(sample.device.uuid, Use(sample.device))
+        use.add(sample, seconds, min(seconds, _LONGEST * interval), energy)
+        use.held(self._holding[sample.device.uuid])
+
+    def _held_in(self, frame: Frame) -> dict[str, float]:
+        """Bytes that the command holds on each device that it holds; NaN where nobody tells how many."""
+        found: dict[str, float] = {}
+        for process in frame.processes:
+            if self._is_its(process.pid):
+                # NaN once is NaN for all: a part is not the whole.
+                found[process.uuid] = found.get(process.uuid, 0.0) + process.memory_used
+        runs = {run.key: run for run in frame.runs if run.state is RunState.RUNNING and self._is_its_run(run)}
+        for sample in frame.samples:
+            uuid = sample.device.uuid
+            if uuid not in found and any(uuid in run.gpus for run in runs.values()):
+                # The driver does not show the process here (a container): the training itself tells.
+                found[uuid] = sample.value("gpu.run_reserved") if sample.run in runs else NAN
+        return found

@@ -1,0 +1,75 @@
+"""The trainings inside a command, and how long their epochs took by their own boundaries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from gpumon.clock import SECOND
+from gpumon.frame import NAN, Frame, Mark, Run
+
+_SHOWN = 2
+
+
+class Training(NamedTuple):
+    """A training that a command ran; of a distributed one, what its first rank told."""
+
+    id: str
+    name: str
+    epochs: int
+    """Whole ones."""
+    seconds: float
+    """Mean of an epoch; NaN before the first was whole."""
+    metrics: Mapping[str, float]
+    """What it logged last, the losses first."""
+
+
+class _Rank:
+    def __init__(self) -> None:
+        self.begun = 0
+        self.epochs = 0
+        self.total = 0
+
+
+class Epochs:
+    """Collects the trainings among the runs of frames."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Run] = {}
+        self._ranks: dict[str, _Rank] = {}
+
+    def take(self, frame: Frame, runs: Mapping[str, Run]) -> None:
+        """The next frame, and those of its runs that belong to the command, by key."""
+        self._runs.update(runs)
+        for boundary in frame.boundaries:
+            if boundary.run not in self._runs:
+                continue
+            rank = self._ranks.setdefault(boundary.run, _Rank())
+            if boundary.mark is Mark.EPOCH_BEGIN:
+                rank.begun = boundary.monotonic
+            elif boundary.mark is Mark.EPOCH_END and rank.begun:
+                rank.epochs += 1
+                rank.total += boundary.monotonic - rank.begun
+                rank.begun = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._runs)
+
+    def trainings(self) -> list[Training]:
+        """In the order of their begin."""
+        first: dict[str, Run] = {}
+        for run in sorted(self._runs.values(), key=lambda run: (run.rank, run.started)):
+            first.setdefault(run.id, run)
+        return [self._training(run) for run in sorted(first.values(), key=lambda run: run.started)]
+
+    def _training(self, run: Run) -> Training:
+        rank = self._ranks.get(run.key, _Rank())
+        seconds = rank.total / rank.epochs / SECOND if rank.epochs else NAN
+        return Training(run.id, run.name, rank.epochs, seconds, _losses(run.metrics))
+
+
+def _losses(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The losses of what was logged; without any, the first number."""
+    known = {name: value for name, value in metrics.items() if value == value}
+    losses = [name for name in known if "loss" in name.lower()] or list(known)[:1]
+    return {name: known[name] for name in losses[:_SHOWN]}

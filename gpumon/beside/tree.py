@@ -1,0 +1,80 @@
+"""Which processes are the command's: it, what it started, and what these started.
+
+A process belongs to the command when its parents lead to it. Whose parents ended is adopted by this
+process (PR_SET_CHILD_SUBREAPER, prctl(2)), so that the way does not end at process 1. A process that
+was found once stays found: its last sample may come after its end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+_LONGEST_WAY = 64
+_PR_SET_CHILD_SUBREAPER = 36
+_FIRST_NAMESPACE = 0xEFFFFFFC
+"""Inode of the machine's own pid namespace: PROC_PID_INIT_INO, linux/proc_ns.h."""
+
+
+class Known(NamedTuple):
+    """What the kernel tells everybody of a process."""
+
+    parent: int = 0
+    started: int = 0
+    """Clock ticks after boot; 0 when there is no such process, or none that we may see."""
+
+
+class Tree:
+    """The processes of the command `root`. Orphans of it are children of `adopter`."""
+
+    def __init__(self, root: int, adopter: int, look: Callable[[int], Known]) -> None:
+        self._root = root
+        self._adopter = adopter
+        self._look = look
+        self._found = {root: look(root).started}
+
+    def holds(self, pid: int) -> bool:
+        """Whether `pid` is a process of the command, or was one to its end."""
+        known = self._look(pid)
+        before = self._found.get(pid)
+        if before is not None and known.started in (0, before):
+            return True
+        if pid == self._adopter or not known.started or not self._leads_here(known):
+            return False
+        self._found[pid] = known.started
+        return True
+
+    def _leads_here(self, known: Known) -> bool:
+        for _ in range(_LONGEST_WAY):
+            if known.parent in (self._root, self._adopter):
+                return True
+            if known.parent <= 1:
+                return False
+            known = self._look(known.parent)
+        return False
+
+
+def look(pid: int, proc: str = "/proc") -> Known:
+    """Parent and start of a process: proc(5), /proc/<pid>/stat fields 4 and 22."""
+    try:
+        with open(f"{proc}/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return Known(int(fields[1]), int(fields[19]))
+    except (OSError, ValueError, IndexError):
+        return Known()
+
+
+def adopt_orphans() -> None:
+    """From now on this process is the parent of those below it that lose theirs."""
+    import ctypes
+
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def in_container() -> bool:
+    """Whether pids here are not those of the machine, which is what the driver tells."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino != _FIRST_NAMESPACE
+    except OSError:
+        return False

@@ -1,0 +1,165 @@
+"""Looks on while a command runs, in a thread for which the command's end never waits long."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from threading import Event, Thread
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpumon.beside.child import Ended
+from gpumon.beside.tree import Tree, in_container, look
+from gpumon.errors import GpumonError
+from gpumon.paths import Places, ledger_paths
+
+if TYPE_CHECKING:
+    # Loaded by the thread, once the command runs.
+    from gpumon.beside.cost import Cost, Use
+    from gpumon.beside.epochs import Epochs, Training
+    from gpumon.beside.notice import Notice
+    from gpumon.beside.sampling import Sampling
+    from gpumon.frame import Run
+
+PATIENCE = 2.0
+"""Seconds that the end of a command may wait for us."""
+_LOOK = 1.0
+_LATE = 0.2
+"""Seconds that a frame may come late."""
+_WAIT = 1.2
+"""Seconds, at most, that a last frame is waited for where a training told more than we have seen yet."""
+
+
+class Wanted(NamedTuple):
+    """What `gpumon run` was told."""
+
+    name: str
+    where: Places
+    source: str
+    interval: float
+    speed: float
+
+
+class Report(NamedTuple):
+    """What was seen of a command."""
+
+    uses: Sequence[Use] = ()
+    trainings: Sequence[Training] = ()
+    devices: int = 0
+    """How many could be seen at all."""
+    hidden: bool = False
+    """Whether it may have held devices without anybody being able to tell."""
+    problem: str = ""
+    """Why nothing, or not all, is known; empty when all is well."""
+    shown_as: str = ""
+    """The run that the ledger has of it; empty when it has none."""
+
+
+class Watcher:
+    """A thread beside the command `pid`, which began at `began` (ns, CLOCK_MONOTONIC)."""
+
+    def __init__(self, pid: int, began: int, wanted: Wanted) -> None:
+        self.tree = Tree(pid, os.getpid(), look)
+        self._pid = pid
+        self._began = began
+        self._wanted = wanted
+        self._over = Event()
+        self._ended: tuple[Ended, int] = Ended(0), 0
+        self._report = Report()
+        self._thread = Thread(target=self._run, name="gpumon-watcher", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look on."""
+        self._thread.start()
+
+    def finish(self, ended: Ended, at: int) -> Report:
+        """The command ended at `at` (ns, CLOCK_MONOTONIC): what was seen, after `PATIENCE` at most."""
+        self._ended = ended, at
+        self._over.set()
+        self._thread.join(PATIENCE)
+        if self._thread.is_alive():
+            return self._report._replace(problem="the driver did not answer: not all is known")
+        return self._report
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it still has not come back."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._look_on()
+        except Exception as error:  # the command is not ours to disturb
+            self._report = self._report._replace(problem=f"watching failed: {type(error).__name__}: {error}")
+
+    def _look_on(self) -> None:
+        from gpumon.beside.cost import Cost
+        from gpumon.beside.epochs import Epochs
+        from gpumon.beside.notice import Notice
+        from gpumon.beside.sampling import Sampling
+        from gpumon.clock import SystemClock
+        from gpumon.daemon import open_daemon
+        from gpumon.live import follow
+
+        name, where, source, interval, speed = self._wanted
+        if self._over.is_set():
+            return  # it was over before we had begun
+        notice, epochs = Notice(name, where), Epochs()
+
+        def is_its_run(run: Run) -> bool:
+            return run.key != notice.key and self._holds(run)
+
+        cost = Cost(self._began, self.tree.holds, is_its_run)
+        clock = SystemClock()
+        sampling = Sampling(follow(where), lambda say: open_daemon(where, source, interval, speed, clock, say))
+        while True:
+            over = self._over.is_set()
+            ended, at = self._ended
+            wait = min(_WAIT, sampling.interval() + _LATE) if epochs else 0.0
+            frames = sampling.last(at, wait) if over else sampling.frames(self._began)
+            for frame in frames:
+                cost.take(frame, at if over else 0)
+                epochs.take(frame, {run.key: run for run in frame.runs if is_its_run(run)})
+            _tell(notice, cost, epochs)
+            self._report = _report(cost, epochs, sampling)
+            if over:
+                break
+            self._over.wait(min(sampling.interval(), _LOOK))
+        notice.end(failed=not ended.fine)
+        sampling.close()
+        cost.finish(at)
+        self._report = _report(cost, epochs, sampling)._replace(shown_as=_in_ledger(where, notice, epochs))
+
+    def _holds(self, run: Run) -> bool:
+        if run.pid:
+            return self.tree.holds(run.pid)
+        # Over before anybody could ask the kernel who holds the board: its name tells, where pids are the same.
+        return run.key.split(".")[2] == str(self._pid)
+
+
+def _tell(notice: Notice, cost: Cost, epochs: Epochs) -> None:
+    if epochs:
+        notice.withdraw()
+    else:
+        notice.tell_devices(cost.holding)
+
+
+def _report(cost: Cost, epochs: Epochs, sampling: Sampling) -> Report:
+    return Report(
+        uses=sorted(cost.uses.values(), key=lambda use: use.device.index),
+        trainings=epochs.trainings(),
+        devices=cost.devices,
+        hidden=not cost.uses and cost.hidden and in_container(),
+        problem=sampling.problem or sampling.unreadable(),
+    )
+
+
+def _in_ledger(where: Places, notice: Notice, epochs: Epochs) -> str:
+    """The run to look up: the last training, else the command itself; empty where no ledger has it."""
+    from gpumon.runs.ledger import Ledgers
+
+    wanted = epochs.trainings()[-1].id if epochs else notice.id
+    try:
+        with Ledgers(ledger_paths(where)) as ledgers:
+            return wanted if any(run.id == wanted for _, run in ledgers.candidates(wanted)) else ""
+    except GpumonError:
+        return ""  # no ledger, or none that we may read: then there is nothing to look up

@@ -1,0 +1,119 @@
+"""Run a command beside the sampler, and say in the end what it cost.
+
+The command has the terminal, the signals and the exit code to itself; nothing is shown while it runs.
+When no daemon samples this machine, this process does, for that time. What is wrong with gpumon
+never touches the command.
+
+  gpumon run -- python train.py
+  gpumon run --auto --name resnet50 -- torchrun --nproc-per-node 2 train.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from contextlib import suppress
+from time import monotonic_ns
+from typing import TYPE_CHECKING
+
+from gpumon.beside.child import Child, Ended, end_like, refusal
+from gpumon.beside.tree import adopt_orphans
+from gpumon.cli.options import add_places, add_source, settle
+from gpumon.clock import SECOND
+from gpumon.errors import UsageError
+from gpumon.paths import Places, places
+from gpumon.text import clean
+
+if TYPE_CHECKING:
+    from gpumon.beside.watching import Watcher
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "gpumon run [options] -- COMMAND ..."
+    parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="as you would type it")
+    parser.add_argument("--name", metavar="NAME", help="what the run is called; default: after the command")
+    parser.add_argument(
+        "--auto",
+        action="store_true",
+        help="tag the epochs of Keras, Lightning and Transformers trainings in it, without a change to their code",
+    )
+    add_source(parser, "default: what the daemon samples, else nvml")
+    add_places(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if not words:
+        raise UsageError("give a command to run: gpumon run -- python train.py")
+    env = dict(os.environ)
+    if arguments.dir:
+        env["GPUMON_DIR"] = os.path.abspath(arguments.dir)  # its trainings publish where we look
+    if arguments.auto:
+        from gpumon.auto import prepare
+
+        env = prepare(env, arguments.name)
+    where, trouble = _settle(arguments)
+    adopt_orphans()  # before there can be any
+    began = monotonic_ns()
+    try:
+        child = Child(words, env)
+    except OSError as error:
+        message, code = refusal(error, words[0])
+        print(f"gpumon: {clean(message, 1024)}", file=sys.stderr)
+        return code
+    # From here on nothing may raise: whatever happens to us, the command goes on, and its end is ours.
+    watcher, trouble = _watch(child, began, words, where, arguments, trouble)
+    ended = child.wait(watcher.tree.holds if watcher else lambda pid: pid == child.pid)
+    at = monotonic_ns()
+    try:
+        _tell(watcher, arguments.name or words[0], ended, began, at, trouble)
+    except Exception as error:
+        with suppress(OSError, ValueError):  # whoever read our errors may have gone
+            sys.stderr.write(f"gpumon: nothing is known of this command: {type(error).__name__}: {error}\n")
+    code = end_like(ended)
+    if watcher is not None and watcher.hangs:
+        sys.stdout.flush()
+        os._exit(code)  # a thread that hangs in a driver would hold up the interpreter's end
+    return code
+
+
+def _settle(arguments: argparse.Namespace) -> tuple[Places, str]:
+    """The directories, and what is wrong with the settings, which is no reason not to run the command."""
+    try:
+        return settle(arguments)[0], ""
+    except UsageError as error:
+        arguments.source, arguments.interval, arguments.speed = None, 1.0, 1.0
+        return places(arguments.dir, arguments.state_dir), str(error)
+
+
+def _watch(
+    child: Child, began: int, words: list[str], where: Places, arguments: argparse.Namespace, trouble: str
+) -> tuple[Watcher | None, str]:
+    """Begin to look on; None, and why, where that cannot be."""
+    try:
+        # Only now: the command runs already.
+        from gpumon.beside.notice import name_of
+        from gpumon.beside.watching import Wanted, Watcher
+
+        arguments.name = arguments.name or name_of(words)
+        source = arguments.source or "nvml"
+        wanted = Wanted(arguments.name, where, source, arguments.interval, arguments.speed)
+        watcher = Watcher(child.pid, began, wanted)
+        watcher.start()
+    except Exception as error:
+        return None, f"watching failed: {type(error).__name__}: {error}"
+    return watcher, trouble
+
+
+def _tell(watcher: Watcher | None, name: str, ended: Ended, began: int, at: int, trouble: str) -> None:
+    """Print what it cost."""
+    from gpumon.beside.table import text
+    from gpumon.beside.watching import Report
+
+    report = watcher.finish(ended, at) if watcher is not None else Report()
+    if trouble:
+        report = report._replace(problem=trouble)
+    color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    sys.stderr.write(text(name, ended, (at - began) / SECOND, report, color=color))
+    sys.stderr.flush()

@@ -1,0 +1,258 @@
+"""`gpumon run --auto`: trainings are tagged without a change to their code, and nothing else happens."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from gpumon.auto import prepare
+from tests.conftest import ROOT, cannot
+from tests.nvml import Stub
+from tests.programs import environment, gpumon
+
+KERAS = """
+import os, sys
+os.environ["KERAS_BACKEND"] = "torch"
+import keras, numpy
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+OWN = []
+if "own" in sys.argv:
+    from gpumon.callbacks.keras import GpuMonitor
+    OWN = [GpuMonitor()]
+history = model.fit(numpy.ones((32, 4)), numpy.ones((32, 1)), epochs=3, verbose=0, callbacks=OWN)
+model.evaluate(numpy.ones((8, 4)), numpy.ones((8, 1)), verbose=0)
+print("epochs", history.epoch)
+"""
+LIGHTNING = """
+import logging, sys, warnings
+warnings.filterwarnings("ignore")
+import torch
+from {package} import LightningModule, Trainer
+from torch.utils.data import DataLoader, TensorDataset
+class Net(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, index):
+        loss = self.layer(batch[0]).pow(2).mean()
+        self.log("loss", loss)
+        return loss
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+OWN = []
+if "own" in sys.argv:
+    from gpumon.callbacks.lightning import GpuMonitor
+    OWN = [GpuMonitor()]
+trainer = Trainer(
+    max_epochs=3, accelerator="cpu", devices=1, callbacks=OWN, logger=False, enable_checkpointing=False,
+    enable_progress_bar=False, enable_model_summary=False,
+)
+trainer.fit(Net(), DataLoader(TensorDataset(torch.ones(32, 4)), batch_size=8))
+print("epochs", trainer.current_epoch)
+"""
+TRANSFORMERS = """
+import sys
+import torch
+from transformers import Trainer, TrainingArguments
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def forward(self, x, labels=None):
+        y = self.layer(x)[:, 0]
+        return {"loss": (y - labels).pow(2).mean(), "logits": y}
+data = [{"x": torch.ones(4), "labels": torch.tensor(1.0)} for _ in range(32)]
+options = TrainingArguments(
+    sys.argv[1], num_train_epochs=3, per_device_train_batch_size=8, use_cpu=True, report_to=[], save_strategy="no",
+    disable_tqdm=True, logging_steps=4,
+)
+trainer = Trainer(Net(), options, train_dataset=data)
+if "own" in sys.argv:
+    from gpumon.callbacks.transformers import GpuMonitor
+    trainer.add_callback(GpuMonitor())
+trainer.train()
+print("epochs", trainer.state.epoch)
+"""
+TRAININGS = {
+    "keras": KERAS,
+    "lightning": LIGHTNING.replace("{package}", "lightning.pytorch"),
+    "pytorch_lightning": LIGHTNING.replace("{package}", "pytorch_lightning"),
+    "transformers": TRANSFORMERS,
+}
+
+
+@pytest.fixture
+def env(stub: Stub, live_dir: Path) -> dict[str, str]:
+    """That of a user at home in `live_dir`, where no framework asks a network for anything."""
+    quiet = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore", "KERAS_HOME": str(live_dir)}
+    return {**environment(live_dir, stub.env()), **quiet}
+
+
+def script(framework: str, directory: Path) -> Path:
+    """A training of `framework` that knows nothing of gpumon."""
+    if find_spec(framework) is None:
+        cannot(f"{framework} is not installed")
+    path = directory / "train.py"
+    path.write_text(TRAININGS[framework])
+    return path
+
+
+def runs(directory: Path) -> int:
+    """How many trainings have published a board."""
+    return len(list((directory / "tags").glob("tag.*")))
+
+
+def plain(words: list[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], env=dict(env), capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("framework", TRAININGS)
+def test_epochs_of_an_unchanged_training_are_told(env: dict[str, str], tmp_path: Path, framework: str) -> None:
+    path = script(framework, tmp_path)
+    words = [sys.executable, path, tmp_path / "out"]
+    done = gpumon("run", "--auto", "--name", "nightly", "--interval", "0.2", "--", *words, env=env, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^  epochs +3  \S+ m?s each, \S*loss \S+$", done.stderr, re.MULTILINE), done.stderr
+    assert re.search(r"gpumon runs show nightly-[0-9a-f]{8}\n$", done.stderr), done.stderr
+    assert done.stdout.splitlines()[-1].startswith("epochs")
+
+
+@pytest.mark.parametrize("framework", TRAININGS)
+def test_a_callback_of_the_users_own_is_not_doubled(
+    env: dict[str, str], live_dir: Path, tmp_path: Path, framework: str
+) -> None:
+    path = script(framework, tmp_path)
+    done = plain([str(path), str(tmp_path / "out"), "own"], prepare(env, None))
+    assert done.returncode == 0, done.stderr
+    assert runs(live_dir) == 1
+
+
+@pytest.mark.parametrize("framework", TRAININGS)
+def test_a_framework_of_another_shape_trains_without_the_callback(
+    env: dict[str, str], live_dir: Path, tmp_path: Path, framework: str
+) -> None:
+    path = script(framework, tmp_path)
+    source = (ROOT / "gpumon" / "auto" / "patches.py").read_text()
+    kinds = ("module.CallbackList", "module._CallbackConnector", "module.CallbackHandler")
+    # What is looked for is not there; the others are of no matter here.
+    for kind in kinds:
+        assert kind in source
+        source = source.replace(kind, f"{kind}OfAnotherVersion")
+    copy = tmp_path / "gpumon"
+    subprocess.run(["cp", "-r", str(ROOT / "gpumon"), str(copy)], check=True)
+    (copy / "auto" / "patches.py").write_text(source)
+    changed = prepare(env, None)
+    changed["PYTHONPATH"] = str(copy / "auto" / "site")
+    done = plain([str(path), str(tmp_path / "out")], changed)
+    assert done.returncode == 0, done.stderr
+    assert "gpumon" not in done.stderr
+    assert runs(live_dir) == 0
+
+
+LOOK = """
+import os, sys
+print(sys.path, [type(finder).__name__ for finder in sys.meta_path if "_gpumon" not in type(finder).__module__])
+print(sorted(name for name in sys.modules if "gpumon" not in name and name != "__future__"), sys.flags)
+"""
+
+
+def test_a_python_that_trains_nothing_sees_no_difference_but_the_hook(env: dict[str, str]) -> None:
+    with_hook, without = plain(["-c", LOOK], prepare(env, None)), plain(["-c", LOOK], env)
+    assert with_hook.stdout == without.stdout
+    assert with_hook.stderr == ""
+
+
+def test_what_every_python_loads_for_it_is_one_small_module(env: dict[str, str]) -> None:
+    ask = ["-c", "import sys; print(*[name for name in sys.modules if 'gpumon' in name])"]
+    assert plain(ask, prepare(env, None)).stdout.split() == ["_gpumon_auto"]
+    assert plain(ask, env).stdout.split() == []
+
+
+@pytest.mark.parametrize("flag", ["-I", "-E", "-S", "-s"])
+def test_a_python_that_looks_at_no_environment_runs_as_ever(env: dict[str, str], flag: str) -> None:
+    done = plain([flag, "-c", "print('fine')"], prepare(env, None))
+    assert (done.stdout, done.stderr, done.returncode) == ("fine\n", "", 0)
+
+
+@pytest.mark.parametrize("as_package", [False, True])
+def test_the_users_own_sitecustomize_runs_as_ever(env: dict[str, str], tmp_path: Path, as_package: bool) -> None:
+    path = tmp_path / ("sitecustomize/__init__.py" if as_package else "sitecustomize.py")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("import builtins, sys\nbuiltins.custom = __name__, __file__, sys.modules[__name__].__spec__.name\n")
+    own = {**env, "PYTHONPATH": str(tmp_path)}
+    ask = ["-c", "import sitecustomize; print(custom, sitecustomize.__file__)"]
+    assert plain(ask, prepare(own, None)).stdout == plain(ask, own).stdout != ""
+
+
+def test_what_the_users_sitecustomize_raises_is_reported_as_ever(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("raise ValueError('mine')\n")
+    own = {**env, "PYTHONPATH": str(tmp_path)}
+    done = plain(["-c", "print('fine')"], prepare(own, None))
+    assert (done.stdout, done.stderr) == ("fine\n", plain(["-c", ""], own).stderr)
+
+
+def test_a_module_that_is_awaited_looks_as_if_nobody_had_waited(env: dict[str, str], tmp_path: Path) -> None:
+    package = tmp_path / "transformers"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "trainer_callback.py").write_text(
+        "class CallbackHandler:\n    def on_train_begin(self): return 'mine'\n"
+    )
+    ask = (
+        "import inspect, transformers.trainer_callback as m; h = m.CallbackHandler(); h.callbacks = []\n"
+        "print(m.__loader__, m.__spec__, inspect.getsource(m), h.on_train_begin.__name__)"
+    )
+    own = {**env, "PYTHONPATH": str(tmp_path)}
+    ask_two = ["-c", ask.replace("m.__loader__, m.__spec__", "type(m.__loader__), type(m.__spec__.loader)")]
+    assert plain(ask_two, prepare(own, None)).stdout == plain(ask_two, own).stdout != ""
+
+
+def test_children_of_a_training_have_the_hook_too(env: dict[str, str]) -> None:
+    ask = (
+        "import subprocess, sys; print(subprocess.run([sys.executable, '-c', "
+        + repr("import sys; print('_gpumon_auto' in sys.modules)")
+        + "], capture_output=True, text=True).stdout)"
+    )
+    assert "True" in plain(["-c", ask], prepare(env, None)).stdout
+
+
+def test_a_python_without_gpumon_gets_the_package_and_nothing_beside_it(env: dict[str, str], tmp_path: Path) -> None:
+    """As in another virtual environment: of what lies beside the package nothing is to be seen."""
+    package = tmp_path / "transformers"
+    package.mkdir()
+    (package / "__init__.py").write_text("__version__ = '5.0'\nclass TrainerCallback: pass\n")
+    (package / "trainer_callback.py").write_text(
+        "from transformers import TrainerCallback\nclass CallbackHandler:\n    callbacks = []\n"
+        "    def on_train_begin(self): return 'mine'\n"
+    )
+    ask = (
+        "import importlib.util, sys\n"
+        "assert importlib.util.find_spec('gpumon') is None\n"
+        "import transformers.trainer_callback as m\n"
+        "assert importlib.util.find_spec('gpumon') is None\n"
+        "print(m.CallbackHandler().on_train_begin())\n"
+        "print(sys.modules['gpumon'].__file__, importlib.util.find_spec('tests'))"
+    )
+    # -S leaves site-packages out, and with it sitecustomize: it is run by hand.
+    start = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+    site = ROOT / "gpumon" / "auto" / "site" / "sitecustomize.py"
+    run = f"try: exec(compile(open({str(site)!r}).read(), {str(site)!r}, 'exec'), {{'__file__': {str(site)!r}}})\n"
+    done = plain(["-I", "-S", "-c", f"{start}{run}except ImportError: print('no other')\n{ask}"], env)
+    assert done.stdout == f"no other\nmine\n{ROOT}/gpumon/__init__.py None\n", done.stderr
+
+
+def test_settings_that_were_there_stay(tmp_path: Path) -> None:
+    found = prepare({"PYTHONPATH": f"/a{os.pathsep}/b", "X": "y"}, "name")
+    site, *others = found["PYTHONPATH"].split(os.pathsep)
+    assert others == ["/a", "/b"]
+    assert os.listdir(site)[0] in ("sitecustomize.py", "__pycache__")
+    assert (found["X"], found["GPUMON_RUN_NAME"]) == ("y", "name")
+    assert "GPUMON_RUN_NAME" not in prepare({}, None)

@@ -1,0 +1,537 @@
+"""`gpumon run`: the command has everything to itself, and the table says what it cost."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from gpumon.beside.child import Ended
+from gpumon.beside.notice import name_of
+from gpumon.beside.table import text
+from gpumon.beside.tree import Known, Tree
+from gpumon.beside.watching import Report
+from gpumon.frame import Run, RunState
+from gpumon.live import follow
+from gpumon.paths import Places
+from tests.nvml import Process, Stub
+from tests.programs import command, daemon, environment, gpumon, until
+
+TABLE = re.compile(r"^gpumon  ", re.MULTILINE)
+
+
+@pytest.fixture
+def env(stub: Stub, live_dir: Path) -> dict[str, str]:
+    return environment(live_dir, stub.env())
+
+
+def sampler_of(live_dir: Path) -> int:
+    """The pid of who samples into `live_dir` now; 0 for nobody."""
+    live = follow(Places(explicit=str(live_dir)))
+    return live.writer_pid() if live.is_alive() and live.latest() else 0
+
+
+def runs_in(live_dir: Path) -> dict[str, Run]:
+    """The runs of the newest frame, by name."""
+    frame = follow(Places(explicit=str(live_dir))).latest()
+    return {run.name: run for run in frame.runs} if frame else {}
+
+
+def python(source: str) -> list[str]:
+    return [sys.executable, "-c", source]
+
+
+def beside(env: Mapping[str, str], *words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """`gpumon run -- words`, to its end."""
+    return gpumon("run", *options, "--", *words, env=env, timeout=60)
+
+
+@pytest.mark.parametrize("code", [0, 3, 255])
+def test_the_exit_code_is_the_commands(env: dict[str, str], code: int) -> None:
+    done = beside(env, "sh", "-c", f"exit {code}")
+    assert done.returncode == code
+    assert ("exit code" in done.stderr) == (code != 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGRTMIN + 1])
+def test_a_command_that_a_signal_ends_ends_gpumon_by_the_same(env: dict[str, str], number: int) -> None:
+    done = beside(env, "sh", "-c", f"kill -{int(number)} $$")
+    assert done.returncode == -number
+    assert "ended by" in done.stderr
+
+
+@pytest.mark.parametrize(("word", "code"), [("no-such-command", 127), ("./no/such", 127), ("/etc/passwd", 126)])
+def test_a_command_that_cannot_start_is_one_line(env: dict[str, str], word: str, code: int) -> None:
+    done = beside(env, word)
+    assert done.returncode == code
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert word in done.stderr
+
+
+def test_no_command_is_wrong_usage(env: dict[str, str]) -> None:
+    assert gpumon("run", "--", env=env).returncode == 2
+    assert gpumon("run", env=env).returncode == 2
+
+
+def test_a_script_without_a_first_line_runs_in_the_shell(env: dict[str, str], tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text('echo "$0 $1"\n')
+    script.chmod(0o755)
+    assert beside(env, str(script), "word").stdout == f"{script} word\n"
+
+
+def test_output_is_the_commands_to_the_byte_and_input_comes_through(env: dict[str, str]) -> None:
+    given = os.urandom(300_000)
+    done = subprocess.run(command("run", "--", "cat"), env=env, input=given, capture_output=True, check=True)
+    assert done.stdout == given
+    assert b"time" in done.stderr
+
+
+def test_words_of_the_command_are_not_ours(env: dict[str, str]) -> None:
+    done = beside(env, "echo", "--name", "x", "--", "--auto")
+    assert done.stdout == "--name x -- --auto\n"
+    assert gpumon("run", "echo", "-n", "--dir", "y", env=env).stdout == "--dir y"
+
+
+def test_the_command_starts_as_it_would_without_us(env: dict[str, str]) -> None:
+    """Signals that are blocked or ignored, open files, directory, group and environment."""
+    source = """
+import os, signal, sys
+print(sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, []))), os.getcwd(), sorted(os.listdir("/proc/self/fd")))
+print([signal.getsignal(number) for number in signal.valid_signals()], os.getpgrp() == int(sys.argv[1]))
+print(sorted(os.environ.items()), os.getsid(0))
+"""
+    group = str(os.getpgrp())
+    plain = subprocess.run([*python(source), group], env=env, capture_output=True, text=True, check=True)
+    done = beside(env, *python(source), group)
+    assert done.stdout == plain.stdout
+    assert "True" in plain.stdout
+
+
+WAITING = """
+import signal, sys
+def told(number, _):
+    print(signal.Signals(number).name, flush=True)
+    if number != signal.SIGUSR1: sys.exit(7)
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1): signal.signal(number, told)
+print("ready", flush=True)
+while True: signal.pause()
+"""
+
+
+@pytest.fixture
+def waiting(env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """`gpumon run` with a command that says which signals come to it."""
+    process = subprocess.Popen(
+        command("run", "--", *python(WAITING)), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_gpumon_comes_to_the_command(waiting: subprocess.Popen[str], number: signal.Signals) -> None:
+    waiting.send_signal(signal.SIGUSR1)
+    assert waiting.stdout is not None
+    assert waiting.stdout.readline() == "SIGUSR1\n"
+    waiting.send_signal(number)
+    out, _ = waiting.communicate(timeout=20)
+    assert out == f"{number.name}\n"
+    assert waiting.returncode == 7
+
+
+def test_a_signal_that_the_command_sends_to_its_group_comes_to_it_once(env: dict[str, str]) -> None:
+    source = """
+import os, signal, time
+seen = []
+signal.signal(signal.SIGUSR2, lambda *_: seen.append(1))
+os.kill(0, signal.SIGUSR2)
+time.sleep(0.5)
+print(len(seen))
+"""
+    done = subprocess.run(
+        command("run", "--", *python(source)), env=env, capture_output=True, text=True, start_new_session=True,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout == "1\n"
+
+
+class Terminal:
+    """`gpumon run` as the job of a terminal: the shell is this class."""
+
+    def __init__(self, env: Mapping[str, str], *words: str) -> None:
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(sys.executable, command("run", "--", *words), dict(env))
+        self.output = b""
+        os.set_blocking(self.fd, False)
+
+    def shows(self, *texts: str) -> str:
+        def look() -> bool:
+            with suppress(OSError):  # nothing yet, or the other side has gone
+                self.output += os.read(self.fd, 65536)
+            return all(text.encode() in self.output for text in texts)
+
+        until(look)
+        return self.output.decode()
+
+    def press(self, key: bytes) -> None:
+        os.write(self.fd, key)
+
+    def ended(self) -> int:
+        """Its status, as waitpid has it."""
+        found = until(lambda: (got := os.waitpid(self.pid, os.WNOHANG))[0] and got)
+        self.pid = 0
+        return found[1]
+
+    def close(self) -> None:
+        if self.pid:
+            os.killpg(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+
+@pytest.fixture
+def terminals() -> Iterator[list[Terminal]]:
+    opened: list[Terminal] = []
+    yield opened
+    for terminal in opened:
+        terminal.close()
+
+
+def test_ctrl_c_comes_to_the_command_once_and_gpumon_outlives_it(
+    env: dict[str, str], terminals: list[Terminal]
+) -> None:
+    source = """
+import time
+try:
+    print("ready", flush=True); time.sleep(60)
+except KeyboardInterrupt:
+    print("first", flush=True)
+    try: time.sleep(0.5); print("only", flush=True)
+    except KeyboardInterrupt: print("second", flush=True)
+    raise SystemExit(5)
+"""
+    terminal = Terminal(env, *python(source))
+    terminals.append(terminal)
+    terminal.shows("ready")
+    terminal.press(b"\x03")
+    output = terminal.shows("first", "only", "exit code 5")
+    assert "second" not in output
+    assert "Traceback" not in output
+    assert os.waitstatus_to_exitcode(terminal.ended()) == 5
+
+
+def test_the_command_has_the_terminal_its_size_and_its_keys(env: dict[str, str], terminals: list[Terminal]) -> None:
+    source = """
+import os, signal, sys, termios, tty
+print(os.isatty(0), os.isatty(1), os.isatty(2), os.tcgetpgrp(0) == os.getpgrp(), flush=True)
+signal.signal(signal.SIGWINCH, lambda *_: print(os.get_terminal_size(), flush=True))
+before = termios.tcgetattr(0)
+tty.setraw(0)
+print("ready", flush=True)
+print(repr(os.read(0, 1)), flush=True)
+termios.tcsetattr(0, termios.TCSADRAIN, before)
+"""
+    terminal = Terminal(env, *python(source))
+    terminals.append(terminal)
+    terminal.shows("True True True True", "ready")
+    termios.tcsetwinsize(terminal.fd, (33, 99))
+    terminal.shows("columns=99, lines=33")
+    terminal.press(b"\x03")
+    terminal.shows("b'\\x03'", "GPU time")
+    assert os.waitstatus_to_exitcode(terminal.ended()) == 0
+
+
+def test_ctrl_z_stops_both_and_the_shell_continues_both(env: dict[str, str], tmux: str, tmp_path: Path) -> None:
+    """In a real shell with job control."""
+    shell = [tmux, "-S", str(tmp_path / "tmux"), "-f", os.devnull]
+    own = {**env, "TERM": "xterm-256color", "PS1": "$ ", "PATH": f"{Path(sys.executable).parent}:{env['PATH']}"}
+
+    def ask(*words: str) -> str:
+        return subprocess.run([*shell, *words], env=own, capture_output=True, text=True, check=False).stdout
+
+    def screen(*texts: str) -> None:
+        until(lambda: all(text in ask("capture-pane", "-p") for text in texts))
+
+    ask("new-session", "-d", "-x", "120", "-y", "40", "bash", "--norc", "--noprofile", "-i")
+    try:
+        line = f'{sys.executable} -m gpumon run -- {sys.executable} -uc \'print("rea" + "dy"); print(input()[::-1])\''
+        ask("send-keys", line, "Enter")
+        screen("ready")
+        ask("send-keys", "C-z")
+        screen("Stopped")
+        ask("send-keys", "jobs -r; echo no''ne", "Enter")
+        screen("none")
+        ask("send-keys", "fg", "Enter")
+        until(lambda: ask("capture-pane", "-p").rstrip().endswith("'"))
+        ask("send-keys", "-l", "olleh")
+        ask("send-keys", "Enter")
+        screen("hello", "GPU time")
+        ask("send-keys", "echo code $?", "Enter")
+        screen("code 0")
+    finally:
+        ask("kill-server")
+
+
+HOLDING = """
+import os, sys, time
+print(os.getpid(), flush=True)
+sys.stdin.readline()
+"""
+
+
+Holding = Callable[..., tuple["subprocess.Popen[str]", int]]
+
+
+@pytest.fixture
+def holding() -> Iterator[Holding]:
+    """Starts `gpumon run` with a command that waits for a line, and gives it and the command's pid."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def begin(env: Mapping[str, str], *options: str, source: str = HOLDING) -> tuple[subprocess.Popen[str], int]:
+        process = subprocess.Popen(
+            command("run", *options, "--", *python(source)),
+            env=dict(env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        begun.append(process)
+        assert process.stdout is not None
+        return process, int(process.stdout.readline())
+
+    yield begin
+    for process in begun:
+        if process.poll() is None:
+            process.terminate()
+        process.communicate()
+
+
+def number_of(table: str, title: str) -> str:
+    """What the table says for `title`."""
+    found = re.search(rf"^  {title} +(\S+(?: (?:J|s|Wh|W|%|GiB|MiB))?)(  .*)?$", table, re.MULTILINE)
+    assert found, table
+    return found[1]
+
+
+def test_the_table_tells_memory_energy_and_time_of_the_commands_processes(
+    env: dict[str, str], holding: Holding, live_dir: Path, stub: Stub
+) -> None:
+    stub.constant = True
+    process, pid = holding(env, "--interval", "0.1")
+    until(lambda: sampler_of(live_dir))
+    began = time.monotonic()
+    stub.set_processes(1, [Process(pid, memory=3 * 2**30), Process(os.getpid(), memory=2**30)])
+    until(lambda: [run for run in runs_in(live_dir).values() if run.gpus])
+    time.sleep(4)
+    _, table = process.communicate("\n", timeout=30)
+    longest = time.monotonic() - began
+    assert number_of(table, "GPU memory") == "3.0 GiB"
+    assert "GPU 1: H100 80GB HBM3" in table
+    seconds = float(number_of(table, "GPU time").removesuffix(" s"))
+    assert 0 < seconds <= longest + 0.1
+    joules = float(number_of(table, "energy").removesuffix(" J"))
+    watts = stub.truth("gpu.power", 1)
+    assert joules / seconds == pytest.approx(watts, rel=0.06)  # seconds are rounded to a tenth
+    assert number_of(table, "utilization") == f"{stub.truth('gpu.utilization', 1) * 100:.0f} %"
+
+
+def test_a_command_without_a_gpu_is_told_so(env: dict[str, str], holding: Holding, live_dir: Path) -> None:
+    process, _ = holding(env, "--interval", "0.1")
+    until(lambda: sampler_of(live_dir))
+    time.sleep(0.3)
+    _, table = process.communicate("\n", timeout=30)
+    assert "not seen on a GPU" in table
+    assert "energy" not in table
+
+
+def test_without_a_driver_the_time_is_told_and_why_there_is_no_more(live_dir: Path, holding: Holding) -> None:
+    if Path("/proc/driver/nvidia/version").exists():
+        pytest.skip("this machine has a driver")
+    env = environment(live_dir)
+    env.pop("LD_LIBRARY_PATH", None)
+    process, _ = holding(env, "--interval", "0.1")
+    until(lambda: sampler_of(live_dir))
+    time.sleep(0.3)
+    _, table = process.communicate("\n", timeout=30)
+    assert process.returncode == 0
+    assert "libnvidia-ml" in table
+
+
+TRAINING = """
+import gpumon, os, sys, time
+print(os.getpid(), flush=True)
+with gpumon.run("inner", epochs=3) as run:
+    for epoch in run.epochs():
+        time.sleep(0.4)
+        run.log(loss=1 / (epoch + 1), accuracy=0.5)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("with_daemon", [False, True])
+def test_epochs_of_a_training_inside_are_told_and_its_run_stands_for_the_command(
+    env: dict[str, str], holding: Holding, live_dir: Path, with_daemon: bool
+) -> None:
+    def look() -> None:
+        process, pid = holding(env, "--interval", "0.2", source=TRAINING)
+        until(lambda: set(runs_in(live_dir)) == {"inner"})
+        assert runs_in(live_dir)["inner"].pid == pid
+        until(lambda: runs_in(live_dir)["inner"].epoch == 2)
+        until(lambda: set(runs_in(live_dir)) == {"inner"})
+        _, table = process.communicate("\n", timeout=30)
+        assert re.search(r"epochs +3  (4\d\d ms|\S+ s) each, loss 0\.3333\n", table), table
+
+        kept = until(lambda: "inner" in (listed := gpumon("runs", "list", env=env).stdout) and listed)
+        assert "python-" not in kept, "one row for one training"
+
+    if with_daemon:
+        with daemon("--interval", "0.2", env=env):
+            look()
+    else:
+        look()
+
+
+def test_a_command_shows_as_a_run_while_it_runs(
+    env: dict[str, str], holding: Holding, live_dir: Path, stub: Stub
+) -> None:
+    process, pid = holding(env, "--name", "night shift", "--interval", "0.1")
+    stub.set_processes(0, [Process(pid)])
+
+    until(lambda: (run := runs_in(live_dir).get("night shift")) and run.gpus == (stub.uuid(0),))
+    process.communicate("\n", timeout=30)
+    assert runs_in(live_dir)["night shift"].state is RunState.FINISHED
+
+
+def test_two_at_once_share_a_sampler_and_the_second_takes_over(
+    env: dict[str, str], holding: Holding, live_dir: Path
+) -> None:
+    first, _ = holding(env, "--interval", "0.1")
+    pid = until(lambda: sampler_of(live_dir))
+    assert pid == first.pid
+    second, _ = holding(env, "--interval", "0.1")
+    time.sleep(0.5)
+    assert sampler_of(live_dir) == pid
+    first.communicate("\n", timeout=30)
+    until(lambda: sampler_of(live_dir) == second.pid)
+    _, table = second.communicate("\n", timeout=30)
+    assert second.returncode == 0
+    assert "not seen on a GPU" in table
+
+
+@pytest.mark.parametrize("options", [("--dir", "/proc/nowhere"), ("--interval", "0"), ("--source", "cuda")])
+def test_what_is_wrong_with_gpumon_leaves_the_command_alone(env: dict[str, str], options: tuple[str, ...]) -> None:
+    done = beside(env, "sh", "-c", "sleep 1; echo fine; exit 4", options=options)
+    assert done.stdout == "fine\n"
+    assert done.returncode == 4
+    assert "GPU time" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_settings_that_make_no_sense_leave_the_command_alone(env: dict[str, str], live_dir: Path) -> None:
+    (live_dir / ".config" / "gpumon").mkdir(parents=True)
+    (live_dir / ".config" / "gpumon" / "config.toml").write_text("sauce = 1\n")
+    done = beside(env, "sh", "-c", "echo fine; exit 4")
+    assert (done.stdout, done.returncode) == ("fine\n", 4)
+    assert "unknown name 'sauce'" in done.stderr
+
+
+def test_nobody_who_reads_errors_is_no_matter(env: dict[str, str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        command("run", "--", "sh", "-c", "exit 4"), env=env, stdout=subprocess.PIPE, stderr=writing, check=False
+    )
+    os.close(writing)
+    assert (done.returncode, done.stdout) == (4, b"")
+
+
+def test_a_driver_that_hangs_does_not_hold_the_command_up(
+    env: dict[str, str], holding: Holding, live_dir: Path, stub: Stub
+) -> None:
+    process, _ = holding(env, "--interval", "0.1")
+    until(lambda: sampler_of(live_dir))
+    stub.set_latency(None, 3_600_000_000)
+    time.sleep(0.3)
+    _, table = process.communicate("\n", timeout=60)
+    assert process.returncode == 0
+    assert "did not answer" in table
+
+
+def test_a_process_that_left_its_parents_still_belongs_to_the_command(
+    env: dict[str, str], holding: Holding, live_dir: Path, stub: Stub
+) -> None:
+    source = """
+import os, sys, time
+if os.fork():
+    os.wait()
+else:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    time.sleep(0.8)
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+sys.stdin.readline()
+"""
+    process, pid = holding(env, "--interval", "0.1", source=source)
+    try:
+        stub.set_processes(0, [Process(pid, memory=2**30)])
+        until(lambda: [run for run in runs_in(live_dir).values() if run.gpus])
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    assert process.stdout is not None
+    _, table = process.communicate("\n", timeout=30)
+    assert number_of(table, "GPU memory") == "1.0 GiB"
+
+
+def test_a_pid_that_is_used_again_does_not_belong_to_the_command() -> None:
+    known = {10: Known(2, 100), 11: Known(10, 110), 12: Known(1, 120), 2: Known(1, 5)}
+    tree = Tree(10, 2, lambda pid: known.get(pid, Known()))
+    assert tree.holds(11)
+    assert not tree.holds(12)
+    assert not tree.holds(2), "that is gpumon itself"
+    del known[11]
+    assert tree.holds(11), "it was one to its end"
+    known[11] = Known(1, 500)
+    assert not tree.holds(11)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["python", "-u", "train.py", "--lr", "1"], "train"), (["/usr/bin/make", "all"], "make"),
+        (["torchrun", "--nproc-per-node", "2", "ddp.py"], "ddp"), (["python3", "-m", "pkg.train", "x"], "train"),
+        (["python"], "python"), (["./run.sh"], "run.sh"),
+    ],
+)  # fmt: skip
+def test_a_command_is_called_what_people_call_it(words: list[str], name: str) -> None:
+    assert name_of(words) == name
+
+
+def test_a_command_that_used_no_gpu_for_long_is_told_so_and_one_that_nobody_could_see_is_not_told_zero() -> None:
+    assert "0 s  none of the 2 GPUs was used" in text("x", Ended(0), 60.0, Report(devices=2), color=False)
+    for report in (Report(), Report(devices=2, hidden=True), Report(problem="no driver")):
+        assert re.search("GPU time +–  ", text("x", Ended(0), 60.0, report, color=False))
+
+
+def test_the_table_is_plain_text_whatever_names_hold() -> None:
+    table = text("evil\x1b[31m", Ended(0), 1.0, Report(problem="bad\x1b]0;x\x07"), color=False)
+    assert "\x1b" not in table
+    assert "\x07" not in table
