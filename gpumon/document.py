@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from gpumon.frame import Driver, Frame, Origin, Process, Run, Sample
+from gpumon.memory import fragmentation, split
 from gpumon.metrics import GPU_METRICS, HOST_METRICS
 
 SCHEMA = 1
@@ -45,6 +46,7 @@ def _gpu(sample: Sample, frame: Frame, runs: dict[str, Run]) -> dict[str, Any]:
         "name": sample.device.name,
         "state": sample.state.name.lower(),
         **{metric.key: _known(value) for metric, value in zip(GPU_METRICS, sample.values, strict=True)},
+        "memory_split": _split(sample),
         "missing": {metric: why.name.lower() for metric, why in sorted(sample.device.missing.items())},
         "processes": [_process(process, runs) for process in frame.processes if process.uuid == sample.device.uuid],
         "run": None
@@ -54,10 +56,16 @@ def _gpu(sample: Sample, frame: Frame, runs: dict[str, Run]) -> dict[str, Any]:
             "name": run.name,
             "epoch": _counted(run.epoch),
             "epochs": run.epochs or None,
+            "base": run.base,
             "step": run.step,
             "phase": run.phase or None,
         },
     }
+
+
+def _split(sample: Sample) -> dict[str, float | int | None] | None:
+    divided = split(sample)
+    return {part: _known(value) for part, value in divided._asdict().items()} if divided is not None else None
 
 
 def _process(process: Process, runs: dict[str, Run]) -> dict[str, Any]:
@@ -88,13 +96,15 @@ def _run(run: Run) -> dict[str, Any]:
         "framework": run.framework or None,
         "epoch": _counted(run.epoch),
         "epochs": run.epochs or None,
+        "base": run.base,
+        "first_epoch": _counted(run.first_epoch) if run.epoch >= 0 else None,
         "step": run.step,
         "phase": run.phase or None,
         "started": _known(run.started),
         "epoch_started": _known(run.epoch_started),
         "wait": _known(run.wait),
-        "memory_allocated": _known(run.memory_allocated),
-        "memory_reserved": _known(run.memory_reserved),
+        **{f"memory_{name}": _known(value) for name, value in run.memory._asdict().items()},
+        **{f"memory_{name}": _known(share) for name, share in fragmentation(run.memory)._asdict().items()},
         "metrics": {name: _known(value) for name, value in run.metrics.items()},
         "gpus": list(run.gpus),
     }

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpumon import units
-from gpumon.frame import Driver, Frame, Origin, Process, Run, RunState, Sample
+from gpumon.frame import Boundary, Driver, Frame, Mark, Origin, Process, Run, RunState, Sample
+from gpumon.memory import split, told
 from gpumon.metrics import BY_NAME, HOST_INDEX, Availability
+from gpumon.ranks import Ranks, memory_of, notes, ranks_of
 
 _BAR = 10
 _NAMED = 3
 """Programs named on a GPU's line."""
+_RANKS = 16
+"""Ranks of a run that have a line each."""
+_BELOW = "     "
+_STATES = {
+    RunState.RUNNING: "running",
+    RunState.FINISHED: "finished",
+    RunState.FAILED: "failed: its own code raised",
+    RunState.DIED: "died: its process went without a word, as when killed",
+}
 
 
-def lines(frame: Frame, origin: Origin, driver: Driver, hostname: str, note: str) -> Iterator[str]:
-    """The machine, a line for each GPU with who holds it, and the runs."""
+def lines(
+    frame: Frame, origin: Origin, driver: Driver, hostname: str, note: str, boundaries: Sequence[Boundary] = ()
+) -> Iterator[str]:
+    """The machine, a line for each GPU with who holds it, and the runs; `boundaries`: of the last while, as known."""
     yield _title(frame, origin, driver, hostname, note)
     if origin.problem:
         yield f"No GPU can be read: {origin.problem}."
@@ -25,10 +38,21 @@ def lines(frame: Frame, origin: Origin, driver: Driver, hostname: str, note: str
         held = [process for process in frame.processes if process.uuid == sample.device.uuid]
         # A recording does not tell who was there: nobody known is not nobody.
         nobody = "" if origin.source == "replay" else "free"
-        yield _gpu(sample, _who(held, runs.get(sample.run)) or nobody, width)
-    first_ranks = {run.id: run for run in sorted(frame.runs, key=lambda run: -run.rank)}
-    for run in first_ranks.values():
-        yield "run  " + _run(run, [other for other in frame.runs if other.id == run.id], frame.time)
+        run = runs.get(sample.run)
+        yield _gpu(sample, _who(held, run) or nobody, width)
+        if run is not None and (parts := _parts(sample)):
+            yield _BELOW + parts
+    indexes = {sample.device.uuid: sample.device.index for sample in frame.samples}
+    for ranks in ranks_of(frame.runs):
+        yield "run  " + _run(ranks, frame)
+        keys = {run.key for run in ranks.all}
+        faults = [b for b in boundaries if b.mark is Mark.OUT_OF_MEMORY and b.run in keys]
+        for text in notes(ranks, faults):
+            yield _BELOW + text
+        if ranks.is_distributed:
+            yield from (_BELOW + _rank(run, indexes, frame) for run in ranks.all[:_RANKS])
+            if len(ranks.all) > _RANKS:
+                yield f"{_BELOW}and {len(ranks.all) - _RANKS} more ranks"
 
 
 def _title(frame: Frame, origin: Origin, driver: Driver, hostname: str, note: str) -> str:
@@ -72,22 +96,43 @@ def _memory(processes: list[Process]) -> str:
     return "" if math.isnan(total) else f" {units.bytes_binary(total)}"
 
 
-def _run(run: Run, ranks: list[Run], now: float) -> str:
-    parts = [f"{run.name} ({run.user})", _epoch(run), f"step {run.step}", run.phase]
-    parts += [f"{name} {units.plain(value)}" for name, value in run.metrics.items() if not math.isnan(value)]
-    if run.world_size > 1:
-        parts.append(f"{len(ranks)} of {run.world_size} ranks here")
+def _parts(sample: Sample) -> str:
+    """How the memory of a GPU divides, without what is not known."""
+    divided = split(sample)
+    if divided is None:
+        return ""
+    return "  ·  ".join(f"{part.title} {units.gibibytes(value)}" for part, value in told(divided)) + " GiB"
+
+
+def _run(ranks: Ranks, frame: Frame) -> str:
+    run, first = ranks.slowest, ranks.first
+    parts = [f"{first.name} ({first.user})", _epoch(run), f"step {run.step}", run.phase]
+    if ranks.state is not RunState.RUNNING:
+        parts.append(_STATES[ranks.state])
+    elif not math.isnan(first.started):
+        parts.append(f"for {units.duration(max(0.0, frame.time - first.started))}")
+    memory = memory_of(ranks.all, frame.processes)
+    if memory == memory:
+        parts.append(f"memory {units.bytes_binary(memory)}")
+    if ranks.is_distributed:
+        parts.append(f"{len(ranks.all)} of {first.world_size} ranks here")
+    parts += [f"{name} {units.plain(value)}" for name, value in first.metrics.items()]
+    return "  ·  ".join(part for part in parts if part)
+
+
+def _rank(run: Run, indexes: Mapping[str, int], frame: Frame) -> str:
+    gpus = ", ".join(f"GPU {indexes[uuid]}" for uuid in run.gpus if uuid in indexes)
+    parts = [f"rank {run.rank}", gpus, _epoch(run), f"step {run.step}", run.phase]
+    memory = memory_of((run,), frame.processes)
+    if memory == memory:
+        parts.append(units.bytes_binary(memory))
     if run.state is not RunState.RUNNING:
-        parts.append(run.state.name.lower())
-    elif not math.isnan(run.started):
-        parts.append(f"for {units.duration(max(0.0, now - run.started))}")
+        parts.append(_STATES[run.state])
     return "  ·  ".join(part for part in parts if part)
 
 
 def _epoch(run: Run) -> str:
-    if run.epoch < 0:
-        return "before its first epoch"
-    return f"epoch {run.epoch}" + (f" of {run.epochs}" if run.epochs else "")
+    return f"epoch {run.epoch_text}" if run.epoch >= 0 else "before its first epoch"
 
 
 def _model(sample: Sample) -> str:

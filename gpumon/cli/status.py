@@ -13,10 +13,13 @@ from typing import Any
 
 from gpumon.cli.options import add_places, add_source, settle
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
-from gpumon.frame import Frame
+from gpumon.frame import Boundary, Frame, RunState
 from gpumon.live import Live, follow
 from gpumon.metrics import Availability
 from gpumon.paths import Places
+
+_LOOK_BACK = 600
+"""Frames that are looked through for what befell a run."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         from gpumon.summary import lines
 
         note = f"daemon, pid {daemon['pid']}" if daemon else "no daemon"
-        for line in lines(frame, origin, driver, hostname, note):
+        for line in lines(frame, origin, driver, hostname, note, _recent(live, frame)):
             print(line)
     if any(sample.state is Availability.OK for sample in frame.samples):
         return EXIT_OK
@@ -66,6 +69,13 @@ def _look(where: Places, arguments: argparse.Namespace) -> tuple[Live, dict[str,
     recorder = Recorder(make_sampler(source, where, clock, arguments.interval, arguments.speed), clock, slots=4)
     recorder.take_one()
     return Live(recorder.open_ring), None
+
+
+def _recent(live: Live, newest: Frame) -> list[Boundary]:
+    """Boundaries of the last while, where a run has one that people should be told of."""
+    if not any(run.memory.ooms > 0 or run.state in (RunState.FAILED, RunState.DIED) for run in newest.runs):
+        return []
+    return [boundary for frame in live.since(max(0, newest.number - _LOOK_BACK)) for boundary in frame.boundaries]
 
 
 def _why(frame: Frame, problem: str) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import sys
 
+from gpumon.cli.alone import alone
 from gpumon.cli.options import add_places, add_source, settle
 from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.live import Live, follow
-from gpumon.paths import Places
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -28,26 +28,9 @@ def run(arguments: argparse.Namespace) -> int:
         _show(live, live.interval())
         return EXIT_OK
     live.close()
-    _show_alone(where, arguments)
+    with alone(where, arguments) as own:
+        _show(own, arguments.interval)
     return EXIT_OK
-
-
-def _show_alone(where: Places, arguments: argparse.Namespace) -> None:
-    """Sample in this process, into a ring in its own memory, on the same path as a daemon."""
-    from gpumon.clock import SystemClock
-    from gpumon.daemon import PrivateSampler, Recorder, make_sampler
-
-    clock = SystemClock()
-    source = arguments.source or "nvml"
-    recorder = Recorder(make_sampler(source, where, clock, arguments.interval, arguments.speed), clock)
-    sampler = PrivateSampler(recorder).start()
-    note = "no daemon: sampling in this process"
-    if arguments.source:
-        note = "replayed" if source.startswith("replay:") else "live"
-    try:
-        _show(Live(recorder.open_ring, note), arguments.interval)
-    finally:
-        sampler.stop()
 
 
 def _show(live: Live, interval: float) -> None:

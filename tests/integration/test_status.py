@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.metrics import GPU_METRICS
 from tests.nvml import Process, Stub, sleepers
-from tests.programs import daemon, environment, gpumon, status
+from tests.programs import daemon, environment, gpumon, status, until
 
 SCHEMA: dict[str, Any] = json.loads((Path(__file__).parent.parent / "contracts" / "status.schema.json").read_text())
 CHECK = jsonschema.Draft202012Validator(SCHEMA)
@@ -27,6 +27,31 @@ with gpumon.run("resnet50", epochs=90, devices=sys.argv[1:]) as run:
         run.log(loss=0.31)
         print("ready", flush=True)
         time.sleep(60)
+"""
+
+
+RANK = """
+import sys, time, gpumon
+rank, device = sys.argv[1:]
+with gpumon.run("llama", epochs=3, devices=[device], run_id="job") as run:
+    with run.epoch(int(rank)):
+        run.step(10 + int(rank))
+        print("ready", flush=True)
+        time.sleep(60)
+"""
+OUT_OF_MEMORY = """
+import sys, gpumon
+from gpumon.tags.board import Memory, device_mark
+GIB = 1 << 30
+with gpumon.run("too-big", epochs=3, devices=sys.argv[1:]) as run:
+    run.describe(base=1)
+    with run.epoch(2):
+        held = Memory(0, device_mark(sys.argv[1]), 6 * GIB, 8 * GIB, 7 * GIB, 6 * GIB, GIB, 5 * GIB, 3, 1)
+        run._board.memory([held])
+        run._board.out_of_memory(2 * GIB, GIB, sys.argv[1])
+        print("ready", flush=True)
+        sys.stdin.readline()
+        raise MemoryError
 """
 
 
@@ -81,6 +106,96 @@ def test_the_json_tells_run_epoch_step_and_phase_of_a_training(env: dict[str, st
         assert listed["pid"] == training.pid
         assert listed["gpus"] == [stub.uuid(1)]
         assert document["gpus"][1]["processes"][0]["run"] == run["id"]
+
+
+def test_ranks_of_a_run_are_told_below_it(env: dict[str, str], stub: Stub) -> None:
+    stub.gpus = 2
+    trainings = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(rank), stub.uuid(rank)], stdout=subprocess.PIPE, text=True,
+            env={**env, "RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        for rank, training in enumerate(trainings):
+            assert training.stdout is not None
+            assert training.stdout.readline() == "ready\n"
+            stub.set_processes(rank, [Process(training.pid, memory=2**30)])
+        lines = gpumon("status", env=env).stdout.splitlines()
+        found = status(env)
+    finally:
+        for training in trainings:
+            training.kill()
+            training.communicate()
+    CHECK.validate(found)
+    (at,) = [place for place, line in enumerate(lines) if line.startswith("run  ")]
+    assert "epoch 0/2" in lines[at], "as far as its slowest rank"
+    assert "memory 2.0 GiB" in lines[at]
+    assert "2 of 3 ranks here" in lines[at]
+    below = [line.split("  ·  ")[:4] for line in lines[at + 1 :]]
+    assert [[word.strip() for word in words] for words in below] == [
+        ["rank 0", "GPU 0", "epoch 0/2", "step 10"],
+        ["rank 1", "GPU 1", "epoch 1/2", "step 11"],
+    ]
+    assert sorted(run["rank"] for run in found["runs"]) == [0, 1]
+
+
+def test_an_out_of_memory_error_and_the_memory_of_a_run_are_told(env: dict[str, str], stub: Stub) -> None:
+    training = subprocess.Popen(
+        [sys.executable, "-c", OUT_OF_MEMORY, stub.uuid(0)], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    try:
+        assert training.stdout is not None
+        assert training.stdout.readline() == "ready\n"
+        stub.set_processes(0, [Process(training.pid, memory=9 * 2**30)])
+        with daemon("--interval", "0.1", env=env):
+            found = until(lambda: (seen := status(env))["gpus"][0]["run"] and seen)
+            lines = gpumon("status", env=env).stdout.splitlines()
+            training.communicate("\n", timeout=30)
+            ended = until(lambda: "failed" in (seen := gpumon("status", env=env).stdout) and seen)
+    finally:
+        training.kill()
+        training.communicate()
+    CHECK.validate(found)
+    (run,) = found["runs"]
+    assert (run["epoch"], run["epochs"], run["base"], run["first_epoch"]) == (2, 3, 1, 2)
+    assert {name: run[f"memory_{name}"] for name in ("allocated", "reserved", "peak", "inactive_split")} == {
+        "allocated": 6 * 2**30, "reserved": 8 * 2**30, "peak": 7 * 2**30, "inactive_split": 2**30,
+    }  # fmt: skip
+    assert (run["memory_retries"], run["memory_ooms"]) == (3, 1)
+    assert (run["memory_slack"], run["memory_fragments"]) == (0.25, 0.125)
+    assert run["memory_rounding"] == pytest.approx(1 / 6)
+    assert found["gpus"][0]["run"]["base"] == 1
+    assert "too-big epoch 2/3" in lines[1]
+    for screen in ("\n".join(lines), ended):
+        assert "out of memory: asked 2.0 GiB, 1.0 GiB free, at " in screen
+        assert "resumed at epoch 2" in screen
+    assert "failed: its own code raised" in ended
+
+
+def test_the_memory_of_a_gpu_divides_into_its_parts(env: dict[str, str], stub: Stub) -> None:
+    unit = 2**28  # so that the process fits into what the stub's GPU has in use
+    training = subprocess.Popen(
+        [sys.executable, "-c", OUT_OF_MEMORY.replace("1 << 30", "1 << 28"), stub.uuid(0)],
+        env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    try:
+        assert training.stdout is not None
+        assert training.stdout.readline() == "ready\n"
+        stub.set_processes(0, [Process(training.pid, memory=9 * unit)])
+        found = status(env)
+        lines = gpumon("status", env=env).stdout.splitlines()
+    finally:
+        training.kill()
+        training.communicate()
+    gpu = found["gpus"][0]
+    parts = gpu["memory_split"]
+    assert (parts["allocated"], parts["cached"], parts["context"]) == (6 * unit, 2 * unit, unit)
+    assert sum(value or 0 for value in parts.values()) == gpu["memory_total"]
+    assert "allocated 1.5  ·  cached 0.5  ·  context and libraries 0.2" in lines[2]
 
 
 def test_without_a_gpu_the_exit_code_is_3_and_one_line_says_why(env: dict[str, str], stub: Stub) -> None:
@@ -138,7 +253,7 @@ def test_each_command_explains_itself(env: dict[str, str], command: str) -> None
 def test_an_unknown_command_lists_those_there_are(env: dict[str, str]) -> None:
     done = gpumon("top", env=env)
     assert done.returncode == 2
-    assert "tui, web, status, daemon" in done.stderr
+    assert "it is one of tui, web, status, " in done.stderr
 
 
 def test_a_pipe_that_closes_early_is_no_error(env: dict[str, str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import nan, sin
 
-from gpumon.frame import Boundary, Device, Driver, Frame, Mark, Origin, Process, Run, RunState, Sample
+from gpumon.frame import Boundary, Device, Driver, Frame, FrameworkMemory, Mark, Origin, Process, Run, RunState, Sample
 from gpumon.live import LiveState
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
 
@@ -13,6 +13,7 @@ START = 1_790_000_000
 """Seconds since 1970 of the first frame."""
 EPOCH_SECONDS = 97
 VALIDATION_SECONDS = 12
+OUT_OF_MEMORY_AT = 430
 GIB = 2.0**30
 LIVE = LiveState(True, "live", 1.0)
 NAMES = ("python train.py", "python", "/usr/lib/xorg/Xorg", "jupyter-kernel", "trtexec", "ollama runner")
@@ -123,6 +124,14 @@ class FakeFeed:
             "gpu.pcie_received": 3e9 * second * (1 + 0.1 * sin(second / 9)),
             "gpu.pcie_sent": 4e8 * second,
         }
+        if device.index < 5:
+            held = 0.8 * used
+            values |= {
+                "gpu.run_allocated": 0.6 * used,
+                "gpu.run_reserved": held,
+                "gpu.run_inactive_split": 0.05 * held,
+                "gpu.run_used": held + 0.6 * GIB,
+            }
         state = Availability.STALE if device.index in self.stale else Availability.OK
         run = self._run_key(device.index)
         return Sample(device, state, _in_order(GPU_METRICS, values), run, 12.0 * (device.index in self.stale))
@@ -175,7 +184,7 @@ class FakeFeed:
         return tuple(sorted(found, key=lambda process: -process.memory_used))
 
     def runs(self, second: int) -> tuple[Run, ...]:
-        """The first run has four ranks, the second two."""
+        """The first run has four ranks; the second counts from 1, goes on with another, and ran out of memory once."""
         epoch = int(second // self.epoch_seconds)
         runs = []
         ranks = list(range(min(self.gpus, 5))) or [0]
@@ -194,11 +203,14 @@ class FakeFeed:
                     gpus=(self.devices[index].uuid,) if self.devices else (),
                     started=float(START),
                     state=RunState.RUNNING,
-                    epoch=epoch if not other else 1,
+                    first_epoch=2 * other,
+                    base=int(other),
+                    epoch=epoch if not other else 2,
                     step=second * 7,
                     phase=self.phase(second),
                     epoch_started=START + epoch * self.epoch_seconds if not other else START + 300.0,
                     updated=float(START + second),
+                    memory=FrameworkMemory(8 * GIB, 12 * GIB, retries=3.0 * other, ooms=float(other)),
                     metrics={"loss": 2.4 * 0.93**epoch, "acc": 0.4},
                 )
             )
@@ -210,8 +222,14 @@ class FakeFeed:
         return "validate" if left <= VALIDATION_SECONDS else "train"
 
     def boundaries(self, second: int) -> tuple[Boundary, ...]:
-        """Begins of epochs and of validations within the second before a frame, for every rank of run 0."""
+        """Begins of epochs and of validations within the second before a frame, for every rank of run 0.
+
+        Run 4 runs out of memory once.
+        """
         found = []
+        if self.gpus > 4 and second == OUT_OF_MEMORY_AT:
+            moments = second * 10**9, (START + second) * 10**9
+            found.append(Boundary("run-4", 1, Mark.OUT_OF_MEMORY, 2, 99, "train", *moments, nan, 2 * GIB, 1.1 * GIB))
         for index in list(range(min(self.gpus, 4))) or [0]:
             key = self._run_key(index) or "run-0"
             number, time = 1, 0.0

@@ -8,18 +8,21 @@ from math import nan
 import pytest
 from rich.segment import Segment
 
+from gpumon.epochs import EpochMark
+from gpumon.frame import Boundary, Mark
+from gpumon.memory import PARTS, Split
 from gpumon.metrics import BY_NAME, Unit
 from gpumon_tui import theme
-from gpumon_tui.epochs import EpochMark
 from gpumon_tui.levels import CRITICAL, FINE, WARN, level
 from gpumon_tui.renderables.axis import scale_top, time_labels
-from gpumon_tui.renderables.bar import bar, bar_text
+from gpumon_tui.renderables.bar import bar, bar_text, shared_bar
 from gpumon_tui.renderables.braille import area
 from gpumon_tui.renderables.buckets import Columns, columns, fill
 from gpumon_tui.renderables.cells import fit, width
 from gpumon_tui.renderables.chart import Curve, chart
 from gpumon_tui.renderables.difference import changed
 from gpumon_tui.renderables.marks import epoch_row
+from gpumon_tui.renderables.split import legend, shares, stacked
 from gpumon_tui.renderables.table import Cell, Column, table
 
 
@@ -145,6 +148,94 @@ def test_many_short_epochs_become_ticks() -> None:
     assert row.lines == []
     assert "╷" in plain(row.labels)
     assert len(plain(row.labels)) == 50
+
+
+def fault(second: float) -> Boundary:
+    return Boundary("run", 9, Mark.OUT_OF_MEMORY, 1, 0, "train", 0, int(second * 1e9), nan, 2e9, 1e9)
+
+
+def test_an_out_of_memory_error_is_marked_before_any_epoch() -> None:
+    row = epoch_row(marks(10, 42, 80), Columns(0.0, 1.0, 100), 50, [fault(40), fault(40.3)])
+    assert [(cell, upright.text) for cell, upright in row.lines] == [(5, "│"), (20, "╳"), (21, "│"), (40, "│")]
+    assert plain(row.labels) == "     e0" + " " * 13 + "OOM" + " " * 17 + "e2" + " " * 8
+
+
+def test_an_out_of_memory_error_is_seen_among_crowded_epochs_and_at_the_end() -> None:
+    row = epoch_row(marks(*range(0, 100, 4)), Columns(0.0, 1.0, 100), 50, [fault(50), fault(99), fault(200)])
+    assert [(cell, upright.text) for cell, upright in row.lines] == [(25, "╳"), (49, "╳")]
+    assert plain(row.labels)[25:28] == "OOM"
+    assert plain(row.labels).endswith("OOM")
+    assert "╷" in plain(row.labels)
+    assert len(plain(row.labels)) == 50
+
+
+def test_a_chart_without_epochs_shows_an_out_of_memory_error() -> None:
+    drawn = [plain(line) for line in chart(curve([0.5] * 60, marks=(), faults=[fault(30)]), 50, 8)]
+    assert drawn[1].strip() == "OOM"
+    assert all(line[drawn[1].index("O")] == "╳" for line in drawn[2:-1])
+
+
+@pytest.mark.parametrize("cells", [0, 1, 3, 6, 7, 40, 157])
+@pytest.mark.parametrize(
+    "amounts", [[50.0, 20.0, 1.0, 0.001, 9.0, 0.5], [nan, nan, nan, 3.0, 77.0, nan], [0.0, 5.0, 0.0, 0.0, 0.0, 0.0]]
+)
+def test_parts_fill_their_bar_and_none_is_lost(amounts: list[float], cells: int) -> None:
+    found = shares(amounts, cells)
+    assert sum(found) == cells
+    there = [amount > 0 for amount in amounts]
+    assert not any(many for many, present in zip(found, there, strict=True) if not present)
+    if cells >= sum(there):
+        assert [many > 0 for many in found] == there
+    if cells >= 40:
+        largest = max(amount for amount in amounts if amount == amount)
+        assert found[amounts.index(largest)] == max(found)
+
+
+def test_no_known_part_is_no_bar() -> None:
+    assert shares([nan] * 6, 10) == [0] * 6
+    assert plain(stacked(None, 8)) == "┈" * 8
+
+
+def test_each_part_of_memory_has_a_letter_and_a_colour_of_its_own() -> None:
+    letters, styles = zip(*(theme.PARTS[part.name] for part in PARTS), strict=True)
+    assert len(set(letters)) == len(PARTS) == len(Split._fields)
+    assert len(set(styles)) == len(PARTS)
+    assert [part.name for part in PARTS] == list(Split._fields)
+
+
+@pytest.mark.parametrize("cells", [40, 80, 100, 160])
+def test_the_parts_of_memory_are_named_with_their_sizes(cells: int) -> None:
+    divided = Split(*(gibibytes * 2**30 for gibibytes in (28.2, 9.4, 0.6, 8.8, 32.0, 0.5)))
+    text = plain(legend(divided, cells))
+    assert width(text) <= cells
+    assert "allocated 28.2" in text
+    if cells >= 80:
+        assert "free 32.0" in text
+    assert ("context and libraries" in text) == (cells >= 160)
+
+
+def test_what_is_not_known_of_memory_is_left_out() -> None:
+    text = plain(legend(Split(nan, nan, nan, 3 * 2.0**30, 77 * 2.0**30, nan), 160))
+    assert "allocated" not in text
+    assert "╱ processes 3.0 GiB" in text, "other than whose?"
+    assert "not known" in plain(legend(None, 80))
+
+
+def test_the_runs_own_memory_stands_out_from_that_of_others() -> None:
+    def drawn(own: float, all_: float) -> str:
+        return plain(shared_bar(own, all_, 8, theme.GOOD, theme.WARN))
+
+    assert drawn(0.25, 0.5) == "▄▄▂▂▁▁▁▁"
+    assert drawn(0.0, 0.5) == "▂▂▂▂▁▁▁▁"
+    assert drawn(nan, 0.5) == drawn(0.5, 0.5) == bar_text(0.5, 8)
+    assert drawn(0.6, 0.5) == bar_text(0.5, 8), "more than all is a reading of another moment"
+    assert drawn(0.3, nan) == bar_text(nan, 8)
+
+
+def test_a_lone_cell_stands_across_all_columns() -> None:
+    columns_ = (Column("A", 5), Column("B", 5))
+    lines = table("T", columns_, [(Cell("out of memory: asked"),)], -1, 0, 24, 4, False, "")
+    assert plain(lines[2]) == " out of memory: asked   "
 
 
 def curve(values: list[float], name: str = "gpu.utilization", **changes: object) -> Curve:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from gpumon.frame import RunState
+from gpumon.history.recent import HOST
 from gpumon.live import LiveState
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.history import HOST
 from gpumon_tui.screens.help import Help
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import play, text
@@ -153,6 +154,58 @@ def test_keys_choose_gpu_metric_window_and_table() -> None:
         assert app._processes.cursor == 0
 
     play(FakeFeed(), (80, 24), script)
+
+
+def test_enter_opens_and_closes_a_run() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("enter")
+        assert app._runs.page < 8, "no room for all at first"
+        await pilot.press("tab", "down", "enter")
+        screen = "\n".join(text(app))
+        assert "▾ llama-8b-lora" in screen
+        assert "▸ resnet50" in screen
+        assert "out of memory: asked 2.0 GiB, 1.1 GiB free, at 14:20:30" in screen
+        assert "resumed at epoch 2" in screen
+        assert app._runs.run == "id-1"
+        await pilot.press("down", "enter")
+        assert "▸ llama-8b-lora" in "\n".join(text(app)), "also from a row below it"
+        assert app._runs.run == "id-1"
+        await pilot.press("up", "enter")
+        await pilot.pause()
+        assert "rank 0 GPU 0" in "\n".join(text(app))
+
+    play(FakeFeed(), (80, 24), script)
+
+
+def test_ranks_are_below_their_run_where_there_is_room() -> None:
+    lines = play(FakeFeed(), (200, 50))
+    at = next(place for place, line in enumerate(lines) if "▾ resnet50" in line)
+    assert [f"rank {rank} GPU {rank}" in line for rank, line in enumerate(lines[at + 1 : at + 5])] == [True] * 4
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
+def test_the_memory_of_the_chosen_gpu_divides_into_its_parts(size: tuple[int, int]) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        for key in ("g", "g", "g", "g"):
+            await pilot.press(key)
+        screen = "\n".join(text(app))
+        for part in ("█ allocated 28.2", "▓ cached 9.4", "▒ context", "╱ other", "▁ free 32.0"):
+            assert part in screen, screen
+        await pilot.press("g")
+        assert "allocated" not in "\n".join(text(app)), "no run on this one"
+
+    play(FakeFeed(), size, script)
+
+
+def test_a_run_without_room_for_its_notes_still_says_why_it_failed() -> None:
+    feed = FakeFeed()
+    for frame in feed.frames:
+        ended = [run._replace(state=RunState.FAILED) if run.id == "id-1" else run for run in frame.runs]
+        frame._runs = tuple(ended)
+    lines = play(feed, (120, 35))
+    (line,) = [line for line in lines if "▸ llama-8b-lora" in line]
+    assert "out of memo" in line
+    assert "failed" in line
 
 
 def test_a_click_selects_a_gpu() -> None:

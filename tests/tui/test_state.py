@@ -6,15 +6,16 @@ from math import nan
 
 import pytest
 
-from gpumon.frame import Boundary, Frame, Mark, Run, RunState
-from gpumon_tui.epochs import Epochs
+from gpumon.epochs import Epochs
+from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState
+from gpumon.history.recent import HOST, SLACK, History
+from gpumon.ranks import memory_of, notes, ranks_of
 from gpumon_tui.flow import PATIENCE, Flow
-from gpumon_tui.history import HOST, SLACK, History
 from gpumon_tui.layout import Tables, plan
 from gpumon_tui.renderables import runs
 from gpumon_tui.renderables.bar import bar_text
 from gpumon_tui.standing import standing
-from tests.tui.fakes import START, FakeFeed, FakeParts
+from tests.tui.fakes import GIB, START, FakeFeed, FakeParts
 
 
 def filled(feed: FakeFeed) -> History:
@@ -103,9 +104,9 @@ def test_ranks_are_one_row() -> None:
     epochs = Epochs()
     begins = tuple(boundary(epoch + 1, epoch, 10.0 * epoch, run="a") for epoch in range(3))
     epochs.add(frame_with(begins, tuple(ranks)))
-    (group,) = runs.by_id(ranks).values()
-    cells = [cell.text for cell in runs.row(group, epochs, START + 25.0)]
-    assert "2..3/10" in cells
+    (group,) = ranks_of(ranks[::-1])
+    cells = [cell.text for cell in runs.row(group, epochs, (), {}, START + 25.0)]
+    assert "2/9" in cells, "as far as the slowest"
     assert "1:15" in cells, "7 epochs of 10 s and half of one"
     assert "running" in cells
 
@@ -114,12 +115,105 @@ def test_a_run_beyond_its_plan_has_no_negative_time_left() -> None:
     assert runs.remaining(RUN._replace(epoch=30), 10.0, START + 500.0) == 0
 
 
-def test_one_dead_rank_is_a_dead_run() -> None:
-    assert runs.worst([RUN, RUN._replace(state=RunState.DIED)]) is RunState.DIED
-
-
 def test_progress_of_a_finished_run_is_full() -> None:
     assert bar_text(runs.progress(RUN._replace(state=RunState.FINISHED, epoch=9)), 4) == "▄▄▄▄"
+
+
+@pytest.mark.parametrize(
+    ("run", "text", "done", "left"),
+    [
+        (RUN._replace(epoch=0), "0/9", 0.0, 95.0),
+        (RUN._replace(epoch=9), "9/9", 0.9, 5.0),
+        (RUN._replace(epoch=1, base=1), "1/10", 0.0, 95.0),
+        (RUN._replace(epoch=10, base=1), "10/10", 0.9, 5.0),
+        (RUN._replace(epoch=8, first_epoch=8), "8/9", 0.8, 15.0),
+        (RUN._replace(epoch=12), "12", 1.0, 5.0),
+        (RUN._replace(epoch=4, epochs=0), "4", nan, nan),
+        (RUN._replace(epoch=-1), "–", 0.0, nan),
+    ],
+)
+def test_epochs_count_from_where_the_framework_begins(run: Run, text: str, done: float, left: float) -> None:
+    assert run.epoch_text == text
+    assert runs.progress(run) == pytest.approx(done, nan_ok=True)
+    assert runs.remaining(run, 10.0, START + 25.0) == pytest.approx(left, nan_ok=True)
+
+
+def test_a_row_shows_the_slowest_rank_all_gpus_and_the_memory_of_all() -> None:
+    held = FrameworkMemory(reserved=3 * GIB)
+    ranks = [
+        RUN._replace(key=f"r{rank}", rank=rank, world_size=4, step=90 - rank, gpus=(f"GPU-{rank}",), memory=held)
+        for rank in range(3)
+    ]
+    (joined,) = ranks_of(ranks)
+    indexes = {f"GPU-{index}": index for index in range(4)}
+    cells = [cell.text for cell in runs.row(joined, Epochs(), (), indexes, START)]
+    assert {"3/4", "0-2", "88", "9.0 GiB"} <= set(cells)
+    used = tuple(Process(1, "GPU-0", "compute", "python", "alice", memory_used=4 * GIB, run=f"r{n}") for n in range(2))
+    assert memory_of(joined.all, used) == 8 * GIB, "the driver knows of contexts too"
+    assert memory_of((RUN,), ()) != memory_of((RUN,), ()), "unknown is not 0"
+
+
+@pytest.mark.parametrize(
+    ("states", "state"),
+    [
+        ((RunState.RUNNING, RunState.DIED), RunState.DIED),
+        ((RunState.FINISHED, RunState.RUNNING), RunState.RUNNING),
+        ((RunState.FINISHED, RunState.FAILED), RunState.FAILED),
+        ((RunState.FINISHED, RunState.FINISHED), RunState.FINISHED),
+    ],
+)
+def test_a_run_stands_as_the_worst_of_its_ranks(states: tuple[RunState, ...], state: RunState) -> None:
+    (joined,) = ranks_of([RUN._replace(key=str(n), rank=n, state=state) for n, state in enumerate(states)])
+    assert joined.state is state
+
+
+def test_runs_that_go_on_come_first_then_the_newest() -> None:
+    made = [
+        RUN._replace(key="a", id="a", started=9.0, state=RunState.FINISHED),
+        RUN._replace(key="b", id="b", started=1.0),
+        RUN._replace(key="c", id="c", started=2.0),
+        RUN._replace(key="d", id="d"),
+    ]
+    assert [ranks.first.id for ranks in ranks_of(made)] == ["c", "b", "d", "a"]
+
+
+def test_what_befell_a_run_is_told() -> None:
+    fault = boundary(5, 2, 20, Mark.OUT_OF_MEMORY)._replace(asked=2 * GIB, free=1.1 * GIB)
+    (resumed,) = ranks_of([RUN._replace(first_epoch=2)])
+    text, second = notes(resumed, [fault])
+    assert text.startswith("out of memory: asked 2.0 GiB, 1.1 GiB free, at ")
+    assert second == "resumed at epoch 2"
+    (plain,) = ranks_of([RUN])
+    assert notes(plain, []) == []
+    (often,) = ranks_of([RUN._replace(memory=FrameworkMemory(ooms=2.0))])
+    assert notes(often, []) == ["out of memory 2 times"], "counted, though nobody saw it"
+    assert "asked –, – free" in notes(plain, [fault._replace(asked=nan, free=nan)])[0]
+    assert "(2 times)" in notes(plain, [fault, fault])[0]
+
+
+def test_metrics_with_long_names_and_without_a_value_have_room() -> None:
+    logged = {"validation/top_5_accuracy_of_all_classes": 0.5, "loss": nan} | {f"m{n}": float(n) for n in range(12)}
+    (joined,) = ranks_of([RUN._replace(metrics=logged)])
+    text = next(cell.text for cell in runs.row(joined, Epochs(), (), {}, START) if "loss" in cell.text)
+    assert text.startswith("validatio… 0.5  loss –  m0 0")
+
+
+@pytest.mark.parametrize(
+    ("indexes", "text"), [((), ""), ((3,), "3"), ((2, 0, 1), "0-2"), ((0, 2, 3), "0,2-3"), ((5, 1), "1,5")]
+)
+def test_gpus_are_named_by_their_spans(indexes: tuple[int, ...], text: str) -> None:
+    known = {f"GPU-{index}": index for index in range(8)}
+    assert runs.numbers([f"GPU-{index}" for index in indexes], known) == text
+
+
+def test_room_decides_whether_ranks_are_below_their_runs() -> None:
+    assert plan(200, 50, 8, 5, 64, 2, (5, 0)).run_rows == 9
+    crowded = plan(200, 50, 8, 5, 64, 2, (40, 0))
+    assert crowded.run_rows == 4
+    assert crowded.epochs
+    asked = plan(200, 50, 8, 5, 64, 2, (0, 40))
+    assert asked.epochs
+    assert crowded.run_rows < asked.run_rows < crowded.table_rows
 
 
 @pytest.mark.parametrize(
@@ -132,9 +226,11 @@ def test_a_word_for_each_gpu(index: int, word: str) -> None:
 
 @pytest.mark.parametrize("size", [(40, 10), (80, 24), (100, 30), (120, 40), (160, 50), (200, 50), (300, 80)])
 @pytest.mark.parametrize("gpus", [0, 1, 2, 8, 16])
-def test_the_parts_fill_the_screen(size: tuple[int, int], gpus: int) -> None:
-    made = plan(*size, gpus, 5, 40, 2)
-    assert made.gpu_rows + made.chart_rows + made.table_rows == size[1] - 2
+@pytest.mark.parametrize("split", [False, True])
+def test_the_parts_fill_the_screen(size: tuple[int, int], gpus: int, split: bool) -> None:
+    made = plan(*size, gpus, 5, 40, 2, (5, 1), split)
+    assert made.gpu_rows + made.split_rows + made.chart_rows + made.table_rows == size[1] - 2
+    assert (made.split_rows > 0) == (split and gpus > 0 and size[1] >= 24)
     assert made.table_rows >= 3
     if size[1] >= 24:
         assert made.chart_rows >= 5

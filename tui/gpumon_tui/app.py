@@ -23,6 +23,7 @@ from gpumon_tui.view import View
 from gpumon_tui.widgets.bars import Header, Keys
 from gpumon_tui.widgets.chart import Chart
 from gpumon_tui.widgets.gpus import Gpus
+from gpumon_tui.widgets.split import Split
 from gpumon_tui.widgets.table import Table
 from gpumon_tui.widgets.tables import Epochs, Processes, Runs
 
@@ -62,6 +63,7 @@ class GpumonApp(App[None]):
         self._waiting: deque[Frame] = deque()
         self._plan: Plan | None = None
         self._gpus = Gpus(self.view)
+        self._split = Split(self.view)
         self._charts = [Chart(self.view, place) for place in range(CHARTS)]
         self._processes = Processes(self.view, id="processes")
         self._runs = Runs(self.view, id="runs")
@@ -69,11 +71,12 @@ class GpumonApp(App[None]):
         self._epochs = Epochs(self.view, self._runs)
         tables = (self._processes, self._runs, self._epochs)
         self._header = Header(self.view)
-        self._parts = (self._header, self._gpus, *self._charts, *tables)
+        self._parts = (self._header, self._gpus, self._split, *self._charts, *tables)
 
     def compose(self) -> ComposeResult:
         yield self._header
         yield self._gpus
+        yield self._split
         yield Container(*self._charts, id="charts")
         yield Container(self._processes, Container(self._runs, self._epochs, id="trainings"), id="tables")
         yield Keys(self.view, FOOT)
@@ -161,6 +164,12 @@ class GpumonApp(App[None]):
         """Move it by pages."""
         self.action_move(pages * self._table.page)
 
+    def action_open(self) -> None:
+        """Open or close the run under the cursor."""
+        if self._table is self._runs:
+            self._runs.toggle()
+            self.draw()
+
     def action_help(self) -> None:
         """Keys, colours and words."""
         if not isinstance(self.screen, Help):
@@ -195,12 +204,16 @@ class GpumonApp(App[None]):
     def _arrange(self) -> None:
         """Give each part its room; nothing moves as long as the plan is the same."""
         view = self.view
-        runs = len({run.id for run in view.runs})
-        new = plan(*self.size, len(view.samples), PROBLEM_ROWS, len(view.processes), runs)
+        new = plan(
+            *self.size, len(view.samples), PROBLEM_ROWS, len(view.processes), len(view.ranks),
+            self._runs.room_wanted(), view.tells_processes,
+        )  # fmt: skip
         if new == self._plan:
             return
         self._plan = self._gpus.plan = new
         self._gpus.styles.height = new.gpu_rows
+        self._split.display = new.split_rows > 0
+        self._split.styles.height = new.split_rows
         charts, tables = self.query_one("#charts"), self.query_one("#tables")
         charts.display = new.chart_rows > 0
         charts.styles.height = new.chart_rows

@@ -18,6 +18,9 @@ GPU_SHARE = 0.38
 FEWEST_CHART_ROWS = 5
 FEWEST_TABLE_ROWS = 4
 FEWEST_EPOCH_ROWS = 5
+SPLIT_ROWS = 2
+SPLIT_TITLE_FROM = 30
+"""Rows below the GPUs from which the memory's parts have a title too."""
 HEAD_ROWS = 2
 """A table's title and its headings."""
 
@@ -49,23 +52,36 @@ class Plan(NamedTuple):
     """Of the runs and the epochs of one of them, when they stand below the processes; 0 is all there is."""
     epochs: bool
     """Whether there is room for the epochs of a run."""
+    split_rows: int = 0
+    """Of how the memory of the selected GPU divides."""
 
 
-def plan(width: int, height: int, gpus: int, problem_rows: int, processes: int, runs: int) -> Plan:
-    """Share out the screen between its header and its line of keys."""
+def plan(
+    width: int, height: int, gpus: int, problem_rows: int, processes: int, runs: int, below: tuple[int, int] = (0, 0),
+    split: bool = False,
+) -> Plan:  # fmt: skip
+    """Share out the screen between its header and its line of keys.
+
+    `below`: rows under those of the runs, such as their ranks: those shown if there is room, and those
+    asked for. `split`: whether it is known how the memory divides.
+    """
     body = max(1, height - 2)
     columns, card_rows, gpu_rows = _gpus(width, body, gpus)
     if gpus == 0:
         gpu_rows = min(problem_rows, body // 2)
     rest = body - gpu_rows
     tables = _tables(width, rest)
-    wanted = _wanted(tables, processes, runs)
+    split_rows = 0
+    if split and gpus and rest >= FEWEST_CHART_ROWS + FEWEST_TABLE_ROWS + SPLIT_ROWS:
+        split_rows = SPLIT_ROWS + (rest >= SPLIT_TITLE_FROM)
+    rest -= split_rows
+    wanted = _wanted(tables, processes, runs, sum(below))
     if rest < FEWEST_CHART_ROWS + FEWEST_TABLE_ROWS:
-        return Plan(columns, card_rows, gpu_rows, 0, 0, tables, rest, *_trainings(tables, rest, runs))
+        return Plan(columns, card_rows, gpu_rows, 0, 0, tables, rest, *_trainings(tables, rest, runs, below))
     table_rows = max(FEWEST_TABLE_ROWS, min(wanted, rest // 2))
     charts = min(3, max(1, width // CHART_CELLS))
-    trainings = _trainings(tables, table_rows, runs)
-    return Plan(columns, card_rows, gpu_rows, charts, rest - table_rows, tables, table_rows, *trainings)
+    trainings = _trainings(tables, table_rows, runs, below)
+    return Plan(columns, card_rows, gpu_rows, charts, rest - table_rows, tables, table_rows, *trainings, split_rows)
 
 
 def _gpus(width: int, body: int, gpus: int) -> tuple[int, int, int]:
@@ -85,17 +101,19 @@ def _tables(width: int, rest: int) -> Tables:
     return Tables.STACKED if rest >= 24 else Tables.ONE
 
 
-def _trainings(tables: Tables, rows: int, runs: int) -> tuple[int, int, bool]:
+def _trainings(tables: Tables, rows: int, runs: int, below: tuple[int, int]) -> tuple[int, int, bool]:
     """Rows of the table of runs, of runs and epochs together, and whether epochs have room."""
     room = rows // 2 if tables is Tables.STACKED else rows
     run_rows = HEAD_ROWS + max(1, runs)
-    epochs = runs > 0 and room - run_rows >= FEWEST_EPOCH_ROWS
+    most = room - FEWEST_EPOCH_ROWS
+    epochs = runs > 0 and run_rows <= most
+    run_rows += sum(below) if run_rows + sum(below) <= most else min(below[1], max(0, most - run_rows))
     return (run_rows if epochs else room), (room if tables is Tables.STACKED else 0), epochs
 
 
-def _wanted(tables: Tables, processes: int, runs: int) -> int:
+def _wanted(tables: Tables, processes: int, runs: int, below: int) -> int:
     """Rows the tables could use, in steps, so that a process that comes or goes moves nothing."""
-    stepped = [HEAD_ROWS + 5 * ceil(max(1, rows) / 5) for rows in (processes, runs)]
+    stepped = [HEAD_ROWS + 5 * ceil(max(1, rows) / 5) for rows in (processes, runs + below)]
     if runs:
         stepped[1] += 8  # its epochs
     return sum(stepped) if tables is Tables.STACKED else max(stepped)

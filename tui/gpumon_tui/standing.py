@@ -9,9 +9,9 @@ from rich.style import Style
 
 from gpumon import units
 from gpumon.frame import Process, Run, Sample
+from gpumon.history.recent import History
 from gpumon.metrics import BY_NAME, Availability
 from gpumon_tui import theme
-from gpumon_tui.history import History
 from gpumon_tui.levels import CRITICAL, FINE, WARN, level
 from gpumon_tui.renderables.cells import safe
 
@@ -56,12 +56,11 @@ def standing(sample: Sample, history: History, held: bool | None) -> Standing:
 
 
 def epoch_text(run: Run) -> str:
-    """`e12/90 validate`, or nothing before the first epoch."""
+    """`e12/89 validate`, or nothing before the first epoch."""
     if run.epoch < 0:
         return safe(run.phase)
-    planned = f"/{run.epochs}" if run.epochs else ""
     phase = "" if run.phase == "train" else " " + safe(run.phase)
-    return f"e{run.epoch}{planned}{phase}"
+    return f"e{run.epoch_text}{phase}"
 
 
 def who(run: Run | None, processes: Sequence[Process]) -> tuple[str, str, str]:

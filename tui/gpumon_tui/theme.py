@@ -56,6 +56,16 @@ HUES = {
     "host.memory_used": BLUE,
 }
 
+PARTS = {
+    "allocated": ("█", Style(color=BLUE)),
+    "cached": ("▓", Style(color="#c3dbff")),
+    "context": ("▒", Style(color=SAND)),
+    "others": ("╱", Style(color=ROSE)),
+    "free": ("▁", TRACK),
+    "driver": ("░", DIM),
+}
+"""Letter and colour of the parts of device memory: told apart by each of the two alone."""
+
 
 def hue(metric: str) -> str:
     """The colour of a metric, the same in bars and charts."""

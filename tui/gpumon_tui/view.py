@@ -5,12 +5,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 
+from gpumon.epochs import Epochs
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
+from gpumon.history.recent import HOST, History
 from gpumon.live import LiveState
 from gpumon.metrics import HOST_INDEX, Metric
 from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel
-from gpumon_tui.epochs import Epochs
-from gpumon_tui.history import HOST, History
+from gpumon.ranks import Ranks, ranks_of
 from gpumon_tui.renderables.axis import scale_top
 from gpumon_tui.renderables.cells import safe
 from gpumon_tui.renderables.chart import Curve
@@ -34,6 +35,8 @@ class View:
         self.paused = False
         self.filling = False
         """The history is still being taken in."""
+        self._joined: list[Ranks] = []
+        self._joined_of: Frame | None = None
         self._window = 0
         self._subject: str | None = None
         self._panel = 0
@@ -57,6 +60,14 @@ class View:
     def runs(self) -> tuple[Run, ...]:
         """Of the frame on screen."""
         return self.frame.runs if self.frame else ()
+
+    @property
+    def ranks(self) -> list[Ranks]:
+        """The same, all ranks of a run as one: those that go on first."""
+        frame = self.frame
+        if frame is not self._joined_of:
+            self._joined, self._joined_of = ranks_of(self.runs), frame
+        return self._joined
 
     @property
     def now(self) -> float:
@@ -110,7 +121,7 @@ class View:
         """The chart at a place: the selected metric, then the ones after it."""
         panels = self.panels()
         panel = panels[(self._panel + place) % len(panels)]
-        marks, spans = self.epochs.drawn(self.epochs.runs_on(self.subject))
+        drawn = self.epochs.drawn(self.epochs.runs_on(self.subject))
         times = self.history.times
         values = self.history.values(self.subject, panel.metric.name)
         if self.paused:
@@ -127,8 +138,9 @@ class View:
             interval=self.state.interval,
             top=self._top(panel, limit, values),
             limit=limit,
-            marks=marks,
-            spans=spans,
+            marks=drawn.marks,
+            spans=drawn.spans,
+            faults=drawn.faults,
             missing=self._missing(panel.metric),
         )
 
@@ -147,10 +159,12 @@ class View:
             return NAN
         if self.subject == HOST:
             return self.host(metric.limit)
-        sample = self._sample()
+        sample = self.sample
         return sample.value(metric.limit) if sample else NAN
 
-    def _sample(self) -> Sample | None:
+    @property
+    def sample(self) -> Sample | None:
+        """Of the device whose history is shown; None for the host."""
         return next((s for s in self.samples if s.device.uuid == self.subject), None)
 
     def _top(self, panel: Panel, limit: float, values: array[float]) -> float:
@@ -162,6 +176,6 @@ class View:
         return scale_top(largest, panel.metric.unit)
 
     def _missing(self, metric: Metric) -> str:
-        sample = self._sample()
+        sample = self.sample
         reason = sample.device.missing.get(metric.name) if sample else None
         return f"not available: {reason.reason}" if reason is not None else ""

@@ -9,9 +9,10 @@ from rich.segment import Segment
 from rich.style import Style
 
 from gpumon import units
+from gpumon.epochs import EpochMark, Span
+from gpumon.frame import Boundary
 from gpumon.metrics import Metric
 from gpumon_tui import theme
-from gpumon_tui.epochs import EpochMark, Span
 from gpumon_tui.levels import level
 from gpumon_tui.renderables.axis import lay, time_labels, value_labels
 from gpumon_tui.renderables.braille import area
@@ -37,6 +38,8 @@ class Curve(NamedTuple):
     spans: Sequence[Span]
     missing: str = ""
     """Why there are no values, for people."""
+    faults: Sequence[Boundary] = ()
+    """Out-of-memory errors."""
 
 
 class Room(NamedTuple):
@@ -67,7 +70,7 @@ def fits(cells: int, height: int) -> bool:
 def room(curve: Curve, cells: int, height: int) -> Room:
     """Where everything goes."""
     rows = height - 2
-    epochs = bool(curve.marks) and rows > 1
+    epochs = bool(curve.marks or curve.faults) and rows > 1
     rows -= epochs
     labels = value_labels(curve.metric, curve.top, rows)
     margin = max([width(text) for text in labels.values()], default=4) + 1
@@ -89,7 +92,7 @@ def picture(curve: Curve, place: Room) -> list[Line]:
     """All below the title."""
     rows, has_epochs, labels, margin, inner, grid = place
     lines: list[Line] = []
-    row = epoch_row(curve.marks, grid, inner)
+    row = epoch_row(curve.marks, grid, inner, curve.faults)
     if has_epochs:
         lines.append([Segment(" " * margin), *row.labels])
     dots = fill(curve.times, curve.values, grid, 2.2 * curve.interval, peaks=curve.metric.warn < float("inf"))
@@ -118,10 +121,10 @@ def _row_styles(curve: Curve, rows: int) -> list[Style]:
 def _with_epochs(picture: str, row: EpochRow, style: Style) -> Line:
     line: Line = []
     done = 0
-    for cell, ink in row.lines:
+    for cell, upright in row.lines:
         if cell > done:
             line.append(Segment(picture[done:cell], style))
-        line.append(Segment("│", ink))
+        line.append(upright)
         done = cell + 1
     if done < len(picture):
         line.append(Segment(picture[done:], style))

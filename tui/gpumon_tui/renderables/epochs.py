@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon import units
+from gpumon.epochs import Stretch
 from gpumon.frame import NAN
+from gpumon.history.recent import HOST, History
 from gpumon.metrics import BY_NAME
 from gpumon_tui import theme
-from gpumon_tui.epochs import Stretch
-from gpumon_tui.history import HOST, History
 from gpumon_tui.renderables.table import Cell, Column, Row
 
 _GPU = ("gpu.utilization", "gpu.memory_used", "gpu.power")

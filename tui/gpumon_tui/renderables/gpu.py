@@ -10,12 +10,12 @@ from rich.style import Style
 
 from gpumon import units
 from gpumon.frame import Process, Run, Sample
+from gpumon.history.recent import History
 from gpumon.metrics import BY_NAME
 from gpumon_tui import theme
-from gpumon_tui.history import History
 from gpumon_tui.levels import level
 from gpumon_tui.memo import Memo
-from gpumon_tui.renderables.bar import bar
+from gpumon_tui.renderables.bar import bar, shared_bar
 from gpumon_tui.renderables.braille import area
 from gpumon_tui.renderables.buckets import Columns, columns, fill
 from gpumon_tui.renderables.cells import Line, cut, length, safe, spread
@@ -136,9 +136,10 @@ def _utilization(gpu: Gpu, cells: int) -> Line:
 
 
 def _memory(gpu: Gpu, cells: int) -> Line:
+    own, others = gpu.share("gpu.run_used"), theme.ink(theme.ROSE)
     return [
         Segment("mem  ", theme.DIM),
-        *bar(gpu.share("gpu.memory_used"), cells - 17, gpu.bar_style("gpu.memory_used")),
+        *shared_bar(own, gpu.share("gpu.memory_used"), cells - 17, gpu.bar_style("gpu.memory_used"), others),
         Segment(f"{_used(gpu):>12}", gpu.style("gpu.memory_used")),
     ]
 

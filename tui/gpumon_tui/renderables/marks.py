@@ -1,4 +1,4 @@
-"""Epoch lines and their labels, kept sparse enough to read."""
+"""Epoch lines and their labels, kept sparse enough to read; out-of-memory errors stand before them."""
 
 from __future__ import annotations
 
@@ -8,63 +8,92 @@ from typing import NamedTuple
 from rich.segment import Segment
 from rich.style import Style
 
+from gpumon.epochs import EpochMark
+from gpumon.frame import Boundary
 from gpumon_tui import theme
-from gpumon_tui.epochs import EpochMark
 from gpumon_tui.renderables.buckets import Columns
 from gpumon_tui.renderables.cells import Line
 
 CROWDED = 3
 """With more than one line in so many cells the lines would be the picture: only ticks remain."""
+FAULT = "OOM"
+Labels = dict[int, tuple[str, Style]]
+"""Text by its first cell."""
 
 
 class EpochRow(NamedTuple):
-    """Where epochs begin on a chart."""
+    """Where epochs begin on a chart, and where memory ran out."""
 
     labels: Line
-    """The row above the area: `e7   e8   e9`."""
-    lines: list[tuple[int, Style]]
-    """Cells of the vertical lines, ascending; none when they would crowd."""
+    """The row above the area: `e7   e8   OOM  e9`."""
+    lines: list[tuple[int, Segment]]
+    """Cells of the vertical lines, ascending; those of epochs only where they do not crowd."""
 
 
-def epoch_row(marks: Sequence[EpochMark], columns: Columns, cells: int) -> EpochRow:
+def epoch_row(marks: Sequence[EpochMark], columns: Columns, cells: int, faults: Sequence[Boundary] = ()) -> EpochRow:
     """Marks of the window, by cell. A label that would touch another is left out, never its line."""
     runs: dict[str, Style] = {}
-    at: dict[int, tuple[str, Style]] = {}
+    at: Labels = {}
     for mark in marks:
         style = runs.setdefault(mark.run, theme.EPOCH[len(runs) % len(theme.EPOCH)])
         cell = columns.at(mark.time) // 2
         if 0 <= cell < cells:
             at[cell] = (f"e{mark.epoch}", style)
+    broken = sorted({cell for fault in faults if 0 <= (cell := columns.at(fault.time / 1e9) // 2) < cells})
     crowded = len(at) * CROWDED > cells
-    line: Line = []
+    lines = {} if crowded else {cell: Segment("│", style) for cell, (_, style) in at.items()}
+    lines |= {cell: Segment("╳", theme.CRITICAL) for cell in broken}
+    return EpochRow(_labels(at, broken, cells, crowded), sorted(lines.items()))
+
+
+def _labels(at: Labels, broken: Sequence[int], cells: int, crowded: bool) -> Line:
+    """What went wrong first, then as many epochs as have room; between two texts is a gap."""
+    row: list[tuple[str, Style | None]] = [(" ", None)] * cells
+    taken = [False] * (cells + 1)
+
+    def put(cell: int, text: str, style: Style) -> bool:
+        end = cell + len(text)
+        if cell < 0 or end > cells or any(taken[max(0, cell - 1) : end + 1]):
+            return False
+        row[cell:end] = [(letter, style) for letter in text]
+        taken[cell:end] = [True] * len(text)
+        return True
+
+    for cell in broken:
+        put(min(cell, cells - len(FAULT)), FAULT, theme.CRITICAL)
+    if crowded:
+        _ticks(at, row, taken)
     free = 0
     for cell in sorted(at):
         text, style = at[cell]
         if cell < free:
             continue
-        if cell + len(text) > cells:
-            text = "╷"[: cells - cell]
-        line += [Segment(" " * (cell - free)), Segment(text, style)] if cell > free else [Segment(text, style)]
-        free = cell + len(text)
-        if not crowded and free < cells:
-            line.append(Segment(" "))
-            free += 1
-    if crowded:
-        line = _ticks(at, cells)
-    elif free < cells:
-        line.append(Segment(" " * (cells - free)))
-    return EpochRow(line, [] if crowded else [(cell, at[cell][1]) for cell in sorted(at)])
+        if crowded:
+            # A label now and then, with a gap on both sides.
+            padded = f" {text} "
+            begin = max(0, cell - 1)
+            if put(begin, padded, style):
+                free = begin + len(padded) + 12
+        elif put(cell, text, style):
+            free = cell + len(text) + 1
+        elif cell + len(text) > cells:
+            put(cell, "╷", style)
+    return _line(row)
 
 
-def _ticks(at: dict[int, tuple[str, Style]], cells: int) -> Line:
-    """A tick for each epoch and a label now and then."""
-    row = ["╷" if cell in at else " " for cell in range(cells)]
-    free = 0
-    for cell in sorted(at):
-        text = f" {at[cell][0]} "
-        begin = max(0, cell - 1)
-        if begin >= free and begin + len(text) <= cells:
-            row[begin : begin + len(text)] = text
-            free = begin + len(text) + 12
-    style = next(iter(at.values()))[1] if at else theme.EPOCH[0]
-    return [Segment("".join(row), style)]
+def _ticks(at: Labels, row: list[tuple[str, Style | None]], taken: Sequence[bool]) -> None:
+    """A tick for each epoch, all in one style: each change of style costs bytes on the line to the terminal."""
+    style = next(iter(at.values()))[1]
+    for cell in at:
+        if not taken[cell]:
+            row[cell] = ("╷", style)
+
+
+def _line(row: Sequence[tuple[str, Style | None]]) -> Line:
+    line: Line = []
+    begin = 0
+    for end in range(1, len(row) + 1):
+        if end == len(row) or row[end][1] is not row[begin][1]:
+            line.append(Segment("".join(letter for letter, _ in row[begin:end]), row[begin][1]))
+            begin = end
+    return line

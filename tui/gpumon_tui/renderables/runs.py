@@ -1,29 +1,32 @@
-"""Rows of the table of runs: all ranks of a run are one row."""
+"""Rows of the table of runs: a run is one row, with what befell it and its ranks below."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gpumon import units
-from gpumon.frame import NAN, Run, RunState
+from gpumon.epochs import Epochs
+from gpumon.frame import NAN, Process, Run, RunState
+from gpumon.ranks import OUT_OF_MEMORY, Ranks, memory_of
 from gpumon_tui import theme
-from gpumon_tui.epochs import Epochs
 from gpumon_tui.renderables.bar import bar_text
-from gpumon_tui.renderables.cells import safe
+from gpumon_tui.renderables.cells import fit, safe, width
 from gpumon_tui.renderables.table import Cell, Column, Row
 
 COLUMNS = (
-    Column("RUN", 16, keep=12),
-    Column("USER", 8, keep=4),
-    Column("RANKS", 5, right=True, keep=2),
-    Column("EPOCH", 9, right=True, keep=11),
-    Column("PROGRESS", 8, keep=5),
-    Column("STEP", 7, right=True, keep=3),
-    Column("PHASE", 8, keep=7),
-    Column("METRICS", 0, keep=8),
-    Column("EPOCH IN", 8, right=True, keep=6),
-    Column("ETA", 8, right=True, keep=9),
-    Column("STATE", 8, keep=10),
+    Column("RUN", 18, keep=13),
+    Column("USER", 7, keep=6),
+    Column("RANKS", 5, right=True, keep=5),
+    Column("GPUS", 5, keep=2),
+    Column("EPOCH", 7, right=True, keep=12),
+    Column("PROGRESS", 8, keep=1),
+    Column("STEP", 7, right=True, keep=0),
+    Column("PHASE", 8, keep=8),
+    Column("MEM", 8, right=True, keep=7),
+    Column("METRICS", 0, keep=9),
+    Column("EPOCH IN", 8, right=True, keep=4),
+    Column("ETA", 7, right=True, keep=10),
+    Column("STATE", 8, keep=11),
 )
 STATES = {
     RunState.RUNNING: ("running", theme.GOOD),
@@ -31,48 +34,75 @@ STATES = {
     RunState.FAILED: ("failed", theme.CRITICAL),
     RunState.DIED: ("died", theme.CRITICAL),
 }
+ENDED_BADLY = (RunState.FAILED, RunState.DIED)
+RESUMED = ("resumed", theme.GOOD)
+OPEN, CLOSED, INDENT = "▾ ", "▸ ", "  "
+NAME_CELLS = 10
+"""Of a metric's name: with longer ones only the first metric would be seen."""
 
 
-def by_id(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Ranks of each run; runs that go on first, then the newest."""
-    groups: dict[str, list[Run]] = {}
-    for run in sorted(runs, key=lambda run: run.rank):
-        groups.setdefault(run.id, []).append(run)
-    return dict(sorted(groups.items(), key=lambda group: _order(group[1])))
+def row(
+    ranks: Ranks, epochs: Epochs, processes: Sequence[Process], indexes: Mapping[str, int], now: float, lead: str = "",
+    told: Sequence[str] = (),
+) -> Row:  # fmt: skip
+    """One row for a run, as far as its slowest rank is.
 
-
-def row(ranks: Sequence[Run], epochs: Epochs, now: float) -> Row:
-    """One row for a run, from its ranks."""
-    first = ranks[0]
-    state = worst(ranks)
-    word, style = STATES[state]
-    duration = epochs.duration(first.key)
+    `lead` stands before the name; `told` is what befell it, where it is not told in rows below.
+    """
+    first, slowest, state = ranks.first, ranks.slowest, ranks.state
+    word, style = RESUMED if state is RunState.RUNNING and slowest.resumed else STATES[state]
+    duration = epochs.duration(slowest.key)
+    goes_on = state is RunState.RUNNING
+    metrics = Cell(" · ".join(told), theme.CRITICAL) if told and state in ENDED_BADLY else Cell(_metrics(first))
     return (
-        Cell(safe(first.name), theme.RUN),
+        Cell(lead + safe(first.name), theme.RUN),
         Cell(safe(first.user)),
-        Cell(_ranks(ranks), theme.DIM),
-        Cell(_epoch(ranks)),
-        Cell(bar_text(progress(first), 8) if first.epochs else "", style),
-        Cell(str(first.step)),
-        Cell(safe(first.phase) if state is RunState.RUNNING else ""),
-        Cell(_metrics(first)),
+        Cell(ranks.present, theme.DIM),
+        Cell(numbers(ranks.gpus, indexes), theme.DIM),
+        Cell(slowest.epoch_text),
+        Cell(bar_text(progress(slowest), 8) if first.epochs else "", style),
+        Cell(str(slowest.step)),
+        Cell(safe(slowest.phase) if goes_on else ""),
+        Cell(units.bytes_binary(memory_of(ranks.all, processes))),
+        metrics,
         Cell(units.duration(duration), theme.DIM),
-        Cell(units.duration(remaining(first, duration, now)) if state is RunState.RUNNING else ""),
+        Cell(units.duration(remaining(slowest, duration, now)) if goes_on else ""),
         Cell(word, style),
     )
 
 
-def worst(ranks: Sequence[Run]) -> RunState:
-    """A run whose one rank died has died, though the others still wait for it."""
-    states = {run.state for run in ranks}
-    return next(s for s in (RunState.DIED, RunState.FAILED, RunState.RUNNING, RunState.FINISHED) if s in states)
+def rank_row(run: Run, first: Run, processes: Sequence[Process], indexes: Mapping[str, int]) -> Row:
+    """A rank below its run: what differs from rank to rank, of metrics only those that `first` does not tell."""
+    gpus = numbers(run.gpus, indexes)
+    word, style = STATES[run.state]
+    quiet = theme.DIM
+    return (
+        Cell(f"{INDENT}{INDENT}rank {run.rank}" + (f" GPU {gpus}" if gpus else ""), quiet),
+        Cell(""),
+        Cell(""),
+        Cell(""),
+        Cell(run.epoch_text.partition("/")[0], quiet),
+        Cell(""),
+        Cell(str(run.step), quiet),
+        Cell(safe(run.phase) if run.state is RunState.RUNNING else "", quiet),
+        Cell(units.bytes_binary(memory_of((run,), processes)), quiet),
+        Cell(_metrics(run) if run.metrics != first.metrics else "", quiet),
+        Cell(""),
+        Cell(""),
+        Cell(word, style if run.state in ENDED_BADLY else quiet),
+    )
+
+
+def note_row(text: str) -> Row:
+    """What befell a run, across all columns."""
+    return (Cell(f"{INDENT}{INDENT}{text}", theme.CRITICAL if text.startswith(OUT_OF_MEMORY) else theme.PLAIN),)
 
 
 def progress(run: Run) -> float:
-    """The share of the planned epochs that are done."""
+    """The share of the planned epochs that are done, also by the process that it goes on with."""
     if not run.epochs:
         return NAN
-    done = run.epoch - run.first_epoch + (run.state is RunState.FINISHED)
+    done = run.epoch - run.base + (run.state is RunState.FINISHED)
     return min(1.0, max(0, done) / run.epochs)
 
 
@@ -80,28 +110,27 @@ def remaining(run: Run, duration: float, now: float) -> float:
     """Seconds until the last planned epoch ends, at the pace of the finished ones; NaN when unknown."""
     if not run.epochs or run.epoch < 0:
         return NAN
-    after = max(0, run.first_epoch + run.epochs - 1 - run.epoch)  # a run may go on beyond its plan
+    after = max(0, run.base + run.epochs - 1 - run.epoch)  # a run may go on beyond its plan
     current = max(0.0, duration - (now - run.epoch_started))
     return after * duration + current
 
 
-def _order(ranks: Sequence[Run]) -> tuple[bool, float]:
-    started = ranks[0].started
-    return worst(ranks) is not RunState.RUNNING, -started if started == started else 0.0
-
-
-def _ranks(ranks: Sequence[Run]) -> str:
-    size = ranks[0].world_size
-    return str(size) if len(ranks) == size else f"{len(ranks)}/{size}"
-
-
-def _epoch(ranks: Sequence[Run]) -> str:
-    lowest, highest = min(run.epoch for run in ranks), max(run.epoch for run in ranks)
-    if highest < 0:
-        return units.MISSING
-    text = str(highest) if lowest == highest else f"{max(0, lowest)}..{highest}"
-    return f"{text}/{ranks[0].epochs}" if ranks[0].epochs else text
+def numbers(uuids: Sequence[str], indexes: Mapping[str, int]) -> str:
+    """Devices by their indexes: `0-3`, `0,5`; empty where none is known."""
+    known = sorted(indexes[uuid] for uuid in uuids if uuid in indexes)
+    spans: list[list[int]] = []
+    for index in known:
+        if spans and index == spans[-1][1] + 1:
+            spans[-1][1] = index
+        else:
+            spans.append([index, index])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
 def _metrics(run: Run) -> str:
-    return "  ".join(f"{safe(name)} {units.plain(value)}" for name, value in list(run.metrics.items())[:3])
+    return "  ".join(f"{_name(name)} {units.plain(value)}" for name, value in run.metrics.items())
+
+
+def _name(name: str) -> str:
+    name = safe(name)
+    return name if width(name) <= NAME_CELLS else fit(name, NAME_CELLS)

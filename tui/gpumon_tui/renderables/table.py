@@ -30,6 +30,7 @@ class Cell(NamedTuple):
 
 
 Row = Sequence[Cell]
+"""A cell for each column; a single one stands across all of them."""
 FLEXIBLE = 12
 """Fewest cells of a column that takes what is left."""
 
@@ -68,6 +69,9 @@ def table(
 
 def _row(chosen: list[tuple[int, Column]], row: Row, under: Style | None, cells: int) -> Line:
     """One segment for neighbours of one style: each costs bytes on the line to the terminal."""
+    if len(row) == 1:
+        text, style = row[0]
+        return [Segment(fit(" " + text, cells), style + under if under else style)]
     line: Line = []
     text, style = "", Style.null()
     for place, column in chosen:

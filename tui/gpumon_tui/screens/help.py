@@ -17,18 +17,27 @@ from gpumon_tui.widgets.lines import Lines
 
 COLOURS: tuple[Line, ...] = (
     [Segment("▄▄▄▖▁▁ ", theme.ink(theme.MINT)), Segment("how busy; high is what a training wants", theme.PLAIN)],
-    [Segment("▄▄▄▖▁▁ ", theme.ink(theme.BLUE)), Segment("memory in use", theme.PLAIN)],
+    [
+        Segment("▄▄", theme.ink(theme.BLUE)), Segment("▂▂", theme.ink(theme.ROSE)), Segment("▁▁ ", theme.TRACK),
+        Segment("memory in use, and of it what others than the run hold", theme.PLAIN),
+    ],
     [Segment("yellow ", theme.WARN), Segment("worth a look: nearly full, hot, stale, idle but held", theme.PLAIN)],
     [Segment("red    ", theme.CRITICAL), Segment("wrong: full, too hot, slowed by heat, lost, died", theme.PLAIN)],
     [Segment("e7  │  ", theme.EPOCH[0]), Segment("epoch 7 began here, as the training said", theme.PLAIN)],
+    [Segment("OOM ╳  ", theme.CRITICAL), Segment("memory ran out here: see what was asked at the run", theme.PLAIN)],
     [Segment("━━━━━  ", theme.PHASE), Segment("on the time axis: validation, test or checkpoint", theme.PLAIN)],
-)
+)  # fmt: skip
 WORDS = (
     ("busy", "a kernel ran in the last samples"),
     ("idle but held", "processes keep memory, and nothing runs"),
     ("free", "nobody is on it"),
     ("stale", "the driver has not answered; the values are the last ones known"),
     ("lost", "the driver lost this GPU"),
+    ("allocated", "memory in live tensors, as the framework tells"),
+    ("cached", "memory that the framework keeps for the next tensors"),
+    ("fragments", "cached, and not to be given back: parts of blocks still in use"),
+    ("resumed", "the run goes on with what an earlier process began"),
+    ("died", "its process went without a word, as when killed"),
     ("–", "no value; a gap in a chart is the same"),
     ("util", "share of time in which any kernel ran, not of the GPU's units"),
     ("ETA", "at the pace of the last finished epochs"),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import NamedTuple
 
+from gpumon.frame import Frame
+from gpumon.ranks import Ranks, notes
 from gpumon_tui.renderables import epochs, processes, runs
 from gpumon_tui.renderables.cells import Line, safe
 from gpumon_tui.renderables.table import Row, table
@@ -40,6 +43,28 @@ class Processes(Table):
         return [processes.key(process) for process in ordered], Rows(len(ordered), row)
 
 
+class RunKey(NamedTuple):
+    """A row: a run, or one of the rows below it."""
+
+    id: str
+    rank: str = ""
+    """Key of the rank's own `Run`."""
+    note: int = -1
+
+
+class Entry(NamedTuple):
+    """A run with what is below it when it is open."""
+
+    ranks: Ranks
+    notes: list[str]
+    below: list[RunKey]
+
+    @property
+    def id(self) -> str:
+        """Of the run."""
+        return self.ranks.first.id
+
+
 class Runs(Table):
     """Which trainings go on, and how far they are."""
 
@@ -53,15 +78,76 @@ class Runs(Table):
             return "the recording does not tell of trainings"
         return "no training publishes its epochs: see gpumon.run"
 
+    def __init__(self, view: View, *, id: str) -> None:
+        super().__init__(view, id=id)
+        self._opened: dict[str, bool] = {}
+        """Runs that were opened or closed by hand; the others are open as long as all have room."""
+        self._entries: list[Entry] = []
+        self._entries_of: tuple[Frame | None, bool] = (None, False)
+
     def rows(self) -> tuple[list[Hashable], Rows]:
-        groups = runs.by_id(self.view.runs)
-        ranks, known, now = list(groups.values()), self.view.epochs, self.view.now
-        return list(groups), Rows(len(ranks), lambda place: runs.row(ranks[place], known, now))
+        view, entries = self.view, self._all()
+        indexes = {sample.device.uuid: sample.device.index for sample in view.samples}
+        all_fit = sum(self.room_wanted()) + len(entries) <= self.page
+        has_below = any(entry.below for entry in entries)
+        keys: list[Hashable] = []
+        shown: list[tuple[Entry, RunKey, bool]] = []
+        for entry in entries:
+            opened = self._opened.get(entry.id, all_fit) and bool(entry.below)
+            for key in (RunKey(entry.id), *(entry.below if opened else ())):
+                keys.append(key)
+                shown.append((entry, key, opened))
+
+        def row(place: int) -> Row:
+            (ranks, notes, below), key, opened = shown[place]
+            if key.rank:
+                run = next(run for run in ranks.all if run.key == key.rank)
+                return runs.rank_row(run, ranks.first, view.processes, indexes)
+            if key.note >= 0:
+                return runs.note_row(notes[key.note])
+            lead = runs.INDENT if not below else runs.OPEN if opened else runs.CLOSED
+            told = () if opened else notes
+            return runs.row(ranks, view.epochs, view.processes, indexes, view.now, lead if has_below else "", told)
+
+        return keys, Rows(len(keys), row)
+
+    def room_wanted(self) -> tuple[int, int]:
+        """Rows below those of the runs: of runs that nobody has opened or closed, and of those opened by hand."""
+        free = asked = 0
+        for entry in self._all():
+            opened = self._opened.get(entry.id)
+            free += len(entry.below) if opened is None else 0
+            asked += len(entry.below) if opened else 0
+        return free, asked
+
+    def toggle(self) -> None:
+        """Open or close the run under the cursor, and stay on it."""
+        self._follow(self.rows()[0])  # the table may have come on screen just now
+        if self.run:
+            own = RunKey(self.run)
+            is_open = sum(isinstance(key, RunKey) and key.id == own.id for key in self._keys) > 1
+            self._opened[own.id] = not is_open
+            self.cursor = self._keys.index(own)
+
+    def _all(self) -> list[Entry]:
+        """The runs of the frame on screen."""
+        view = self.view
+        if self._entries_of != (view.frame, view.filling):
+            self._entries = [self._entry(ranks) for ranks in view.ranks]
+            self._entries_of = (view.frame, view.filling)
+        return self._entries
+
+    def _entry(self, ranks: Ranks) -> Entry:
+        told = notes(ranks, self.view.epochs.drawn([run.key for run in ranks.all]).faults)
+        below = [RunKey(ranks.first.id, note=place) for place in range(len(told))]
+        if ranks.is_distributed:
+            below += [RunKey(ranks.first.id, rank=run.key) for run in ranks.all]
+        return Entry(ranks, told, below)
 
     @property
     def run(self) -> str:
         """The id of the run under the cursor, or empty."""
-        return str(self.key) if self.key is not None else ""
+        return self.key.id if isinstance(self.key, RunKey) else ""
 
 
 class Epochs(Lines):
@@ -74,12 +160,12 @@ class Epochs(Lines):
 
     def lines(self) -> list[Line]:
         view = self.view
-        ranks = [run for run in view.runs if run.id == self.of.run]
-        if not ranks:
+        found = next((ranks for ranks in view.ranks if ranks.first.id == self.of.run), None)
+        if found is None:
             return []
-        stretches = view.epochs.stretches(ranks[0].key, view.now)[::-1]
+        stretches = view.epochs.stretches(found.first.key, view.now)[::-1]
         shown = stretches[: max(0, self.size.height - 2)]
-        uuids = list(dict.fromkeys(uuid for run in ranks for uuid in run.gpus))
+        uuids = found.gpus
         rows: list[Row] = []
         known = {}
         for stretch in shown:
@@ -89,7 +175,7 @@ class Epochs(Lines):
                 known[key] = summary
             rows.append(epochs.row(stretch, summary))
         self._known = known
-        title = f"Epochs of {safe(ranks[0].name)}"
+        title = f"Epochs of {safe(found.first.name)}"
         return table(
             title, epochs.columns(bool(uuids)), rows, -1, 0, self.size.width, self.size.height, False,
             "no epoch has begun", position=str(len(stretches)),

@@ -44,6 +44,15 @@ class Stretch(NamedTuple):
     finished: bool
 
 
+class Drawn(NamedTuple):
+    """What charts show of some runs."""
+
+    marks: list[EpochMark]
+    spans: list[Span]
+    faults: list[Boundary]
+    """Out-of-memory errors."""
+
+
 class Epochs:
     """Boundaries by run; they may come late, twice, or not at all."""
 
@@ -52,8 +61,8 @@ class Epochs:
         self._sorted: dict[str, list[Boundary]] = {}
         self._runs: dict[str, Run] = {}
         self._on: dict[str, dict[str, None]] = {}
-        self._drawn: dict[tuple[str, ...], tuple[list[EpochMark], list[Span]]] = {}
-        """Marks and spans by keys, until something comes that may change them."""
+        self._drawn: dict[tuple[str, ...], Drawn] = {}
+        """By keys, until something comes that may change them."""
 
     def add(self, frame: Frame) -> None:
         """Take in what a frame tells of runs."""
@@ -86,25 +95,29 @@ class Epochs:
         """Keys of the runs seen on a device; on the host (empty) all runs."""
         return list(self._on.get(uuid, ())) if uuid else list(self._runs)
 
-    def drawn(self, keys: Iterable[str]) -> tuple[list[EpochMark], list[Span]]:
-        """Marks and spans of some runs: the very same lists until one of them changes."""
+    def drawn(self, keys: Iterable[str]) -> Drawn:
+        """Marks, spans and faults of some runs: the very same lists until one of them changes."""
         place = tuple(keys)
         known = self._drawn.get(place)
         if known is None:
-            known = self._drawn[place] = self.marks(place), self.spans(place)
+            known = self._drawn[place] = Drawn(self.marks(place), self.spans(place), self.faults(place))
         return known
 
     def marks(self, keys: Iterable[str]) -> list[EpochMark]:
         """Begins of epochs, oldest first; ranks of one run give one mark for each epoch."""
         found: dict[tuple[str, int], EpochMark] = {}
         for key in keys:
-            run = self._runs.get(key)
-            name = run.id if run else key
+            name = self._id(key)
             for number, time in self._begins(key).items():
                 mark = found.get((name, number))
                 if mark is None or time < mark.time:
                     found[name, number] = EpochMark(time, number, name)
         return sorted(found.values())
+
+    def faults(self, keys: Iterable[str]) -> list[Boundary]:
+        """Out-of-memory errors, oldest first."""
+        found = [boundary for key in keys for boundary in self._of(key) if boundary.mark is Mark.OUT_OF_MEMORY]
+        return sorted(found, key=attrgetter("time"))
 
     def spans(self, keys: Iterable[str]) -> list[Span]:
         """Stretches of validation, test, checkpoint and the like; one that goes on ends at infinity."""
@@ -138,6 +151,10 @@ class Epochs:
         """Mean seconds of the last finished epochs of a run, or NaN."""
         recent = [s.end - s.begin for s in self.stretches(key, NAN) if s.finished][-RECENT:]
         return sum(recent) / len(recent) if recent else NAN
+
+    def _id(self, key: str) -> str:
+        run = self._runs.get(key)
+        return run.id if run else key
 
     def _begins(self, key: str) -> dict[int, float]:
         begins: dict[int, float] = {}

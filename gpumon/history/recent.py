@@ -1,4 +1,4 @@
-"""What the charts draw: each metric of each device over the last frames."""
+"""What charts draw: each metric of each device over the last frames, without numpy."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ SLACK = 240
 """Old values are cut off this many at a time."""
 EMPTY: array[float] = array("d")
 
+_MEMORY = {"gpu.memory_reserved", *(name for name in GPU_INDEX if name.startswith("gpu.run_"))}
+"""How the memory of a device divides."""
 _CHARTED = {panel.metric.name for panel in PANELS}
 
 
@@ -24,7 +26,7 @@ def _kept(metrics: Sequence[Metric], index: dict[str, int]) -> tuple[tuple[str, 
     return tuple(
         (metric.name, index[metric.name], metric.kind is Kind.COUNTER)
         for metric in metrics
-        if metric.name in _CHARTED or metric.warn < float("inf")
+        if metric.name in _CHARTED or metric.warn < float("inf") or metric.name in _MEMORY
     )
 
 
@@ -68,6 +70,10 @@ class History:
     def begin(self) -> float:
         """The oldest time there is, or NaN."""
         return self.times[0] if self.times else NAN
+
+    def subjects(self) -> list[str]:
+        """The machine and every device that has values."""
+        return list(self._columns)
 
     def values(self, subject: str, metric: str) -> array[float]:
         """As long as `times`, or empty where nothing is known."""

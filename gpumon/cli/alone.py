@@ -1,0 +1,37 @@
+"""A view without a daemon: it samples in its own process, on the same code path."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gpumon.live import Live
+from gpumon.paths import Places
+
+
+@contextmanager
+def alone(where: Places, arguments: argparse.Namespace, ledger: str = "") -> Iterator[Live]:
+    """Sample into a ring in this process's own memory; with `ledger`, a path, runs are kept there too.
+
+    Raises SourceError or UsageError.
+    """
+    from gpumon.clock import SystemClock
+    from gpumon.daemon import PrivateSampler, Recorder, make_sampler
+
+    clock = SystemClock()
+    source = arguments.source or "nvml"
+    recorder = Recorder(make_sampler(source, where, clock, arguments.interval, arguments.speed), clock)
+    if ledger:
+        from gpumon.runs.keeper import Keeper
+        from gpumon.runs.store import Store
+
+        recorder.keep_runs(Keeper(Store(ledger, where.uid, recorder.say).start(), keep=True))
+    sampler = PrivateSampler(recorder).start()
+    note = "no daemon: sampling in this process"
+    if arguments.source:
+        note = "replayed" if source.startswith("replay:") else "live"
+    try:
+        yield Live(recorder.open_ring, note)
+    finally:
+        sampler.stop()

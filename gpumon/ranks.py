@@ -1,0 +1,101 @@
+"""All ranks of a run as one, for views that give a run one row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from gpumon import units
+from gpumon.frame import NAN, Boundary, Process, Run, RunState
+
+OUT_OF_MEMORY = "out of memory"
+"""How the note of an out-of-memory error begins."""
+_WORST = (RunState.DIED, RunState.FAILED, RunState.RUNNING, RunState.FINISHED)
+
+
+class Ranks(NamedTuple):
+    """A run, from what each of its ranks here tells. There is at least one."""
+
+    all: tuple[Run, ...]
+    """By rank."""
+
+    @property
+    def first(self) -> Run:
+        """The lowest rank here: what it says of name, user and plan holds for all."""
+        return self.all[0]
+
+    @property
+    def slowest(self) -> Run:
+        """The rank that is least far; the others wait for it."""
+        return min(self.all, key=lambda run: (run.epoch, run.step))
+
+    @property
+    def state(self) -> RunState:
+        """A run whose one rank died has died, though the others still wait for it."""
+        states = {run.state for run in self.all}
+        return next(state for state in _WORST if state in states)
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """UUIDs of the devices of all ranks."""
+        return tuple(dict.fromkeys(uuid for run in self.all for uuid in run.gpus))
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether there is more to it than this one process."""
+        return self.first.world_size > 1 or len(self.all) > 1
+
+    @property
+    def present(self) -> str:
+        """Ranks here of ranks in all: `4`, or `3/4` where some are not here."""
+        size = self.first.world_size
+        return str(size) if len(self.all) == size else f"{len(self.all)}/{size}"
+
+    @property
+    def ooms(self) -> float:
+        """Out-of-memory errors of all ranks, or NaN where none tells."""
+        return _sum(run.memory.ooms for run in self.all)
+
+
+def ranks_of(runs: Iterable[Run]) -> list[Ranks]:
+    """Runs that go on first, then the newest; where that is alike, in the order they came."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.id, []).append(run)
+    joined = [Ranks(tuple(sorted(group, key=lambda run: run.rank))) for group in groups.values()]
+    return sorted(joined, key=_order)
+
+
+def memory_of(runs: Sequence[Run], processes: Iterable[Process]) -> float:
+    """Device memory of some ranks, bytes: of their processes, by the driver; else what their framework holds."""
+    keys = {run.key for run in runs}
+    used = _sum(process.memory_used for process in processes if process.run in keys)
+    return used if used == used else _sum(run.memory.reserved for run in runs)
+
+
+def notes(ranks: Ranks, faults: Sequence[Boundary]) -> list[str]:
+    """What befell a run, for people: where its memory ran out, by the boundaries that tell of it, and a resume."""
+    found = [_out_of_memory(faults, ranks.ooms)] if faults or ranks.ooms > 0 else []
+    if ranks.slowest.resumed:
+        found.append(f"resumed at epoch {ranks.slowest.first_epoch}")
+    return found
+
+
+def _out_of_memory(faults: Sequence[Boundary], ooms: float) -> str:
+    """The last error; those that nobody saw happen are only counted."""
+    if not faults:
+        return f"{OUT_OF_MEMORY} {units.whole(ooms)} times" if ooms > 1 else f"{OUT_OF_MEMORY} once"
+    last = max(faults, key=lambda fault: fault.time)
+    text = f"{OUT_OF_MEMORY}: asked {units.bytes_binary(last.asked)}, {units.bytes_binary(last.free)} free"
+    often = f" ({len(faults)} times)" if len(faults) > 1 else ""
+    return f"{text}, at {units.clock(last.time / 1e9)}{often}"
+
+
+def _sum(values: Iterable[float]) -> float:
+    known = [value for value in values if value == value]
+    return sum(known) if known else NAN
+
+
+def _order(ranks: Ranks) -> tuple[bool, float]:
+    started = ranks.first.started
+    return ranks.state is not RunState.RUNNING, -started if started == started else 0.0
