@@ -1,24 +1,58 @@
 #!/bin/sh
-# Installs what the tests need: gpumon with its test extra, torch for the CPU, tmux and a C compiler.
+# Installs what the tests need: gpumon with its test extra, torch for the CPU, the frameworks that it hooks into,
+# tmux, a C compiler and Chromium. Run again, it only looks: what is there stays as it is.
 # Usage: tests/setup.sh DIRECTORY-OF-PYTHON
 set -eu
 bin=$1
+# Names, one a line, of what pip has no wheel of here: those tests skip instead of failing under CI.
+no_wheel=$("$bin/python" -c 'import sys; print(sys.prefix)')/no-wheel
 
-# The tests drive the terminal view in a real terminal, and compile a stub of the driver.
-missing=""
-command -v tmux >/dev/null || missing="$missing tmux"
-command -v cc >/dev/null || missing="$missing gcc libc6-dev"
-if [ -n "$missing" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $missing >/dev/null
+say() { echo "tests/setup.sh: $*" >&2; }
+pip_install() { "$bin/pip" install --quiet --disable-pip-version-check "$@"; }
+has() { "$bin/python" -c 'import importlib.util, sys; sys.exit(not importlib.util.find_spec(sys.argv[1]))' "$1"; }
+apt_install() {
+  apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" >/dev/null
+}
+
+# The tests drive the terminal view in a real terminal and pages in a real browser, and compile a stub of the driver.
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  missing=""
+  command -v tmux >/dev/null || missing="$missing tmux"
+  command -v cc >/dev/null || missing="$missing gcc libc6-dev"
+  [ -z "$missing" ] || apt_install $missing
+  command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
+    apt_install chromium || say "Chromium is not to be had here: the tests of pages will say so"
 fi
 
-"$bin/pip" install --quiet --disable-pip-version-check -e '.[test]'
-
-# The exact local version can never be the CUDA build. Where no index here offers it, PyTorch's own
-# does; without either the tests that need torch skip (and fail under CI, where they must run).
-if ! "$bin/python" -c 'import torch' 2>/dev/null; then
-  "$bin/pip" install --quiet --disable-pip-version-check 'torch==2.13.0+cpu' 2>/dev/null ||
-    "$bin/pip" install --quiet --disable-pip-version-check 'torch==2.13.0+cpu' \
-      --extra-index-url https://download.pytorch.org/whl/cpu ||
-    echo "torch==2.13.0+cpu is not to be had here: the tests that need it will say so" >&2
+# First of all torch, by its exact local version, which can never be the CUDA build: what comes later needs some torch.
+# Where no index here offers it, PyTorch's own does.
+if ! has torch; then
+  pip_install 'torch==2.13.0+cpu' 2>/dev/null ||
+    pip_install 'torch==2.13.0+cpu' --extra-index-url https://download.pytorch.org/whl/cpu || true
 fi
+if has torch; then
+  # Whatever the others ask for, the torch that is there stays.
+  pin=$(mktemp)
+  trap 'rm -f "$pin"' EXIT
+  "$bin/python" -c 'from importlib.metadata import version; print("torch==" + version("torch"))' >"$pin"
+  pip_install -c "$pin" -e '.[test,keras,lightning,transformers,parquet]' 'pytorch-lightning>=2'
+else
+  say "torch==2.13.0+cpu is not to be had here: the tests that need it will say so"
+  pip_install -e '.[test,keras,parquet]'
+fi
+
+# The other backends of Keras are late with wheels for a new Python.
+: >"$no_wheel"
+for package in tensorflow-cpu jax; do
+  module=${package%-cpu}
+  if has "$module"; then continue; fi
+  if said=$(pip_install "$package" 2>&1); then continue; fi
+  case $said in
+    *"No matching distribution found for $package"*)
+      echo "$module" >>"$no_wheel"
+      say "pip has no wheel of $package for this Python: the tests that need it skip"
+      ;;
+    *) say "$package was not installed: $said" ;;
+  esac
+done

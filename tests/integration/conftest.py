@@ -1,0 +1,18 @@
+"""What integration tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.nvml import Stub
+from tests.programs import daemon, environment
+
+
+@pytest.fixture
+def watched(stub: Stub, live_dir: Path) -> Iterator[Path]:
+    """The live directory of a daemon on the stub driver."""
+    with daemon("--interval", "0.1", env=environment(live_dir, stub.env())):
+        yield live_dir
