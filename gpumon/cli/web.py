@@ -1,15 +1,122 @@
-"""The browser view for a shared server. Not built yet: use the terminal view, gpumon tui."""
+"""The browser view: who is on which GPU, and every training with its epochs, on one page.
+
+Joins the daemon that runs; without one it samples by itself. Open the link that it prints. It listens on
+this machine only; from elsewhere, tunnel to it: ssh -L 8050:127.0.0.1:8050 SERVER.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 
-from gpumon.errors import GpumonError
+from gpumon.cli.alone import alone
+from gpumon.cli.options import add_places, add_source, settle
+from gpumon.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.live import Live, follow
+from gpumon.paths import LEDGER, Places, ledger_paths, make_private_dir
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    del parser
+    group = parser.add_argument_group("serving")
+    group.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1: this machine only)")
+    group.add_argument("--port", type=int, default=8050, help="port to listen on (8050); 0 takes any that is free")
+    group.add_argument("--socket", metavar="PATH", help="a unix socket with mode 0600 instead of a port, for tunnels")
+    group.add_argument("--token-file", metavar="FILE", help="file with the token; without it one is made and kept")
+    group.add_argument(
+        "--no-token", action="store_true", help="let in everybody who can connect to this machine's port"
+    )
+    group.add_argument(
+        "--allowed-host", metavar="NAME", action="append", default=[],
+        help="another name of this server in the address bar, such as that of a proxy; may be given several times",
+    )  # fmt: skip
+    add_source(parser, "default: what the daemon samples, else nvml")
+    add_places(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    raise GpumonError("the browser view is not built yet: 'gpumon tui' shows the same data in a terminal")
+    where, arguments = settle(arguments)
+    try:
+        from gpumon_web.serve import Address, links, listen, serve
+    except ImportError as error:
+        raise GpumonError(f"the browser view needs {error.name}: install gpumon with all its dependencies") from error
+    from gpumon_web.app import make_app
+    from gpumon_web.feed import Feed
+    from gpumon_web.gate import Gate
+    from gpumon_web.routes import Sources
+    from gpumon_web.runs import Runs
+
+    address = Address(arguments.host, arguments.port, arguments.socket or "")
+    token = _token(where, arguments, is_local=address.is_local)
+    opened = listen(address)
+    port = 0 if address.path else opened.getsockname()[1]
+    signal.signal(signal.SIGTERM, _stop)
+    with _watched(where, arguments) as (live, ledgers):
+        feed = Feed(live)
+        app = make_app(Sources(feed, Runs(feed, ledgers)), Gate(token, _hosts(arguments), port))
+
+        def tell() -> None:
+            for line in links(address, port, token):
+                print(line, flush=True)
+
+        try:
+            serve(app, opened, tell)
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+    if address.path:
+        os.unlink(address.path)
+    return EXIT_OK
+
+
+def _hosts(arguments: argparse.Namespace) -> list[str]:
+    own = [] if arguments.host in ("0.0.0.0", "::") else [arguments.host]
+    return [*own, *arguments.allowed_host]
+
+
+def _token(where: Places, arguments: argparse.Namespace, *, is_local: bool) -> str | None:
+    from gpumon_web.serve import TOKEN_FILE, token_from
+
+    if arguments.no_token:
+        if arguments.token_file:
+            raise UsageError("--no-token and --token-file contradict each other: give one of them")
+        if not is_local:
+            raise UsageError(
+                "--no-token would show this server to the whole network: leave it out, or listen on 127.0.0.1"
+            )
+        return None
+    if arguments.token_file:
+        return token_from(arguments.token_file, make=False)
+    if not where.state:
+        raise GpumonError("there is no directory to keep the token in: name one with --state-dir, or a --token-file")
+    try:
+        os.makedirs(os.path.dirname(where.state) or "/", mode=0o700, exist_ok=True)
+        make_private_dir(where.state, where.uid)
+    except OSError as error:
+        raise GpumonError(f"the token cannot be kept in {where.state}: {error.strerror or error}") from error
+    return token_from(f"{where.state}/{TOKEN_FILE}", make=True)
+
+
+@contextmanager
+def _watched(where: Places, arguments: argparse.Namespace) -> Iterator[tuple[Live, Callable[[], list[str]]]]:
+    """What to show, and the ledgers that may be read: the daemon's, or what is sampled in this process meanwhile."""
+    live = follow(where)
+    if arguments.source is None and live.is_alive():
+        try:
+            yield live, lambda: ledger_paths(where)
+        finally:
+            live.close()
+        return
+    live.close()
+    # What a view sees by itself is gone with it: the real ledger belongs to daemons.
+    with TemporaryDirectory(prefix="gpumon-web-") as directory:
+        own = f"{directory}/{LEDGER}"
+        with alone(where, arguments, own) as sampled:
+            yield sampled, lambda: [own, *ledger_paths(where)]
+
+
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,174 @@
+"""A real browser on the real pages, and what it may never do: complain, or ask another host."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from tests.conftest import cannot
+from tests.programs import command, environment
+from tests.web.served import TOKEN, Served
+
+CHROMIUM = "/usr/bin/chromium"
+PATIENCE = 30_000
+"""Milliseconds that a busy machine may take to show something."""
+_WATCH = """
+window.violations = [];
+document.addEventListener("securitypolicyviolation", (event) => {
+  window.violations.push(`${event.violatedDirective} ${event.blockedURI}`);
+});
+"""
+_OUR_REFUSALS = ("404", "401", "503")
+"""What a page may be answered without being wrong; Chromium writes each into its console."""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """The system's Chromium."""
+    if not Path(CHROMIUM).exists():
+        cannot("chromium is not installed")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=[
+                "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+                "--disable-sync", "--no-first-run",
+            ],
+        )  # fmt: skip
+        yield started
+        started.close()
+
+
+class Visitor:
+    """A browser of its own, that has opened the link with the token, and everything it complained about."""
+
+    def __init__(self, browser: Browser, link: str, **options: Any) -> None:
+        self.link = link
+        self.complaints: list[str] = []
+        self.foreign: list[str] = []
+        self.context: BrowserContext = browser.new_context(
+            **{"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark", **options}
+        )
+        self.context.set_default_timeout(PATIENCE)
+        self.context.add_init_script(_WATCH)
+        self.context.on("request", self._asked)
+        self.page: Page = self.context.new_page()
+        self.page.on("console", lambda said: self._said(said.type, said.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def open(self, place: str) -> Page:
+        """A page by what stands behind the # of its address; waits until it has what it shows."""
+        self.page.goto(self.link + place)
+        self.page.locator("main .page:not([hidden])").wait_for(state="attached")
+        self.page.locator("body[data-state=live], body[data-state=stale]").wait_for(state="attached")
+        return self.page
+
+    def check(self) -> None:
+        """Fails when the page complained, or asked somebody else."""
+        assert self.complaints == []
+        assert self.foreign == []
+        assert self.page.evaluate("window.violations") == []
+
+    def _asked(self, request: Request) -> None:
+        asked = urlsplit(request.url)
+        if asked.scheme not in ("data", "blob") and asked.netloc != urlsplit(self.link).netloc:
+            self.foreign.append(request.url)
+
+    def _said(self, kind: str, text: str) -> None:
+        refused = text.startswith("Failed to load resource") and any(f" {one} " in text for one in _OUR_REFUSALS)
+        if kind in ("error", "warning") and not refused:
+            self.complaints.append(text)
+
+
+@contextmanager
+def visit(browser: Browser, link: str, *, strict: bool = True, **options: Any) -> Iterator[Visitor]:
+    """A visitor who must have had nothing to complain about in the end, where `strict`."""
+    visitor = Visitor(browser, link, **options)
+    try:
+        yield visitor
+        if strict:
+            visitor.check()
+    finally:
+        visitor.context.close()
+
+
+class _Silent(WSGIRequestHandler):
+    def log(self, *_: Any, **__: Any) -> None:
+        """Nothing: tests read what fails, not what was asked."""
+
+
+@contextmanager
+def on_a_port(served: Served) -> Iterator[str]:
+    """The link to an app of this process."""
+    server = make_server("127.0.0.1", 0, served.app.server, threaded=True, request_handler=_Silent)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/?token={TOKEN}"
+    finally:
+        server.shutdown()
+        thread.join(20)
+        server.server_close()
+
+
+@contextmanager
+def web(*arguments: object, env: Mapping[str, str]) -> Iterator[str]:
+    """`gpumon web` on a free port; its link."""
+    process = subprocess.Popen(
+        command("web", "--port", 0, *arguments),
+        env=dict(env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    drained = threading.Thread(target=process.stderr.read, daemon=True)
+    try:
+        link = process.stdout.readline().strip()
+        assert link.startswith("http://"), link + process.stderr.read()
+        drained.start()
+        yield link
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+        if drained.ident:
+            drained.join(20)
+        process.stdout.close()
+        process.stderr.close()
+
+
+def own_places(directory: Path) -> dict[str, str]:
+    """The environment of somebody without a daemon."""
+    live = directory / "live"
+    live.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return environment(live, os.environ)
+
+
+@pytest.fixture(scope="session")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The link to `gpumon web --source sim`."""
+    with web("--source", "sim", env=own_places(tmp_path_factory.mktemp("sim"))) as link:
+        yield link
+
+
+def monotonic_until(true: Any, timeout: float = 30.0) -> Any:
+    """What `true` gives once it gives something; Playwright's own loop runs meanwhile, so it must ask the page."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        found = true()
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"did not come true within {timeout} s")

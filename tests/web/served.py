@@ -1,0 +1,72 @@
+"""The web app over a ring of our own making, asked without a browser."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from dash import Dash
+from flask.testing import FlaskClient
+
+from gpumon.frame import Tick
+from gpumon.live import Live
+from gpumon.ring.writer import RingWriter
+from gpumon_web.app import make_app
+from gpumon_web.feed import Feed
+from gpumon_web.gate import Gate
+from gpumon_web.limits import Buckets
+from gpumon_web.routes import Sources
+from gpumon_web.runs import Runs
+
+TOKEN = "a-token-for-tests-0123456789"
+HOST = "127.0.0.1:8050"
+
+
+class Served:
+    """An app, its feed, and the ring that they read."""
+
+    def __init__(
+        self, ticks: Iterable[Tick] = (), ledgers: Iterable[str] = (), token: str | None = TOKEN, devices: int = 2,
+        hosts: Iterable[str] = (), buckets: Buckets | None = None,
+    ) -> None:  # fmt: skip
+        self.writer = RingWriter.private(devices, 1_000_000_000, 600)
+        for tick in ticks:
+            self.writer.append(tick)
+        self.live = Live(lambda: os.dup(self.writer.fd))
+        self.feed = Feed(self.live)
+        self.now = 1_790_000_000.0
+        self.gate = Gate(token, hosts, 8050)
+        self.app: Dash = make_app(
+            Sources(self.feed, Runs(self.feed, lambda: list(ledgers), lambda: self.now)),
+            self.gate,
+            lambda: self.now,
+            buckets or Buckets(1e9, 1e9),
+        )
+
+    def client(self, *, token: bool = True, cookie: str | None = None) -> FlaskClient:
+        """A visitor, with the token or without; one with a `cookie` sends it as it is and keeps none."""
+        client = self.app.server.test_client(use_cookies=cookie is None)
+        if cookie is not None:
+            client.environ_base["HTTP_COOKIE"] = cookie
+        client.environ_base["HTTP_HOST"] = HOST
+        if token:
+            client.environ_base["HTTP_AUTHORIZATION"] = f"Bearer {TOKEN}"
+        return client
+
+    def json(self, path: str) -> Any:
+        """What a route answers."""
+        answer = self.client().get(path)
+        assert answer.status_code == 200, (path, answer.status_code)
+        return answer.get_json()
+
+    def paths(self) -> list[str]:
+        """A path for every route that Dash and the server have registered."""
+        found = set()
+        for rule in self.app.server.url_map.iter_rules():
+            filled = rule.rule
+            for name in rule.arguments:
+                for shape in (f"<path:{name}>", f"<string:{name}>", f"<{name}>"):
+                    filled = filled.replace(shape, "x")
+            found.add(filled)
+        return sorted(found)

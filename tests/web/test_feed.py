@@ -1,0 +1,160 @@
+"""What browsers get of the ring: each frame once, encoded once, and a new beginning when it begins anew."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from typing import Any
+
+import pytest
+
+from gpumon.frame import Origin
+from gpumon.metrics import Availability
+from gpumon_web.feed import FIRST_WINDOW, POINTS, Feed, shown
+from tests.builders import TIME, device, process, run, sample, tick
+from tests.web.served import Served
+
+
+def ask(feed: Feed, boot: str = "", since: int = 0, about: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(feed.delta(boot, since, about).plain)
+    return found
+
+
+def test_before_the_first_frame_there_is_nothing_and_after_it_something() -> None:
+    served = Served()
+    first = ask(served.feed)
+    assert (first["seq"], first["t"], first["gpus"]) == (0, [], {})
+    served.writer.append(tick(1))
+    assert ask(served.feed, first["boot"], 0, 0)["spark"]["t"] == [TIME / 1e9 + 1]
+
+
+def test_a_viewer_gets_every_frame_once() -> None:
+    served = Served([tick(1)])
+    seen = ask(served.feed)
+    times = seen["spark"]["t"]
+    for number in range(2, 30):
+        served.writer.append(tick(number, [sample(0, utilization=number / 100)]))
+        if number % 3 == 0:
+            seen = ask(served.feed, seen["boot"], seen["seq"], seen["about_number"])
+            times += seen["t"]
+            assert "spark" not in seen
+    assert times == [TIME / 1e9 + number for number in range(1, 28)]
+    assert seen["gpus"][device().uuid]["gpu.utilization"] == [0.25, 0.26, 0.27]
+
+
+def test_viewers_of_one_tick_get_the_same_bytes() -> None:
+    served = Served([tick(1), tick(2)])
+    first = ask(served.feed)
+    served.writer.append(tick(3))
+    one = served.feed.delta(first["boot"], first["seq"], first["about_number"])
+    two = served.feed.delta(first["boot"], first["seq"], first["about_number"])
+    assert one is two
+    assert gzip.decompress(one.packed) == one.plain
+
+
+def test_a_missing_value_is_null_and_never_zero() -> None:
+    served = Served([tick(1, [sample(0, utilization=0.5), sample(1, power=0.0)])])
+    gpus = ask(served.feed)["gpus"]
+    assert gpus[device(0).uuid]["gpu.power"] == [None]
+    assert gpus[device(1).uuid]["gpu.power"] == [0]
+    assert gpus[device(1).uuid]["gpu.utilization"] == [None]
+
+
+def test_a_viewer_of_another_server_or_of_a_ring_that_began_anew_starts_over() -> None:
+    served = Served([tick(number) for number in range(1, 20)])
+    first = ask(served.feed)
+    assert ask(served.feed, "another", 15, 3).get("spark") is not None
+    assert ask(served.feed, first["boot"], first["seq"] + 100).get("spark") is not None
+    old, served.writer = served.writer, Served().writer
+    old.close()
+    served.live.close()
+    served.writer.append(tick(1, [sample(0, utilization=0.9)]))
+    after = ask(served.feed, first["boot"], first["seq"], first["about_number"])
+    assert after["boot"] != first["boot"]
+    assert after["spark"]["t"] == [TIME / 1e9 + 1]
+    assert "about" in after
+
+
+def test_who_is_there_is_sent_only_when_it_changed() -> None:
+    served = Served([tick(1, processes=[process()])])
+    seen = ask(served.feed)
+    assert seen["about"]["gpus"][0]["holders"] == [{"user": "alice", "name": "python", "memory": 2**30}]
+    served.writer.append(tick(2, processes=[process()]))
+    seen = ask(served.feed, seen["boot"], seen["seq"], seen["about_number"])
+    assert "about" not in seen
+    served.writer.append(tick(3, processes=[process(), process(5, user="bob")]))
+    seen = ask(served.feed, seen["boot"], seen["seq"], seen["about_number"])
+    assert {holder["user"] for holder in seen["about"]["gpus"][0]["holders"]} == {"alice", "bob"}
+
+
+def test_no_command_line_and_no_key_beyond_those_that_are_named_leaves_the_server() -> None:
+    served = Served([tick(1, processes=[process(run=run().key)], runs=[run(gpus=(device().uuid,))])])
+    (row,) = ask(served.feed)["about"]["gpus"]
+    assert set(row["processes"][0]) == {"pid", "user", "name", "kind", "memory", "sm", "cpu", "started", "run"}
+    assert row["processes"][0]["run"] == run().id
+
+
+def test_the_first_window_is_bounded_however_fast_the_ring_is() -> None:
+    step = 100_000_000
+    ticks = [
+        tick(1)._replace(monotonic=step * number, time=TIME + step * number, interval=step) for number in range(1, 601)
+    ]
+    spark = ask(Served(ticks).feed)["spark"]
+    assert len(spark["t"]) <= POINTS
+    assert 55 <= spark["t"][-1] - spark["t"][0] <= FIRST_WINDOW
+
+
+def test_the_label_and_the_problem_of_a_source_are_told() -> None:
+    served = Served([tick(1, [], origin=Origin("sim", "SIMULATED", "no driver"))])
+    first = ask(served.feed)
+    assert (first["label"], first["problem"]) == ("SIMULATED", "no driver")
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [(math.nan, None), (math.inf, None), (0.0, 0), (1.0, 1), (0.123456789, 0.12346), (72_000_123_456.0, 72000000000)],
+)
+def test_numbers_have_as_many_digits_as_a_screen_shows(value: float, wanted: float | None) -> None:
+    assert shown(value) == wanted
+
+
+def about(*ticks: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ask(Served(ticks).feed)["about"]["gpus"]
+    return found
+
+
+def test_a_gpu_with_nobody_on_it_is_free_since_it_was_last_busy() -> None:
+    busy = [tick(n, [sample(0, utilization=0.9, memory_used=0.0, memory_total=8e10)]) for n in range(1, 5)]
+    idle = [tick(n, [sample(0, utilization=0.0, memory_used=0.0, memory_total=8e10)]) for n in range(5, 200)]
+    (row,) = about(*busy, *idle)
+    assert (row["state"], row["since"]) == ("free", TIME / 1e9 + 5)
+
+
+def test_memory_that_is_held_for_nothing_is_idle_after_a_minute_and_not_before() -> None:
+    def held(until: int) -> dict[str, Any]:
+        ticks = [tick(1, [sample(0, utilization=0.5)], [process()])]
+        ticks += [tick(n, [sample(0, utilization=0.0)], [process()]) for n in range(2, until)]
+        return about(*ticks)[0]
+
+    assert held(30)["state"] == "busy"
+    assert (held(100)["state"], held(100)["since"]) == ("idle", TIME / 1e9 + 2)
+
+
+def test_memory_that_nobody_known_holds_is_not_free() -> None:
+    hidden = [tick(n, [sample(0, utilization=0.0, memory_used=4e10, memory_total=8e10)]) for n in range(1, 100)]
+    assert about(*hidden)[0]["state"] == "idle"
+
+
+def test_in_a_recording_nobody_is_known_so_nothing_is_called_free() -> None:
+    ticks = [
+        tick(n, [sample(0, utilization=0.0, memory_used=0.0, memory_total=8e10)], origin=Origin("replay", "REPLAY"))
+        for n in range(1, 100)
+    ]
+    assert about(*ticks)[0]["state"] == "idle"
+
+
+def test_a_lost_gpu_keeps_its_row_and_says_why() -> None:
+    (row,) = about(tick(1, [sample(0, Availability.LOST)]))
+    assert row["state"] == "lost"
+    assert "lost" in row["reason"]

@@ -1,0 +1,136 @@
+"""Figures as data: what Plotly is told to draw, without Plotly."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from gpumon.frame import Mark, RunState
+from gpumon.metrics import Unit
+from gpumon.panels import GPU_PANELS
+from gpumon_web.figures.bands import AXIS, Band, band_trace
+from gpumon_web.figures.gpu import gpu_figure
+from gpumon_web.figures.scales import scale_of
+from gpumon_web.figures.words import LONGEST, words
+from tests.builders import TIME, boundary, device, run, sample, tick
+from tests.web.served import Served
+
+BEGIN = TIME / 1e9
+GIB = 2.0**30
+
+
+def figure(ticks: list[Any], begin: float = BEGIN, end: float = BEGIN + 100, points: int = 2000) -> dict[str, Any]:
+    served = Served(ticks)
+    served.feed.refresh()
+    assert served.feed.frame is not None
+    return gpu_figure(served.feed.history, served.feed.epochs, served.feed.frame.samples[0], begin, end, points)
+
+
+def lines(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The lines by metric."""
+    return {trace["meta"]["metric"]: trace for trace in found["data"] if trace["meta"]["what"] == "line"}
+
+
+def test_each_metric_that_the_card_gives_has_a_panel_in_the_unit_of_its_axis() -> None:
+    found = figure([tick(n, [sample(0, utilization=0.5, memory_used=3 * GIB, memory_total=80 * GIB)]) for n in (1, 2)])
+    drawn = lines(found)
+    assert list(drawn) == ["gpu.utilization", "gpu.memory_used"]
+    assert drawn["gpu.utilization"]["y"] == [50.0, 50.0]
+    assert drawn["gpu.memory_used"]["y"] == [3.0, 3.0]
+    assert drawn["gpu.memory_used"]["x"] == [round((BEGIN + n) * 1000) for n in (1, 2)]
+    axes = [found["layout"]["yaxis" + drawn[name]["yaxis"][1:]] for name in drawn]
+    assert [axis["ticksuffix"] for axis in axes] == [" %", " GiB"]
+    assert axes[1]["range"][1] == pytest.approx(80, rel=0.05)
+    assert len({trace["yaxis"] for trace in drawn.values()} | {AXIS}) == 3
+
+
+def test_panels_lie_below_each_other_and_do_not_touch() -> None:
+    values: dict[str, Any] = {panel.metric.name.partition(".")[2]: 1.0 for panel in GPU_PANELS if not panel.is_rate}
+    found = figure([tick(n, [sample(0, **values)]) for n in (1, 2)])
+    domains = [axis["domain"] for name, axis in found["layout"].items() if name.startswith("yaxis") and name != "yaxis"]
+    assert len(domains) == len(values)
+    for above, below in pairwise(domains):
+        assert above[0] > below[1] > below[0] >= 0
+
+
+def test_what_is_missing_is_a_gap_and_never_nothing() -> None:
+    found = figure([tick(1, [sample(0, utilization=0.5)]), tick(2, [sample(0)]), tick(3, [sample(0, utilization=0.0)])])
+    assert lines(found)["gpu.utilization"]["y"] == [50.0, None, 0.0]
+    json.dumps(found, allow_nan=False)
+
+
+def test_no_line_has_more_points_than_asked() -> None:
+    found = figure([tick(n, [sample(0, utilization=n % 2)]) for n in range(1, 500)], end=BEGIN + 1000, points=40)
+    assert len(lines(found)["gpu.utilization"]["x"]) <= 40
+
+
+def training(last: int, **fields: Any) -> list[Any]:
+    going = run(gpus=(device().uuid,), **fields)
+    begins = [boundary(number, epoch=number) for number in range(1, last, 10)]
+    return [
+        tick(n, [sample(0, utilization=0.5, run=going.key)], runs=[going], boundaries=begins if n == last - 1 else [])
+        for n in range(1, last)
+    ]
+
+
+def test_epochs_lie_behind_the_lines_from_begin_to_begin_and_the_last_up_to_now() -> None:
+    found = figure(training(30), end=BEGIN + 29)
+    assert found["bands"] == [[BEGIN + 1, BEGIN + 11, 1], [BEGIN + 11, BEGIN + 21, 11], [BEGIN + 21, BEGIN + 29, 21]]
+    assert found["data"][0]["meta"]["what"] == "band"
+    assert found["data"][0]["yaxis"] == AXIS == "y"
+
+
+def test_the_last_epoch_of_a_run_that_is_over_ends_with_it() -> None:
+    found = figure(training(30, state=RunState.FINISHED, updated=BEGIN + 25), end=BEGIN + 29)
+    assert found["bands"][-1] == [BEGIN + 21, BEGIN + 25, 21]
+
+
+def test_a_window_shows_only_what_lies_in_it() -> None:
+    found = figure(training(30), BEGIN + 15, BEGIN + 18)
+    assert found["bands"] == [[BEGIN + 15, BEGIN + 18, 11]]
+    assert len(lines(found)["gpu.utilization"]["x"]) == 4
+
+
+def test_thousands_of_epochs_are_one_trace() -> None:
+    trace = band_trace([Band(float(n), n + 1.0, n) for n in range(5000)])
+    assert len(trace["x"]) == len(trace["y"]) == 10000
+    assert trace["y"][:4] == [0, 0, 1, 0]
+
+
+def test_an_out_of_memory_error_is_marked_where_it_was() -> None:
+    working = run(gpus=(device().uuid,))
+    oom = boundary(2, 0, Mark.OUT_OF_MEMORY)
+    found = figure([tick(n, [sample(0, utilization=0.5)], runs=[working], boundaries=[oom]) for n in (1, 2, 3)])
+    (shape,) = found["layout"]["shapes"]
+    assert shape["x0"] == shape["x1"] == round((BEGIN + 2) * 1000)
+    assert any(note["text"] == "out of memory" for note in found["layout"]["annotations"])
+
+
+def test_a_figure_has_roles_and_no_colours() -> None:
+    def colours(value: Any, key: str = "") -> list[str]:
+        if isinstance(value, dict):
+            return [found for name, one in value.items() for found in colours(one, name)]
+        if isinstance(value, list):
+            return [found for one in value for found in colours(one, key)]
+        return [value] if key.endswith("color") else []
+
+    found = colours(figure(training(30)))
+    assert len(found) > 3
+    assert all(colour.startswith("@") for colour in found)
+
+
+@pytest.mark.parametrize("unit", list(Unit))
+@pytest.mark.parametrize("rate", [False, True])
+def test_every_unit_has_a_scale(unit: Unit, rate: bool) -> None:
+    scale = scale_of(unit, rate=rate)
+    assert scale.factor > 0
+    assert scale.suffix == "" or scale.suffix.startswith(" ")
+
+
+def test_a_strangers_text_is_letters_in_a_figure() -> None:
+    assert words("<b>x</b>\x1b[31m") == "&lt;b&gt;x&lt;/b&gt;\\x1b[31m"
+    assert len(words("a" * 1000)) <= LONGEST
+    assert words("&lt;") == "&amp;lt;"

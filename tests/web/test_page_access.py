@@ -1,0 +1,40 @@
+"""Whoever reads with a screen reader, without a mouse, or with weak eyes: what axe-core knows to look for."""
+
+from __future__ import annotations
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser
+
+from tests.web.conftest import visit
+from tests.web.test_pages import PHONE, PLACES, shows_all
+
+DESK = {"width": 1440, "height": 900}
+SERIOUS = ("serious", "critical")
+
+
+@pytest.mark.parametrize(
+    ("theme", "size"),
+    [
+        ("dark", DESK),
+        ("light", PHONE),
+        pytest.param("light", DESK, marks=pytest.mark.slow),
+        pytest.param("dark", PHONE, marks=pytest.mark.slow),
+    ],
+)
+def test_axe_finds_nothing_serious_on_any_page(
+    browser: Browser, simulated: str, theme: str, size: dict[str, int]
+) -> None:
+    with visit(browser, simulated, color_scheme=theme, viewport=size) as visitor:
+        for place in PLACES:
+            page = visitor.open(place)
+            shows_all(page, place)
+            found = Axe().run(page).response
+            assert len(found["passes"]) > 15, "axe looked at nothing"
+            serious = [
+                (one["id"], node["target"], node["failureSummary"])
+                for one in found["violations"]
+                if one["impact"] in SERIOUS
+                for node in one["nodes"]
+            ]
+            assert serious == [], place

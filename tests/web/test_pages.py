@@ -1,0 +1,302 @@
+"""The pages in a real browser: they show what there is, stay live, and are usable by whoever comes, on any screen."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.programs import until
+from tests.web.conftest import PATIENCE, own_places, visit, web
+
+expect.set_options(timeout=PATIENCE)
+
+PLACES = ("#/fleet", "#/gpu/0?window=600", "#/runs", "#/run/sim-0-0")
+PHONE = {"width": 400, "height": 800}
+_RANGE = "document.querySelector('.page:not([hidden]) .plot').layout.xaxis.range.map((x) => +new Date(x))"
+
+
+def drawn(page: Page, more: int = 1) -> None:
+    """Wait until the figure has been drawn `more` times again."""
+    figure = page.locator(".page:not([hidden]) .plot")
+    before = int(figure.get_attribute("data-drawn") or 0)
+    until(lambda: int(figure.get_attribute("data-drawn") or 0) >= before + more, 60)
+
+
+def shows_all(page: Page, place: str) -> None:
+    """Wait until a page has all it shows."""
+    shown = page.locator("main .page:not([hidden])")
+    if place == "#/fleet":
+        expect(shown.locator("tbody tr")).to_have_count(8)
+        expect(shown.locator(".look li")).not_to_have_count(0)
+    elif place == "#/runs":
+        expect(shown.get_by_role("link", name="llama-8b-sft")).to_be_visible()
+    else:
+        expect(shown.locator(".plot[data-drawn]")).to_be_visible()
+        expect(shown.locator("tbody tr")).not_to_have_count(0)
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_every_page_shows_its_things_without_complaint_in_either_theme(
+    browser: Browser, simulated: str, theme: str
+) -> None:
+    with visit(browser, simulated, color_scheme=theme) as visitor:
+        for place in PLACES:
+            page = visitor.open(place)
+            shows_all(page, place)
+            expect(page.locator("#label")).to_have_text("SIMULATED")
+            expect(page.locator("#live")).to_contain_text("live")
+            visitor.check()
+        back = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (sum(int(part) for part in back[4:-1].split(",")) < 200) is (theme == "dark")
+
+
+def test_no_page_is_wider_than_a_phone(browser: Browser, simulated: str) -> None:
+    with visit(browser, simulated, viewport=PHONE) as visitor:
+        for place in PLACES:
+            page = visitor.open(place)
+            shows_all(page, place)
+            assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], place
+            wide = page.evaluate(
+                "[...document.querySelectorAll('main *, header *')].filter((one) => one.checkVisibility()"
+                " && !one.closest('.sr, thead, svg, .plot') && one.getBoundingClientRect().right > innerWidth + 1)"
+                ".map((one) => one.outerHTML.slice(0, 200))"
+            )
+            assert wide == [], place
+
+
+def test_numbers_move_by_themselves(browser: Browser, simulated: str) -> None:
+    with visit(browser, simulated) as visitor:
+        page = visitor.open("#/fleet")
+        shows_all(page, "#/fleet")
+        table = page.locator(".fleet tbody")
+        for _ in range(2):
+            seen = table.inner_text()
+            until(lambda seen=seen: table.inner_text() != seen, 60)  # type: ignore[misc]
+        first = page.evaluate("gpumon.feed.seq")
+        until(lambda: page.evaluate("gpumon.feed.seq") > first, 60)
+
+
+def zoomed(page: Page) -> Any:
+    """Drag over a part of the figure that is not the newest; gives the range that it shows then.
+
+    What is fetched for it reaches beyond now for two minutes still, so that the figure goes on being drawn.
+    """
+    box = page.locator(".page:not([hidden]) .plot").bounding_box()
+    assert box
+    y = box["y"] + 90
+    page.mouse.move(box["x"] + box["width"] * 0.5, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.7, y, steps=4)
+    page.mouse.move(box["x"] + box["width"] * 0.97, y, steps=4)
+    page.mouse.up()
+    expect(page.get_by_role("button", name="Back to live")).to_be_visible()
+    drawn(page)
+    return page.evaluate(_RANGE)
+
+
+def test_a_zoom_stays_while_it_is_live_and_a_link_to_it_shows_the_same_elsewhere(
+    browser: Browser, simulated: str
+) -> None:
+    with visit(browser, simulated) as visitor:
+        page = visitor.open("#/gpu/0?window=600")
+        shows_all(page, "#/gpu/0")
+        whole = page.evaluate(_RANGE)
+        found = zoomed(page)
+        assert 0 < found[1] - found[0] < (whole[1] - whole[0]) * 0.7
+        drawn(page, 3)
+        assert page.evaluate(_RANGE) == pytest.approx(found, abs=200)
+        place = "#" + page.url.partition("#")[2]
+        assert "from=" in place
+        with visit(browser, simulated) as other:
+            same = other.open(place)
+            shows_all(same, "#/gpu/0")
+            assert same.evaluate(_RANGE) == pytest.approx(found, abs=200)
+        page.get_by_role("button", name="Back to live").click()
+        until(lambda: page.evaluate(_RANGE)[1] >= whole[1], 60)
+        first = page.evaluate(_RANGE)
+        until(lambda: page.evaluate(_RANGE)[1] > first[1], 60)
+        assert "from=" not in page.url
+
+
+@pytest.mark.slow
+def test_a_zoom_stays_for_a_minute_of_live_updates(browser: Browser, simulated: str) -> None:
+    with visit(browser, simulated) as visitor:
+        page = visitor.open("#/gpu/0?window=600")
+        shows_all(page, "#/gpu/0")
+        found = zoomed(page)
+        begin = page.evaluate("gpumon.feed.now")
+        while page.evaluate("gpumon.feed.now") < begin + 60:
+            drawn(page)
+            assert page.evaluate(_RANGE) == pytest.approx(found, abs=200)
+
+
+def test_zoom_and_move_work_without_a_mouse(browser: Browser, simulated: str) -> None:
+    with visit(browser, simulated) as visitor:
+        page = visitor.open("#/gpu/0?window=600")
+        shows_all(page, "#/gpu/0")
+        before = page.evaluate(_RANGE)
+        button = page.locator("#page-gpu").get_by_role("button", name="Zoom in")
+        button.focus()
+        page.keyboard.press("Enter")
+        until(lambda: page.evaluate(_RANGE)[1] - page.evaluate(_RANGE)[0] < 0.6 * (before[1] - before[0]), 60)
+        near = page.evaluate(_RANGE)
+        page.locator("#page-gpu").get_by_role("button", name="Earlier").press("Enter")
+        until(lambda: page.evaluate(_RANGE)[0] < near[0] - 1000, 60)
+
+
+def test_windows_and_other_gpus_are_links_that_others_can_open(browser: Browser, simulated: str) -> None:
+    with visit(browser, simulated) as visitor:
+        page = visitor.open("#/gpu/5?window=60")
+        expect(page.locator("#page-gpu h1")).to_have_text("GPU 5")
+        expect(page.get_by_role("button", name="1 min")).to_have_attribute("aria-pressed", "true")
+        shows_all(page, "#/gpu/5")
+        begin, end = page.evaluate(_RANGE)
+        assert end - begin == pytest.approx(60_000, abs=2000)
+        page.get_by_role("button", name="10 min").click()
+        until(lambda: page.evaluate("location.hash") == "#/gpu/5?window=600")
+        page.get_by_role("link", name="GPU 6").click()
+        expect(page.locator("#page-gpu h1")).to_have_text("GPU 6")
+        uuid = page.evaluate("gpumon.pages.gpu.known.uuid")
+        visitor.open(f"#/gpu/{uuid}")
+        expect(page.locator("#page-gpu h1")).to_have_text("GPU 6")
+
+
+def test_the_browsers_back_button_leads_back(browser: Browser, simulated: str) -> None:
+    with visit(browser, simulated) as visitor:
+        page = visitor.open("#/fleet")
+        shows_all(page, "#/fleet")
+        page.locator(".fleet a.row").nth(3).click()
+        expect(page.locator("#page-gpu h1")).to_have_text("GPU 3")
+        page.get_by_role("link", name="Runs").click()
+        page.get_by_role("link", name="resnet50").click()
+        expect(page.locator("#page-run h1")).to_have_text("resnet50")
+        expect(page).to_have_title("Run · gpumon")
+        page.go_back()
+        expect(page.locator("#page-runs h1")).to_be_visible()
+        page.go_back()
+        expect(page.locator("#page-gpu h1")).to_have_text("GPU 3")
+        page.go_back()
+        expect(page.locator("#page-fleet tbody tr").first).to_be_visible()
+        page.go_forward()
+        expect(page.locator("#page-gpu h1")).to_have_text("GPU 3")
+
+
+def joules(text: str) -> float:
+    """An energy as a page writes it, in joules."""
+    number, unit = text.split()
+    return float(number) * {"J": 1.0, "Wh": 3600.0, "kWh": 3.6e6}[unit]
+
+
+def test_tables_sort_by_click_and_by_key(browser: Browser, simulated: str) -> None:
+    with visit(browser, simulated) as visitor:
+        page = visitor.open("#/run/sim-0-0")
+        shows_all(page, "#/run/sim-0-0")
+        table = page.get_by_role("table", name="Epochs")
+        head = table.get_by_role("columnheader", name="Epoch")
+        first = table.locator("tbody th").first
+        expect(head).to_have_attribute("aria-sort", "descending")
+        newest = int(first.inner_text())
+        assert newest > 0
+        head.get_by_role("button").click()
+        expect(head).to_have_attribute("aria-sort", "ascending")
+        expect(first).to_have_text("0")
+        energy = table.get_by_role("columnheader", name="Energy")
+        energy.get_by_role("button").focus()
+        page.keyboard.press("Enter")
+        expect(energy).to_have_attribute("aria-sort", "descending")
+        expect(head).to_have_attribute("aria-sort", "none")
+        page.keyboard.press("Space")
+        expect(energy).to_have_attribute("aria-sort", "ascending")
+        cells = table.locator("tbody td[data-label=Energy]")
+        found = [joules(text) for text in cells.all_inner_texts() if text != "–"]
+        assert len(found) > 3
+        assert found == sorted(found)
+
+
+def test_the_epoch_table_downloads_as_csv(browser: Browser, simulated: str, tmp_path: Path) -> None:
+    with visit(browser, simulated) as visitor:
+        page = visitor.open("#/run/sim-0-0")
+        with page.expect_download() as expected:
+            page.get_by_role("link", name="Download as CSV").click()
+        expected.value.save_as(tmp_path / "epochs.csv")
+    with (tmp_path / "epochs.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) > 3
+    assert "epoch" in rows[0]
+
+
+def test_a_person_chooses_a_theme_and_it_stays(browser: Browser, simulated: str) -> None:
+    back = "getComputedStyle(document.body).backgroundColor"
+    with visit(browser, simulated, color_scheme="dark") as visitor:
+        page = visitor.open("#/gpu/0")
+        shows_all(page, "#/gpu/0")
+        line = "document.querySelector('.page:not([hidden]) .plot').data.at(-1).line.color"
+        dark, colour = page.evaluate(back), page.evaluate(line)
+        page.get_by_role("button", name="Change to light").click()
+        light = page.evaluate(back)
+        assert light != dark
+        until(lambda: page.evaluate(line) != colour, 60)
+        page.reload()
+        expect(page.get_by_role("button", name="Change to dark")).to_be_visible()
+        assert page.evaluate(back) == light
+        page.emulate_media(color_scheme="light")
+        page.get_by_role("button", name="Change to dark").click()
+        assert page.evaluate(back) == dark
+
+
+def test_the_system_decides_the_theme_until_somebody_chooses(browser: Browser, simulated: str) -> None:
+    back = "getComputedStyle(document.body).backgroundColor"
+    with visit(browser, simulated, color_scheme="light") as visitor:
+        page = visitor.open("#/fleet")
+        light = page.evaluate(back)
+        page.emulate_media(color_scheme="dark")
+        assert page.evaluate(back) != light
+
+
+def test_the_keyboard_reaches_everything_and_the_first_key_skips_the_head(browser: Browser, simulated: str) -> None:
+    with visit(browser, simulated) as visitor:
+        page = visitor.open("#/fleet")
+        shows_all(page, "#/fleet")
+        page.keyboard.press("Tab")
+        skip = page.get_by_role("link", name="Skip to content")
+        expect(skip).to_be_focused()
+        expect(skip).to_be_in_viewport()
+        page.keyboard.press("Enter")
+        expect(page.locator("#main")).to_be_focused()
+        row = page.locator(".fleet a.row").first
+        for _ in range(20):
+            page.keyboard.press("Tab")
+            if row.evaluate("(one) => one === document.activeElement"):
+                break
+        expect(row).to_be_focused()
+        assert "dashed" not in row.evaluate("(one) => getComputedStyle(one.closest('tr')).outlineStyle")
+        assert row.evaluate("(one) => getComputedStyle(one.closest('tr')).outlineStyle") == "solid"
+        page.keyboard.press("Enter")
+        expect(page.locator("#page-gpu h1")).to_have_text("GPU 0")
+        assert "/gpu/0" in page.url
+
+
+def test_a_browser_without_the_token_sees_a_page_that_says_what_to_do(browser: Browser, simulated: str) -> None:
+    with visit(browser, simulated.partition("?")[0], strict=False) as visitor:
+        visitor.page.goto(visitor.link)
+        expect(visitor.page.get_by_role("heading")).to_have_text("A token is needed")
+
+
+@pytest.mark.parametrize("name", ["h100x8-llama3-8b-ckpt100.csv.gz", "titanx2-gpt350m.csv.gz"])
+def test_a_recording_of_a_real_training_is_shown_and_labelled(
+    browser: Browser, recordings: Path, tmp_path: Path, name: str
+) -> None:
+    source = f"replay:{recordings / name}"
+    with web("--source", source, env=own_places(tmp_path)) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/fleet")
+        expect(page.locator("#label")).to_contain_text("REPLAY")
+        expect(page.locator("#page-fleet tbody tr")).not_to_have_count(0)
+        page = visitor.open("#/gpu/0?window=all")
+        expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
+        expect(page.locator("#page-gpu")).to_contain_text("does not tell which processes")
+        visitor.open("#/runs")
+        expect(page.locator("#page-runs")).to_contain_text("No run is known yet")

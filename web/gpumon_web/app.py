@@ -1,0 +1,138 @@
+"""The Dash app: one page without data, behind the gate; what moves comes by the routes.
+
+The layout is a skeleton that our scripts fill. It has no callbacks, so that no route of Dash takes
+anything from a browser: every answer is a file, the skeleton, or one of the routes in `routes`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from dash import Dash, html
+from dash.exceptions import DependencyException
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException
+
+from gpumon_web.compress import Compressor
+from gpumon_web.gate import NO_TOKEN, Gate, refusal
+from gpumon_web.headers import add_headers, policy
+from gpumon_web.limits import Buckets
+from gpumon_web.pages import plain
+from gpumon_web.prefix import PLACEHOLDER, prefix_of, put_prefix
+from gpumon_web.routes import Sources, add_routes
+
+TABS = (("fleet", "Fleet"), ("gpu", "GPU"), ("runs", "Runs"))
+_SECTIONS = ("fleet", "gpu", "runs", "run")
+_META = [
+    {"name": "viewport", "content": "width=device-width, initial-scale=1"},
+    {"name": "color-scheme", "content": "light dark"},
+    {"name": "referrer", "content": "no-referrer"},
+]
+_PAGES = ("/", "/_dash-layout", "/_dash-dependencies", "/_favicon.ico", "/healthz")
+_FILES = ("/assets/", "/_dash-component-suites/", "/api/")
+
+
+def make_app(
+    sources: Sources, gate: Gate, now: Callable[[], float] = time.time, buckets: Buckets | None = None
+) -> Dash:
+    """The app, ready to be served; its WSGI application is `.server`."""
+    app = Dash(
+        __name__,
+        title="gpumon",
+        update_title="",
+        meta_tags=_META,
+        suppress_callback_exceptions=True,  # else a copy of the layout is written into the page
+        health_endpoint="healthz",
+        enable_mcp=False,
+        use_pages=False,  # whatever folders lie where it is started
+        assets_ignore=r"plotly-.*\.js",  # 1.2 MB that only figures need: our scripts fetch it when one is opened
+        routes_pathname_prefix="/",
+        requests_pathname_prefix=PLACEHOLDER,
+    )
+    app.index_string = app.index_string.replace("<html>", '<html lang="en">')
+    app.layout = skeleton()
+    add_routes(app.server, sources)
+    _guard(app.server, gate, policy(app.csp_hashes()), now, buckets or Buckets())
+    return app
+
+
+def skeleton() -> html.Div:
+    """What every viewer gets: the places that the scripts fill."""
+    return html.Div(
+        id="app",
+        children=[
+            html.A("Skip to content", href="#main", id="skip", className="skip"),
+            html.Header(
+                className="top",
+                children=[
+                    html.A(
+                        className="brand",
+                        href="#/fleet",
+                        children=[html.Span(className="logo", **_aria(hidden="true")), html.Span("gpumon")],
+                    ),
+                    html.Span(id="hostname", className="host", hidden=True),
+                    html.Nav(
+                        className="tabs",
+                        **_aria(label="Pages"),
+                        children=[html.A(title, href=f"#/{name}", id=f"tab-{name}") for name, title in TABS],
+                    ),
+                    html.Span(id="label", className="label", hidden=True),
+                    # What is seen changes with each second of silence; what is read out, only with what it is.
+                    html.Span("connecting", id="live", className="live", **_aria(hidden="true")),
+                    html.Span(id="said", className="sr", role="status"),
+                    html.Button(id="theme", className="icon", type="button", title="Light or dark"),
+                ],
+            ),
+            html.P(id="problem", className="problem", hidden=True, role="alert"),
+            html.Main(
+                id="main",
+                tabIndex="-1",
+                children=[html.Section(id=f"page-{name}", className="page", hidden=True) for name in _SECTIONS],
+            ),
+        ],
+    )
+
+
+def _aria(**said: str) -> dict[str, Any]:
+    """Attributes for screen readers; their names are no Python names."""
+    return {f"aria-{name}": text for name, text in said.items()}
+
+
+def _guard(server: Flask, gate: Gate, csp: str, now: Callable[[], float], buckets: Buckets) -> None:
+    """Before and after every request, whatever route it is for."""
+    compress = Compressor()
+
+    def before() -> Response | None:
+        refused = gate.refuses(request, now())
+        if refused in (None, NO_TOKEN) and "token" in request.args:
+            answer = gate.exchange(request, now())
+            if answer is not None:
+                return answer
+        if not buckets.takes(gate.visitor(request), time.monotonic()):
+            return plain(429, "Too many requests", "Wait a moment, then load the page again.", {"Retry-After": "2"})
+        if refused is not None:
+            return refusal(refused)
+        # Dash answers any path with its page, whose relative addresses would then lead nowhere.
+        if request.path not in _PAGES and not request.path.startswith(_FILES):
+            return plain(404, "No such page", "Everything is on the first page.")
+        return None
+
+    def after(answer: Response) -> Response:
+        if answer.mimetype == "text/html" and answer.status_code == 200:
+            answer.set_data(put_prefix(answer.get_data(as_text=True), prefix_of(request.headers)))
+        return add_headers(compress(request, answer), csp)
+
+    def failed(error: Exception) -> Response:
+        if isinstance(error, HTTPException):
+            return plain(error.code or 500, error.name, "Nothing else is known about it.")
+        if isinstance(error, DependencyException):  # Dash's word for a file of a library that it does not have
+            return plain(404, "Not found", "There is no such file.")
+        print(f"gpumon web: {request.path[:80]!r}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return plain(500, "Something went wrong", "The terminal in which gpumon web runs says what.")
+
+    server.before_request(before)
+    server.after_request(after)
+    server.register_error_handler(Exception, failed)

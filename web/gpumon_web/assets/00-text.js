@@ -1,0 +1,126 @@
+// Numbers, units and times as text, and the only ways in which text and elements enter the page.
+// A stranger's name is text and nothing else: textContent everywhere, never markup, never a style attribute.
+"use strict";
+window.gpumon = window.gpumon || {};
+(function (g) {
+  const MISSING = "–";
+  const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  const known = (value) => typeof value === "number" && Number.isFinite(value);
+  const two = (value) => String(value).padStart(2, "0");
+
+  function bytes(value) {
+    if (!known(value)) { return MISSING; }
+    let step = 0;
+    while (Math.abs(value) >= 999.5 && step < BINARY.length - 1) { value /= 1024; step += 1; }
+    return `${value.toFixed(step === 0 || value >= 99.95 ? 0 : 1)} ${BINARY[step]}`;
+  }
+
+  function ofTotal(used, total) {
+    if (!known(total)) { return bytes(used); }
+    const unit = bytes(total).split(" ")[1];
+    const scale = 1024 ** BINARY.indexOf(unit);
+    return `${known(used) ? (used / scale).toFixed(1) : MISSING} / ${(total / scale).toFixed(1)} ${unit}`;
+  }
+
+  function duration(seconds) {
+    if (!known(seconds)) { return MISSING; }
+    const whole = Math.round(seconds);
+    if (whole < 60) { return `${seconds.toFixed(seconds >= 9.95 || whole === 0 ? 0 : 1)} s`; }
+    if (whole < 3600) { return `${Math.floor(whole / 60)}:${two(whole % 60)}`; }
+    if (whole < 86400) {
+      return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
+    }
+    return `${Math.floor(whole / 86400)} d ${Math.floor(whole / 3600) % 24} h`;
+  }
+
+  // In words, for sentences: `42 min`, `2 h 50 min`, `3 d 4 h`.
+  function span(seconds) {
+    if (!known(seconds)) { return MISSING; }
+    const minutes = Math.floor(seconds / 60);
+    if (minutes < 1) { return `${Math.max(0, Math.floor(seconds))} s`; }
+    if (minutes < 60) { return `${minutes} min`; }
+    if (minutes < 1440) { return `${Math.floor(minutes / 60)} h ${minutes % 60} min`; }
+    return `${Math.floor(minutes / 1440)} d ${Math.floor(minutes / 60) % 24} h`;
+  }
+
+  function joules(value) {
+    if (!known(value)) { return MISSING; }
+    if (value >= 3.6e6) { return `${(value / 3.6e6).toFixed(2)} kWh`; }
+    return value >= 3600 ? `${(value / 3600).toFixed(1)} Wh` : `${value.toFixed(0)} J`;
+  }
+
+  function plain(value) {
+    if (!known(value)) { return MISSING; }
+    if (value !== 0 && !(Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6)) { return value.toExponential(2); }
+    return String(Number(value.toPrecision(4)));
+  }
+
+  function moment(seconds) {
+    const at = new Date(seconds * 1000);
+    if (!known(seconds) || Number.isNaN(at.getTime())) { return MISSING; }
+    const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+    return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  }
+
+  function age(seconds, now) {
+    const past = now - seconds;
+    if (!known(past)) { return MISSING; }
+    if (past < -60 || past >= 86400) { return moment(seconds).slice(0, 16); }
+    if (past < 60) { return "just now"; }
+    return past < 3600 ? `${Math.floor(past / 60)} min ago` : `${Math.floor(past / 3600)} h ago`;
+  }
+
+  g.text = {
+    MISSING, known, bytes, ofTotal, duration, span, joules, plain, moment, age,
+    percent: (value) => (known(value) ? `${(value * 100).toFixed(0)} %` : MISSING),
+    watts: (value) => (known(value) ? `${value.toFixed(0)} W` : MISSING),
+    celsius: (value) => (known(value) ? `${value.toFixed(0)} °C` : MISSING),
+    megahertz: (value) => (known(value) ? `${(value / 1e6).toFixed(0)} MHz` : MISSING),
+    gibibytes: (value) => (known(value) ? (value / 2 ** 30).toFixed(value >= 100 * 2 ** 30 ? 0 : 1) : MISSING),
+    count: (value) => (known(value) ? value.toFixed(0) : MISSING),
+  };
+
+  // An element: `set` has class, text, title, and attributes; children are elements or text.
+  g.make = function (tag, set, ...children) {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(set || {})) {
+      if (value === undefined || value === null || value === false) { continue; }
+      if (name === "class") { node.className = value; }
+      else if (name === "text") { node.textContent = value; }
+      else if (name === "click") { node.addEventListener("click", value); }
+      else { node.setAttribute(name, value === true ? "" : String(value)); }
+    }
+    node.append(...children.filter((child) => child !== null && child !== undefined));
+    return node;
+  };
+
+  // New text, only where it is new: a node that is rewritten each second loses the reader's selection.
+  g.put = function (node, text) {
+    if (node.textContent !== text) { node.textContent = text; }
+  };
+
+  g.attribute = function (node, name, value) {
+    if (node.getAttribute(name) !== value) { node.setAttribute(name, value); }
+  };
+
+  g.hide = function (node, hidden) {
+    if (node.hidden !== hidden) { node.hidden = hidden; }
+  };
+
+  // A number large and its unit small: `97 %` as two parts of one node.
+  g.putValue = function (node, text) {
+    if (node.dataset.shown === text) { return; }
+    node.dataset.shown = text;
+    const at = text.indexOf(" ");
+    node.replaceChildren(at < 0 ? text : text.slice(0, at));
+    if (at >= 0) { node.append(g.make("small", { text: text.slice(at) })); }
+  };
+
+  // Children anew only when what they show has changed; `sign` tells what that is.
+  g.fill = function (node, sign, make) {
+    const key = JSON.stringify(sign);
+    if (node.gpumonSign === key) { return; }
+    node.gpumonSign = key;
+    node.replaceChildren(...make());
+  };
+})(window.gpumon);

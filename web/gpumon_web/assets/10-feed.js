@@ -1,0 +1,121 @@
+// What is new, asked for once each interval: slower while nobody looks, at once when somebody does again.
+// Keeps the last values, the last ten minutes of utilization, and who is on which GPU, for whichever page is shown.
+"use strict";
+(function (g) {
+  const WINDOW = 600;
+  const HIDDEN = 15;
+  const SLOWEST = 15;
+  const GROWTH = 1.7;
+  const PATIENCE = 20000;
+  const listeners = [];
+  let timer = 0;
+  let asking = null;
+  let wait = 1;
+
+  const feed = {
+    boot: "", seq: 0, aboutNumber: 0, about: null, interval: 1,
+    // connecting, live, stale, reconnecting, locked
+    state: "connecting", said: "", label: "", problem: "",
+    now: NaN,
+    values: new Map(), // uuid -> metric -> newest value
+    spark: { t: [], gpus: new Map() },
+    on(listener) { listeners.push(listener); },
+    ask: poll,
+  };
+  g.feed = feed;
+
+  function tell(news) {
+    for (const listener of listeners) { listener(news); }
+  }
+
+  function take(delta) {
+    const reset = delta.spark !== undefined;
+    if (reset) {
+      feed.values.clear();
+      feed.spark = { t: delta.spark.t, gpus: new Map(Object.entries(delta.spark.gpus)) };
+    }
+    for (const [uuid, columns] of Object.entries(delta.gpus)) {
+      const known = feed.values.get(uuid) || {};
+      for (const [name, values] of Object.entries(columns)) {
+        if (values.length) { known[name] = values[values.length - 1]; }
+      }
+      feed.values.set(uuid, known);
+    }
+    if (!reset && delta.t.length) { extend(delta); }
+    if (delta.t.length) { feed.now = delta.t[delta.t.length - 1]; }
+    const news = { reset, delta, about: delta.about !== undefined };
+    if (news.about) {
+      feed.about = delta.about;
+      g.theme.meet([...delta.about.runs.map((run) => run.user), ...delta.about.gpus.flatMap((gpu) => gpu.holders.map((one) => one.user))]);
+    }
+    feed.boot = delta.boot;
+    feed.seq = delta.seq;
+    feed.aboutNumber = delta.about_number;
+    feed.interval = delta.interval;
+    feed.label = delta.label;
+    feed.problem = delta.problem;
+    feed.state = delta.live ? "live" : "stale";
+    feed.said = delta.state;
+    return news;
+  }
+
+  // The small charts: the same columns longer by what is new, and shorter by what is too old.
+  function extend(delta) {
+    const spark = feed.spark;
+    const before = spark.t.length;
+    spark.t.push(...delta.t);
+    const old = spark.t.findIndex((time) => time > delta.t[delta.t.length - 1] - WINDOW);
+    spark.t.splice(0, old);
+    for (const uuid of new Set([...spark.gpus.keys(), ...Object.keys(delta.gpus)])) {
+      const column = spark.gpus.get(uuid) || new Array(before).fill(null);
+      const fresh = delta.gpus[uuid];
+      column.push(...(fresh ? fresh["gpu.utilization"] : new Array(delta.t.length).fill(null)));
+      column.splice(0, old);
+      spark.gpus.set(uuid, column);
+    }
+  }
+
+  async function poll() {
+    clearTimeout(timer);
+    if (asking) { return; }
+    asking = new AbortController();
+    let found = null;
+    let failure = null;
+    const limit = setTimeout(() => asking.abort(), PATIENCE);
+    try {
+      const address = `api/delta?boot=${encodeURIComponent(feed.boot)}&since=${feed.seq}&about=${feed.aboutNumber}`;
+      const answer = await fetch(address, { signal: asking.signal, cache: "no-store", credentials: "same-origin" });
+      if (!answer.ok) { throw new Refusal(answer.status); }
+      found = await answer.json();
+    } catch (error) {
+      failure = error;
+    }
+    clearTimeout(limit);
+    asking = null;
+    if (failure) { failed(failure); return; }
+    wait = 1;
+    again(document.hidden ? HIDDEN : Math.max(1, feed.interval));
+    tell(take(found));
+  }
+
+  class Refusal extends Error {
+    constructor(status) { super(`refused: ${status}`); this.status = status; }
+  }
+
+  function failed(error) {
+    const locked = error.status === 401;
+    feed.state = locked ? "locked" : "reconnecting";
+    feed.said = locked ? "open the link that gpumon web printed" : "reconnecting";
+    wait = Math.min(SLOWEST, wait * GROWTH);
+    again(document.hidden ? HIDDEN : wait);
+    tell({ reset: false, delta: null, about: false });
+  }
+
+  function again(seconds) {
+    clearTimeout(timer);
+    timer = setTimeout(poll, seconds * 1000);
+  }
+
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) { poll(); } });
+  window.addEventListener("online", poll);
+})(window.gpumon);

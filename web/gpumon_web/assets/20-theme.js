@@ -1,0 +1,103 @@
+// Dark or light, by the system until somebody presses the button; and colours by what they stand for.
+"use strict";
+(function (g) {
+  const KEY = "gpumon-theme";
+  const COLOURS = 10;
+  const NOBODY = "mut";
+  const system = window.matchMedia("(prefers-color-scheme: dark)");
+  const listeners = [];
+  const placed = new Map();
+  let known = new Map();
+
+  function stored() {
+    try { return localStorage.getItem(KEY); } catch (error) { return null; }
+  }
+
+  function apply(theme) {
+    if (theme === "dark" || theme === "light") { document.documentElement.dataset.theme = theme; }
+    else { delete document.documentElement.dataset.theme; }
+    known = new Map();
+    label();
+    for (const listener of listeners) { listener(); }
+  }
+
+  function isDark() {
+    const chosen = document.documentElement.dataset.theme;
+    return chosen ? chosen === "dark" : system.matches;
+  }
+
+  function label() {
+    const button = document.getElementById("theme");
+    if (!button) { return; }
+    g.put(button, isDark() ? "☀" : "☾");
+    g.attribute(button, "aria-label", isDark() ? "Change to light" : "Change to dark");
+  }
+
+  // The colour of a role as the theme has it now: `#2f6fed`, or with an opacity `rgba(…)`.
+  function colour(name, opacity) {
+    if (!known.has(name)) {
+      known.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+    }
+    const hex = known.get(name);
+    if (opacity === undefined || Number(opacity) === 1) { return hex; }
+    const parts = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+    return `rgba(${parts.join(",")},${opacity})`;
+  }
+
+  function slot(name) {
+    let hash = 2166136261;
+    for (const letter of name) { hash = Math.imul(hash ^ letter.codePointAt(0), 16777619); }
+    return (hash >>> 8) % COLOURS;
+  }
+
+  // The same person has the same colour on every page and in every browser: that of the name. Only where two who are
+  // here now would share one, the later by name takes the next that is free.
+  function meet(names) {
+    placed.clear();
+    const taken = new Set();
+    for (const name of [...new Set(names)].filter(Boolean).sort()) {
+      let at = slot(name);
+      for (let tried = 0; taken.has(at) && tried < COLOURS; tried += 1) { at = (at + 1) % COLOURS; }
+      taken.add(at);
+      placed.set(name, at);
+    }
+  }
+
+  function ofUser(name) {
+    return name ? `p${placed.has(name) ? placed.get(name) : slot(name)}` : NOBODY;
+  }
+
+  g.theme = {
+    colour, ofUser, meet, isDark,
+    on(listener) { listeners.push(listener); },
+    start() {
+      label();
+      document.getElementById("theme").addEventListener("click", () => {
+        const next = isDark() ? "light" : "dark";
+        try { localStorage.setItem(KEY, next); } catch (error) { /* a private window: it lasts as long as the page */ }
+        apply(next);
+      });
+      system.addEventListener("change", () => apply(stored()));
+    },
+  };
+  apply(stored());
+
+  // A dot in a person's colour, and the name.
+  g.person = function (name, fallback) {
+    const chip = g.make("span", { class: "person" }, g.make("span", { text: name || fallback || "somebody" }));
+    chip.style.setProperty("--c", `var(--${ofUser(name)})`);
+    return chip;
+  };
+
+  // Shares of a whole, each in its colour: [{share, colour, title}].
+  g.bar = function (parts, className) {
+    const bar = g.make("span", { class: className || "bar", "aria-hidden": "true" });
+    for (const part of parts) {
+      const piece = g.make("i", { title: part.title });
+      piece.style.width = `${Math.max(0, Math.min(1, part.share || 0)) * 100}%`;
+      piece.style.background = `var(--${part.colour})`;
+      bar.append(piece);
+    }
+    return bar;
+  };
+})(window.gpumon);

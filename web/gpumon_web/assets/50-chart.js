@@ -1,0 +1,223 @@
+// One Plotly figure: the theme's colours put in, epochs numbered where there is room, and a zoom that stays
+// while the figure is live. Plotly itself is fetched when the first figure is opened.
+"use strict";
+(function (g) {
+  const PLOTLY = "assets/plotly-basic.min.js?m=4.1.1";
+  const STEPS = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 5000, 10000];
+  const LABEL_ROOM = 34;
+  const BUSY = 5; // a figure takes at most one fifth of the time
+  const narrow = window.matchMedia("(max-width: 860px), (pointer: coarse)");
+  let loading = null;
+
+  g.plotly = function () {
+    loading = loading || new Promise((done, failed) => {
+      const script = g.make("script", { src: PLOTLY });
+      script.addEventListener("load", () => done(window.Plotly));
+      script.addEventListener("error", () => { loading = null; failed(new TypeError("no Plotly")); });
+      document.head.append(script);
+    });
+    return loading;
+  };
+
+  // Plotly writes dates in UTC: they are moved so that it writes the viewer's time of day.
+  const moved = () => -new Date().getTimezoneOffset() * 60000;
+  const toSeconds = (shown) => {
+    const time = typeof shown === "number" ? shown : Date.parse(`${String(shown).replace(" ", "T")}Z`);
+    return (time - moved()) / 1000;
+  };
+
+  // `@u0/0.4` under a key of a colour is a role of the theme; no other text is taken for one.
+  function painted(value, key) {
+    if (typeof value === "string") {
+      const found = /color$/.test(key) && /^@(\w+?)(?:\/([\d.]+))?$/.exec(value);
+      return found ? g.theme.colour(found[1], found[2]) : value;
+    }
+    if (Array.isArray(value)) {
+      return value.length && typeof value[0] === "object" && value[0] ? value.map((one) => painted(one, "")) : value;
+    }
+    if (value && typeof value === "object") {
+      return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, painted(one, name)]));
+    }
+    return value;
+  }
+
+  const later = (time, by) => {
+    if (typeof time === "number") { return time + by; }
+    if (typeof time !== "string") { return time; }
+    return Date.parse(`${time.replace(" ", "T")}Z`) + by;
+  };
+
+  // Numbers of epochs for what is seen, so many as `pixels` have room for.
+  function numbers(bands, from, to, pixels) {
+    const seen = bands.filter(([begin, end]) => end > from && begin < to);
+    if (!seen.length || to <= from) { return []; }
+    const most = Math.max(2, pixels / LABEL_ROOM);
+    const every = STEPS.find((step) => seen.length / step <= most) || STEPS[STEPS.length - 1];
+    const found = [];
+    for (const [begin, end, number] of seen) {
+      const a = Math.max(begin, from);
+      const b = Math.min(end, to);
+      const wide = ((b - a) / (to - from)) * pixels;
+      if (number % every || (every === 1 && wide < 16)) { continue; }
+      const text = every === 1 && wide > 70 ? `epoch ${number}` : String(number);
+      found.push({
+        x: (every === 1 ? (a + b) / 2 : a) * 1000, y: 1, xref: "x", yref: "paper", xanchor: "center", yanchor: "bottom",
+        text, showarrow: false, font: { color: "@mut", size: 11 },
+      });
+    }
+    return found;
+  }
+
+  // `place` an empty element; `zoomed(range or null)` is told when somebody zooms, pans, or goes back.
+  g.chart = function (place, zoomed) {
+    let figure = null;
+    let range = null; // what is shown, [from, to] in seconds; null: all there is
+    let held = false; // a pointer is down: a redraw would take the figure out of the hand
+    let waiting = 0;
+    let rest = 0;
+    let wired = false;
+
+    place.addEventListener("pointerdown", () => { held = true; });
+    for (const name of ["pointerup", "pointercancel"]) {
+      window.addEventListener(name, () => { held = false; }, true);
+    }
+
+    function layout() {
+      const by = moved();
+      const all = painted(figure.layout, "");
+      const pixels = Math.max(100, place.clientWidth - all.margin.l - all.margin.r);
+      const shown = range || edges();
+      const small = narrow.matches;
+      const font = { color: g.theme.colour("mut"), size: 11, family: getComputedStyle(document.body).fontFamily };
+      all.autosize = true;
+      if (small) { all.showlegend = false; } // it would lie over the lines; the page has one of its own
+      all.paper_bgcolor = all.plot_bgcolor = "rgba(0,0,0,0)";
+      all.font = font;
+      all.dragmode = small ? false : "zoom";
+      all.hoverlabel = {
+        bgcolor: g.theme.colour("card"), bordercolor: g.theme.colour("line"), align: "left",
+        font: { color: g.theme.colour("ink"), size: 11, family: font.family },
+      };
+      all.margin = { ...all.margin, ...(small ? { l: 68, r: 8 } : {}) };
+      for (const [name, axis] of Object.entries(all)) {
+        if (/^[xy]axis/.test(name) && axis.visible !== false) {
+          Object.assign(axis, {
+            gridcolor: name[0] === "x" ? "rgba(0,0,0,0)" : g.theme.colour("line"), zeroline: false,
+            linecolor: g.theme.colour("line"), exponentformat: "e", tickfont: { color: g.theme.colour("mut"), size: 11 },
+          });
+        }
+      }
+      Object.assign(all.xaxis, {
+        hoverformat: "%Y-%m-%d %H:%M:%S", showspikes: true, spikemode: "across", spikesnap: "cursor",
+        spikethickness: 1, spikedash: "solid", spikecolor: g.theme.colour("mut", 0.5),
+        ticks: "outside", ticklen: 6, tickcolor: g.theme.colour("line"), nticks: Math.max(3, Math.floor(pixels / 110)),
+      });
+      if (shown) { all.xaxis.range = shown.map((time) => time * 1000 + by); all.xaxis.autorange = false; }
+      const labels = figure.bands && shown ? painted(numbers(figure.bands, shown[0], shown[1], pixels), "") : [];
+      all.annotations = [...(all.annotations || []), ...labels].map((note) => (
+        note.xref === "paper" ? note : { ...note, x: later(note.x, by - skew()) }));
+      all.shapes = (all.shapes || []).map((shape) => (
+        { ...shape, x0: later(shape.x0, by - skew()), x1: later(shape.x1, by - skew()) }));
+      return all;
+    }
+
+    // A figure whose dates are already those of another place's clock says by how much.
+    const skew = () => (figure.zone === undefined ? 0 : figure.zone * 1000);
+
+    function data() {
+      const by = moved() - skew();
+      const times = new Map();
+      return figure.data.map((trace) => {
+        const found = painted(trace, "");
+        if (trace.x) {
+          if (!times.has(trace.x)) { times.set(trace.x, trace.x.map((time) => later(time, by))); }
+          found.x = times.get(trace.x);
+        }
+        if (trace.x0 !== undefined) { found.x0 = later(trace.x0, by); }
+        return found;
+      });
+    }
+
+    function edges() {
+      const given = figure.layout.xaxis.range;
+      return given ? given.map((time) => (later(time, -skew())) / 1000) : null;
+    }
+
+    function draw() {
+      clearTimeout(waiting);
+      waiting = 0;
+      if (!figure || !place.isConnected || !place.clientWidth) { return; }
+      g.plotly().then((plotly) => {
+        if (held && place.matches(":hover")) { soon(); return; }
+        const began = performance.now();
+        return plotly.react(place, data(), layout(), { displayModeBar: false, responsive: true, doubleClick: false })
+          .then(() => {
+            rest = began + BUSY * (performance.now() - began);
+            g.attribute(place, "data-drawn", String(Number(place.dataset.drawn || 0) + 1));
+            if (!wired) { wire(); }
+          });
+      }).catch(() => { soon(3000); });
+    }
+
+    function soon(least) {
+      if (!waiting) { waiting = setTimeout(draw, Math.max(least || 60, rest - performance.now())); }
+    }
+
+    function wire() {
+      wired = true;
+      place.on("plotly_relayout", (change) => {
+        if (!("xaxis.range[0]" in change || "xaxis.range" in change)) { return; }
+        const given = change["xaxis.range"] || [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+        range = given.map(toSeconds);
+        zoomed(range);
+        soon();
+      });
+      place.on("plotly_doubleclick", () => { zoomed(null); });
+    }
+
+    g.theme.on(() => { draw(); });
+    window.addEventListener("resize", () => { soon(150); });
+
+    return {
+      // A figure, and what of it is seen; drawn at once when `now`, else when there is time.
+      show(found, seen, now) {
+        figure = found;
+        range = seen;
+        if (now) { draw(); } else { soon(); }
+      },
+      get figure() { return figure; },
+      get range() { return range || (figure && edges()); },
+      clear() { figure = null; },
+    };
+  };
+
+  // What the shades behind the lines are.
+  g.chartKey = function () {
+    return g.make("span", { class: "key" },
+      g.make("i", { class: "k-band", "aria-hidden": "true" }), "every other epoch",
+      g.make("i", { class: "k-phase", "aria-hidden": "true" }), "not training");
+  };
+
+  // The parts of a stack by name and colour, for screens on which the figure has no room for them.
+  g.chartParts = function (figure) {
+    return figure.data.filter((trace) => trace.showlegend).map((trace) => {
+      const swatch = g.make("i");
+      swatch.style.background = painted({ fillcolor: trace.fillcolor }, "").fillcolor;
+      // Escaped for Plotly by the server, where it is a stranger's; these are our own words.
+      return g.make("span", {}, swatch, trace.name);
+    });
+  };
+
+  // Buttons that zoom and move without a mouse; `chart.range` is where they begin, `go(range)` where they lead.
+  g.chartTools = function (chart, go) {
+    const step = (name, title, change) => g.make("button", {
+      type: "button", class: "tool", text: name, title, "aria-label": title,
+      click: () => { const seen = chart.range; if (seen) { go(change(seen[0], seen[1], seen[1] - seen[0])); } },
+    });
+    return g.make("div", { class: "tools", role: "group", "aria-label": "Zoom and move" },
+      step("‹", "Earlier", (a, b, wide) => [a - wide / 2, b - wide / 2]),
+      step("+", "Zoom in", (a, b, wide) => [a + wide / 4, b - wide / 4]),
+      step("−", "Zoom out", (a, b, wide) => [a - wide / 2, b + wide / 2]),
+      step("›", "Later", (a, b, wide) => [a + wide / 2, b + wide / 2]));
+  };
+})(window.gpumon);

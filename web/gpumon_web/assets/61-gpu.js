@@ -1,0 +1,226 @@
+// One GPU: its numbers now, its metrics on one time axis with the epochs behind them, and its processes.
+"use strict";
+(function (g) {
+  const WINDOWS = [["60", "1 min"], ["600", "10 min"], ["3600", "1 h"], ["all", "All"]];
+  const USUAL = "600";
+  const MOST = 2000;
+  const SETTLES = 180; // ms after the last zoom before finer points are asked for
+  const t = g.text;
+  const page = { title: "GPU" };
+  g.pages = g.pages || {};
+  g.pages.gpu = page;
+  const ask = g.asker();
+  let parts;
+  let chart;
+  let view = { gpu: "0", window: USUAL, range: null };
+  let row = null;
+  let tail = true; // whether the figure reaches to now
+  let begin = 0;
+  let asked = ""; // what the figure that is shown or asked for is of
+  let outline = "";
+  let rest = 0;
+  let timer = 0;
+  let first = true;
+
+  page.build = function (section) {
+    parts = {
+      title: g.make("h1"), name: g.make("span", { class: "mut" }), state: g.make("span", { class: "tag" }),
+      others: g.make("nav", { class: "others", "aria-label": "GPUs" }),
+      utilization: g.headline("Utilization"), memory: g.headline("Memory"), power: g.headline("Power"),
+      temperature: g.headline("Temperature"), clock: g.headline("Clock"),
+      windows: g.make("div", { class: "seg", role: "group", "aria-label": "Window" }),
+      back: g.make("button", { type: "button", class: "back", text: "Back to live", hidden: true, click: () => go(null) }),
+      place: g.make("div", { class: "plot", role: "img", "aria-label": "Metrics of this GPU over time" }),
+      note: g.make("p", { class: "empty", hidden: true }),
+      missing: g.make("p", { class: "mut missing", hidden: true }),
+    };
+    parts.bar = g.make("span");
+    parts.memory.extra.append(parts.bar);
+    chart = g.chart(parts.place, (range) => go(range, true));
+    parts.windows.append(...WINDOWS.map(([value, text]) => g.make("button", {
+      type: "button", text, "data-window": value, click: () => { view.window = value; go(null); },
+    })));
+    parts.table = g.table("Processes", columns(), { order: "memory", down: true, empty: "No process is known on this GPU." });
+    section.append(
+      g.make("div", { class: "head" }, parts.title, parts.state, parts.name, parts.others),
+      g.make("div", { class: "headlines" }, ...["utilization", "memory", "power", "temperature", "clock"].map((name) => parts[name].node)),
+      g.make("section", { class: "card", "aria-label": "Over time" },
+        g.make("div", { class: "cardhead" }, g.make("h2", { text: "Over time" }), g.chartKey(), parts.back, g.chartTools(chart, (range) => go(range, true)), parts.windows),
+        parts.place, parts.note, parts.missing),
+      g.card("Processes", parts.table.node));
+  };
+
+  function columns() {
+    const run = (one) => (g.feed.about.runs.find((other) => other.id === one.run) || {}).name || one.run;
+    return [
+      { key: "user", title: "User", head: true, value: (one) => one.user, sign: (one) => one.user, draw: (one) => [g.person(one.user)] },
+      { key: "name", title: "Program", value: (one) => one.name, text: (one) => one.name, className: "mono" },
+      { key: "pid", title: "PID", number: true, value: (one) => one.pid, text: (one) => String(one.pid) },
+      { key: "kind", title: "Kind", value: (one) => one.kind, text: (one) => one.kind || t.MISSING },
+      { key: "memory", title: "GPU memory", number: true, value: (one) => one.memory, text: (one) => t.bytes(one.memory) },
+      { key: "sm", title: "Busy", help: "Share of time in which its kernels ran", number: true, value: (one) => one.sm, text: (one) => t.percent(one.sm) },
+      { key: "cpu", title: "CPU", help: "Of one core", number: true, value: (one) => one.cpu, text: (one) => t.percent(one.cpu) },
+      { key: "started", title: "Running for", number: true, value: (one) => (one.started ? -one.started : null),
+        text: (one) => (t.known(one.started) ? t.span(g.feed.now - one.started) : t.MISSING) },
+      { key: "run", title: "Run", value: (one) => (one.run ? run(one) : null), sign: (one) => [one.run, one.run && run(one)],
+        draw: (one) => [one.run ? g.make("a", { href: `#/run/${encodeURIComponent(one.run)}`, text: run(one) }) : t.MISSING] },
+    ];
+  }
+
+  page.show = function (params) {
+    const range = [Number(params.get("from")), Number(params.get("to"))];
+    const window_ = params.get("window");
+    const before = JSON.stringify([view.gpu, view.window]);
+    view = {
+      gpu: params.get("id") || view.gpu,
+      window: WINDOWS.some(([value]) => value === window_) ? window_ : USUAL,
+      range: params.has("from") && range.every(t.known) && range[0] < range[1] ? range : null,
+    };
+    if (before !== JSON.stringify([view.gpu, view.window])) { asked = ""; chart.clear(); first = true; }
+    page.about();
+  };
+
+  // A link that shows the same elsewhere; the browser's history keeps pages, not each turn of the wheel.
+  function address() {
+    const range = view.range ? `&from=${view.range[0].toFixed(1)}&to=${view.range[1].toFixed(1)}` : "";
+    return `#/gpu/${encodeURIComponent(view.gpu)}?window=${view.window}${range}`;
+  }
+
+  function go(range) {
+    view.range = range;
+    history.replaceState(null, "", address());
+    pressed();
+    if (chart.figure) { chart.show(chart.figure, seen(), true); }
+    clearTimeout(timer);
+    timer = setTimeout(() => load(true), range ? SETTLES : 0);
+  }
+
+  function pressed() {
+    for (const button of parts.windows.children) {
+      g.attribute(button, "aria-pressed", String(!view.range && button.dataset.window === view.window));
+    }
+    g.hide(parts.back, !view.range);
+  }
+
+  // What of the figure is seen: what somebody zoomed to, else the window up to now.
+  function seen() {
+    if (view.range) { return view.range; }
+    const now = g.feed.now;
+    if (view.window === "all") { return [Math.min(begin, now - 10), now]; }
+    const length = Number(view.window);
+    return [Math.max(now - length, Math.min(begin, now - Math.min(length, 30))), now];
+  }
+
+  page.about = function () {
+    const about = g.feed.about;
+    if (!about) { return; }
+    row = about.gpus.find((gpu) => gpu.uuid === view.gpu || String(gpu.index) === view.gpu) || null;
+    page.known = row;
+    g.put(parts.title, row ? `GPU ${row.index}` : about.gpus.length ? "There is no such GPU" : "No GPU");
+    g.put(parts.name, row ? row.name : "");
+    g.hide(parts.state, !row);
+    if (row) {
+      g.put(parts.state, row.reason || g.states[row.state] || row.state);
+      parts.state.className = `tag ${{ busy: "ok", free: "ok", idle: "warn" }[row.state] || "bad"}`;
+    }
+    g.fill(parts.others, [about.gpus.map((gpu) => [gpu.index, gpu.state]), row && row.index], () => about.gpus.map((gpu) => g.make("a", {
+      href: `#/gpu/${gpu.index}?window=${view.window}`, "aria-current": row === gpu ? "page" : undefined, "aria-label": `GPU ${gpu.index}, ${g.states[gpu.state] || gpu.state}`,
+    }, g.make("span", { class: `state ${gpu.state}`, "aria-hidden": "true" }), String(gpu.index))));
+    parts.table.say(about.source === "replay" ? "A recording does not tell which processes ran." : "No process is known on this GPU.");
+    parts.table.show(row ? row.processes.map((one) => ({ key: one.pid, ...one })) : []);
+    const missing = row ? Object.entries(row.missing) : [];
+    g.hide(parts.missing, !missing.length);
+    g.put(parts.missing, missing.length ? `Not given by this card: ${missing.map(([name, why]) => `${name.replace(/^gpu\./, "").replace(/_/g, " ")} (${why})`).join(", ")}.` : "");
+    pressed();
+    page.tick(null);
+    load(false);
+  };
+
+  // The figure anew: when it is of another GPU or window, when an epoch began, or when it has grown too long.
+  function load(must) {
+    if (!row) { g.hide(parts.note, false); g.put(parts.note, "Choose one of the GPUs above."); g.hide(parts.place, true); return; }
+    const run = g.feed.about.runs.find((one) => one.id === row.run);
+    const now = run ? [run.id, run.epoch, run.phase, run.state].join() : "";
+    const wanted = JSON.stringify([g.feed.boot, row.uuid, view.window, view.range]);
+    if (!must && wanted === asked && (now === outline || performance.now() < rest)) { return; }
+    asked = wanted;
+    outline = now;
+    let query = view.window === "all" ? "" : `&window=${view.window}`;
+    if (view.range) {
+      const [from, to] = view.range;
+      query = `&from=${from - (to - from) / 2}&to=${to + (to - from) / 2}`;
+    }
+    ask(`api/gpu?gpu=${encodeURIComponent(row.uuid)}&points=${MOST}${query}`, (found, took) => {
+      rest = performance.now() + Math.max(2000, 20000 * took);
+      if (!found) { asked = ""; return; }
+      const drawable = found.figure.data.some((trace) => trace.meta.what === "line");
+      g.hide(parts.place, !drawable);
+      g.hide(parts.note, drawable);
+      g.put(parts.note, drawable ? "" : "Nothing was sampled of this GPU in this time.");
+      begin = found.begin;
+      tail = !view.range || found.end >= g.feed.now - 2 * g.feed.interval;
+      tidy(found.figure);
+      chart.show(found.figure, seen(), first || must);
+      first = false;
+    });
+  }
+
+  // All lines share one list of times, so that what is new is put in once.
+  function tidy(figure) {
+    const lines = figure.data.filter((trace) => trace.meta.what === "line");
+    for (const line of lines) { line.x = lines[0].x; }
+  }
+
+  page.tick = function (delta) {
+    if (!row) { return; }
+    const now = g.feed.values.get(row.uuid) || {};
+    g.putValue(parts.utilization.value, t.percent(now["gpu.utilization"]));
+    g.put(parts.utilization.more, `${t.percent(now["gpu.memory_utilization"])} memory activity`);
+    g.putValue(parts.memory.value, t.ofTotal(now["gpu.memory_used"], row.memory_total));
+    const held = row.holders.filter((one) => t.known(one.memory));
+    g.fill(parts.bar, [held, row.memory_total, g.theme.isDark()], () => [g.bar(held.map((one) => ({
+      share: one.memory / row.memory_total, colour: g.theme.ofUser(one.user),
+    })))]);
+    g.put(parts.memory.more, held.map((one) => `${one.user || one.name} ${t.bytes(one.memory)}`).slice(0, 3).join(", ") || "held by nobody known");
+    g.putValue(parts.power.value, `${t.count(now["gpu.power"])} ${row.power_limit ? `/ ${t.watts(row.power_limit)}` : "W"}`);
+    g.put(parts.power.more, row.power_limit ? `${t.percent(now["gpu.power"] / row.power_limit)} of its limit` : "");
+    g.putValue(parts.temperature.value, t.celsius(now["gpu.temperature"]));
+    g.putValue(parts.clock.value, t.megahertz(now["gpu.clock_sm"]));
+    const since = row.since ? t.span(g.feed.now - row.since) : "";
+    g.put(parts.temperature.more, "");
+    g.put(parts.clock.more, since ? `nothing has run for ${row.at_least ? "at least " : ""}${since}` : "");
+    if (delta) { append(delta); }
+  };
+
+  function append(delta) {
+    const figure = chart.figure;
+    const columns_ = delta.gpus[row.uuid];
+    if (!figure || !columns_ || !delta.t.length || !tail) { return; }
+    const lines = figure.data.filter((trace) => trace.meta.what === "line");
+    if (!lines.length) { return; }
+    const times = lines[0].x;
+    const last = times[times.length - 1] || 0;
+    delta.t.forEach((time, at) => {
+      if (time * 1000 <= last + 1) { return; }
+      times.push(Math.round(time * 1000));
+      for (const line of lines) {
+        const value = (columns_[line.meta.metric] || [])[at];
+        line.y.push(value === null || value === undefined ? null : value * line.meta.factor);
+      }
+    });
+    const band = figure.data.find((trace) => trace.meta.what === "band");
+    const end = times[times.length - 1];
+    if (band && outline) {
+      const open = figure.bands[figure.bands.length - 1];
+      if (open && open[1] * 1000 >= last - 3000 * g.feed.interval) { open[1] = end / 1000; band.x[band.x.length - 1] = end; }
+    }
+    const from = view.range || view.window === "all" ? -Infinity : (g.feed.now - Number(view.window)) * 1000;
+    const old = times.findIndex((time) => time >= from);
+    if (old > 30) {
+      times.splice(0, old);
+      for (const line of lines) { line.y.splice(0, old); }
+    }
+    if (times.length > MOST * 1.1) { asked = ""; load(false); }
+    chart.show(figure, seen());
+  }
+})(window.gpumon);

@@ -1,0 +1,69 @@
+// Which page is shown, by what stands behind # in the address; only that page draws.
+"use strict";
+(function (g) {
+  const TABS = { fleet: "fleet", gpu: "gpu", runs: "runs", run: "runs" };
+  const built = new Set();
+  let current = "";
+
+  function place() {
+    const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+    const [name, id] = path.split("/");
+    const params = new URLSearchParams(query || "");
+    if (id) {
+      try { params.set("id", decodeURIComponent(id)); } catch (error) { params.set("id", id); }
+    }
+    return { name: Object.hasOwn(TABS, name) ? name : "fleet", params };
+  }
+
+  function route() {
+    const { name, params } = place();
+    const page = g.pages[name];
+    const section = document.getElementById(`page-${name}`);
+    if (!built.has(name)) { built.add(name); page.build(section); }
+    for (const other of Object.keys(TABS)) { document.getElementById(`page-${other}`).hidden = other !== name; }
+    for (const tab of new Set(Object.values(TABS))) {
+      const link = document.getElementById(`tab-${tab}`);
+      if (TABS[name] === tab) { link.setAttribute("aria-current", "page"); } else { link.removeAttribute("aria-current"); }
+    }
+    const moved = current && current !== name;
+    current = name;
+    document.title = `${page.title} · gpumon`;
+    if (page.show) { page.show(params); }
+    if (g.feed.about && page.about) { page.about(); }
+    if (moved) { window.scrollTo(0, 0); document.getElementById("main").focus({ preventScroll: true }); }
+  }
+
+  function heard(news) {
+    g.status();
+    const page = g.pages[current];
+    if (news.delta === null || !g.feed.about) { return; }
+    if (news.reset || news.about) { page.about(); }
+    if (!(news.reset && news.about)) { page.tick(news.reset ? null : news.delta); }
+  }
+
+  function start() {
+    g.theme.start();
+    // A skip link that changed the address would lead to another page.
+    document.getElementById("skip").addEventListener("click", (click) => {
+      click.preventDefault();
+      document.getElementById("main").focus();
+    });
+    g.theme.on(() => { const page = g.pages[current]; if (g.feed.about && page.tick) { page.tick(null); } });
+    window.addEventListener("hashchange", route);
+    window.addEventListener("resize", () => { if (g.feed.about && g.pages[current].tick) { g.pages[current].tick(null); } });
+    g.feed.on(heard);
+    g.status();
+    route();
+    g.feed.ask();
+  }
+
+  // Dash puts the page up a moment after our scripts have come.
+  function whenThere() {
+    if (document.getElementById("main")) { start(); return; }
+    const watch = new MutationObserver(() => {
+      if (document.getElementById("main")) { watch.disconnect(); start(); }
+    });
+    watch.observe(document.documentElement, { childList: true, subtree: true });
+  }
+  whenThere();
+})(window.gpumon);

@@ -1,0 +1,192 @@
+"""The ring as browsers get it: what is new since their last question, encoded once for all of them.
+
+Nobody waits and nothing runs while nobody asks: the first question of a tick takes the new frames in,
+and every other one of that tick gets the same bytes. A viewer carries two numbers, the newest frame it
+has and the newest `about` (who is on which GPU); `boot` tells it that both begin anew.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterable
+from threading import Lock
+from typing import Any, NamedTuple
+
+from gpumon.epochs import Epochs
+from gpumon.frame import Frame
+from gpumon.history.recent import HOST, History
+from gpumon.live import Live
+from gpumon.panels import GPU_PANELS
+from gpumon_web.fleet import Fleet
+
+FIRST_WINDOW = 600.0
+"""Seconds that a page gets when it opens."""
+POINTS = 600
+"""Points that it gets for them at most."""
+PACE = 0.5
+"""Seconds between points at least: a faster ring is for figures, not for a page that ticks."""
+COLUMNS = tuple(panel.metric.name for panel in GPU_PANELS)
+SPARK = "gpu.utilization"
+ABOUT_EVERY = 5.0
+"""Seconds after which what moves slowly is told again; at once when somebody comes, goes, or an epoch ends."""
+_KEPT_ANSWERS = 64
+_DIGITS = 5
+
+
+class Answer(NamedTuple):
+    """JSON, plain and compressed."""
+
+    plain: bytes
+    packed: bytes
+
+
+class Feed:
+    """What the pages know of now. Safe to use from several threads; one frame is taken in once."""
+
+    def __init__(self, live: Live) -> None:
+        self.live = live
+        self.lock = Lock()
+        self.history = History()
+        self.epochs = Epochs()
+        self.fleet = Fleet()
+        self.frame: Frame | None = None
+        self._nonce = secrets.token_hex(4)
+        self._restarts = 0
+        self._newest = 0
+        self._points: list[tuple[int, float]] = []
+        self._about: dict[str, Any] = {}
+        self._about_number = 0
+        self._about_at = 0.0
+        self._outline: tuple[Any, ...] = ()
+        self._answers: OrderedDict[tuple[Any, ...], Answer] = OrderedDict()
+
+    @property
+    def boot(self) -> str:
+        """Changes when numbers begin anew: another server, an emptied ring, a recording that starts again."""
+        return f"{self._nonce}.{self._restarts}"
+
+    def delta(self, boot: str, since: int, about: int) -> Answer:
+        """What is new for a viewer that has seen frame `since` and `about` of `boot`."""
+        with self.lock:
+            self.refresh()
+            state = self.live.state()
+            origin = self.live.origin()
+            head = {
+                "boot": self.boot,
+                "seq": self._newest,
+                "live": state.live,
+                "state": state.text,
+                "interval": state.interval,
+                "label": origin.label,
+                "problem": origin.problem,
+            }
+            if boot != self.boot or since > self._newest:
+                since, about = 0, 0
+            key = (json.dumps(head), since, about == self._about_number)
+            known = self._answers.get(key)
+            if known is None:
+                known = self._answers[key] = self._encode(head, since, about)
+                if len(self._answers) > _KEPT_ANSWERS:
+                    self._answers.popitem(last=False)
+            return known
+
+    def refresh(self) -> None:
+        """Take in what the ring has since the last time. The caller holds `lock`."""
+        frames = self.live.since(self._newest)
+        if not frames:
+            return
+        if frames[0].number <= self._newest or (self.frame and frames[0].time < self.frame.time - 60):
+            self._begin_anew()
+        for frame in frames:
+            self.history.add(frame)
+            self.epochs.add(frame)
+            self.fleet.add(frame)
+            if not self._points or frame.time - self._points[-1][1] >= PACE - frame.interval / 2:
+                self._points.append((frame.number, frame.time))
+        self.frame = frames[-1]
+        self._newest = self.frame.number
+        oldest = self.frame.time - 2 * FIRST_WINDOW
+        if self._points[0][1] < oldest:
+            self._points = [point for point in self._points if point[1] >= oldest]
+        key = outline(self.frame)
+        if key != self._outline or not 0 <= self.frame.time - self._about_at < ABOUT_EVERY:
+            self._outline, self._about_at = key, self.frame.time
+            self._tell_about(self.frame)
+
+    def _tell_about(self, frame: Frame) -> None:
+        live = self.live
+        about = self.fleet.about(frame, self.epochs, live.origin(), live.driver(), live.hostname())
+        if about != self._about:
+            self._about = about
+            self._about_number += 1
+
+    def _begin_anew(self) -> None:
+        self._restarts += 1
+        self._points.clear()
+        self.history.clear()
+        self.epochs = Epochs()
+        self.fleet = Fleet()
+        self._answers.clear()
+
+    def _encode(self, head: dict[str, Any], since: int, about: int) -> Answer:
+        times = [time for number, time in self._points if number > since]
+        body = {**head}
+        if since == 0:
+            body["spark"] = self._spark(times)
+            times = times[-1:]
+        places = self._places(times)
+        body["t"] = [round(time, 3) for time in times]
+        body["gpus"] = {uuid: {name: self._picked(uuid, name, places) for name in COLUMNS} for uuid in self._devices()}
+        if about != self._about_number:
+            body["about"] = self._about
+        body["about_number"] = self._about_number
+        plain = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+        return Answer(plain, gzip.compress(plain, 5, mtime=0))
+
+    def _spark(self, times: list[float]) -> dict[str, Any]:
+        """What the small charts begin with: one metric over the first window."""
+        times = [time for time in times if time > times[-1] - FIRST_WINDOW]
+        times = times[:: max(1, math.ceil(len(times) / POINTS))]
+        places = self._places(times)
+        return {
+            "t": [round(time, 3) for time in times],
+            "gpus": {uuid: self._picked(uuid, SPARK, places) for uuid in self._devices()},
+        }
+
+    def _devices(self) -> list[str]:
+        return [uuid for uuid in self.history.subjects() if uuid != HOST]
+
+    def _places(self, times: list[float]) -> list[int]:
+        """Where in the history each time lies; both are sorted, and the times are of the history."""
+        found, at = [], len(self.history.times)
+        for time in reversed(times):
+            while at and self.history.times[at - 1] >= time:
+                at -= 1
+            found.append(min(at, len(self.history.times) - 1))
+        return found[::-1]
+
+    def _picked(self, uuid: str, name: str, places: Iterable[int]) -> list[float | None]:
+        values = self.history.values(uuid, name)
+        return [shown(values[place]) if place < len(values) else None for place in places]
+
+
+def outline(frame: Frame) -> tuple[Any, ...]:
+    """What a viewer wants to know of at once."""
+    return (
+        tuple((sample.device.uuid, sample.state, sample.run) for sample in frame.samples),
+        tuple((process.pid, process.uuid) for process in frame.processes),
+        tuple((run.key, run.state, run.epoch, run.phase) for run in frame.runs),
+    )
+
+
+def shown(value: float) -> float | None:
+    """A number as JSON has it, with as many digits as a screen shows; None for what is missing."""
+    if not math.isfinite(value):
+        return None
+    if value == 0 or value == int(value):
+        return int(value) if abs(value) < 10**_DIGITS else float(f"{value:.{_DIGITS}g}")
+    return float(f"{value:.{_DIGITS}g}")

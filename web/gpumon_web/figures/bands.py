@@ -1,0 +1,75 @@
+"""Epochs behind a figure: one filled step line on an axis of its own, however many there are.
+
+A shape for each epoch takes Plotly half a second to draw 500 of them; one step line takes what none
+takes. The page numbers the bands itself, as many as have room in what is seen of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+AXIS = "y"
+"""The hidden axis of bands: the first, because Plotly draws axes in their order and bands lie behind."""
+
+
+class Band(NamedTuple):
+    """An epoch from its begin to its end (s since 1970)."""
+
+    begin: float
+    end: float
+    number: int
+
+
+def band_trace(bands: Sequence[Band]) -> dict[str, Any]:
+    """Every second band filled, over the whole height of the hidden axis."""
+    x: list[float] = []
+    y: list[int] = []
+    for band in bands:
+        x += (band.begin, band.end)
+        y += (band.number % 2, 0)
+    return {
+        "type": "scatter", "mode": "lines", "x": milliseconds(x), "y": y, "yaxis": AXIS, "fill": "tozeroy",
+        "fillcolor": "@band/1", "line": {"width": 0, "shape": "hv", "color": "@band/1"}, "hoverinfo": "skip",
+        "name": "", "showlegend": False, "meta": {"what": "band"},
+    }  # fmt: skip
+
+
+def span_trace(spans: Sequence[tuple[float, float]], colour: str) -> dict[str, Any]:
+    """Stretches marked in another colour: phases that are no training, times without samples."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for begin, end in spans:
+        x += (begin, begin, end, end, None)
+        y += (0, 1, 1, 0, None)
+    return {
+        "type": "scatter", "mode": "lines", "x": milliseconds(x), "y": y, "yaxis": AXIS, "fill": "toself",
+        "fillcolor": colour, "line": {"width": 0, "color": colour}, "hoverinfo": "skip", "name": "",
+        "showlegend": False, "meta": {"what": "span"},
+    }  # fmt: skip
+
+
+def band_axis() -> dict[str, Any]:
+    """The hidden axis of bands: the whole height of the figure."""
+    return {"domain": [0, 1], "range": [0, 1], "visible": False, "fixedrange": True, "anchor": "x"}
+
+
+def fault_shape(at: float) -> dict[str, Any]:
+    """A line through all panels at a moment when memory ran out."""
+    return {
+        "type": "line", "xref": "x", "yref": "paper", "x0": round(at * 1000), "x1": round(at * 1000), "y0": 0, "y1": 1,
+        "line": {"color": "@bad/1", "width": 1.5, "dash": "dot"},
+    }  # fmt: skip
+
+
+def fault_note(at: float) -> dict[str, Any]:
+    """What the line says."""
+    return {
+        "x": round(at * 1000), "y": 0, "xref": "x", "yref": "paper", "xanchor": "left", "yanchor": "bottom",
+        "xshift": 3, "text": "out of memory", "showarrow": False, "font": {"color": "@bad/1", "size": 11},
+    }  # fmt: skip
+
+
+def milliseconds(times: Sequence[float | None]) -> list[float | None]:
+    """Times as a Plotly date axis takes them."""
+    return [None if time is None or time != time else round(time * 1000) for time in times]

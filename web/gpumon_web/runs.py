@@ -1,0 +1,164 @@
+"""Runs for the pages: what the ledger keeps of them, and what the ring tells of those that go on.
+
+A run that is younger than the ring has its course from there, up to now; an older one from the
+ledger's trace, which is written once a minute.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gpumon.errors import GpumonError
+from gpumon.frame import RunState
+from gpumon.history.recent import History
+from gpumon.ranks import ranks_of
+from gpumon.runs import document, joined
+from gpumon.runs.export import csv_text
+from gpumon.runs.ledger import Ledgers
+from gpumon.runs.report_figures import figure
+from gpumon.runs.report_timeline import Timeline, timeline
+from gpumon.runs.rows import Course, Listed, Record, Trace
+from gpumon_web.feed import Feed, shown
+from gpumon_web.fleet import known, run_row
+from gpumon_web.series import MOST, columns
+
+LISTED = 500
+"""Runs on the list."""
+COURSE = (
+    "gpu.utilization", "gpu.memory_used", "gpu.memory_reserved", "gpu.run_allocated", "gpu.run_reserved",
+    "gpu.run_used", "gpu.power", "gpu.temperature",
+)  # fmt: skip
+"""Metrics of a run's course, as the ledger's traces have them."""
+EPOCH = (
+    "seconds", "wait", "utilization_mean", "idle_share", "energy", "run_allocated_peak", "memory_used_peak",
+    "throttled_share",
+)  # fmt: skip
+"""What the table of epochs shows."""
+TRAINING = "train"
+"""The phase that is training itself."""
+
+
+class Runs:
+    """What is known of runs. `ledgers` names the files that may be read; they may come and go."""
+
+    def __init__(self, feed: Feed, ledgers: Callable[[], Sequence[str]], now: Callable[[], float] = time.time) -> None:
+        self._feed = feed
+        self._ledgers = ledgers
+        self._now = now
+
+    def all(self) -> dict[str, Any]:
+        """Every run, the newest first, and why those of the past are missing if they are."""
+        live = self._live()
+        kept: list[Listed] = []
+        problem = ""
+        try:
+            with Ledgers(self._ledgers()) as ledgers:
+                kept = ledgers.runs(limit=LISTED)
+        except GpumonError as error:
+            problem = str(error)
+        rows: dict[str, dict[str, Any]] = {row["id"]: row for row in document.listing(kept, self._now())["runs"]}
+        for run, row in live.items():
+            rows[run] = {**rows.get(run, {}), "live": row, "id": run, "name": row["name"], "user": row["user"],
+                         "state": row["state"], "started": row["started"], "framework": row["framework"]}  # fmt: skip
+        return {"runs": sorted(rows.values(), key=lambda row: -(row["started"] or 0.0)), "problem": problem}
+
+    def one(self, run: str, device: str, points: int = MOST) -> dict[str, Any] | None:
+        """One run whole, its figure that of `device` (a UUID; else its first); None for an unknown run."""
+        live = self._live().get(run)
+        found = self._record(run)
+        if found is None:
+            return {"run": live, "live": live, "epochs": [], "ranks": [], "marks": [], "devices": []} if live else None
+        record, traces = found
+        devices = record.devices
+        chosen = next((one for one in devices if one.uuid == device), devices[0] if devices else None)
+        uuid = chosen.uuid if chosen else ""
+        course = self._course(record, uuid, points) if live and chosen else None
+        course = course or timeline(record, traces, uuid or "-")
+        epochs = joined.epochs(record)
+        whole = document.whole(record, self._now())
+        return {
+            **whole,
+            "epochs": [epoch_row(epoch) for epoch in whole["epochs"]],
+            "live": live,
+            "device": uuid or None,
+            "devices": [document.device_of(one) for one in devices],
+            "phases": self._phases(record),
+            "zone": time.localtime(record.run.started).tm_gmtoff,  # of the figure's times of day
+            "figure": figure(
+                course or timeline(record, traces, uuid or "-"),
+                timeline(record, traces, ""),
+                chosen,
+                epochs,
+                record.marks,
+            ),
+        }
+
+    def table(self, run: str) -> str | None:
+        """Its epochs, phases and devices as CSV; None for an unknown run."""
+        found = self._record(run)
+        return csv_text(found[0]) if found else None
+
+    def _live(self) -> dict[str, dict[str, Any]]:
+        """What the ring tells of runs, by id, with the newest of what they logged."""
+        with self._feed.lock:
+            self._feed.refresh()
+            frame = self._feed.frame
+            if frame is None:
+                return {}
+            return {
+                ranks.first.id: {
+                    **run_row(ranks, frame, self._feed.epochs),
+                    "metrics": {name: shown(value) for name, value in ranks.first.metrics.items()},
+                    "step": ranks.slowest.step,
+                    "wait": known(ranks.slowest.wait),
+                }
+                for ranks in ranks_of(frame.runs)
+            }
+
+    def _record(self, run: str) -> tuple[Record, list[Trace]] | None:
+        try:
+            with Ledgers(self._ledgers()) as ledgers:
+                for ledger, row in ledgers.candidates(run):
+                    if row.id == run:
+                        return ledger.record(run), ledger.traces(run)
+        except GpumonError:
+            return None  # the list of runs says why
+        return None
+
+    def _phases(self, record: Record) -> list[list[Any]]:
+        """Phases of the first rank that are no training, as [begin, end or None, name], as far as the ring tells."""
+        with self._feed.lock:
+            spans = self._feed.epochs.drawn([rank.key for rank in record.ranks[:1]]).spans
+        return [[span.begin, known(span.end), span.phase] for span in spans]
+
+    def _course(self, record: Record, uuid: str, points: int) -> Timeline | None:
+        """The course up to now, of a run that the ring still has from its begin; else None."""
+        if record.run.state is not RunState.RUNNING:
+            return None
+        with self._feed.lock:
+            return recent_course(self._feed.history, uuid, record.run.started, points)
+
+
+def epoch_row(epoch: Mapping[str, Any]) -> dict[str, Any]:
+    """An epoch as the page's table has it: a tenth of all that is known, as there may be thousands of them."""
+    beside = [phase["seconds"] for phase in epoch["phases"] if phase["phase"] != TRAINING]
+    return {
+        **{name: epoch[name] for name in ("ordinal", "epoch", "metrics")},
+        **{name: None if epoch[name] is None else round(epoch[name], 3) for name in ("begun", "ended")},
+        **{name: None if epoch[name] is None else shown(epoch[name]) for name in EPOCH},
+        "beside": shown(sum(beside)) if beside and None not in beside else None,
+    }
+
+
+def recent_course(history: History, uuid: str, begun: float, points: int) -> Timeline | None:
+    """The course on a device since `begun` (s since 1970) from the last frames; None where these begin later."""
+    if not history.times or history.begin > begun:
+        return None
+    found = columns(history, uuid, COURSE, begun, history.times[-1], points)
+    if len(found.times) < 2:
+        return None
+    step = (found.times[-1] - found.times[0]) / (len(found.times) - 1)
+    lines = {name: Course(line, line, line) for name, line in zip(COURSE, found.values, strict=True)}
+    return Timeline(found.times[0], step, lines)

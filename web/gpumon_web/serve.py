@@ -1,0 +1,172 @@
+"""Serving the app with waitress, on a port of this machine or on a unix socket.
+
+waitress takes connections in one thread and answers in a few others, so a client that sends or reads
+slowly keeps nobody waiting.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import stat
+from collections.abc import Callable, Sequence
+from logging import ERROR, getLogger
+from typing import Any, NamedTuple
+
+from dash import Dash
+
+from gpumon.errors import GpumonError, UsageError
+from gpumon_web import limits
+from gpumon_web.gate import LOCAL, SHORTEST
+
+PORT = 8050
+TOKEN_FILE = "web-token"
+_LOOPBACK = (*LOCAL, "::ffff:127.0.0.1")
+
+
+class Address(NamedTuple):
+    """Where to listen."""
+
+    host: str = LOCAL[0]
+    port: int = PORT
+    path: str = ""
+    """Of a unix socket; then host and port are not used."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether nobody on another machine can connect."""
+        return bool(self.path) or self.host in _LOOPBACK or self.host.startswith("127.")
+
+
+def token_from(file: str, *, make: bool) -> str:
+    """The token in `file`, made with mode 0600 when `make` and there is none.
+
+    Raises GpumonError when it cannot be read, is another user's, can be read by others, or is too short.
+    """
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if not make:
+            raise GpumonError(f"there is no token file {file}: write at least {SHORTEST} characters into it") from None
+        return _new_token(file)
+    except OSError as error:
+        raise GpumonError(f"the token file {file} cannot be read: {error.strerror or error}") from error
+    with os.fdopen(fd, encoding="utf-8", errors="replace") as opened:
+        found = os.fstat(opened.fileno())
+        token = opened.read(1024).strip()
+    if found.st_uid not in (os.getuid(), 0):
+        raise GpumonError(f"the token file {file} belongs to somebody else: name another one with --token-file")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise GpumonError(f"others can read the token file {file}: chmod 600 it, after writing a new token into it")
+    if len(token) < SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
+        raise GpumonError(f"the token in {file} must have at least {SHORTEST} printable characters without spaces")
+    return token
+
+
+def _new_token(file: str) -> str:
+    token = secrets.token_urlsafe(32)
+    try:
+        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise GpumonError(f"the token cannot be kept in {file}: {error.strerror or error}") from error
+    with os.fdopen(fd, "w", encoding="ascii") as opened:
+        opened.write(token + "\n")
+    return token
+
+
+def listen(address: Address) -> socket.socket:
+    """A socket that listens. Raises GpumonError with what to do."""
+    if address.path:
+        return _listen_on_path(address.path)
+    if not 0 <= address.port < 65536:
+        raise UsageError(f"--port is 0 to 65535, not {address.port}")
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        opened = socket.socket(family, kind, protocol)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(where)
+    except OSError as error:
+        hint = (
+            "stop what listens there, or name another --port" if error.errno == 98 else "name another --host or --port"
+        )
+        raise GpumonError(
+            f"cannot listen on {address.host}:{address.port}: {error.strerror or error}: {hint}"
+        ) from error
+    opened.listen(1024)
+    return opened
+
+
+def _listen_on_path(path: str) -> socket.socket:
+    try:
+        if stat.S_ISSOCK(os.lstat(path).st_mode) and not _answers(path):
+            os.unlink(path)  # left by a server that was killed
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise GpumonError(f"cannot listen on {path}: {error.strerror or error}") from error
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)  # so that there is no moment in which others could connect
+    try:
+        opened.bind(path)
+    except OSError as error:
+        raise GpumonError(f"cannot listen on {path}: {error.strerror or error}: name another --socket") from error
+    finally:
+        os.umask(before)
+    opened.listen(1024)
+    return opened
+
+
+def _answers(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+        return True
+
+
+def server_of(app: Dash, opened: socket.socket) -> Any:
+    """A waitress server on a socket that listens; `run()` serves until `close()`."""
+    from waitress.server import create_server
+
+    getLogger("waitress.queue").setLevel(ERROR)  # a question that waits for a thread is no news
+    return create_server(
+        app.server,
+        sockets=[opened],
+        threads=limits.THREADS,
+        connection_limit=limits.CONNECTIONS,
+        channel_timeout=limits.IDLE_SECONDS,
+        cleanup_interval=10,
+        max_request_header_size=limits.HEADER_BYTES,
+        max_request_body_size=limits.BODY_BYTES,
+        clear_untrusted_proxy_headers=False,  # only the prefix and the scheme are looked at, each checked
+        ident=None,
+        expose_tracebacks=False,
+    )
+
+
+def links(address: Address, port: int, token: str | None) -> Sequence[str]:
+    """What to open, as lines for the terminal."""
+    query = f"?token={token}" if token else ""
+    if address.path:
+        return (
+            f"on your own machine: ssh -L {PORT}:{address.path} {socket.gethostname()}",
+            f"then open http://127.0.0.1:{PORT}/{query}",
+        )
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    host = LOCAL[0] if host in ("0.0.0.0", "[::]") else host
+    return (f"http://{host}:{port}/{query}",)
+
+
+def serve(app: Dash, opened: socket.socket, tell: Callable[[], object]) -> None:
+    """Serve until interrupted; `tell` is called once requests are answered."""
+    server = server_of(app, opened)
+    tell()
+    try:
+        server.run()
+    finally:
+        server.close()
