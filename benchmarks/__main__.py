@@ -17,6 +17,7 @@ PROGRAMS = {
     "tags": "what a tag costs a training",
     "ring": "frames in and out of the ring",
     "tui": "the terminal view",
+    "web": "the web view and its viewers",
 }
 
 

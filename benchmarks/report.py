@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 README = Path(__file__).with_name("README.md")
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-PEERS = ("nvitop", "gpustat", "nvidia-ml-py", "psutil", "textual")
+PEERS = ("nvitop", "gpustat", "nvidia-ml-py", "psutil", "textual", "dash", "waitress")
 
 
 class Budget(NamedTuple):
