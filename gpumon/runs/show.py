@@ -168,6 +168,9 @@ def epoch_table(
         for phase in phases.get(epoch.ordinal, ()):
             rows.append(_row(f"  {phase.phase}{f' ×{phase.times}' if phase.times > 1 else ''}", phase, names))
     rows.append(_row("all", total, names))
+    nothing = {place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) == {units.MISSING}}
+    # Of which nobody knows anything, the note below says it once.
+    rows = [tuple("" if place in nothing else cell for place, cell in enumerate(row)) for row in rows]
     return [*COLUMNS, *logged], rows
 
 
