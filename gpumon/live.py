@@ -22,6 +22,7 @@ from gpumon.units import duration
 if TYPE_CHECKING:
     from gpumon.window import Window
 
+NO_DAEMON = "no daemon runs: start one with 'gpumon daemon --detach'"
 _PATIENCE = 5.0
 T = TypeVar("T")
 
@@ -40,15 +41,15 @@ class Live:
     """A reader that finds its ring again.
 
     `opener` gives a descriptor of the ring; it may raise OSError when there is none. `note` is
-    what `state` says while all is well.
+    what `state` says while all is well, `missing` what it says while there is no ring.
     """
 
-    def __init__(self, opener: Callable[[], int], note: str = "live") -> None:
+    def __init__(self, opener: Callable[[], int], note: str = "live", missing: str = NO_DAEMON) -> None:
         self._opener = opener
         self._note = note
         self._reader: RingReader | None = None
         self._look_again = 0.0
-        self._problem = "no daemon runs: start one with 'gpumon daemon --detach'"
+        self._missing = self._problem = missing
 
     def latest(self) -> Frame | None:
         """The newest frame, or None when there is none to be had."""
@@ -121,7 +122,7 @@ class Live:
             reader = self._attached()
             return read(reader)
         except FileNotFoundError:
-            self._problem = "no daemon runs: start one with 'gpumon daemon --detach'"
+            self._problem = self._missing
         except RingError as error:
             self._problem = str(error)
         except OSError as error:

@@ -11,9 +11,11 @@ from typing import Any
 
 from gpumon.epochs import Epochs
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, RunState, Sample
+from gpumon.memory import PARTS, split, told
 from gpumon.metrics import Availability
 from gpumon.panels import GPU_PANELS
 from gpumon.ranks import Ranks, ranks_of
+from gpumon.runs.report_figures import COLOURS
 from gpumon_web.look import worth_a_look
 
 IDLE = 0.03
@@ -81,6 +83,7 @@ class Fleet:
             "memory_total": known(sample.value("gpu.memory_total")),
             "power_limit": known(sample.value("gpu.power_limit")),
             "holders": holders(processes),
+            "split": parts(sample),
             "processes": [process_row(process, joined) for process in processes],
             "run": ranks.first.id if ranks else None,
             "missing": {name: why.reason for name, why in sorted(device.missing.items()) if name in _SHOWN},
@@ -98,6 +101,16 @@ class Fleet:
         if not held and not alone:
             return FREE if since is not None else BUSY
         return BUSY if since is None or now - since < IDLE_AFTER else HELD
+
+
+def parts(sample: Sample) -> list[dict[str, Any]]:
+    """How the memory of a GPU divides, part by part; empty where the driver does not tell."""
+    divided = split(sample)
+    colours = dict(zip((part.name for part in PARTS), COLOURS, strict=True))
+    return [
+        {"title": part.title, "bytes": coarse(value), "colour": colours[part.name]}
+        for part, value in (told(divided) if divided else ())
+    ]
 
 
 def holders(processes: Iterable[Process]) -> list[dict[str, Any]]:

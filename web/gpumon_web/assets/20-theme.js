@@ -95,7 +95,7 @@
     for (const part of parts) {
       const piece = g.make("i", { title: part.title });
       piece.style.width = `${Math.max(0, Math.min(1, part.share || 0)) * 100}%`;
-      piece.style.background = `var(--${part.colour})`;
+      piece.style.background = part.opacity ? colour(part.colour, part.opacity) : `var(--${part.colour})`;
       bar.append(piece);
     }
     return bar;

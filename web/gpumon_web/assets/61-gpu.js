@@ -33,7 +33,9 @@
       place: g.make("div", { class: "plot", role: "img", "aria-label": "Metrics of this GPU over time" }),
       note: g.make("p", { class: "empty", hidden: true }),
       missing: g.make("p", { class: "mut missing", hidden: true }),
+      split: g.make("div", { class: "split" }),
     };
+    parts.divided = g.card("Memory", parts.split);
     parts.bar = g.make("span");
     parts.memory.extra.append(parts.bar);
     chart = g.chart(parts.place, (range) => go(range, true));
@@ -47,6 +49,7 @@
       g.make("section", { class: "card", "aria-label": "Over time" },
         g.make("div", { class: "cardhead" }, g.make("h2", { text: "Over time" }), g.chartKey(), parts.back, g.chartTools(chart, (range) => go(range, true)), parts.windows),
         parts.place, parts.note, parts.missing),
+      parts.divided,
       g.card("Processes", parts.table.node));
   };
 
@@ -131,10 +134,26 @@
     const missing = row ? Object.entries(row.missing) : [];
     g.hide(parts.missing, !missing.length);
     g.put(parts.missing, missing.length ? `Not given by this card: ${missing.map(([name, why]) => `${name.replace(/^gpu\./, "").replace(/_/g, " ")} (${why})`).join(", ")}.` : "");
+    divide();
     pressed();
     page.tick(null);
     load(false);
   };
+
+  // Whose and what the memory is: a bar of its parts, and each with its colour and its size.
+  function divide() {
+    const split = row ? row.split.filter((part) => t.known(part.bytes)) : [];
+    const total = row ? row.memory_total : 0;
+    g.hide(parts.divided, !split.length);
+    g.fill(parts.split, [split, total, g.theme.isDark()], () => {
+      const drawn = split.map((part) => {
+        const [colour, opacity] = part.colour.slice(1).split("/");
+        return { ...part, share: part.bytes / total, colour, opacity: opacity || "1" };
+      });
+      return [g.bar(drawn, "bar tall"), g.make("dl", { class: "divided" }, ...drawn.map((part) => g.make("div", {},
+        g.make("dt", {}, g.bar([{ ...part, share: 1 }], "bar dot"), part.title), g.make("dd", { text: t.bytes(part.bytes) }))))];
+    });
+  }
 
   // The figure anew: when it is of another GPU or window, when an epoch began, or when it has grown too long.
   function load(must) {
