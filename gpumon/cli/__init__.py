@@ -14,7 +14,7 @@ from gpumon.text import clean
 
 COMMANDS = {
     "tui": "the terminal view: every GPU, live, with the epochs of trainings",
-    "web": "the browser view (not built yet)",
+    "web": "the browser view: which GPUs are free, who holds what, every run",
     "status": "one look at GPUs, processes and runs; --json for programs",
     "run": "run a command beside the sampler, and say in the end what it cost",
     "runs": "what every run and every epoch cost: list, show, compare, report, export",
