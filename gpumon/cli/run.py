@@ -69,13 +69,24 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         _tell(watcher, arguments.name or words[0], ended, began, at, trouble)
     except Exception as error:
-        with suppress(OSError, ValueError):  # whoever read our errors may have gone
+        try:
             sys.stderr.write(f"gpumon: nothing is known of this command: {type(error).__name__}: {error}\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            _say_no_more()
     code = end_like(ended)
     if watcher is not None and watcher.hangs:
         sys.stdout.flush()
         os._exit(code)  # a thread that hangs in a driver would hold up the interpreter's end
     return code
+
+
+def _say_no_more() -> None:
+    """Whoever read our errors has gone; what is still to be written must not become the exit code at the end."""
+    with suppress(OSError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 2)
+        os.close(nothing)
 
 
 def _settle(arguments: argparse.Namespace) -> tuple[Places, str]:
