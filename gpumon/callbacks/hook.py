@@ -42,6 +42,11 @@ def require(framework: str, installed: str, least: int) -> None:
         raise FrameworkError(f"gpumon's callback needs {framework} {least}.0 or newer; installed is {installed}")
 
 
+def missing(framework: str, least: int) -> FrameworkError:
+    """What to raise where `framework`, needed in `least`.0 or newer, is not installed."""
+    return FrameworkError(f"{framework} is not installed: 'pip install {framework}' ({least}.0 or newer)")
+
+
 class Hook:
     """Settings of a callback, and the run while there is one. Pickles and copies without the run."""
 

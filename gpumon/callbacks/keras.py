@@ -19,11 +19,17 @@ from time import monotonic_ns
 from typing import Any
 from weakref import WeakValueDictionary
 
-import keras
+from gpumon.callbacks.hook import Hook, guarded, missing, require
 
-from gpumon.callbacks.hook import Hook, guarded, require
+_OLDEST = 3
+try:
+    import keras
+except ModuleNotFoundError as error:
+    if error.name != "keras":
+        raise  # it is there, and lacks something itself, such as its backend
+    raise missing("keras", _OLDEST) from None
 
-require("keras", keras.__version__, 3)
+require("keras", keras.__version__, _OLDEST)
 
 _THREADS = 64
 """More batches than Keras ends at once, and so out of their order."""

@@ -13,11 +13,17 @@ from __future__ import annotations
 from time import monotonic_ns
 from typing import Any
 
-import transformers
+from gpumon.callbacks.hook import Hook, guarded, missing, require
 
-from gpumon.callbacks.hook import Hook, guarded, require
+_OLDEST = 5
+try:
+    import transformers
+except ModuleNotFoundError as error:
+    if error.name != "transformers":
+        raise  # it is there, and lacks something itself
+    raise missing("transformers", _OLDEST) from None
 
-require("transformers", transformers.__version__, 5)
+require("transformers", transformers.__version__, _OLDEST)
 
 _FIRST = ("loss", "eval_loss", "learning_rate", "grad_norm")
 _TIMES = ("_runtime", "_per_second", "_time")

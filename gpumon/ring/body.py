@@ -9,7 +9,7 @@ from functools import lru_cache
 from gpumon.frame import NAN, Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState, Sample, Tick
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
 from gpumon.ring.directory import Directory, Known
-from gpumon.ring.layout import BOUNDARY, KINDS, PROCESS, ROW, RUN, RUN_METRICS, SLOT, Layout
+from gpumon.ring.layout import BOUNDARY, BOUNDARY_ROOM, KINDS, PROCESS, ROW, RUN, RUN_METRICS, SLOT, Layout
 
 _NANS = (NAN,) * RUN_METRICS
 _HELD = len(FrameworkMemory._fields)
@@ -35,12 +35,15 @@ class Encoder:
         header: rows, processes, runs, boundaries, dropped processes.
         """
         layout, directory, buffer = self._layout, self._directory, self.buffer
-        runs = sorted(tick.runs, key=lambda run: run.state)[: (layout.slot_size - layout.variable_at) // RUN.size]
+        # Boundaries come only once: what comes again with each frame leaves them room.
+        kept = min(len(boundaries), BOUNDARY_ROOM) * BOUNDARY.size
+        most_runs = (layout.slot_size - kept - layout.variable_at) // RUN.size
+        runs = sorted(tick.runs, key=lambda run: run.state)[: max(0, most_runs)]
         run_ids = [directory.run(run) for run in runs]
         self._encode_rows(tick.samples)
         self._host.pack_into(buffer, layout.host_at, *tick.host)
         at = layout.variable_at
-        room = (layout.slot_size - at - len(runs) * RUN.size) // PROCESS.size
+        room = max(0, layout.slot_size - kept - at - len(runs) * RUN.size) // PROCESS.size
         packed, n_processes, dropped = self._encode_processes(tick.processes, room)
         buffer[at : at + len(packed)] = packed
         at += len(packed)

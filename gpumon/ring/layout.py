@@ -62,7 +62,7 @@ RUN_METRICS = 8
 # Room in a slot behind the fixed part. Boundaries take what processes and runs leave, and wait for
 # the next frame when there is none.
 PROCESS_ROOM = 64
-RUN_ROOM = 16
+RUN_ROOM = 48
 BOUNDARY_ROOM = 32
 
 # What a reader believes of a stranger's file before it allocates anything.
