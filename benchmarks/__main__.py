@@ -18,6 +18,7 @@ PROGRAMS = {
     "ring": "frames in and out of the ring",
     "tui": "the terminal view",
     "web": "the web view and its viewers",
+    "page": "the pages of the web view in a browser",
 }
 
 

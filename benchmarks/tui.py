@@ -75,7 +75,7 @@ def whole(pids: Sequence[int]) -> Complete:
 
     def complete(text: str) -> bool:
         shown = {int(found) for found in re.findall(r"\b\d+\b", text)}
-        return len(shown & known) >= _SCREENFUL and len(re.findall(r"/ ?80\.0+G", text)) >= GPUS
+        return len(shown & known) >= _SCREENFUL and len(re.findall(r"80\.0+G", text)) >= GPUS
 
     return complete
 

@@ -46,7 +46,7 @@ def measure(stage: Stage, effort: Effort) -> Result:
     )
     with ExitStack() as stack:
         stack.enter_context(daemon("--interval", "1", env=place.env))
-        pid, port, token = stack.enter_context(_web(place))
+        pid, port, token = stack.enter_context(web(place))
         idle = _cpu(pid, _ALONE) / _ALONE
         calls = {}
         measured = {}
@@ -61,7 +61,7 @@ def measure(stage: Stage, effort: Effort) -> Result:
             if viewers:
                 measured[viewers] = (cpu_seconds(pid) - used) / passed
                 _row(result, "gpumon web", viewers, measured[viewers], load, seconds, memory(pid)[0])
-        plain_pid, plain_port = stack.enter_context(_plain(place))
+        plain_pid, plain_port = stack.enter_context(plain_dash(place))
         for viewers in PLAIN:
             used, begun = cpu_seconds(plain_pid), time.monotonic()
             load = watch(plain_port, viewers, seconds, lambda _: _callback(plain_port))
@@ -106,7 +106,7 @@ def _cpu(pid: int, seconds: float) -> float:
 
 
 @contextmanager
-def _web(place: Place) -> Iterator[tuple[int, int, str]]:
+def web(place: Place) -> Iterator[tuple[int, int, str]]:
     """`gpumon web` on a free port: its pid, port and token."""
     server = subprocess.Popen(command("web", "--port", "0"), env=place.env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
@@ -119,7 +119,8 @@ def _web(place: Place) -> Iterator[tuple[int, int, str]]:
 
 
 @contextmanager
-def _plain(place: Place) -> Iterator[tuple[int, int]]:
+def plain_dash(place: Place) -> Iterator[tuple[int, int]]:
+    """The plain Dash page on a free port: its pid and port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     server = subprocess.Popen([sys.executable, "-m", "benchmarks.plain_dash", str(port)], env=place.env, cwd=ROOT)

@@ -4,6 +4,7 @@
   const WINDOWS = [["60", "1 min"], ["600", "10 min"], ["3600", "1 h"], ["all", "All"]];
   const USUAL = "600";
   const MOST = 2000;
+  const ROOM = 200; // for what comes until the figure is asked for again
   const SETTLES = 180; // ms after the last zoom before finer points are asked for
   const t = g.text;
   const page = { title: "GPU" };
@@ -169,7 +170,7 @@
       const [from, to] = view.range;
       query = `&from=${from - (to - from) / 2}&to=${to + (to - from) / 2}`;
     }
-    ask(`api/gpu?gpu=${encodeURIComponent(row.uuid)}&points=${MOST}${query}`, (found, took) => {
+    ask(`api/gpu?gpu=${encodeURIComponent(row.uuid)}&points=${MOST - ROOM}${query}`, (found, took) => {
       rest = performance.now() + Math.max(2000, 20000 * took);
       if (!found) { asked = ""; return; }
       const drawable = found.figure.data.some((trace) => trace.meta.what === "line");
@@ -239,7 +240,7 @@
       times.splice(0, old);
       for (const line of lines) { line.y.splice(0, old); }
     }
-    if (times.length > MOST * 1.1) { asked = ""; load(false); }
+    if (times.length > MOST) { asked = ""; load(false); }
     chart.show(figure, seen());
   }
 })(window.gpumon);

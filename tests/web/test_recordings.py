@@ -1,0 +1,112 @@
+"""Recordings of real trainings in the browser: what is shown moves, is labelled, and is what the file has."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.programs import until
+from tests.web.conftest import PATIENCE, own_places, visit, web
+
+expect.set_options(timeout=PATIENCE)
+
+MOST = 2000
+RECORDED = ("gpu.utilization", "gpu.power", "gpu.memory_used")
+_LINES = """() => {
+  const lines = document.querySelector(".page:not([hidden]) .plot").data.filter((line) => line.meta.what === "line");
+  const values = (line) => line.y.map((y) => (y === null ? null : y / line.meta.factor));
+  return Object.fromEntries(lines.map((line) => [line.meta.metric, values(line)]));
+}"""
+_NOW = "() => gpumon.feed.about.gpus.map((gpu) => [gpu.index, gpumon.feed.values.get(gpu.uuid)])"
+
+both = pytest.mark.parametrize(
+    ("name", "gpus", "speed"), [("h100x8-llama3-8b-ckpt100.csv.gz", 8, 20), ("titanx2-gpt350m.csv.gz", 2, 20)]
+)
+
+
+def written(path: Path, gpus: int) -> list[dict[str, set[float]]]:
+    """By GPU and metric, all numbers that the file has; read here without gpumon's parser."""
+    found: list[dict[str, set[float]]] = [{metric: set() for metric in RECORDED} for _ in range(gpus)]
+    with gzip.open(path, "rt") as file:
+        for place, (_, power, utilization, memory) in enumerate(list(csv.reader(file, skipinitialspace=True))[1:]):
+            of = found[place % gpus]
+            of["gpu.utilization"].add(int(utilization.split()[0]) / 100)
+            of["gpu.power"].add(float(power.split()[0]))
+            of["gpu.memory_used"].add(int(memory.split()[0]) * 2.0**20)
+    return found
+
+
+def is_written(value: float, known: set[float]) -> bool:
+    """Whether the file has it, to the five digits that the page gets."""
+    return any(value == pytest.approx(one, rel=1e-4, abs=1e-9) for one in known)
+
+
+def moves(page: Page, place: str) -> None:
+    table = page.locator(place)
+    for _ in range(3):
+        seen = table.inner_text()
+        until(lambda seen=seen: table.inner_text() != seen, 60)  # type: ignore[misc]
+
+
+@both
+def test_the_fleet_shows_what_the_file_has(
+    browser: Browser, recordings: Path, tmp_path: Path, name: str, gpus: int, speed: int
+) -> None:
+    path = recordings / name
+    source = ("--source", f"replay:{path}", "--speed", speed)
+    with web(*source, env=own_places(tmp_path)) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/fleet")
+        expect(page.locator("#label")).to_contain_text("REPLAY")
+        expect(page.locator("#page-fleet tbody tr")).to_have_count(gpus)
+        expect(page.locator("#page-fleet tbody .big").first).to_contain_text("%")
+        known = written(path, gpus)
+        for _ in range(3):
+            before = page.evaluate("gpumon.feed.seq")
+            until(lambda before=before: page.evaluate("gpumon.feed.seq") > before, 60)  # type: ignore[misc]
+            shown: list[tuple[int, dict[str, Any]]] = page.evaluate(_NOW)
+            assert [index for index, _ in shown] == list(range(gpus))
+            for index, values in shown:
+                for metric in RECORDED:
+                    assert is_written(values[metric], known[index][metric]), (index, metric, values[metric])
+        moves(page, "#page-fleet .headlines")
+
+
+@both
+def test_a_gpu_shows_what_the_file_has(
+    browser: Browser, recordings: Path, tmp_path: Path, name: str, gpus: int, speed: int
+) -> None:
+    path = recordings / name
+    source = ("--source", f"replay:{path}", "--speed", speed)
+    with web(*source, env=own_places(tmp_path)) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/gpu/1?window=all")
+        plot = page.locator("#page-gpu .plot")
+        expect(plot).to_be_visible()
+        until(lambda: int(plot.get_attribute("data-drawn") or 0) > 2, 60)
+        expect(page.locator("#label")).to_contain_text("REPLAY")
+        known = written(path, gpus)[1]
+        lines = page.evaluate(_LINES)
+        for metric in RECORDED:
+            values = [value for value in lines[metric] if value is not None]
+            assert len(values) > 20, metric
+            assert [value for value in values if not is_written(value, known[metric])] == [], metric
+        moves(page, "#page-gpu .headlines")
+
+
+@pytest.mark.slow
+def test_no_line_has_more_points_than_a_screen_however_fast_a_recording_plays(
+    browser: Browser, recordings: Path, tmp_path: Path
+) -> None:
+    source = ("--source", f"replay:{recordings / 'h100x8-llama3-8b-ckpt100.csv.gz'}", "--speed", 100)
+    with web(*source, env=own_places(tmp_path)) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/gpu/0?window=all")
+        expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
+        longest = 0
+        for _ in range(150):
+            page.wait_for_timeout(300)
+            longest = max(longest, *map(len, page.evaluate(_LINES).values()))
+        assert MOST / 2 < longest <= MOST
