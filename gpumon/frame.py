@@ -141,6 +141,8 @@ class Run(NamedTuple):
     """What the training logged last."""
     lost_events: int = 0
     """Boundaries that were overwritten before anybody read them."""
+    batch: int = 0
+    """Samples of a step, of this rank; 0 when not told."""
 
     @property
     def epoch_text(self) -> str:

@@ -85,6 +85,11 @@ class Hook:
         """`name` begins; gives the phase before."""
         return self.run.begin_phase(name) if self.run is not None else ""
 
+    def batch_of(self, loader: object, times: int = 1) -> None:
+        """A step takes `times` batches of `loader`."""
+        if self.run is not None:
+            self.run.batch_of(loader, times)
+
     def at_step(self, step: int) -> None:
         if self.run is not None:
             self.run.at_step(step)

@@ -50,6 +50,7 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
         self._hook.begin(state.num_train_epochs, 1)
         if args.world_size > 1:
             self._hook.wait_unknown()
+        self._hook.batch_of(kwargs.get("train_dataloader"), args.gradient_accumulation_steps)
         if state.global_step:
             self._hook.at_step(state.global_step)
 

@@ -26,7 +26,7 @@ _GPUS = 16
 
 _STATIC = (
     "key", "id", "name", "pid", "user", "rank", "local_rank", "world_size", "framework", "epochs",
-    "first_epoch", "base", "gpus", "started",
+    "first_epoch", "base", "batch", "gpus", "started",
 )  # fmt: skip
 """Fields of a `Run` that are the same in many frames."""
 
@@ -228,7 +228,7 @@ def _run(run: Mapping[str, Any]) -> Run:
         user=_text(run["user"]), rank=int(run["rank"]), local_rank=int(run["local_rank"]),
         world_size=int(run["world_size"]),
         framework=_text(run["framework"]), epochs=int(run["epochs"]), first_epoch=int(run["first_epoch"]),
-        base=int(run["base"]),
+        base=int(run["base"]), batch=int(run["batch"]),
         gpus=tuple(_text(uuid) for uuid in run["gpus"]),
         started=NAN if run["started"] is None else float(run["started"]),
         metrics={_text(name): NAN for name in names[:RUN_METRICS]},

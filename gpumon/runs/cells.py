@@ -75,7 +75,7 @@ def rank_row(cells: Cells, devices: Sequence[DeviceRow]) -> RankRow:
     return RankRow(
         cells.text("key"), cells.whole("rank"), cells.whole("local_rank"), cells.whole("pid"), cells.time("started"),
         cells.time("ended"), cells.state(), cells.whole("steps"), cells.real("wait"), cells.whole("lost_events"),
-        cells.real("peak"), cells.real("retries"), cells.real("ooms"), tuple(devices),
+        cells.real("peak"), cells.real("retries"), cells.real("ooms"), tuple(devices), cells.real("batch"),
     )  # fmt: skip
 
 

@@ -60,6 +60,7 @@ def _usage(name: str, unit: Unit, title: str = "") -> Measure:
 MEASURES: tuple[Measure, ...] = (
     Measure("seconds", "Epoch time", lambda epoch: epoch.seconds, units.span),
     Measure("steps_per_second", "Steps per second", lambda epoch: epoch.steps_per_second, units.figures),
+    Measure("samples_per_second", "Samples per second", lambda epoch: epoch.samples_per_second, units.figures),
     Measure("wait_share", "Waited for data", lambda epoch: epoch.wait_share,
             lambda value: units.number(value, Unit.RATIO), in_points=True),
     _usage("utilization_mean", Unit.RATIO),
@@ -68,6 +69,8 @@ MEASURES: tuple[Measure, ...] = (
     _usage("run_allocated_peak", Unit.BYTES),
     _usage("energy", Unit.JOULES, "Energy per epoch"),
     Measure("energy_per_step", "Energy per step", lambda epoch: epoch.energy_per_step,
+            lambda value: f"{units.figures(value)} J" if value == value else units.MISSING),
+    Measure("energy_per_sample", "Energy per sample", lambda epoch: epoch.energy_per_sample,
             lambda value: f"{units.figures(value)} J" if value == value else units.MISSING),
 )  # fmt: skip
 

@@ -44,6 +44,8 @@ class Stretch(NamedTuple):
     utilization_from: str
     values: Sequence[float] = UNMEASURED
     """In the order of `schema.USAGE`, joined over devices."""
+    batch: float = NAN
+    """Samples of a step, of all ranks together."""
 
     def value(self, column: str) -> float:
         """The value of a column of `schema.USAGE`, by its name."""
@@ -63,6 +65,14 @@ class Stretch(NamedTuple):
         return self.value("energy") / self.steps if self.steps else NAN
 
     @property
+    def samples_per_second(self) -> float:
+        return self.steps_per_second * self.batch
+
+    @property
+    def energy_per_sample(self) -> float:
+        return self.energy_per_step / self.batch if self.batch > 0 else NAN
+
+    @property
     def sampled_share(self) -> float:
         """Share of the time that samples saw; NaN where the length is not known."""
         seconds, sampled = self.value("seconds"), self.value("sampled")
@@ -78,7 +88,9 @@ def epochs(record: Record) -> list[Stretch]:
     groups: dict[int, list[EpochRow]] = {}
     for row in sorted(record.epochs, key=lambda row: (row.ordinal, order.get(row.rank, 0))):
         groups.setdefault(row.ordinal, []).append(row)
-    return [_epoch(rows, usage.get((ordinal, WHOLE_EPOCH), ())) for ordinal, rows in groups.items()]
+    batch = math.fsum(rank.batch for rank in record.ranks) if len(record.ranks) >= record.run.world_size else NAN
+    found = (_epoch(rows, usage.get((ordinal, WHOLE_EPOCH), ())) for ordinal, rows in groups.items())
+    return [epoch._replace(batch=batch) for epoch in found]
 
 
 def phases(record: Record) -> dict[int, list[Stretch]]:

@@ -138,7 +138,7 @@ class Rank:
             "key": key, "run": self.id, "rank": run.rank, "local_rank": run.local_rank, "pid": run.pid,
             "started": started, "ended": self.ended, "state": int(self.state), "steps": run.step,
             "wait": _known(run.wait), "lost_events": course.lost, "peak": _known(run.memory.peak),
-            "retries": _known(run.memory.retries), "ooms": _known(run.memory.ooms),
+            "retries": _known(run.memory.retries), "ooms": _known(run.memory.ooms), "batch": run.batch or None,
         })  # fmt: skip
         for uuid, (device, total, limit) in self.devices.items():
             yield Row("device", {

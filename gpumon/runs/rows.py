@@ -106,6 +106,8 @@ class RankRow(NamedTuple):
     retries: float
     ooms: float
     devices: tuple[DeviceRow, ...]
+    batch: float = NAN
+    """Samples of a step, of this rank."""
 
 
 class EpochRow(NamedTuple):

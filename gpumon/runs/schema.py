@@ -83,7 +83,7 @@ CREATE TABLE rank (
   rank INTEGER NOT NULL, local_rank INTEGER NOT NULL, pid INTEGER NOT NULL,
   started INTEGER NOT NULL, ended INTEGER, state INTEGER NOT NULL,
   steps INTEGER NOT NULL, wait REAL, lost_events INTEGER NOT NULL,
-  peak REAL, retries REAL, ooms REAL
+  peak REAL, retries REAL, ooms REAL, batch INTEGER
 ) WITHOUT ROWID;
 CREATE INDEX rank_by_run ON rank (run);
 CREATE TABLE device (
@@ -125,7 +125,8 @@ CREATE TABLE progress (
   rank TEXT PRIMARY KEY REFERENCES rank (key) ON DELETE CASCADE, state TEXT NOT NULL
 ) WITHOUT ROWID;
 """
-"""`epoch.metrics`: JSON object. `epoch.wait`, `phase.wait`: seconds waited for data in it. `epoch.ended` NULL: the
+"""`epoch.metrics`: JSON object. `rank.batch`: samples of a step of this rank.
+`epoch.wait`, `phase.wait`: seconds waited for data in it. `epoch.ended` NULL: the
 epoch is going on, or the run went away in it. `run.resumes`: id of the run that this one goes on with.
 `epoch.seconds` is by the steady clock of the training; of an epoch that did not end, it is how far it was seen.
 `run.updated`: when the daemon last wrote the run, about every ten seconds while it goes on. `run.id` is the id

@@ -50,6 +50,8 @@ class Description(NamedTuple):
     """Names of the metric slots in use."""
     phases: tuple[str, ...] = ("", TRAIN)
     """Names of the phases; grows only at its end, so that an index never changes its meaning."""
+    batch: int = 0
+    """Samples of a step, of this rank; 0 when not told."""
 
 
 def words(texts: Iterable[object], count: int, length: int = WORD_LENGTH) -> tuple[str, ...]:
@@ -118,4 +120,5 @@ def decode(text: bytes) -> Description:
         base=min(1, number_of("base", 0)),
         metrics=slots_of("metrics", MAX_METRICS),
         phases=slots_of("phases", MAX_PHASES),
+        batch=number_of("batch", 0),
     )

@@ -37,6 +37,7 @@ def run(
     epochs: int | None = None,
     devices: str | Sequence[str] | None = None,
     framework: str | None = None,
+    batch: int | None = None,
     run_id: str | None = None,
     directory: str | None = None,
     env: Mapping[str, str] | None = None,
@@ -44,7 +45,8 @@ def run(
     """Begin a run: a training that gpumon shows, and whose samples it tags with epoch, step and phase.
 
     Use it as a context manager, or call `finish()` at the end. `name` defaults to the script's;
-    `epochs` is how many are planned; `devices` are UUIDs (`GPU-…`, `MIG-…`) where gpumon cannot find
+    `epochs` is how many are planned; `batch` how many samples a step of this process has, where its
+    loader does not tell; `devices` are UUIDs (`GPU-…`, `MIG-…`) where gpumon cannot find
     them by itself; `run_id` is shared by all ranks of a run and follows from the launcher by default.
 
     Raises UsageError when an argument makes no sense, and nothing else: where tags cannot be
@@ -52,6 +54,8 @@ def run(
     """
     if epochs is not None and (not isinstance(epochs, int) or not 0 <= epochs <= LARGEST):
         raise UsageError(f"epochs={epochs!r}: give a number from 0 to {LARGEST}, or leave it out")
+    if batch is not None and (not isinstance(batch, int) or not 0 <= batch <= LARGEST):
+        raise UsageError(f"batch={batch!r}: give the number of samples of a step, or leave it out")
     given = (devices,) if isinstance(devices, str) else tuple(devices or ())
     for device in given:
         if not isinstance(device, str) or not device.startswith(("GPU-", "MIG-")):
@@ -76,6 +80,7 @@ def run(
         visible=env.get("CUDA_VISIBLE_DEVICES", ""),
         order=env.get("CUDA_DEVICE_ORDER", ""),
         epochs=epochs or 0,
+        batch=batch or 0,
     )
 
     def place() -> str:

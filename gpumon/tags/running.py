@@ -99,7 +99,20 @@ class Run:
 
         `len()` is the loader's; what the loader raises passes through. Steps count over the whole run.
         """
+        if not self._board.description.batch:
+            self.batch_of(loader)
         return Steps(self, loader)
+
+    def batch_of(self, loader: object, times: int = 1) -> None:
+        """A step takes `times` batches of `loader`: told where the loader knows how large. For callbacks too."""
+        try:
+            size = getattr(loader, "batch_size", None)
+            size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None) if size is None else size
+        except Exception as error:  # a loader of the user's own, whose attributes may do anything
+            warn_once("batch", f"the size of a batch is not known: {type(error).__name__}: {error}")
+            return
+        if type(size) is int and 0 < size * times <= LARGEST and size * times != self._board.description.batch:
+            self._board.describe(batch=size * times)
 
     def step(self, steps: int = 1) -> None:
         """Count a step of a loop that does not use `steps()`."""

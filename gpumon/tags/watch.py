@@ -214,6 +214,7 @@ class Watched:
             epochs=said.epochs,
             first_epoch=said.first_epoch,
             base=said.base,
+            batch=said.batch,
             gpus=said.devices,
             started=_seconds(self.header.time),
             state=ended,

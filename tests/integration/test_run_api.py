@@ -398,3 +398,39 @@ def test_a_step_is_cheap(look: Look) -> None:
             run.step()
         # The benchmark has the real bound; this only catches a system call that waits.
         assert (monotonic() - began) / 2000 < 200e-6
+
+
+class _Loader:
+    """A loader as torch's: it has a length and knows how large its batches are."""
+
+    def __init__(self, size: object) -> None:
+        self.batch_size = size
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(2))
+
+
+@pytest.mark.parametrize(("size", "told"), [(32, 32), (None, 0), ("32", 0), (0, 0), (-1, 0), (1 << 40, 0), (True, 0)])
+def test_the_size_of_a_batch_is_told_where_the_loader_knows_it(size: object, told: int) -> None:
+    with gpumon.run("net") as run:
+        assert list(run.steps(_Loader(size))) == [0, 1]
+        assert run._board.description.batch == told
+
+
+def test_a_loader_whose_attributes_raise_is_gone_through_all_the_same() -> None:
+    class Odd(_Loader):
+        @property
+        def batch_sampler(self) -> object:
+            raise ValueError("not now")
+
+    with gpumon.run("net") as run:
+        assert list(run.steps(Odd(None))) == [0, 1]
+        assert run._board.description.batch == 0
+
+
+def test_the_size_of_a_batch_can_be_given_and_makes_sense() -> None:
+    with gpumon.run("net", batch=64) as run:
+        assert list(run.steps(_Loader(32))) == [0, 1]
+        assert run._board.description.batch == 64
+    with pytest.raises(UsageError, match="batch=-1"):
+        gpumon.run("net", batch=-1)

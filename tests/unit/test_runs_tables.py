@@ -395,3 +395,16 @@ def test_parquet_holds_the_same_table(book: Book, tmp_path: Path) -> None:
     table = parquet.read_table(tmp_path / "x.parquet")
     assert table.column_names[: len(export.FIELDS)] == [field.name for field in export.FIELDS]
     assert table.num_rows == len(export.csv_text(record).splitlines()) - 1
+
+
+def test_energy_of_a_sample_is_compared_where_the_runs_tell_how_many_a_step_has(book: Book) -> None:
+    for run_id, ranks in (("one-0001", 1), ("two-0002", 2)):
+        training(book, run_id, epochs=4, gpus=ranks)
+    both = ("one-0001", "two-0002")
+    assert "energy_per_sample" not in {line.measure.name for line in compared(book, *both).lines}
+    book.db.execute("UPDATE rank SET batch = 32")
+    book.db.commit()
+    found = {line.measure.name: line.medians for line in compared(book, *both).lines}
+    steps, energy = found["steps_per_second"], found["energy_per_step"]
+    assert found["samples_per_second"] == pytest.approx([32 * steps[0], 64 * steps[1]])
+    assert found["energy_per_sample"] == pytest.approx([energy[0] / 32, energy[1] / 64])

@@ -162,7 +162,7 @@ def test_the_newer_description_is_offered_first() -> None:
 
 def test_a_description_comes_back() -> None:
     said = Description(
-        "a", "a-1", "torch", 3, 1, 8, ("GPU-x",), "0,1", "PCI_BUS_ID", 90, 5, 1, ("loss",), ("", "train", "test")
+        "a", "a-1", "torch", 3, 1, 8, ("GPU-x",), "0,1", "PCI_BUS_ID", 90, 5, 1, ("loss",), ("", "train", "test"), 32,
     )  # fmt: skip
     assert decode(encode(said)) == said
 
