@@ -119,10 +119,11 @@ print(sorted(os.environ.items()), os.getsid(0))
     assert "True" in plain.stdout
 
 
+# Without print in the handler: it may come while the print before it is at its end, and print must not be entered twice.
 WAITING = """
-import signal, sys
+import os, signal, sys
 def told(number, _):
-    print(signal.Signals(number).name, flush=True)
+    os.write(1, f"{signal.Signals(number).name}\\n".encode())
     if number != signal.SIGUSR1: sys.exit(7)
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1): signal.signal(number, told)
 print("ready", flush=True)
@@ -240,7 +241,7 @@ def test_the_command_has_the_terminal_its_size_and_its_keys(env: dict[str, str],
     source = """
 import os, signal, sys, termios, tty
 print(os.isatty(0), os.isatty(1), os.isatty(2), os.tcgetpgrp(0) == os.getpgrp(), flush=True)
-signal.signal(signal.SIGWINCH, lambda *_: print(os.get_terminal_size(), flush=True))
+signal.signal(signal.SIGWINCH, lambda *_: os.write(1, f"{os.get_terminal_size()}\\n".encode()))
 before = termios.tcgetattr(0)
 tty.setraw(0)
 print("ready", flush=True)
