@@ -119,7 +119,7 @@ print(sorted(os.environ.items()), os.getsid(0))
     assert "True" in plain.stdout
 
 
-# Without print in the handler: it may come while the print before it is at its end, and print must not be entered twice.
+# Without print in the handler: it may come while the print before it ends, and print must not be entered twice.
 WAITING = """
 import os, signal, sys
 def told(number, _):
