@@ -15,6 +15,7 @@ PROGRAMS = {
     "daemon_cpu": "CPU and memory of the daemon",
     "status": "`gpumon status` from start to end",
     "tags": "what a tag costs a training",
+    "callbacks": "what a callback adds, for each framework",
     "ring": "frames in and out of the ring",
     "tui": "the terminal view",
     "web": "the web view and its viewers",

@@ -65,7 +65,8 @@ class _Tags:
     @guarded
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         _watch_fetching(trainer, self._fetch_begins, self._fetch_ends)
-        self._hook.batch_of(trainer.train_dataloader, trainer.accumulate_grad_batches)
+        if len(trainer.optimizers) == 1:  # several count several steps for the same batch
+            self._hook.batch_of(trainer.train_dataloader, trainer.accumulate_grad_batches)
         self._come_to(trainer.global_step)  # after a resume: the steps before are not of its first epoch
 
     @guarded

@@ -54,7 +54,7 @@ def run(
     """
     if epochs is not None and (not isinstance(epochs, int) or not 0 <= epochs <= LARGEST):
         raise UsageError(f"epochs={epochs!r}: give a number from 0 to {LARGEST}, or leave it out")
-    if batch is not None and (not isinstance(batch, int) or not 0 <= batch <= LARGEST):
+    if batch is not None and (type(batch) is not int or not 0 <= batch <= LARGEST):
         raise UsageError(f"batch={batch!r}: give the number of samples of a step, or leave it out")
     given = (devices,) if isinstance(devices, str) else tuple(devices or ())
     for device in given:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import report, ring, tags, terminal, tui, usage
+from benchmarks import callback_trainings, callbacks, report, ring, tags, terminal, tui, usage
 from benchmarks.report import Budget, Result
 from tests.conftest import ROOT
 
@@ -95,3 +95,44 @@ def test_the_slowdown_of_nothing_is_within_its_interval() -> None:
     _, middle, low, high, pairs, *_ = tags.slowdown(lambda: None, lambda: None, 50)
     assert pairs == 50
     assert low <= middle <= high
+
+
+def test_a_loader_times_steps_within_epochs_and_turns_between_them() -> None:
+    loader = callback_trainings.Loader([])
+    loader.epochs = [[(0, 0), (9000, 9000)], [(20_000, 0), (22_000, 5000)], [(30_000, 0), (33_000, 6000)]]
+    assert loader.steps(0) == [2, 3]
+    assert loader.steps(1) == [5, 6]
+    assert loader.turns(0) == [8]
+
+
+def test_a_loader_notes_each_fetch_after_its_work_is_done() -> None:
+    done: list[int] = []
+    loader = callback_trainings.Loader(["a", "b"], lambda: done.append(1))
+    assert [list(loader), list(loader)] == [["a", "b"], ["a", "b"]]
+    assert [len(epoch) for epoch in loader.epochs] == [2, 2]
+    assert len(done) == 4
+
+
+def test_a_median_of_differences_lies_within_its_interval() -> None:
+    value, low, high = callbacks.middle([float(i) for i in range(101)])
+    assert value == 50
+    assert 35 < low < value < high < 65
+    assert callbacks.middle([2.0, 2.0, 2.0]) == (2, 2, 2)
+
+
+def test_both_halves_of_callbacks_name_the_same_frameworks() -> None:
+    assert set(callbacks.FRAMEWORKS) == set(callback_trainings.FRAMEWORKS)
+
+
+def test_what_a_callback_adds_is_its_difference_from_the_block_beside_it() -> None:
+    found = {
+        "": {"cpu": [10.0, 20.0, 30.0], "mean": [1.0] * 3, "wall": [1.0] * 3, "epoch": [100.0] * 3},
+        "gpumon": {"cpu": [12.0, 22.0, 32.0], "mean": [4.0] * 3, "wall": [1.5] * 3, "epoch": [150.0] * 3},
+    }
+    long = {"": [10_000.0] * 3, "gpumon": [10_010.0] * 3}
+    result = Result("", ())
+    callbacks._add(result, "plain loop", {"found": found, "long": long, "failed": {"zeus": "No GPU\nsecond line"}})
+    assert result.rows[1] == ("plain loop", "gpumon", "22", "2", "2 to 2", "3", "0.5", "50", "50 to 50")
+    assert [budget.measured for budget in result.budgets] == [2]
+    assert result.notes[0] == "zeus, in the plain loop, is not measured: No GPU"
+    assert "+0.100 % of wall time (+0.100 to +0.100, 3 pairs" in result.notes[1]

@@ -1,0 +1,292 @@
+"""The trainings that `callbacks` times: one framework for each process, with and without a callback.
+
+Every framework fetches its batches from the same loader, which notes the time of each fetch. From one
+fetch to the next is a step with all its hooks; from the last of an epoch to the first of the next is
+what an epoch adds. So nothing of a framework is replaced, and its start and end are not in the figures.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from itertools import pairwise
+from statistics import fmean, median
+from typing import Any
+
+from benchmarks.tags import training_step
+
+EPOCHS, STEPS = 8, 25
+LONG = 20
+"""Steps of 10 ms in a block."""
+Train = Callable[[str, Any, int], None]
+"""Trains with a callback, by its name, on a loader, for so many epochs."""
+
+
+class Loader:
+    """The same batches in each epoch, with the time of each fetch on both clocks (ns)."""
+
+    batch_size = None
+    dataset = ()
+
+    def __init__(self, batches: list[Any], work: Callable[[], object] | None = None) -> None:
+        self.batches = batches
+        self.work = work
+        self.epochs: list[list[tuple[int, int]]] = []
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        fetched: list[tuple[int, int]] = []
+        self.epochs.append(fetched)
+        for batch in self.batches:
+            if self.work:
+                self.work()
+            fetched.append((time.process_time_ns(), time.perf_counter_ns()))
+            yield batch
+
+    def steps(self, clock: int) -> list[float]:
+        """µs from fetch to fetch within epochs; the first epoch warms up where there are more."""
+        counted = self.epochs[1:] or self.epochs
+        return [(b[clock] - a[clock]) / 1000 for epoch in counted for a, b in pairwise(epoch)]
+
+    def turns(self, clock: int) -> list[float]:
+        """µs from the last fetch of an epoch to the first of the next."""
+        pairs = zip(self.epochs[1:], self.epochs[2:], strict=False)
+        return [(after[0][clock] - before[-1][clock]) / 1000 for before, after in pairs]
+
+
+def plain() -> tuple[Train, list[str], list[Any]]:
+    """A loop as people write it."""
+    import torch
+
+    import gpumon
+
+    model = torch.nn.Linear(16, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    names = ["gpumon", *(["nvitop, with collector(tag)"] if find_spec("nvitop") else [])]
+    names += ["zeus, windows"] if find_spec("zeus") else []
+
+    def step(batch: Any) -> None:
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(batch[0]), batch[1]).backward()
+        optimizer.step()
+
+    collector = _collector()
+
+    def with_nvitop(loader: Loader, epochs: int) -> None:
+        with collector(tag="train"):
+            for _ in range(epochs):
+                with collector(tag="epoch"):
+                    for batch in loader:
+                        with collector(tag="batch"):
+                            step(batch)
+                    collector.collect()
+
+    def with_zeus(loader: Loader, epochs: int) -> None:
+        from zeus.monitor import ZeusMonitor  # type: ignore[import-not-found]
+
+        monitor = ZeusMonitor()
+        if not monitor.gpu_indices:
+            raise RuntimeError("its windows would measure no GPU here")
+        for _ in range(epochs):
+            monitor.begin_window("epoch")
+            for batch in loader:
+                monitor.begin_window("step")
+                step(batch)
+                monitor.end_window("step")
+            monitor.end_window("epoch")
+
+    def train(who: str, loader: Loader, epochs: int) -> None:
+        if who == "gpumon":
+            with gpumon.run("benchmark", epochs=epochs) as run:
+                _shown(run)
+                for _ in run.epochs():
+                    for batch in run.steps(loader):
+                        step(batch)
+                    run.log(loss=0.5)
+        elif who.startswith("nvitop"):
+            with_nvitop(loader, epochs)
+        elif who.startswith("zeus"):
+            with_zeus(loader, epochs)
+        else:
+            for _ in range(epochs):
+                for batch in loader:
+                    step(batch)
+
+    return train, names, _batches()
+
+
+def keras_fit() -> tuple[Train, list[str], list[Any]]:
+    """`model.fit` on the torch backend."""
+    import keras
+    from torch.utils.data import DataLoader
+
+    from gpumon.callbacks.keras import GpuMonitor
+
+    class Batches(DataLoader):  # type: ignore[misc]  # typed or not, by what is installed
+        """What Keras takes for a loader of torch."""
+
+        def __init__(self, loader: Loader) -> None:
+            super().__init__(loader.batches, batch_size=None)
+            self.timed = loader
+
+        def __iter__(self) -> Any:
+            return iter(self.timed)
+
+    model = keras.Sequential([keras.layers.Input((16,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+
+    def train(who: str, loader: Loader, epochs: int) -> None:
+        callbacks = [GpuMonitor("benchmark")] if who == "gpumon" else []
+        model.fit(Batches(loader), epochs=epochs, callbacks=callbacks, verbose=0)
+
+    return train, ["gpumon"], _batches()
+
+
+def lightning_fit() -> tuple[Train, list[str], list[Any]]:
+    """`Trainer.fit`, with a logger that keeps nothing: DeviceStatsMonitor asks for one."""
+    import torch
+    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch.callbacks import DeviceStatsMonitor
+    from lightning.pytorch.loggers.logger import DummyLogger
+
+    from gpumon.callbacks.lightning import GpuMonitor
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+    class Net(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(16, 1)
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            return torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), 0.01)
+
+    def train(who: str, loader: Loader, epochs: int) -> None:
+        peer: dict[str, Callable[[], Any]] = {
+            "gpumon": lambda: GpuMonitor("benchmark"), "Lightning's DeviceStatsMonitor": DeviceStatsMonitor,
+        }  # fmt: skip
+        trainer = Trainer(
+            max_epochs=epochs, accelerator="cpu", devices=1, logger=DummyLogger(), enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False, callbacks=[peer[who]()] if who else [],
+        )  # fmt: skip
+        trainer.fit(Net(), loader)
+
+    return train, ["gpumon", "Lightning's DeviceStatsMonitor"], _batches()
+
+
+def transformers_fit() -> tuple[Train, list[str], list[Any]]:
+    """`transformers.Trainer.train`."""
+    import tempfile
+
+    import torch
+    from transformers import PrinterCallback, Trainer, TrainingArguments
+
+    from gpumon.callbacks.transformers import GpuMonitor
+
+    class Net(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(16, 1)
+
+        def forward(self, x: Any, labels: Any) -> dict[str, Any]:
+            return {"loss": torch.nn.functional.mse_loss(self.layer(x), labels)}
+
+    class OnLoader(Trainer):  # type: ignore[misc]
+        timed: Any = None
+
+        def get_train_dataloader(self) -> Any:
+            return self.timed
+
+    def train(who: str, loader: Loader, epochs: int) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = TrainingArguments(
+                folder, num_train_epochs=epochs, use_cpu=True, report_to="none", disable_tqdm=True,
+                save_strategy="no", logging_strategy="no", remove_unused_columns=False,
+            )  # fmt: skip
+            callbacks: list[Any] = [GpuMonitor("benchmark")] if who == "gpumon" else []
+            trainer = OnLoader(Net(), arguments, train_dataset=loader.batches, callbacks=callbacks)
+            trainer.remove_callback(PrinterCallback)
+            trainer.timed = loader
+            trainer.train()
+
+    return train, ["gpumon"], [{"x": x, "labels": y} for x, y in _batches()]
+
+
+FRAMEWORKS: dict[str, Callable[[], tuple[Train, list[str], list[Any]]]] = {
+    "plain loop": plain,
+    "Keras on torch": keras_fit,
+    "Lightning": lightning_fit,
+    "Transformers": transformers_fit,
+}
+
+
+def measure(framework: str, rounds: int, pairs: int) -> dict[str, Any]:
+    """For each callback ('': none) a list by block; blocks of one round follow each other in random order."""
+    import torch
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    train, names, batches = FRAMEWORKS[framework]()
+    chance, failed = random.Random(1), {}
+    for name in list(names):
+        try:
+            train(name, Loader(batches), 2)
+        except Exception as error:  # a peer that needs what is not here: said, and left out
+            if name == "gpumon":
+                raise
+            failed[name] = f"{type(error).__name__}: {error}"
+            names.remove(name)
+    found: dict[str, dict[str, list[float]]] = {
+        name: {"cpu": [], "mean": [], "wall": [], "epoch": []} for name in ("", *names)
+    }
+    for _ in range(rounds):
+        for name in chance.sample(list(found), len(found)):
+            loader = Loader(batches)
+            train(name, loader, EPOCHS)
+            found[name]["cpu"].append(median(loader.steps(0)))
+            found[name]["mean"].append(fmean(loader.steps(0)))
+            found[name]["wall"].append(median(loader.steps(1)))
+            found[name]["epoch"].append(median(loader.turns(0)))
+    _, work = training_step()
+    long: dict[str, list[float]] = {"": [], "gpumon": []}
+    for _ in range(pairs):
+        for name in chance.sample(list(long), 2):
+            loader = Loader(batches[:LONG], work)
+            train(name, loader, 1)
+            long[name].append(fmean(loader.steps(1)))
+    return {"found": found, "long": long, "failed": failed}
+
+
+def _collector() -> Any:
+    """nvitop's, one for all blocks: each has a thread that never ends, and rests while nothing is collected."""
+    if not find_spec("nvitop"):
+        return None
+    from nvitop import ResourceMetricCollector  # type: ignore[import-untyped]
+
+    return ResourceMetricCollector()
+
+
+def _batches() -> list[Any]:
+    import torch
+
+    return [(torch.randn(8, 16), torch.randn(8, 1)) for _ in range(STEPS)]
+
+
+def _shown(run: Any) -> None:
+    if not run.on:
+        raise RuntimeError("no board could be made")
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
