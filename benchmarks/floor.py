@@ -66,6 +66,9 @@ def arguments(name: str, handle: Any, index: int) -> tuple[Any, ...]:
             return handle, byref(c_uint(_ROOM)), ctypes.create_string_buffer(_ROOM * 24)
         case "nvmlDeviceGetProcessUtilization":
             return handle, ctypes.create_string_buffer(_ROOM * 32), byref(c_uint(_ROOM)), ctypes.c_ulonglong(0)
+        case "nvmlDeviceGetSamples":
+            kind, count = c_uint(pynvml.NVML_GPU_UTILIZATION_SAMPLES), byref(c_uint(_ROOM))
+            return handle, kind, ctypes.c_ulonglong(0), number, count, ctypes.create_string_buffer(_ROOM * 16)
         case plain if plain in _PLAIN:
             return handle, number
     raise ValueError(f"the daemon calls {name}: tell benchmarks/floor.py with which arguments")
