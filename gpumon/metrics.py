@@ -179,6 +179,8 @@ HOST_METRICS: tuple[Metric, ...] = (
 )  # fmt: skip
 
 METRICS: tuple[Metric, ...] = GPU_METRICS + HOST_METRICS
+IDLE = 0.05
+"""Below this utilization a GPU does nothing: in every view, and in the ledger's idle share."""
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
 
 GPU_INDEX: dict[str, int] = {metric.name: i for i, metric in enumerate(GPU_METRICS)}

@@ -12,9 +12,8 @@ from math import isnan
 
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Device, Frame, Run, RunState, Sample
-from gpumon.runs.accumulate import IDLE
+from gpumon.metrics import IDLE
 
-_IDLE = IDLE / 100
 _LONGEST = 3
 """Intervals for which a value is believed: beyond it nobody looked."""
 _LEAST_ENERGY = 1.0
@@ -58,7 +57,7 @@ class Use:
         if not isnan(utilization):
             self.seen += believed
             self._busy += utilization * believed
-            self._idle += believed if utilization < _IDLE else 0.0
+            self._idle += believed if utilization < IDLE else 0.0
         if not isnan(energy):
             self._energy += energy
             self._energy_seconds += seconds

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpumon.clock import SECOND
 from gpumon.frame import NAN
-from gpumon.metrics import GPU_INDEX
+from gpumon.metrics import GPU_INDEX, IDLE
 
 HOLD = 3
 """Intervals for which a value holds; a longer gap is time that nobody saw."""
@@ -21,8 +21,6 @@ COVERED = 0.98
 """Energy is told where so much of the time is between two readings of the counter."""
 BUSY_COVERED = 0.9
 """The driver's own samples are used where they cover so much of the time sampled."""
-IDLE = 5
-"""Percent of utilization below which a device counts as idle."""
 
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
 _MEANS = {
@@ -91,7 +89,7 @@ class Spread:
         """The columns of the ledger that are about utilization."""
         if not self.seconds:
             return {}
-        idle = sum(seconds for percent, seconds in self.bins.items() if percent < IDLE)
+        idle = sum(seconds for percent, seconds in self.bins.items() if percent < IDLE * 100)
         return {
             "utilization_mean": self.total / self.seconds,
             "utilization_p5": self.below(0.05),

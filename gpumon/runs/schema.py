@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpumon.metrics import Unit
+from gpumon.metrics import IDLE, Unit
 from gpumon.paths import LEDGER
 
 FILE = LEDGER
@@ -41,7 +41,7 @@ USAGE: tuple[Column, ...] = (
     Column("utilization_mean", "Utilization", "UTIL", Unit.RATIO, "Mean over time."),
     Column("utilization_p5", "Utilization, 5th percentile", "P5", Unit.RATIO, "A twentieth of the time was below."),
     Column("utilization_p95", "Utilization, 95th percentile", "P95", Unit.RATIO, "A twentieth of the time was above."),
-    Column("idle_share", "Idle", "IDLE", Unit.RATIO, "Share of the time with utilization below 5 %."),
+    Column("idle_share", "Idle", "IDLE", Unit.RATIO, f"Share of the time with utilization below {IDLE * 100:g} %."),
     Column("energy", "Energy", "ENERGY", Unit.JOULES,
            "Of the whole board, from the driver's counter, interpolated at the boundaries; not told below one second "
            "and on MIG instances."),

@@ -10,13 +10,11 @@ from rich.style import Style
 from gpumon import units
 from gpumon.frame import Process, Run, Sample
 from gpumon.history.recent import History
-from gpumon.metrics import BY_NAME, Availability
+from gpumon.metrics import BY_NAME, IDLE, Availability
 from gpumon_tui import theme
 from gpumon_tui.levels import CRITICAL, FINE, WARN, level
 from gpumon_tui.renderables.cells import safe
 
-IDLE = 0.03
-"""Below this peak utilization a GPU does nothing."""
 IDLE_FRAMES = 20
 """A pause between two batches or epochs is not idleness."""
 HEAT = (BY_NAME["gpu.throttled_hw_thermal"], BY_NAME["gpu.throttled_sw_thermal"])

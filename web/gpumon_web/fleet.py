@@ -12,14 +12,13 @@ from typing import Any
 from gpumon.epochs import Epochs
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, RunState, Sample
 from gpumon.memory import PARTS, split, told
-from gpumon.metrics import Availability
+from gpumon.metrics import IDLE, Availability
 from gpumon.panels import GPU_PANELS
 from gpumon.ranks import Ranks, ranks_of
+from gpumon.runs.document import known
 from gpumon.runs.report_figures import COLOURS
 from gpumon_web.look import worth_a_look
 
-IDLE = 0.03
-"""Below this utilization a GPU does nothing."""
 IDLE_AFTER = 60.0
 """Seconds: a pause between two epochs or a validation on the CPU is not idleness."""
 EMPTY = 0.03
@@ -164,11 +163,6 @@ def run_row(ranks: Ranks, frame: Frame, epochs: Epochs) -> dict[str, Any]:
         "progress": round(min(1.0, done / run.epochs), 3) if run.epochs else None,
         "left": coarse_time((run.epochs - done) * mean) if run.epochs and running and run.epoch >= 0 else None,
     }
-
-
-def known(value: float) -> float | None:
-    """None for what is missing."""
-    return value if math.isfinite(value) else None
 
 
 def coarse(memory: float) -> float | None:

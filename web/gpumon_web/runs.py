@@ -21,7 +21,7 @@ from gpumon.runs.report_figures import figure
 from gpumon.runs.report_timeline import Timeline, timeline
 from gpumon.runs.rows import Course, Listed, Record, Trace
 from gpumon_web.feed import Feed, shown
-from gpumon_web.fleet import known, run_row
+from gpumon_web.fleet import run_row
 from gpumon_web.series import MOST, columns
 
 LISTED = 500
@@ -112,7 +112,7 @@ class Runs:
                     **run_row(ranks, frame, self._feed.epochs),
                     "metrics": {name: shown(value) for name, value in ranks.first.metrics.items()},
                     "step": ranks.slowest.step,
-                    "wait": known(ranks.slowest.wait),
+                    "wait": document.known(ranks.slowest.wait),
                 }
                 for ranks in ranks_of(frame.runs)
             }
@@ -131,7 +131,7 @@ class Runs:
         """Phases of the first rank that are no training, as [begin, end or None, name], as far as the ring tells."""
         with self._feed.lock:
             spans = self._feed.epochs.drawn([rank.key for rank in record.ranks[:1]]).spans
-        return [[span.begin, known(span.end), span.phase] for span in spans]
+        return [[span.begin, document.known(span.end), span.phase] for span in spans]
 
     def _course(self, record: Record, uuid: str, points: int) -> Timeline | None:
         """The course up to now, of a run that the ring still has from its begin; else None."""
