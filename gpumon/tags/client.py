@@ -25,8 +25,6 @@ from gpumon.tags.sweep import sweep
 from gpumon.tags.warn import warn_once
 from gpumon.text import clean
 
-STEP_EVERY = 50_000_000
-"""ns between two steps that are published."""
 _SLOTS = tuple(slice(offset, offset + layout.STATE_SIZE) for offset in layout.STATES)
 _EVENT_HEAD = slice(layout.EVENT_HEAD, layout.EVENT_HEAD + 8)
 _UNSET = [float("nan")] * layout.MAX_METRICS
@@ -50,8 +48,10 @@ class Board:
     ) -> None:
         self.description = description
         self.path = ""
+        self.steps = 0
+        """Steps since the run began; written with the next state or event, as `wait` is."""
         self.wait = 0
-        """ns waited for data since the run began; written with the next state or event."""
+        """ns waited for data since the run began."""
         self._monotonic = monotonic
         self._now = now
         self._map: mmap.mmap | None = None
@@ -59,8 +59,6 @@ class Board:
         self._number = 0
         self._events = 0
         self._version = 0
-        self._step = 0
-        self._step_due = 0
         self._epoch = -1
         self._epoch_begin = 0
         self._phase = 0
@@ -82,28 +80,15 @@ class Board:
         else:
             lifetime.watch(self)
             self._event(layout.RUN_BEGIN)
-            self._publish()
+            self.publish()
 
     @property
     def on(self) -> bool:
         """Whether anything is written."""
         return self._map is not None
 
-    def step(self, step: int, monotonic: int = 0) -> None:
-        """The run has come to `step`; `monotonic` is the time, when it was just taken.
-
-        Published at most every 50 ms, and with each boundary: nobody reads it more often, and after
-        a real training step the caches are cold, so that publishing costs 20 times what it does in
-        a loop of its own (benchmarks, `tags`).
-        """
-        self._step = step
-        now = monotonic or self._monotonic()
-        if now >= self._step_due:
-            self._step_due = now + STEP_EVERY
-            self._publish(now)
-
-    def _publish(self, monotonic: int = 0) -> None:
-        """Write the state as it is now."""
+    def publish(self, monotonic: int = 0) -> None:
+        """Write the state as it is now; `monotonic` is the time, when it was just taken."""
         mapped = self._map
         if mapped is None:
             return
@@ -111,7 +96,7 @@ class Board:
         self._number = number = self._number + 1
         try:
             head = layout.pack_head(
-                number, monotonic or self._monotonic(), self._now(), self._step, self.wait,
+                number, monotonic or self._monotonic(), self._now(), self.steps, self.wait,
                 self._epoch_begin, self._epoch, self._phase, self._flags,
             )  # fmt: skip
             mapped[_SLOTS[number & 1]] = layout.pack_state(head, self._tail)
@@ -128,7 +113,7 @@ class Board:
             if self._phase == 0:
                 self._phase = 1
             self._event(layout.EPOCH_BEGIN, self._epoch_begin)
-            self._publish()
+            self.publish()
 
     def end_epoch(self) -> None:
         """Publish that the epoch ends now."""
@@ -137,7 +122,7 @@ class Board:
                 self._phase = 0
             self._in_epoch = False
             self._event(layout.EPOCH_END)
-            self._publish()
+            self.publish()
 
     def phase(self, name: str) -> str:
         """Publish that the phase `name` begins now; gives the name of the one before."""
@@ -147,7 +132,7 @@ class Board:
             before = self.description.phases[self._phase]
             self._phase = self._phase_index(clean(name, WORD_LENGTH))
             self._event(layout.CHECKPOINT if name == "checkpoint" else layout.PHASE)
-            self._publish()
+            self.publish()
         return before
 
     @property
@@ -202,7 +187,7 @@ class Board:
                 self._event(layout.LOG, epoch=epoch, logged=logged)
             elif not self._in_epoch and self._epoch_begin:
                 self._event(layout.LOG)
-            self._publish()
+            self.publish()
 
     def describe(self, **changes: object) -> None:
         """Change fields of the description and publish it."""
@@ -230,7 +215,7 @@ class Board:
             self._phase = 0
             aux = (layout.RUN_FAILED if failed else 0) | (layout.RUN_WITHDRAWN if withdrawn else 0)
             self._event(layout.RUN_END, aux=aux)
-            self._publish()
+            self.publish()
             self._turn_off()
 
     def _event(
@@ -252,7 +237,7 @@ class Board:
                 record = layout.pack_event(
                     layout.Event(
                         mark, self._phase, number, monotonic or self._monotonic(), self._now(),
-                        self._step, self.wait, self._epoch if epoch is None else _int32(epoch), aux, asked, free,
+                        self.steps, self.wait, self._epoch if epoch is None else _int32(epoch), aux, asked, free,
                         tuple(self._logged if logged is None else logged),
                     )
                 )  # fmt: skip

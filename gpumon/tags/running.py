@@ -17,11 +17,13 @@ from gpumon.tags import out_of_memory
 from gpumon.tags.board import NOT_KNOWN
 from gpumon.tags.client import Board
 from gpumon.tags.description import LARGEST, Description
-from gpumon.tags.memory import MemoryReader
+from gpumon.tags.memory import NEVER, MemoryReader
 from gpumon.tags.values import Pending, number_of
 from gpumon.tags.warn import warn_once
 
 T = TypeVar("T")
+STEP_EVERY = 50_000_000
+"""ns between two steps that are published, and looked at for more than their number."""
 
 
 class Run:
@@ -37,7 +39,8 @@ class Run:
         self._board = board
         self._planned = epochs
         self._look = look
-        self._step = 0
+        self._due = 0 if board.on else NEVER
+        self._looked = 0
         self._epoch: object | None = None
         self._first: int | None = None
         self._pending = Pending()
@@ -117,10 +120,11 @@ class Run:
     def step(self, steps: int = 1) -> None:
         """Count a step of a loop that does not use `steps()`."""
         try:
-            self._step += int(steps)
+            self._board.steps += int(steps)
         except (TypeError, ValueError):
             warn_once("step", f"run.step({steps!r}): not a number of steps")
-        self._tag_step(0)
+        if (now := monotonic_ns()) >= self._due:
+            self._at_due(now)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -181,8 +185,9 @@ class Run:
 
     def at_step(self, step: int) -> None:
         """The training has come to `step` of the whole run. For callbacks."""
-        self._step = step
-        self._tag_step(0)
+        self._board.steps = step
+        if (now := monotonic_ns()) >= self._due:
+            self._at_due(now)
 
     def waited(self, nanoseconds: int) -> None:
         """So long did the training wait for data; published with the next step. For callbacks."""
@@ -204,7 +209,7 @@ class Run:
         self.finish(failed=not fine)
 
     def __reduce__(self) -> tuple[Callable[..., Run], tuple[Description, int | None, int]]:
-        return _copy_of, (self._board.description, self._planned, self._step)
+        return _copy_of, (self._board.description, self._planned, self._board.steps)
 
     def _begin_epoch(self, number: object) -> object:
         if self._epoch is not None:
@@ -231,21 +236,25 @@ class Run:
             self._memory.at_boundary()
             self._board.end_epoch()
 
-    def _tag_step(self, now: int) -> None:
-        step, now = self._step, now or monotonic_ns()
-        self._board.step(step, now)
+    def _at_due(self, now: int) -> None:
+        """Publish a step, and look after all that steps bring along.
+
+        At most every 50 ms, which each step finds out for itself: nobody reads it more often, and after a real
+        training step, which leaves cold caches, publishing costs 20 times what it does in a loop of its own.
+        """
+        if not self._board.on:
+            self._due = NEVER
+            return
+        self._due = now + STEP_EVERY
+        self._board.publish(now)
         if now >= self._memory.due:
             self._memory.read(now)
         if self._pending:
             self._take_arrived()
-        if not step & (step - 1):
+        self._looked += 1
+        if not self._looked & (self._looked - 1):
             # CUDA may have come up since, or the model may have moved: looked up again at 1, 2, 4, 8, …
             self._find_devices()
-
-    def _waited(self, since: int) -> int:
-        now = monotonic_ns()
-        self._board.wait += now - since
-        return now
 
     def _take_arrived(self) -> None:
         for epoch, metrics in sorted(self._pending.collect().items()):
@@ -270,28 +279,27 @@ class Steps(Generic[T]):
         return len(cast("Sequence[T]", self._loader))
 
     def __iter__(self) -> Iterator[T]:
-        run = self._run
-        since = monotonic_ns()
+        # What is done for each batch stands here, without a call but to the clock: a training step leaves
+        # nothing of this in the caches, and then each function that is called costs as much as all the rest.
+        run, board, clock = self._run, self._run._board, monotonic_ns
+        since = clock()
         try:
-            batches = iter(self._loader)  # starts the workers of a DataLoader: that is waiting too
-            while True:
-                try:
-                    batch = next(batches)
-                except StopIteration:
-                    return
-                now = run._waited(since)
+            for batch in self._loader:  # starts the workers of a DataLoader: that is waiting too
+                now = clock()
+                board.wait += now - since
                 since = 0
-                run._step += 1
-                run._tag_step(now)
+                board.steps += 1
+                if now >= run._due:
+                    run._at_due(now)
                 yield batch
-                since = monotonic_ns()
+                since = clock()
         finally:
             if since:
-                run._waited(since)
+                board.wait += clock() - since
 
 
 def _copy_of(described: Description, epochs: int | None, step: int) -> Run:
     """What comes out of a pickle: it counts and yields, and publishes nothing."""
     copy = Run(Board(None, described), epochs)
-    copy._step = step
+    copy._board.steps = step
     return copy

@@ -219,8 +219,8 @@ while time.monotonic() < end:
     for _ in range(500):
         n += 1
         board.wait = board._epoch = n      # the three must always agree
-        board._step = n
-        board._publish()
+        board.steps = n
+        board.publish()
         if not n % 50:
             board._event(3)
 print(n, flush=True)
