@@ -13,6 +13,7 @@ import random
 import sys
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from itertools import pairwise
@@ -24,6 +25,8 @@ from benchmarks.tags import training_step
 EPOCHS, STEPS = 8, 25
 LONG = 20
 """Steps of 10 ms in a block."""
+EMPTY, TWO_CLOCKS = "an empty callback", "a generator, two clock readings"
+"""The floors: what any callback of the framework's own class costs, and what it takes to measure a wait at all."""
 Train = Callable[[str, Any, int], None]
 """Trains with a callback, by its name, on a loader, for so many epochs."""
 
@@ -70,7 +73,7 @@ def plain() -> tuple[Train, list[str], list[Any]]:
 
     model = torch.nn.Linear(16, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    names = ["gpumon", *(["nvitop, with collector(tag)"] if find_spec("nvitop") else [])]
+    names = ["gpumon", TWO_CLOCKS, *(["nvitop, with collector(tag)"] if find_spec("nvitop") else [])]
     names += ["zeus, windows"] if find_spec("zeus") else []
 
     def step(batch: Any) -> None:
@@ -78,6 +81,14 @@ def plain() -> tuple[Train, list[str], list[Any]]:
         torch.nn.functional.mse_loss(model(batch[0]), batch[1]).backward()
         optimizer.step()
 
+    def two_clocks(loader: Loader) -> Iterator[Any]:
+        since = time.monotonic_ns()
+        for batch in loader:
+            waits.append(time.monotonic_ns() - since)
+            yield batch
+            since = time.monotonic_ns()
+
+    waits: deque[int] = deque(maxlen=1)
     collector = _collector()
 
     def with_nvitop(loader: Loader, epochs: int) -> None:
@@ -111,6 +122,10 @@ def plain() -> tuple[Train, list[str], list[Any]]:
                     for batch in run.steps(loader):
                         step(batch)
                     run.log(loss=0.5)
+        elif who == TWO_CLOCKS:
+            for _ in range(epochs):
+                for batch in two_clocks(loader):
+                    step(batch)
         elif who.startswith("nvitop"):
             with_nvitop(loader, epochs)
         elif who.startswith("zeus"):
@@ -144,16 +159,16 @@ def keras_fit() -> tuple[Train, list[str], list[Any]]:
     model.compile(optimizer="sgd", loss="mse")
 
     def train(who: str, loader: Loader, epochs: int) -> None:
-        callbacks = [GpuMonitor("benchmark")] if who == "gpumon" else []
-        model.fit(Batches(loader), epochs=epochs, callbacks=callbacks, verbose=0)
+        callbacks = {"gpumon": lambda: [GpuMonitor("benchmark")], EMPTY: lambda: [keras.callbacks.Callback()]}
+        model.fit(Batches(loader), epochs=epochs, callbacks=callbacks.get(who, list)(), verbose=0)
 
-    return train, ["gpumon"], _batches()
+    return train, ["gpumon", EMPTY], _batches()
 
 
 def lightning_fit() -> tuple[Train, list[str], list[Any]]:
     """`Trainer.fit`, with a logger that keeps nothing: DeviceStatsMonitor asks for one."""
     import torch
-    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch import Callback, LightningModule, Trainer
     from lightning.pytorch.callbacks import DeviceStatsMonitor
     from lightning.pytorch.loggers.logger import DummyLogger
 
@@ -174,7 +189,8 @@ def lightning_fit() -> tuple[Train, list[str], list[Any]]:
 
     def train(who: str, loader: Loader, epochs: int) -> None:
         peer: dict[str, Callable[[], Any]] = {
-            "gpumon": lambda: GpuMonitor("benchmark"), "Lightning's DeviceStatsMonitor": DeviceStatsMonitor,
+            "gpumon": lambda: GpuMonitor("benchmark"), EMPTY: Callback,
+            "Lightning's DeviceStatsMonitor": DeviceStatsMonitor,
         }  # fmt: skip
         trainer = Trainer(
             max_epochs=epochs, accelerator="cpu", devices=1, logger=DummyLogger(), enable_checkpointing=False,
@@ -182,7 +198,7 @@ def lightning_fit() -> tuple[Train, list[str], list[Any]]:
         )  # fmt: skip
         trainer.fit(Net(), loader)
 
-    return train, ["gpumon", "Lightning's DeviceStatsMonitor"], _batches()
+    return train, ["gpumon", EMPTY, "Lightning's DeviceStatsMonitor"], _batches()
 
 
 def transformers_fit() -> tuple[Train, list[str], list[Any]]:
@@ -190,7 +206,7 @@ def transformers_fit() -> tuple[Train, list[str], list[Any]]:
     import tempfile
 
     import torch
-    from transformers import PrinterCallback, Trainer, TrainingArguments
+    from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
     from gpumon.callbacks.transformers import GpuMonitor
 
@@ -214,13 +230,13 @@ def transformers_fit() -> tuple[Train, list[str], list[Any]]:
                 folder, num_train_epochs=epochs, use_cpu=True, report_to="none", disable_tqdm=True,
                 save_strategy="no", logging_strategy="no", remove_unused_columns=False,
             )  # fmt: skip
-            callbacks: list[Any] = [GpuMonitor("benchmark")] if who == "gpumon" else []
-            trainer = OnLoader(Net(), arguments, train_dataset=loader.batches, callbacks=callbacks)
+            callbacks = {"gpumon": lambda: [GpuMonitor("benchmark")], EMPTY: lambda: [TrainerCallback()]}
+            trainer = OnLoader(Net(), arguments, train_dataset=loader.batches, callbacks=callbacks.get(who, list)())
             trainer.remove_callback(PrinterCallback)
             trainer.timed = loader
             trainer.train()
 
-    return train, ["gpumon"], [{"x": x, "labels": y} for x, y in _batches()]
+    return train, ["gpumon", EMPTY], [{"x": x, "labels": y} for x, y in _batches()]
 
 
 FRAMEWORKS: dict[str, Callable[[], tuple[Train, list[str], list[Any]]]] = {
