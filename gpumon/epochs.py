@@ -136,13 +136,16 @@ class Epochs:
         """The epochs of a run, oldest first; one ends where the next begins, so that nothing falls between."""
         begins = self._begins(key)
         ends = {b.epoch: b.time / 1e9 for b in self._of(key) if b.mark is Mark.EPOCH_END}
+        left = {b.epoch: b.time / 1e9 for b in self._of(key) if b.mark is Mark.EPOCH_LEFT}
+        ends = {**left, **ends}
         run = self._runs.get(key)
         over = run is not None and run.state is not RunState.RUNNING
         found = []
         for epoch, begin in sorted(begins.items()):
             end = begins.get(epoch + 1, ends.get(epoch, NAN))
-            finished = end >= begin
-            if not finished:
+            known = end >= begin
+            finished = known and not left.get(epoch, NAN) >= begin
+            if not known:
                 end = run.updated if run is not None and over else now
             found.append(Stretch(epoch, begin, end, finished))
         return found

@@ -166,6 +166,7 @@ class Mark(IntEnum):
     RUN_BEGIN = 6
     OUT_OF_MEMORY = 7
     LOG = 8  # numbers that belong to an epoch that is over
+    EPOCH_LEFT = 9  # the open epoch is over before its end; or the one that was over last was none
 
 
 class Boundary(NamedTuple):
@@ -190,7 +191,7 @@ class Boundary(NamedTuple):
     free: float = NAN
     """Of OUT_OF_MEMORY, bytes: what the allocation asked for, and what the device had."""
     metrics: Mapping[str, float] = {}
-    """Of EPOCH_END, RUN_END and LOG: what was logged in this epoch. The ring does not keep it; the ledger does."""
+    """Of EPOCH_END, EPOCH_LEFT, RUN_END and LOG: what was logged in this epoch. In the ledger, not in the ring."""
 
 
 class Sample(NamedTuple):

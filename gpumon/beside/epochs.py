@@ -29,6 +29,7 @@ class _Rank:
         self.begun = 0
         self.epochs = 0
         self.total = 0
+        self.last = 0
 
 
 class Epochs:
@@ -48,9 +49,12 @@ class Epochs:
             if boundary.mark is Mark.EPOCH_BEGIN:
                 rank.begun = boundary.monotonic
             elif boundary.mark is Mark.EPOCH_END and rank.begun:
-                rank.epochs += 1
-                rank.total += boundary.monotonic - rank.begun
-                rank.begun = 0
+                rank.last = boundary.monotonic - rank.begun
+                rank.epochs, rank.total, rank.begun = rank.epochs + 1, rank.total + rank.last, 0
+            elif boundary.mark is Mark.EPOCH_LEFT:
+                if not rank.begun and rank.last:  # it had been told as whole
+                    rank.epochs, rank.total = rank.epochs - 1, rank.total - rank.last
+                rank.begun = rank.last = 0
 
     def __bool__(self) -> bool:
         return bool(self._runs)

@@ -186,7 +186,7 @@ class SlotParts:
                 self._raw, at + i * BOUNDARY.size
             )
             run = self._known.runs.get(run_id)
-            if run is None or not Mark.EPOCH_BEGIN <= mark <= Mark.LOG:
+            if run is None or not Mark.EPOCH_BEGIN <= mark <= Mark.EPOCH_LEFT:
                 continue
             text = self._known.strings.get(phase, "")
             found.append(Boundary(run.key, number, Mark(mark), epoch, step, text, monotonic, time, *amounts))

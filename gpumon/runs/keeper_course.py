@@ -131,15 +131,19 @@ class Course:
         elif mark == Mark.EPOCH_END and self.open is not None:
             self.open.ended = boundary.time
             self._leave(at)
+        elif mark == Mark.EPOCH_LEFT:
+            self._leave(at)
+            if boundary.epoch in self._by_number:
+                self.epochs[self._by_number[boundary.epoch]].ended = None
         elif mark == Mark.RUN_END:
             self._leave(at)
             self.ended = at.monotonic
         elif mark in (Mark.OUT_OF_MEMORY, Mark.CHECKPOINT):
             self.marks.append(boundary)
-        if mark in (Mark.EPOCH_END, Mark.RUN_END, Mark.LOG):
-            self._log(boundary.epoch, boundary.metrics, again=mark == Mark.RUN_END)
+        if mark in (Mark.EPOCH_END, Mark.EPOCH_LEFT, Mark.RUN_END, Mark.LOG):
+            self._log(boundary.epoch, boundary.metrics, again=mark in (Mark.EPOCH_LEFT, Mark.RUN_END))
         self._enter(at, self.open.ordinal if self.open else OUTSIDE, boundary.phase if self.open else "")
-        return mark in (Mark.EPOCH_BEGIN, Mark.EPOCH_END, Mark.RUN_END)
+        return mark in (Mark.EPOCH_BEGIN, Mark.EPOCH_END, Mark.EPOCH_LEFT, Mark.RUN_END)
 
     def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int, Span]]:
         """The parts of a stretch of time, each with the span it lies in; nothing before the first span."""

@@ -115,13 +115,13 @@ class Board:
             self._event(layout.EPOCH_BEGIN, self._epoch_begin)
             self.publish()
 
-    def end_epoch(self) -> None:
-        """Publish that the epoch ends now."""
+    def end_epoch(self, *, left: bool = False) -> None:
+        """Publish that the epoch ends now; `left`: before its end, or that the one told to be over was left."""
         with self._lock:
             if self._phase == 1:
                 self._phase = 0
             self._in_epoch = False
-            self._event(layout.EPOCH_END)
+            self._event(layout.EPOCH_LEFT if left else layout.EPOCH_END)
             self.publish()
 
     def phase(self, name: str) -> str:
@@ -134,6 +134,11 @@ class Board:
             self._event(layout.CHECKPOINT if name == "checkpoint" else layout.PHASE)
             self.publish()
         return before
+
+    @property
+    def events(self) -> int:
+        """Number of the newest event."""
+        return self._events
 
     @property
     def epoch(self) -> int:

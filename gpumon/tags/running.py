@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import count
 from time import monotonic_ns
 from types import TracebackType
-from typing import Generic, TypeVar, cast, overload
+from typing import Generic, NamedTuple, TypeVar, cast, overload
 
 from gpumon.tags import out_of_memory
 from gpumon.tags.board import NOT_KNOWN
@@ -22,8 +22,19 @@ from gpumon.tags.values import Pending, number_of
 from gpumon.tags.warn import warn_once
 
 T = TypeVar("T")
+UNWINDING = 1_000_000_000
+"""ns within which the exception that has left an epoch comes to the end of the run."""
 STEP_EVERY = 50_000_000
 """ns between two steps that are published, and looked at for more than their number."""
+
+
+class Doubt(NamedTuple):
+    """An epoch whose loop was left: by `break` when it was over, or by an exception in the middle."""
+
+    event: int
+    """Number of the event that ended it."""
+    at: int
+    """ns, monotonic."""
 
 
 class Run:
@@ -43,6 +54,7 @@ class Run:
         self._looked = 0
         self._epoch: object | None = None
         self._first: int | None = None
+        self._doubtful = Doubt(0, 0)
         self._pending = Pending()
         self._memory = MemoryReader(board)
 
@@ -85,8 +97,12 @@ class Run:
             opened = self._begin_epoch(epoch)
             try:
                 yield item
-            finally:
+            except GeneratorExit:
+                # Its loop was left, at the end of an epoch or within one: `finish` may know.
                 self._end_epoch(opened)
+                self._doubtful = Doubt(self._board.events, monotonic_ns())
+                raise
+            self._end_epoch(opened)
 
     @contextmanager
     def epoch(self, number: int) -> Iterator[None]:
@@ -94,8 +110,10 @@ class Run:
         opened = self._begin_epoch(number)
         try:
             yield
-        finally:
-            self._end_epoch(opened)
+        except BaseException:
+            self._end_epoch(opened, left=True)
+            raise
+        self._end_epoch(opened)
 
     def steps(self, loader: Iterable[T]) -> Steps[T]:
         """Go through `loader`, counting a step for each batch and measuring how long the training waits for it.
@@ -166,7 +184,9 @@ class Run:
         self._take_arrived()
         self._memory.read()
         if self._epoch is not None:
-            self._end_epoch(self._epoch)
+            self._end_epoch(self._epoch, left=failed)
+        elif failed and self._left_by_it():
+            self._board.end_epoch(left=True)
         self._board.close(failed=failed)
 
     def begin_epoch(self, number: int) -> None:
@@ -229,12 +249,16 @@ class Run:
         self._board.begin_epoch(epoch)
         return opened
 
-    def _end_epoch(self, opened: object) -> None:
+    def _end_epoch(self, opened: object, *, left: bool = False) -> None:
         if self._epoch is opened:
             self._epoch = None
             self._take_arrived()
             self._memory.at_boundary()
-            self._board.end_epoch()
+            self._board.end_epoch(left=left)
+
+    def _left_by_it(self) -> bool:
+        """Whether the exception that ends the run left an epoch: nothing was told since, and no time has passed."""
+        return self._board.events == self._doubtful.event and monotonic_ns() - self._doubtful.at < UNWINDING
 
     def _at_due(self, now: int) -> None:
         """Publish a step, and look after all that steps bring along.

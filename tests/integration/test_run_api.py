@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -93,6 +94,41 @@ def test_an_epoch_ends_however_its_loop_is_left(look: Look, leave: str) -> None:
         next(epochs)
     run.finish()
     assert [mark for mark, _, _ in told(look())] == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_END", "RUN_END"]
+
+
+@pytest.mark.parametrize("by", ["epochs", "epoch", "by hand"])
+def test_an_epoch_that_an_exception_leaves_did_not_end(look: Look, by: str) -> None:
+    with pytest.raises(KeyError), gpumon.run("net") as run:  # noqa: PT012  # where it raises is what is tested
+        if by == "epochs":
+            raise_in(run)
+        elif by == "epoch":
+            with run.epoch(0):
+                raise KeyError
+        run.begin_epoch(0)
+        raise KeyError
+    # Only the end of the run tells an exception from `break`, where epochs are gone through.
+    ends = ["EPOCH_END", "EPOCH_LEFT"] if by == "epochs" else ["EPOCH_LEFT"]
+    assert [mark for mark, _, _ in told(look())] == ["RUN_BEGIN", "EPOCH_BEGIN", *ends, "RUN_END"]
+
+
+def test_an_epoch_that_break_left_has_ended_whatever_fails_afterwards(look: Look) -> None:
+    with pytest.raises(KeyError), gpumon.run("net") as run:  # noqa: PT012
+        for _ in run.epochs():
+            break
+        with run.phase("test"):
+            raise KeyError
+    assert "EPOCH_LEFT" not in [mark for mark, _, _ in told(look())]
+
+
+def test_a_training_may_go_on_after_an_epoch_that_was_left(look: Look) -> None:
+    with gpumon.run("net") as run:
+        with suppress(KeyError), run.epoch(0):
+            raise KeyError
+        with run.epoch(1):
+            pass
+    assert [mark for mark, _, _ in told(look())] == [
+        "RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_LEFT", "EPOCH_BEGIN", "EPOCH_END", "RUN_END",
+    ]  # fmt: skip
 
 
 def test_steps_count_over_the_whole_run_and_measure_the_wait(look: Look) -> None:

@@ -409,6 +409,17 @@ def test_epochs_of_a_training_inside_are_told_and_its_run_stands_for_the_command
         look()
 
 
+def test_an_epoch_that_an_exception_left_is_not_among_the_whole_ones(env: dict[str, str], tmp_path: Path) -> None:
+    script = tmp_path / "breaks.py"
+    script.write_text(
+        "import gpumon\nwith gpumon.run('breaks') as run:\n"
+        "    for epoch in run.epochs(3):\n        run.step()\n        if epoch == 2: raise ValueError('no good')\n"
+    )
+    done = beside(env, sys.executable, str(script))
+    assert done.returncode == 1
+    assert re.search(r"epochs +2 ", done.stderr), done.stderr
+
+
 def test_a_command_shows_as_a_run_while_it_runs(
     env: dict[str, str], holding: Holding, live_dir: Path, stub: Stub
 ) -> None:

@@ -86,6 +86,17 @@ def test_boundaries_that_come_late_and_twice_count_once() -> None:
     assert epochs.duration("r") == 10
 
 
+@pytest.mark.parametrize("told_before", [False, True])
+def test_an_epoch_that_was_left_is_over_and_says_nothing_of_how_long_epochs_take(told_before: bool) -> None:
+    epochs = Epochs()
+    ends = (boundary(4, 1, 13, Mark.EPOCH_END),) if told_before else ()
+    left = boundary(5, 1, 13, Mark.EPOCH_LEFT)
+    epochs.add(frame_with((boundary(1, 0, 0), boundary(2, 0, 10, Mark.EPOCH_END), boundary(3, 1, 10), *ends, left)))
+    found = [(s.epoch, s.begin - START, s.end - START, s.finished) for s in epochs.stretches("r", START + 99)]
+    assert found == [(0, 0, 10, True), (1, 10, 13, False)]
+    assert epochs.duration("r") == 10
+
+
 def test_a_lost_boundary_is_made_good_by_the_board() -> None:
     epochs = Epochs()
     epochs.add(frame_with((), (RUN,)))

@@ -124,6 +124,23 @@ def test_an_epoch_has_the_training_own_times_steps_wait_and_numbers() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("marks", [[Mark.EPOCH_LEFT], [Mark.EPOCH_END, Mark.EPOCH_LEFT]])
+def test_an_epoch_that_was_left_is_kept_without_an_end(marks: list[Mark]) -> None:
+    ledger, make = Memory(), Course()
+    boundaries = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""),
+        make(Mark.EPOCH_BEGIN, 2.0, 0),
+        make(Mark.EPOCH_END, 4.0, 0, "", metrics={"loss": 0.5}),
+        make(Mark.EPOCH_BEGIN, 4.0, 1),
+        *(make(mark, 7.0, 1, "", metrics={"loss": 0.25}) for mark in marks),
+        make(Mark.RUN_END, 9.0, 1, ""),
+    ]
+    keep(ledger, spread([on(second) for second in range(1, 12)], boundaries))
+    first, second = ledger.all("epoch")
+    assert (first["ended"], first["seconds"]) == (TIME + 4 * SECOND, 2.0)
+    assert (second["ended"], second["seconds"], second["metrics"]) == (None, 3.0, '{"loss": 0.25}')
+
+
 def test_energy_is_interpolated_at_the_boundaries() -> None:
     ledger = Memory()
     # The counter follows t², which no straight line does: between ticks it is a line all the same.
