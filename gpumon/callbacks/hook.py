@@ -90,6 +90,11 @@ class Hook:
         if self.run is not None:
             self.run.batch_of(loader, times)
 
+    def batch(self, size: int) -> None:
+        """A step has `size` samples."""
+        if self.run is not None:
+            self.run.batch(size)
+
     def at_step(self, step: int) -> None:
         if self.run is not None:
             self.run.at_step(step)

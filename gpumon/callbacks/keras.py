@@ -47,7 +47,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
     async_safe = True
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `run_id`, `directory`) are those of `gpumon.run`."""
+        """`name` and `settings` (`devices`, `batch`, `run_id`, `directory`) are those of `gpumon.run`."""
         super().__init__()
         self._hook = Hook(f"keras/{keras.backend.backend()}", name, **settings)
         self._new = True
@@ -74,7 +74,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         _fitting[self._thread] = self
         self._hook.begin((self.params or {}).get("epochs"), 1)
         self._each = getattr(self.model, "steps_per_execution", 1)
-        self._clock = _time_steps(self.model)
+        self._clock = _time_steps(self.model, guarded(self._look_at))
         if self._clock is None:
             self._hook.wait_unknown()
 
@@ -137,6 +137,12 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
     def on_predict_end(self, logs: Any = None) -> None:
         self._leave(None)
 
+    def _look_at(self, data: Any) -> None:
+        """The first batch of a training."""
+        shapes = [shape for one in keras.tree.flatten(data) if (shape := getattr(one, "shape", ()))]
+        if shapes:
+            self._hook.batch(int(shapes[0][0]))
+
     def _enter(self, inside: str, alone: str) -> None:
         if self._new:
             self._new = self._training = False
@@ -172,13 +178,16 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
 
 
 class _Clock:
-    """Since when (ns) the training waits for its next batch; 0 while it does not, or nobody can tell."""
+    """When the training waits for data."""
 
     since = 0
+    """Since when it waits for its next batch, ns; 0 while it does not, or nobody can tell."""
+    ticks = False
+    """Whether a step has ended."""
 
 
-def _time_steps(model: Any) -> _Clock | None:
-    """Have the end of each step of `model` timed, on the torch backend; None elsewhere.
+def _time_steps(model: Any, look_at: Callable[[Any], None]) -> _Clock | None:
+    """Have the end of each step of `model` timed, and its first batch looked at, on the torch backend; None elsewhere.
 
     There the training thread fetches each batch between two steps, while the GPU may be behind: no hook is called
     in that thread at the end of a step. The other backends fetch inside of `train_function`.
@@ -187,13 +196,16 @@ def _time_steps(model: Any) -> _Clock | None:
         return None
     _leave_alone(model)
     clock = _Clock()
-    model.train_function = _timed(model.train_function, clock)
+    model.train_function = _timed(model.train_function, clock, look_at)
     return clock
 
 
-def _timed(function: Callable[..., Any], clock: _Clock) -> Callable[..., Any]:
-    def train_function(*args: Any, **kwargs: Any) -> Any:
-        logs = function(*args, **kwargs)
+def _timed(function: Callable[..., Any], clock: _Clock, look_at: Callable[[Any], None]) -> Callable[..., Any]:
+    def train_function(data: Any) -> Any:
+        logs = function(data)
+        if not clock.ticks:
+            look_at(data)
+        clock.ticks = True
         clock.since = monotonic_ns()
         return logs
 

@@ -30,7 +30,7 @@ class _Tags:
     """The hooks, whichever package calls them."""
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `run_id`) are those of `gpumon.run`.
+        """`name` and `settings` (`devices`, `batch`, `run_id`) are those of `gpumon.run`.
 
         Raises FrameworkError where Lightning is missing or older than supported.
         """

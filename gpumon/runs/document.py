@@ -110,6 +110,8 @@ def _counted(stretch: Stretch) -> dict[str, Any]:
     return {
         "ranks": stretch.ranks, "steps": stretch.steps, "wait": known(stretch.wait),
         "steps_per_second": known(stretch.steps_per_second), "energy_per_step": known(stretch.energy_per_step),
+        "samples_per_second": known(stretch.samples_per_second),
+        "energy_per_sample": known(stretch.energy_per_sample),
     }  # fmt: skip
 
 

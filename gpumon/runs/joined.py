@@ -88,7 +88,7 @@ def epochs(record: Record) -> list[Stretch]:
     groups: dict[int, list[EpochRow]] = {}
     for row in sorted(record.epochs, key=lambda row: (row.ordinal, order.get(row.rank, 0))):
         groups.setdefault(row.ordinal, []).append(row)
-    batch = math.fsum(rank.batch for rank in record.ranks) if len(record.ranks) >= record.run.world_size else NAN
+    batch = _batch(record)
     found = (_epoch(rows, usage.get((ordinal, WHOLE_EPOCH), ())) for ordinal, rows in groups.items())
     return [epoch._replace(batch=batch) for epoch in found]
 
@@ -122,7 +122,7 @@ def whole(record: Record, parts: Sequence[Stretch], now: float) -> Stretch:
     return Stretch(
         WHOLE_RUN, WHOLE_RUN, WHOLE_EPOCH, run.started, run.ended, run.lasted(now), 1,
         sum(epoch.steps for epoch in parts), _mean([rank.wait for rank in record.ranks]), {},
-        len(record.ranks), seen_by(record.usage), totals(record.whole_epochs),
+        len(record.ranks), seen_by(record.usage), totals(record.whole_epochs), _batch(record),
     )  # fmt: skip
 
 
@@ -150,18 +150,25 @@ def seen_by(rows: Iterable[UsageRow]) -> str:
     return ", ".join(sorted({row.utilization_from for row in rows if row.utilization_from}))
 
 
+def _batch(record: Record) -> float:
+    """Samples of a step over all ranks; NaN while not all of them have told theirs."""
+    told = len(record.ranks) >= record.run.world_size
+    return math.fsum(rank.batch for rank in record.ranks) if told else NAN
+
+
 def _epoch(rows: Sequence[EpochRow], usage: Sequence[UsageRow]) -> Stretch:
     begun = min((row.begun for row in rows if not math.isnan(row.begun)), default=NAN)
     over = all(not math.isnan(row.ended) for row in rows)
     ended = max(row.ended for row in rows) if over else NAN
-    seconds = rows[0].seconds if len(rows) == 1 else ended - begun
+    last = ended if over else max(row.begun + row.seconds for row in rows)  # as far as it is known
+    seconds = rows[0].seconds if len(rows) == 1 else last - begun
     metrics: dict[str, float] = {}
     for row in rows:
         metrics = {**row.metrics, **metrics}  # the lowest rank's word holds
     ordered = {name: metrics[name] for row in rows for name in row.metrics}
     return Stretch(
         rows[0].ordinal, rows[0].epoch, WHOLE_EPOCH, begun, ended,
-        ended - begun if math.isnan(seconds) else seconds, 1, max(row.steps for row in rows),
+        last - begun if math.isnan(seconds) else seconds, 1, max(row.steps for row in rows),
         _mean([row.wait for row in rows]), ordered, len(rows), seen_by(usage), over_devices(usage),
     )  # fmt: skip
 

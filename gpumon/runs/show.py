@@ -31,6 +31,7 @@ COLUMNS = (
     Column("TIME", 99),
     Column("STEPS", 50),
     Column("STEPS/S", 80),
+    Column("SAMPLES/S", 55),
     Column("WAIT", 70),
     Column(_HEADING["utilization_mean"], 98),
     Column("P5–P95", 40),
@@ -41,6 +42,7 @@ COLUMNS = (
     Column(_HEADING["memory_used_peak"], 90),
     Column(_HEADING["energy"], 85),
     Column("J/STEP", 35),
+    Column("J/SAMPLE", 34),
     Column(_HEADING["throttled_share"], 65),
 )
 _RANKS = (
@@ -184,12 +186,14 @@ def _row(title: str, stretch: Stretch, names: Sequence[str]) -> tuple[str, ...]:
     low, high = values["utilization_p5"], values["utilization_p95"]
     return (
         title, units.span(stretch.seconds), str(stretch.steps), units.figures(stretch.steps_per_second),
+        units.figures(stretch.samples_per_second),
         units.percent(stretch.wait_share), units.percent(values["utilization_mean"]),
         f"{units.percent(low)[:-1]}–{units.percent(high)}" if low == low and high == high else units.MISSING,
         units.percent(values["idle_share"]),
         *(units.number(values[f"{name}_peak"], Unit.BYTES)
           for name in ("run_allocated", "run_reserved", "run_used", "memory_used")),
         units.number(values["energy"], Unit.JOULES), units.figures(stretch.energy_per_step),
+        units.figures(stretch.energy_per_sample),
         units.percent(values["throttled_share"]),
         *(units.plain(stretch.metrics[name]) if name in stretch.metrics else "" for name in names),
     )  # fmt: skip

@@ -54,6 +54,7 @@ class Run:
         self._looked = 0
         self._epoch: object | None = None
         self._first: int | None = None
+        self._batch_given = board.description.batch > 0
         self._doubtful = Doubt(0, 0)
         self._pending = Pending()
         self._memory = MemoryReader(board)
@@ -132,8 +133,13 @@ class Run:
         except Exception as error:  # a loader of the user's own, whose attributes may do anything
             warn_once("batch", f"the size of a batch is not known: {type(error).__name__}: {error}")
             return
-        if type(size) is int and 0 < size * times <= LARGEST and size * times != self._board.description.batch:
-            self._board.describe(batch=size * times)
+        if type(size) is int:
+            self.batch(size * times)
+
+    def batch(self, size: int) -> None:
+        """A step has `size` samples, as a loader or batch shows; what `gpumon.run` was given stands. For callbacks."""
+        if not self._batch_given and 0 < size <= LARGEST and size != self._board.description.batch:
+            self._board.describe(batch=size)
 
     def step(self, steps: int = 1) -> None:
         """Count a step of a loop that does not use `steps()`."""

@@ -157,6 +157,13 @@ def test_the_wait_for_data_is_told_where_it_can_be_seen_and_is_nothing_else(case
     assert math.isnan(cases["not safe"].run.wait), "another callback waits for the GPU there, and takes its time"
 
 
+def test_the_first_batch_tells_how_many_samples_a_step_has_where_keras_shows_it_and_a_told_number_stands(
+    cases: Cases,
+) -> None:
+    assert cases["whole"].run.batch == (8 if cases.backend == "torch" else 0)
+    assert cases["copied"].run.batch == 5
+
+
 def test_keras_goes_on_ending_batches_in_its_own_threads_and_waits_for_no_step(cases: Cases) -> None:
     seen = cases.seen["threads"]
     assert seen["ends"] == seen["steps"] == 8

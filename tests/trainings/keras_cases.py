@@ -204,7 +204,7 @@ def main() -> None:
         net.fit(X, Y, batch_size=BATCH, epochs=1, callbacks=[again], verbose=0)
     pair = [GpuMonitor("one of two"), GpuMonitor("two of two")]
     net.fit(X, Y, batch_size=BATCH, epochs=1, callbacks=pair, verbose=0)
-    copied = copy.deepcopy(GpuMonitor("copied"))
+    copied = copy.deepcopy(GpuMonitor("copied", batch=5))
     fit("copied", net, X, Y, monitor=pickle.loads(pickle.dumps(copied)), batch_size=BATCH, epochs=1)
     waits()
     faults(net)

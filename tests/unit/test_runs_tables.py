@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumon import units
 from gpumon.errors import GpumonError
 from gpumon.frame import RunState
 from gpumon.runs import compare, document, export, joined, lists, show
@@ -56,6 +57,16 @@ def test_an_epoch_of_several_ranks_begins_with_the_first_and_ends_with_the_last(
     assert (epoch.begun, epoch.ended, epoch.seconds) == (BEGAN, BEGAN + 11, 11.0)
     assert (epoch.steps, epoch.wait, epoch.ranks) == (101, 1.5, 2)
     assert epoch.metrics == {"loss": 0.5, "only 0": 0, "only 1": 1}, "rank 0 is believed"
+
+
+def test_an_epoch_that_has_not_ended_is_as_long_as_its_ranks_are_known_to_be_in_it(book: Book) -> None:
+    book.run(world_size=2)
+    for number in range(2):
+        key = book.rank("resnet50-1a2b", number)
+        book.epoch(key, 0, begun=(BEGAN + number) * 10**9, ended=None, seconds=4.0 + number)
+    (epoch,) = joined.epochs(record_of(book))
+    assert (epoch.begun, epoch.seconds) == (BEGAN, 6.0)
+    assert math.isnan(epoch.ended)
 
 
 def test_devices_are_joined_by_what_each_number_means(book: Book) -> None:
@@ -108,6 +119,21 @@ def test_the_epoch_table_has_a_row_for_each_epoch_and_phase(book: Book) -> None:
     ]  # fmt: skip
     assert all(word in text[first] for word in ("UTIL", "P5–P95", "ENERGY", "MEM MAX", "LIVE MAX", "loss", "accuracy"))
     assert "UTIL is from the driver's own samples" in text[-1]
+
+
+def test_samples_have_columns_where_every_rank_tells_how_many_a_step_has(book: Book) -> None:
+    training(book, epochs=2)
+    text = "\n".join(show.lines(record_of(book), NOW, 0))
+    assert "STEPS/S" in text
+    assert "SAMPLE" not in text
+    book.db.execute("UPDATE rank SET batch = 32")
+    book.db.commit()
+    epochs = joined.epochs(record_of(book))
+    total = joined.whole(record_of(book), epochs, NOW)
+    columns, rows = show.epoch_table(epochs, {}, total)
+    found = dict(zip([column.heading for column in columns], rows[-1], strict=True))
+    assert found["SAMPLES/S"] == units.figures(32 * total.steps_per_second) != units.MISSING
+    assert found["J/SAMPLE"] == units.figures(total.energy_per_step / 32) != units.MISSING
 
 
 def test_what_was_not_sampled_or_did_not_end_is_said(book: Book) -> None:
