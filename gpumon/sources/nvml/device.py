@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 from gpumon.clock import Clock
@@ -10,13 +11,27 @@ from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.sources.nvml.busy import Busy, BusySamples
 from gpumon.sources.nvml.library import SUCCESS, Library, availability
 from gpumon.sources.nvml.processes import Held, ProcessList, ProcessShares
-from gpumon.sources.nvml.readings import CALLS, EVERY_TICK, FALLBACKS, SELDOM, SLACK, SOON, Call, Missing, Read, Values
+from gpumon.sources.nvml.readings import (
+    CALLS,
+    EVERY_TICK,
+    FALLBACKS,
+    RARELY,
+    SELDOM,
+    SLACK,
+    SOON,
+    Call,
+    Missing,
+    Read,
+    Values,
+)
 
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
 _ASKED = tuple(dict.fromkeys(name for call in (*CALLS, *FALLBACKS) for name in call.metrics))
 """Other metrics are not the driver's to give, so it is not what lacks them."""
 _NEVER = float("inf")
 _TURNS = 8
+_CONTEXT = 32 << 20
+"""Bytes by which the memory of a device changes at least when a process comes or goes: its CUDA context takes more."""
 
 
 class _Scheduled:
@@ -50,6 +65,9 @@ class NvmlDevice:
         self._busy = BusySamples(library, (index % _TURNS + 1) / _TURNS, after)
         self._graphics_held: list[Held] = []
         self._processes_due = 0.0
+        self._used = NAN
+        self._pids: Set[int] = frozenset()
+        self._early_from = 0.0
         self._graphics_due = 0.0
 
     def read(self, now: float) -> Sample:
@@ -73,8 +91,12 @@ class NvmlDevice:
 
     def processes(self, now: float) -> list[Held] | None:
         """The processes on this device, when it is time to look again, else None."""
-        if now < self._processes_due or self.state is not Availability.OK:
+        used = self._values.get("gpu.memory_used", NAN)
+        # Whoever comes or goes moves the memory, which is read at each tick anyway.
+        early = now >= self._early_from and abs(used - self._used) >= _CONTEXT
+        if self.state is not Availability.OK or not (early or now >= self._processes_due):
             return None
+        self._used = used
         self._processes_due = self._next(now, SOON, self._processes_due)
         held = self._compute.read(self.handle)[1]
         # This call takes milliseconds and holds a driver-wide lock on some drivers: seldom.
@@ -83,6 +105,10 @@ class NvmlDevice:
             self._graphics_held = self._graphics.read(self.handle)[1]
         # A process may be in both lists; it counts once, as one that computes.
         by_pid = {process.pid: process for process in (*self._graphics_held, *held)}
+        if early and by_pid.keys() == self._pids:
+            # In vain: somebody who was there takes more or less than before, and may go on so.
+            self._early_from = now + RARELY
+        self._pids = by_pid.keys()
         shares = self._shares.read(self.handle) if by_pid else {}
         return [
             process._replace(sm_utilization=shares[pid][0], memory_utilization=shares[pid][1])
