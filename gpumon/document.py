@@ -35,6 +35,7 @@ def document(
         "driver": {"version": driver.version or None, "cuda": driver.cuda or None},
         "gpus": [_gpu(sample, frame, runs) for sample in frame.samples],
         "runs": [_run(run) for run in frame.runs],
+        "left_out": {"runs": frame.dropped_runs, "processes": frame.dropped},
     }
 
 

@@ -236,6 +236,8 @@ class Tick(NamedTuple):
     Not stored in the ring."""
     withdrawn: Sequence[str] = ()
     """Keys of runs that were taken back, because another run tells more of the same. Not stored in the ring."""
+    unread: int = 0
+    """Trainings whose boards were not read, because their users have too many."""
 
 
 class Parts(Protocol):
@@ -256,7 +258,7 @@ class Frame:
 
     __slots__ = (
         "_boundaries", "_host", "_parts", "_processes", "_runs", "_samples",
-        "dropped", "interval", "late", "monotonic", "number", "time", "took",
+        "dropped", "dropped_runs", "interval", "late", "monotonic", "number", "time", "took",
     )  # fmt: skip
 
     def __init__(
@@ -269,6 +271,7 @@ class Frame:
         late: int,
         dropped: int,
         parts: Parts,
+        dropped_runs: int = 0,
     ) -> None:
         self.number = number
         """Counts from 1 and never goes back as long as a ring's history goes on."""
@@ -284,12 +287,21 @@ class Frame:
         """Ticks skipped since the daemon started."""
         self.dropped = dropped
         """Processes that had no room in this frame."""
+        self.dropped_runs = dropped_runs
+        """Runs that had no room in this frame, or whose boards were not read."""
         self._parts = parts
         self._samples: tuple[Sample, ...] | None = None
         self._host: tuple[float, ...] | None = None
         self._processes: tuple[Process, ...] | None = None
         self._runs: tuple[Run, ...] | None = None
         self._boundaries: tuple[Boundary, ...] | None = None
+
+    @property
+    def left_out(self) -> str:
+        """What is there and not in this frame, for people; empty when it has everything."""
+        counts = (self.dropped_runs, "run"), (self.dropped, "process")
+        parts = [units.counted(number, what) for number, what in counts if number]
+        return f"{' and '.join(parts)} more than there is room for" if parts else ""
 
     @property
     def samples(self) -> tuple[Sample, ...]:

@@ -6,7 +6,7 @@ Each tick carries the true time of its sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import Event
 
 from gpumon.clock import SECOND, Clock
@@ -14,14 +14,14 @@ from gpumon.frame import NAN, Boundary, Process, Run, Tick
 from gpumon.metrics import HOST_METRICS
 from gpumon.sources.base import Reading, Source
 from gpumon.sources.host import HostSource
-from gpumon.tags.board import Memory
 from gpumon.tags.holding import with_holdings
 from gpumon.tags.matching import devices_of, stamp
-from gpumon.tags.reader import TagReader
+from gpumon.tags.reader import Poll, TagReader
 
 SHORTEST, LONGEST = 0.01, 60.0
 """Seconds: the intervals that make sense."""
 _HELD_BACK = 4096
+_NO_BOARDS = Poll([], [], {})
 _NO_HOST = (NAN,) * len(HOST_METRICS)
 
 
@@ -78,26 +78,23 @@ class Sampler:
         if host is None:
             host = self._host.read() if self._host else _NO_HOST
         samples, processes, runs, boundaries = reading.samples, reading.processes, reading.runs, reading.boundaries
-        withdrawn: Sequence[str] = ()
+        seen = _NO_BOARDS
         if self._tags is not None:
-            runs, boundaries, withdrawn, memory = self._runs_at(reading)
-            samples = with_holdings(stamp(samples, runs), runs, memory, processes)
+            # After the sample: a boundary that lies before it has then been published.
+            seen = self._tags.poll()
+            runs, boundaries = self._runs_at(reading, seen)
+            samples = with_holdings(stamp(samples, runs), runs, seen.memory, processes)
             processes = self._with_runs(processes, runs)
         return Tick(
             reading.monotonic, reading.time, samples, host, processes, runs, boundaries, self.source.origin(),
             self.source.driver(), reading.hostname or (self._host.hostname if self._host else ""), self.interval,
             max(0, self._clock.monotonic() - reading.monotonic) if self.source.live else 0, self.late,
-            reading.busy, withdrawn,
+            reading.busy, seen.withdrawn, seen.unread,
         )  # fmt: skip
 
-    def _runs_at(
-        self, reading: Reading
-    ) -> tuple[list[Run], list[Boundary], Sequence[str], Mapping[str, Sequence[Memory]]]:
-        """The runs as they were when the sample was taken, on their devices, what is new of them, who withdrew, and
-        what their frameworks hold."""
+    def _runs_at(self, reading: Reading, seen: Poll) -> tuple[list[Run], list[Boundary]]:
+        """The runs as they were when the sample was taken, on their devices, and what is new of them."""
         assert self._tags is not None
-        # After the sample: a boundary that lies before it has then been published.
-        seen = self._tags.poll()
         devices = [sample.device for sample in reading.samples]
         runs = [
             run._replace(gpus=devices_of(seen.claims[run.key], devices, reading.processes).devices)
@@ -107,7 +104,7 @@ class Sampler:
         known = {run.key for run in runs}
         waiting = self._boundaries + seen.boundaries
         self._boundaries = [boundary for boundary in waiting if boundary.run not in known][-_HELD_BACK:]
-        return runs, [boundary for boundary in waiting if boundary.run in known], seen.withdrawn, seen.memory
+        return runs, [boundary for boundary in waiting if boundary.run in known]
 
     def _with_runs(self, processes: Sequence[Process], runs: Sequence[Run]) -> Sequence[Process]:
         """Processes with the run each publishes; the same object as long as nothing changed."""

@@ -53,6 +53,8 @@ def lines(
             yield from (_BELOW + _rank(run, indexes, frame) for run in ranks.all[:_RANKS])
             if len(ranks.all) > _RANKS:
                 yield f"{_BELOW}and {len(ranks.all) - _RANKS} more ranks"
+    if frame.left_out:
+        yield f"and {frame.left_out}"
 
 
 def _title(frame: Frame, origin: Origin, driver: Driver, hostname: str, note: str) -> str:

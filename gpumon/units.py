@@ -73,6 +73,11 @@ def gibibytes(value: float) -> str:
     return MISSING if math.isnan(value) else f"{value / 2**30:.1f}"
 
 
+def counted(number: int, what: str) -> str:
+    """`1 run`, `3 processes`."""
+    return f"{number} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
+
+
 def of_total(used: float, total: float) -> str:
     """Bytes of bytes in one unit, that of the total: `72.0/80.0 GiB`, `0.2/1.0 TiB`."""
     if math.isnan(total):

@@ -28,11 +28,11 @@ class Encoder:
         self._processes: tuple[Sequence[Process], bytes, int, int] | None = None
         self.buffer = bytearray(layout.slot_size)
 
-    def encode(self, tick: Tick, boundaries: Sequence[Boundary]) -> tuple[int, int, tuple[int, ...]]:
+    def encode(self, tick: Tick, boundaries: Sequence[Boundary]) -> tuple[int, int, tuple[int, ...], int]:
         """Fill the buffer behind the slot's header.
 
         Returns the bytes used in all, how many boundaries found room, and the counts for the
-        header: rows, processes, runs, boundaries, dropped processes.
+        header: rows, processes, runs, boundaries, dropped processes; and the dropped runs.
         """
         layout, directory, buffer = self._layout, self._directory, self.buffer
         # Boundaries come only once: what comes again with each frame leaves them room.
@@ -62,7 +62,7 @@ class Encoder:
                 event.epoch, event.step, event.monotonic, event.time, event.wait, event.asked, event.free,
             )  # fmt: skip
             at += BOUNDARY.size
-        return at, fit, (layout.rows, n_processes, len(runs), fit, dropped)
+        return at, fit, (layout.rows, n_processes, len(runs), fit, dropped), len(tick.runs) - len(runs) + tick.unread
 
     def _encode_rows(self, samples: Sequence[Sample]) -> None:
         rows = self._layout.rows
@@ -195,8 +195,10 @@ class SlotParts:
 
 def decode(raw: bytes, layout: Layout, known: Known) -> Frame:
     """The frame in a slot that `layout.frame_number` has accepted."""
-    _, _, _, number, monotonic, time, _, _, _, _, _, dropped, interval, took, late = SLOT.unpack_from(raw)
-    return Frame(number, monotonic, time, interval / 1e6, took / 1e6, late, dropped, SlotParts(raw, layout, known))
+    _, _, _, number, monotonic, time, _, _, _, _, _, dropped, interval, took, late, runs = SLOT.unpack_from(raw)
+    return Frame(
+        number, monotonic, time, interval / 1e6, took / 1e6, late, dropped, SlotParts(raw, layout, known), runs
+    )
 
 
 def _availability(code: int) -> Availability:

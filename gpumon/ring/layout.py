@@ -43,9 +43,9 @@ DIR_CAPACITY = 256 * 1024
 STARTING, RUNNING, STOPPED = range(3)
 """A file that was replaced needs no mark: it has no name left (st_nlink is 0)."""
 
-SLOT = struct.Struct("<QIIQQQIHHHHIIII4x")
+SLOT = struct.Struct("<QIIQQQIHHHHIIIII")
 """seq = 2 * number, CRC, length, number, monotonic ns, time ns, directory version, rows, processes,
-runs, boundaries, dropped processes, interval µs, took µs, late ticks"""
+runs, boundaries, dropped processes, interval µs, took µs, late ticks, dropped runs (of earlier files 0)"""
 CRC_FROM = 16
 ROW = struct.Struct("<BxxxII")
 """availability, run id or 0, age ms (not 8-byte aligned: 12 bytes)"""

@@ -140,12 +140,13 @@ class RingWriter:
     def _write(self, tick: Tick, number: int, boundaries: Sequence[Boundary]) -> int:
         """Write a frame; returns how many of `boundaries` it took."""
         encoder, directory, layout = self._encoder, self._directory, self.layout
-        end, sent, counts = encoder.encode(tick, boundaries)
+        end, sent, counts, dropped_runs = encoder.encode(tick, boundaries)
         directory.forget(_strings_in(tick), [run.key for run in tick.runs])
         self._store_directory()
         SLOT.pack_into(
             encoder.buffer, 0, 2 * number, 0, end - CRC_FROM, number, tick.monotonic, tick.time, self._version, *counts,
             min(tick.interval // 1000, _U32), min(tick.took // 1000, _U32), tick.late & _U32,
+            min(dropped_runs, _U32),
         )  # fmt: skip
         view = memoryview(encoder.buffer)
         encoder.buffer[8:12] = crc32(view[CRC_FROM:end]).to_bytes(4, "little")

@@ -25,7 +25,7 @@ from gpumon.tags.watch import Times, Watched
 
 SHOWN_AFTER_END = 60 * SECOND
 """How long a run that has ended stays among the runs."""
-BOARDS_PER_USER = 64
+BOARDS_PER_USER = 256
 _RETRY_MOST = 64 * SECOND
 _REMEMBERED = 4096
 _NEW_EACH_POLL = 256
@@ -44,6 +44,8 @@ class Poll(NamedTuple):
     """Keys of runs that were taken back since the last poll; they are not among the runs."""
     memory: Mapping[str, Sequence[Memory]] = {}
     """By key of the run: what its framework told of each of its devices."""
+    unread: int = 0
+    """Boards that nobody looked at: their users have more of them than are read at once."""
 
 
 class _Refused(NamedTuple):
@@ -78,8 +80,7 @@ class TagReader:
         """Look at every board once."""
         times = self._now()
         directories = list(tag_dirs(self._where))
-        for directory in directories:
-            self._scan(directory, times)
+        unread = sum(self._scan(directory, times) for directory in directories)
         boundaries: list[Boundary] = []
         withdrawn: list[str] = []
         self._runs = {}
@@ -109,6 +110,7 @@ class TagReader:
             claims={key: board.claim for key, (_, board) in self._runs.items()},
             withdrawn=withdrawn,
             memory={key: board.memory for key, (_, board) in self._runs.items()},
+            unread=unread,
         )
 
     def at(self, monotonic: int) -> list[Run]:
@@ -128,22 +130,25 @@ class TagReader:
         """Ended, and shown long enough; a run that ended before anybody looked is shown once."""
         return board.ended > 0 and times.time - board.ended > SHOWN_AFTER_END
 
-    def _scan(self, directory: str, times: Times) -> None:
+    def _scan(self, directory: str, times: Times) -> int:
+        """Open the boards that are new; gives how many had to be left alone."""
         try:
             fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
-            return  # gone meanwhile, or another user's
+            return 0  # gone meanwhile, or another user's
         try:
             names = set(_names(fd))
             self._forget_vanished(directory, names)
             boards = Counter(place_uid(place) for place in self._boards)
-            opened = 0
+            opened = unread = 0
             for name in names:
                 place = (directory, name)
-                if place in self._boards or opened >= _NEW_EACH_POLL or boards[place_uid(place)] >= BOARDS_PER_USER:
+                if place in self._boards:
                     continue
                 if place in self._forgotten:
                     self._unlink_old(fd, place, times)
+                elif opened >= _NEW_EACH_POLL or boards[place_uid(place)] >= BOARDS_PER_USER:
+                    unread += place not in self._refused
                 elif place not in self._refused or self._refused[place].again <= times.monotonic:
                     opened += 1
                     try:
@@ -153,6 +158,7 @@ class TagReader:
                     else:
                         self._refused.pop(place, None)
                         boards[place_uid(place)] += 1
+            return unread
         finally:
             os.close(fd)
 

@@ -112,10 +112,13 @@ def test_a_board_cut_short_under_the_reader_does_no_harm(tags: Path, reader: Tag
         reader.poll()
 
 
-def test_one_user_has_64_boards_at_most(tags: Path, reader: TagReader, valid: bytes) -> None:
+def test_of_one_user_so_many_boards_are_read_and_the_rest_is_counted(
+    tags: Path, reader: TagReader, valid: bytes
+) -> None:
     for number in range(BOARDS_PER_USER + 10):
         plant(tags, valid, number)
-    assert len(reader.poll().runs) == BOARDS_PER_USER
+    poll = reader.poll()
+    assert (len(poll.runs), poll.unread) == (BOARDS_PER_USER, 10)
 
 
 def resealed(

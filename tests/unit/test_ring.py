@@ -168,6 +168,23 @@ def test_too_many_processes_keep_the_largest_and_count_the_rest(path: str) -> No
     assert len(kept) >= 64
     assert kept == list(range(1000, 1000 - len(kept), -1))
     assert frame.dropped == 1000 - len(kept)
+    assert frame.left_out == f"{1000 - len(kept)} processes more than there is room for"
+
+
+def test_runs_without_room_are_counted_with_those_that_nobody_read(path: str) -> None:
+    ring = RingWriter.create(path, 1, SECOND)
+    runs = [run(f"tag.{number}") for number in range(300)]
+    ring.append(tick(1, runs=runs, unread=5))
+    reader = RingReader.open(path)
+    many = reader.newest()
+    assert many is not None
+    assert 48 <= len(many.runs) < 300
+    assert many.dropped_runs == 305 - len(many.runs)
+    assert many.left_out == f"{many.dropped_runs} runs more than there is room for"
+    ring.append(tick(2, runs=runs[:2]))
+    few = reader.newest()
+    assert few is not None
+    assert (few.dropped_runs, few.left_out) == (0, "")
 
 
 def test_names_that_come_and_go_for_ever_do_not_fill_the_directory(path: str) -> None:
