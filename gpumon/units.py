@@ -6,7 +6,7 @@ A missing value (NaN) is "–".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import localtime, strftime
 
 from gpumon.metrics import Kind, Metric, Unit
@@ -197,12 +197,28 @@ def _hertz(value: float) -> str:
     return f"{value / 1e6:.0f} MHz"
 
 
+def energies(values: Sequence[float]) -> list[str]:
+    """The energies of one column in one unit, which suits the largest: `24.70 Wh` above `0.85 Wh`."""
+    largest = max((value for value in values if math.isfinite(value)), default=0.0)
+    size, unit, digits = _energy_unit(largest)
+    return [_odd(value) or f"{value / size:.{digits}f} {unit}" for value in values]
+
+
 def _joules(value: float) -> str:
+    size, unit, _ = _energy_unit(value)
+    return f"{value / size:.{_ENERGY_DIGITS[unit]}f} {unit}"
+
+
+_ENERGY_DIGITS = {"J": 0, "Wh": 1, "kWh": 2}
+
+
+def _energy_unit(value: float) -> tuple[float, str, int]:
+    """(joules, name, digits in a column) of the unit for an energy."""
     if value >= 3.6e6:
-        return f"{value / 3.6e6:.2f} kWh"
+        return 3.6e6, "kWh", 3
     if value >= 3.6e3:
-        return f"{value / 3.6e3:.1f} Wh"
-    return f"{value:.0f} J"
+        return 3.6e3, "Wh", 2 if value < 3.6e4 else 1
+    return 1.0, "J", 0
 
 
 _WRITERS: dict[Unit, Callable[[float], str]] = {

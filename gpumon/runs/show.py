@@ -164,12 +164,14 @@ def epoch_table(
     """The columns and rows of the table of epochs; a phase is a row whose first cell is indented."""
     names = list(dict.fromkeys(name for epoch in epochs for name in epoch.metrics))[:_METRICS]
     logged = [Column(name, 88 if i == 0 else 56 - i, most=16) for i, name in enumerate(names)]
-    rows = []
+    named: list[tuple[str, Stretch]] = []
     for epoch in epochs:
-        rows.append(_row(f"{epoch.epoch}{_OPEN if math.isnan(epoch.ended) else ''}", epoch, names))
+        named.append((f"{epoch.epoch}{_OPEN if math.isnan(epoch.ended) else ''}", epoch))
         for phase in phases.get(epoch.ordinal, ()):
-            rows.append(_row(f"  {phase.phase}{f' ×{phase.times}' if phase.times > 1 else ''}", phase, names))
-    rows.append(_row("all", total, names))
+            named.append((f"  {phase.phase}{f' ×{phase.times}' if phase.times > 1 else ''}", phase))
+    named.append(("all", total))
+    energies = units.energies([stretch.value("energy") for _, stretch in named])
+    rows = [_row(title, stretch, energy, names) for (title, stretch), energy in zip(named, energies, strict=True)]
     nothing = {place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) == {units.MISSING}}
     # Of which nobody knows anything, the note below says it once.
     rows = [tuple("" if place in nothing else cell for place, cell in enumerate(row)) for row in rows]
@@ -181,7 +183,7 @@ def rank_table(record: Record) -> tuple[Sequence[Column], list[tuple[str, ...]]]
     return _RANKS, [_rank(record, i) for i in range(len(record.ranks))]
 
 
-def _row(title: str, stretch: Stretch, names: Sequence[str]) -> tuple[str, ...]:
+def _row(title: str, stretch: Stretch, energy: str, names: Sequence[str]) -> tuple[str, ...]:
     values = dict(zip(_HEADING, stretch.values, strict=True))
     low, high = values["utilization_p5"], values["utilization_p95"]
     return (
@@ -192,7 +194,7 @@ def _row(title: str, stretch: Stretch, names: Sequence[str]) -> tuple[str, ...]:
         units.percent(values["idle_share"]),
         *(units.number(values[f"{name}_peak"], Unit.BYTES)
           for name in ("run_allocated", "run_reserved", "run_used", "memory_used")),
-        units.number(values["energy"], Unit.JOULES), units.figures(stretch.energy_per_step),
+        energy, units.figures(stretch.energy_per_step),
         units.figures(stretch.energy_per_sample),
         units.percent(values["throttled_share"]),
         *(units.plain(stretch.metrics[name]) if name in stretch.metrics else "" for name in names),

@@ -247,3 +247,18 @@ def test_a_time_of_day_is_that_of_the_viewer(monkeypatch: pytest.MonkeyPatch) ->
 def test_no_writer_takes_minus_zero_for_a_number() -> None:
     assert math.copysign(1, -0.0) == -1
     assert units.bytes_binary(-0.0).lstrip("-") == "0 B"
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([3000.0, 900.0], ["3000 J", "900 J"]),
+        ([3960.0, 3262.0, math.nan], ["1.10 Wh", "0.91 Wh", "–"]),
+        ([90_000.0, 3262.0], ["25.0 Wh", "0.9 Wh"]),
+        ([7.2e6, 3.6e5], ["2.000 kWh", "0.100 kWh"]),
+        ([math.nan], ["–"]),
+        ([], []),
+    ],
+)
+def test_energies_of_a_column_are_in_the_unit_of_the_largest(values: list[float], texts: list[str]) -> None:
+    assert units.energies(values) == texts

@@ -43,10 +43,12 @@ window.gpumon = window.gpumon || {};
     return `${Math.floor(minutes / 1440)} d ${Math.floor(minutes / 60) % 24} h`;
   }
 
-  function joules(value) {
+  // In the unit that suits `largest`, where several stand below each other.
+  function joules(value, largest) {
     if (!known(value)) { return MISSING; }
-    if (value >= 3.6e6) { return `${(value / 3.6e6).toFixed(2)} kWh`; }
-    return value >= 3600 ? `${(value / 3600).toFixed(1)} Wh` : `${value.toFixed(0)} J`;
+    const [of, column] = known(largest) ? [largest, 1] : [value, 0];
+    if (of >= 3.6e6) { return `${(value / 3.6e6).toFixed(2 + column)} kWh`; }
+    return of >= 3600 ? `${(value / 3600).toFixed(of < 3.6e4 ? 1 + column : 1)} Wh` : `${value.toFixed(0)} J`;
   }
 
   function plain(value) {

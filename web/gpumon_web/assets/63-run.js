@@ -20,6 +20,7 @@
   let outline = "";
   let table = null;
   let tableNames = "";
+  let mostEnergy = 0;
   let ranks = null;
 
   page.build = function (section) {
@@ -218,6 +219,7 @@
       });
       parts.epochs.replaceChildren(table.node);
     }
+    mostEnergy = found.epochs.reduce((most, one) => Math.max(most, one.energy || 0), 0);
     table.show(found.epochs.map((one) => ({ key: one.ordinal, ...one })));
   }
 
@@ -237,7 +239,7 @@
       { key: "beside", title: "Not training", help: "Time in phases that are no training", number: true,
         value: (one) => one.beside, text: (one) => t.duration(one.beside) },
       { key: "peak", title: "Peak memory", help: "Allocated by the framework where it tells, else of the device", number: true, value: peak, text: (one) => t.bytes(peak(one)) },
-      { key: "energy", title: "Energy", number: true, value: (one) => one.energy, text: (one) => t.joules(one.energy) },
+      { key: "energy", title: "Energy", number: true, value: (one) => one.energy, text: (one) => t.joules(one.energy, mostEnergy) },
       ...names.map((name, place) => ({ key: `logged-${place}`, title: name, number: true, className: "logged", value: (one) => one.metrics[name], text: (one) => t.plain(one.metrics[name]) })),
       { key: "verdict", title: "Verdict", value: (one) => verdict(one)[0], sign: verdict, draw: (one) => [g.make("span", { class: `tag ${verdict(one)[1]}`, text: verdict(one)[0] })] },
     ];
