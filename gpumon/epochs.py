@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
-from gpumon.frame import NAN, Boundary, Frame, Mark, Run, RunState
+from gpumon.frame import NAN, TRAINING, Boundary, Frame, Mark, Run, RunState
 
 KEEP = 4096
 """Boundaries kept of each run."""
@@ -128,7 +128,7 @@ class Epochs:
             run = self._runs.get(key)
             ends.append(INFINITY if run is None or run.state is RunState.RUNNING else run.updated)
             for boundary, end in zip(boundaries, ends, strict=False):
-                if boundary.phase not in ("", "train") and boundary.mark is not Mark.RUN_END:
+                if boundary.phase not in ("", TRAINING) and boundary.mark is not Mark.RUN_END:
                     spans.append(Span(boundary.time / 1e9, end, boundary.phase))
         return spans
 

@@ -14,6 +14,8 @@ from gpumon import units
 from gpumon.metrics import GPU_INDEX, Availability
 
 NAN = float("nan")
+TRAINING = "train"
+"""The phase that is training itself: what any epoch is in, unless the training says otherwise."""
 
 
 class Device(NamedTuple):

@@ -23,6 +23,7 @@ _MARKS = frozenset(Mark)
 _STATES = frozenset(RunState)
 _POINTS = 1 << 14
 _COLUMNS = 256
+_SPANS = 64
 """More than a trace ever has: nothing is unpacked by what a damaged row says."""
 _MEASURED = tuple(column.name for column in USAGE)
 
@@ -99,7 +100,7 @@ def phase_row(cells: Cells) -> PhaseRow:
     """A row of `phase`."""
     return PhaseRow(
         cells.text("rank"), cells.whole("ordinal"), cells.text("phase"), cells.real("seconds"), cells.whole("times"),
-        cells.whole("steps"), cells.real("wait"),
+        cells.whole("steps"), cells.real("wait"), _spans(cells.get("spans")),
     )  # fmt: skip
 
 
@@ -138,6 +139,13 @@ def trace_row(cells: Cells) -> Trace | None:
         block = values[i * points * 3 : (i + 1) * points * 3]
         columns[clean(str(name))] = Course(block[0::3], block[1::3], block[2::3])
     return Trace(cells.text("rank"), cells.text("uuid"), cells.time("begun"), step, points, columns)
+
+
+def _spans(cell: object) -> tuple[tuple[float, float], ...]:
+    found = _json(cell)
+    pairs = [pair for pair in found[:_SPANS] if isinstance(pair, list)] if isinstance(found, list) else []
+    known = [[float(one) for one in pair if isinstance(one, float | int) and 0 <= one < math.inf] for pair in pairs]
+    return tuple((pair[0], pair[1]) for pair in known if len(pair) == 2)
 
 
 def _unpacked(packed: bytes, size: int) -> array[float] | None:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from gpumon.epochs import Span
 from gpumon.frame import NAN
 from gpumon.runs.rows import UNMEASURED, USAGE_INDEX, EpochRow, PhaseRow, Record, UsageRow
 from gpumon.runs.schema import USAGE, WHOLE_EPOCH, WHOLE_RUN
@@ -111,6 +112,19 @@ def phases(record: Record) -> dict[int, list[Stretch]]:
             )
         )  # fmt: skip
     return found
+
+
+def spans(record: Record) -> list[Span]:
+    """Stretches of the lowest rank's phases that are no training, as far as the ledger has kept when they were."""
+    first = record.ranks[0].key if record.ranks else ""
+    begun = {row.ordinal: row.begun for row in record.epochs if row.rank == first}
+    found = [
+        Span(begun[row.ordinal] + after, begun[row.ordinal] + after + seconds, row.phase)
+        for row in record.phases
+        if row.rank == first and not math.isnan(begun.get(row.ordinal, NAN))
+        for after, seconds in row.spans
+    ]
+    return sorted(found)
 
 
 def whole(record: Record, parts: Sequence[Stretch], now: float) -> Stretch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.clock import SECOND
@@ -12,6 +12,8 @@ from gpumon.frame import NAN, Boundary, Mark
 OUTSIDE = -1
 """Ordinal of what lies in no epoch: it counts for the whole run only."""
 KEPT_SPANS = 4096
+KEPT_TIMES = 16
+"""Times that a phase was entered of which it is kept when."""
 
 
 class Span(NamedTuple):
@@ -25,13 +27,23 @@ class Span(NamedTuple):
 class Spent:
     """What went into one phase of an epoch."""
 
-    __slots__ = ("seconds", "steps", "times", "wait")
+    __slots__ = ("seconds", "spans", "steps", "times", "wait")
 
-    def __init__(self, seconds: float = 0.0, times: int = 0, steps: int = 0, wait: float = 0.0) -> None:
+    def __init__(
+        self, seconds: float = 0.0, times: int = 0, steps: int = 0, wait: float = 0.0,
+        spans: Sequence[tuple[float, float]] = (),
+    ) -> None:  # fmt: skip
         self.seconds = seconds
         self.times = times
         self.steps = steps
         self.wait = wait
+        self.spans = spans
+        """The first `KEPT_TIMES`: seconds after the epoch's begin, and seconds."""
+
+    def plus(self, part: Spent, after: float) -> Spent:
+        """With one stretch more, which began `after` seconds of the epoch."""
+        spans = (*self.spans, (round(after, 3), round(part.seconds, 3)))[:KEPT_TIMES]
+        return Spent(self.seconds + part.seconds, self.times + 1, self.steps + part.steps, self.wait + part.wait, spans)
 
 
 class Moment(NamedTuple):
@@ -62,7 +74,7 @@ class Epoch:
         """For `epoch_of`."""
         return {
             "epoch": [self.ordinal, self.epoch, self.begun, self.begin], "end": self.end, "ended": self.ended,
-            "phases": {name: [s.seconds, s.times, s.steps, s.wait] for name, s in self.phases.items()},
+            "phases": {name: [s.seconds, s.times, s.steps, s.wait, s.spans] for name, s in self.phases.items()},
             "metrics": self.metrics,
         }  # fmt: skip
 
@@ -178,11 +190,7 @@ class Course:
         found = dict(epoch.phases)
         if epoch is self.open and self.spans:
             phase = self.spans[-1].phase
-            so_far = found.get(phase, Spent())
-            part = _between(self._since, now)
-            found[phase] = Spent(
-                so_far.seconds + part.seconds, so_far.times + 1, so_far.steps + part.steps, so_far.wait + part.wait
-            )
+            found[phase] = self._with_part(epoch, found.get(phase), now)
         return found
 
     def as_json(self) -> dict[str, Any]:
@@ -213,12 +221,12 @@ class Course:
 
     def _close_phase(self, at: Moment) -> None:
         assert self.open is not None
-        phase = self.spans[-1].phase
-        part, spent = _between(self._since, at), self.open.phases.setdefault(phase, Spent())
-        spent.seconds += part.seconds
-        spent.times += 1
-        spent.steps += part.steps
-        spent.wait += part.wait
+        phase, phases = self.spans[-1].phase, self.open.phases
+        phases[phase] = self._with_part(self.open, phases.get(phase), at)
+
+    def _with_part(self, epoch: Epoch, so_far: Spent | None, until: Moment) -> Spent:
+        after = max(0, self._since.monotonic - epoch.begin.monotonic) / SECOND
+        return (so_far or Spent()).plus(_between(self._since, until), after)
 
     def _log(self, number: int, metrics: Mapping[str, float], *, again: bool) -> None:
         if not metrics or (again and all(self.logged.get(name) == value for name, value in metrics.items())):

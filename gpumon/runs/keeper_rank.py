@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Device, Run, RunState, Tick
+from gpumon.frame import NAN, TRAINING, Device, Run, RunState, Tick
 from gpumon.metrics import GPU_INDEX
 from gpumon.runs.accumulate import Amounts, merged
 from gpumon.runs.keeper_course import Course, Epoch, Moment, course_of
@@ -240,6 +240,7 @@ class Rank:
                 yield Row("phase", {
                     "rank": key, "ordinal": epoch.ordinal, "phase": name, "seconds": spent.seconds,
                     "times": spent.times, "steps": spent.steps, "wait": _known(spent.wait),
+                    "spans": None if name == TRAINING else json.dumps(spent.spans),
                 })  # fmt: skip
         for uuid, parts in sums.items():
             share = self.shares[uuid]

@@ -15,13 +15,14 @@ from html import escape
 from importlib.resources import files
 
 from gpumon import __version__, units
+from gpumon.epochs import Span
 from gpumon.errors import GpumonError
 from gpumon.frame import NAN, Mark
 from gpumon.metrics import Unit
 from gpumon.runs import joined, show
 from gpumon.runs.joined import Stretch
 from gpumon.runs.lists import state
-from gpumon.runs.report_figures import Figure, figure
+from gpumon.runs.report_figures import SHADES, Figure, figure
 from gpumon.runs.report_timeline import timeline
 from gpumon.runs.rows import DeviceRow, Record, Trace
 from gpumon.runs.schema import USAGE
@@ -39,8 +40,9 @@ def page(record: Record, traces: Sequence[Trace], now: float) -> str:
     total = joined.whole(record, epochs, now)
     devices = _drawn(record, traces)
     logged = timeline(record, traces, "")
+    spans = joined.spans(record)
     figures = [
-        figure(timeline(record, traces, device.uuid if device else "-"), logged, device, epochs, record.marks)
+        figure(timeline(record, traces, device.uuid if device else "-"), logged, device, epochs, record.marks, spans)
         for device in devices
     ]
     figures = [drawn for drawn in figures if drawn["data"]]
@@ -62,7 +64,7 @@ def page(record: Record, traces: Sequence[Trace], now: float) -> str:
         *_notes(record, epochs, total),
         '<section class="card"><h2>Timeline</h2>',
         *_tabs(devices),
-        '<div id="timeline"></div></section>' if figures else f"<p>{_NOTHING}</p></section>",
+        f'<div id="timeline"></div>{_shaded(spans)}</section>' if figures else f"<p>{_NOTHING}</p></section>",
         *_epochs(record, epochs, total),
         *_ranks(record),
         f"<footer>Times are those of the machine that made this page, {escape(units.moment(now))}. "
@@ -122,6 +124,11 @@ def _notes(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterato
     for note in show.notes(record, epochs, total):
         yield f"<li{' class=bad' if note in bad else ''}>{escape(note)}</li>"
     yield "</ul>"
+
+
+def _shaded(spans: Sequence[Span]) -> str:
+    names = dict.fromkeys(span.phase for span in spans) if len(spans) <= SHADES else ()
+    return f'<p class="key"><span></span>{escape(", ".join(names))}</p>' if names else ""
 
 
 def _tabs(devices: Sequence[DeviceRow | None]) -> Iterator[str]:

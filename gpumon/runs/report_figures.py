@@ -12,6 +12,7 @@ from html import escape
 from time import localtime, strftime
 from typing import Any
 
+from gpumon.epochs import Span
 from gpumon.frame import NAN, Mark
 from gpumon.memory import OF, PARTS, PROCESSES, Split, divide
 from gpumon.metrics import BY_NAME
@@ -22,6 +23,8 @@ from gpumon.runs.table import cut
 
 BANDS = 120
 """Epoch bands that are drawn; with more epochs, several are one band."""
+SHADES = 200
+"""Phases that are drawn."""
 NUMBERS = 14
 """Bands that are numbered."""
 GAPS = 50
@@ -46,9 +49,13 @@ COLOURS = ("@u0/0.85", "@u0/0.4", "@u4/0.6", "@u1/0.65", "@u7/0.1", "@u7/0.35")
 
 
 def figure(
-    course: Timeline, logged: Timeline, device: DeviceRow | None, epochs: Sequence[Stretch], marks: Sequence[MarkRow]
-) -> Figure:
-    """Utilization, memory, power, temperature and what was logged, on one time axis with the epochs behind."""
+    course: Timeline, logged: Timeline, device: DeviceRow | None, epochs: Sequence[Stretch], marks: Sequence[MarkRow],
+    spans: Sequence[Span] = (),
+) -> Figure:  # fmt: skip
+    """Utilization, memory, power, temperature and what was logged, on one time axis with the epochs behind.
+
+    `spans`: the phases that are no training, which are shaded.
+    """
     panels = [panel for panel in _panels(course, logged, device, epochs) if panel[1]]
     height = 1 / max(1, len(panels))
     data: list[Line] = []
@@ -65,7 +72,7 @@ def figure(
             "spikecolor": "@mut/0.5", "anchor": f"y{len(panels)}" if len(panels) > 1 else "y",
             "hoverformat": "%Y-%m-%d %H:%M:%S",
         },
-        "shapes": [*_bands(epochs), *_gaps(course), *_deaths(marks)],
+        "shapes": [*_bands(epochs), *_shades(spans), *_gaps(course), *_deaths(marks)],
         "annotations": [*_numbers(epochs), *_captions(marks)],
     }  # fmt: skip
     for place, (title, lines, axis) in enumerate(panels):
@@ -85,7 +92,7 @@ def figure(
             }  # fmt: skip
         data += [{"xaxis": "x", "yaxis": f"y{name}", "showlegend": False, **line} for line in lines]
     if course.points and data:
-        data.append(_which_epoch(course, epochs))
+        data.append(_where(course, epochs, spans))
     return {"data": data, "layout": layout}
 
 
@@ -195,16 +202,19 @@ def _logged(logged: Timeline, epochs: Sequence[Stretch]) -> list[tuple[str, list
     return list(found.items())
 
 
-def _which_epoch(course: Timeline, epochs: Sequence[Stretch]) -> Line:
-    """An invisible line that tells the epoch under the pointer."""
+def _where(course: Timeline, epochs: Sequence[Stretch], spans: Sequence[Span]) -> Line:
+    """An invisible line that tells the epoch and phase under the pointer."""
     texts = []
-    place = 0
+    place = phase = 0
     for point in range(course.points):
         time = course.begun + (point + 0.5) * course.step
         while place + 1 < len(epochs) and epochs[place + 1].begun <= time:
             place += 1
         inside = epochs and epochs[place].begun <= time and not time > epochs[place].ended
-        texts.append(f"epoch {epochs[place].epoch}" if inside else "between epochs")
+        while phase < len(spans) and spans[phase].end <= time:
+            phase += 1
+        within = f", {_text(spans[phase].phase)}" if phase < len(spans) and spans[phase].begin <= time else ""
+        texts.append(f"epoch {epochs[place].epoch}{within}" if inside else "between epochs")
     return {
         "mode": "lines", "line": {"width": 0, "color": "@mut"}, "y": [0] * course.points, "text": texts, "name": "",
         "hovertemplate": "%{text}<extra></extra>", "xaxis": "x", "yaxis": "y", "showlegend": False, **_at(course),
@@ -240,6 +250,12 @@ def _bands(epochs: Sequence[Stretch]) -> Iterator[Line]:
     for i, (begun, ended, _) in enumerate(_grouped(epochs)):
         if i % 2 == 0:
             yield _band(begun, ended, "@u3/0.09")
+
+
+def _shades(spans: Sequence[Span]) -> Iterator[Line]:
+    """Phases that are no training; so many of them would only be a haze."""
+    for span in spans if len(spans) <= SHADES else ():
+        yield _band(span.begin, span.end, "@u4/0.16")
 
 
 def _numbers(epochs: Sequence[Stretch]) -> Iterator[Line]:

@@ -140,6 +140,8 @@ class PhaseRow(NamedTuple):
     """How often it was entered."""
     steps: int
     wait: float
+    spans: Sequence[tuple[float, float]] = ()
+    """When and for how long, seconds after the epoch's begin and seconds; of training, and of later times, not kept."""
 
 
 class UsageRow(NamedTuple):

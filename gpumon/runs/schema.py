@@ -17,8 +17,6 @@ from gpumon.metrics import IDLE, Unit
 from gpumon.paths import LEDGER
 
 FILE = LEDGER
-VERSION = 1
-"""`PRAGMA user_version`; `MIGRATIONS[n]` leads from version n to n + 1."""
 WHOLE_RUN = -1
 WHOLE_EPOCH = ""
 
@@ -137,4 +135,10 @@ f4 [column][point][minimum, mean, maximum], NaN where nothing was sampled; `colu
 With uuid '' it holds what the rank logged, by name.
 `progress`: what a daemon needs to go on with a rank after it was killed; its own business, gone when the rank ends."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
+_SECOND = "ALTER TABLE phase ADD COLUMN spans TEXT"
+"""`phase.spans`: when it was entered and for how long, a JSON list of [seconds after the epoch's begin, seconds];
+the first 16 times of a phase that is no training, NULL of training."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND)
+VERSION = len(MIGRATIONS)
+"""`PRAGMA user_version`; `MIGRATIONS[n]` leads from version n to n + 1."""

@@ -120,7 +120,8 @@ def test_an_epoch_has_the_training_own_times_steps_wait_and_numbers() -> None:
         "ended": TIME + round(7.75 * SECOND), "seconds": 5.5, "steps": 40, "wait": 0.5, "metrics": '{"loss": 0.25}',
     }  # fmt: skip
     assert ledger.row("phase", KEY, 0, "train") == {
-        "rank": KEY, "ordinal": 0, "phase": "train", "seconds": 5.5, "times": 1, "steps": 40, "wait": 0.5
+        "rank": KEY, "ordinal": 0, "phase": "train", "seconds": 5.5, "times": 1, "steps": 40, "wait": 0.5,
+        "spans": None,
     }  # fmt: skip
 
 
@@ -191,11 +192,40 @@ def test_phases_are_the_union_of_their_stretches_within_one_tick_too() -> None:
     validate, train = ledger.row("phase", KEY, 0, "validate"), ledger.row("phase", KEY, 0, "train")
     assert (validate["seconds"], validate["times"]) == (pytest.approx(1.3), 2)
     assert (train["seconds"], train["times"]) == (pytest.approx(0.7), 3)
+    assert (json.loads(validate["spans"]), train["spans"]) == ([[0.1, 0.3], [0.5, 1.0]], None)
     assert validate["steps"] == (24 - 21) + (35 - 25)
     assert ledger.usage(0, "validate")["energy"] == pytest.approx(130.0)
     assert "energy" not in ledger.usage(0, "train"), "none is claimed below a second"
     assert ledger.usage(0, "validate")["power_mean"] == pytest.approx((0.3 * 2 + 0.5 * 2 + 0.5 * 3) / 1.3)
     assert ledger.usage(0)["energy"] == pytest.approx(200.0)
+
+
+def test_of_a_phase_that_is_entered_all_the_time_it_is_kept_when_for_the_first_times() -> None:
+    ledger, make = Memory(), Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 1.0)]
+    for time in range(40):
+        events.append(make(Mark.PHASE, 1.0 + time / 10, phase="validate"))
+        events.append(make(Mark.PHASE, 1.05 + time / 10))
+    events.append(make(Mark.EPOCH_END, 6.0, phase=""))
+    keep(ledger, spread([on(n) for n in range(9)], events))
+    row = ledger.row("phase", KEY, 0, "validate")
+    assert row["times"] == 40
+    assert json.loads(row["spans"]) == [[time / 10, 0.05] for time in range(16)]
+
+
+def test_when_phases_were_is_kept_over_a_restart_of_the_daemon() -> None:
+    make = Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0)]
+    for at, phase in ((4.0, "validate"), (5.0, "train"), (20.0, "validate")):
+        events.append(make(Mark.PHASE, at, phase=phase))
+    events.append(make(Mark.EPOCH_END, 22.0, phase=""))
+    ticks = spread([on(n) for n in range(28)], events)
+    first, second = Memory(), Memory()
+    keep(first, ticks[:16], close=False)
+    progress = json.loads(first.row("progress", KEY)["state"])
+    second.known = Known({KEY: Open("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
+    keep(second, ticks[18:])
+    assert json.loads(second.row("phase", KEY, 0, "validate")["spans"]) == [[2.0, 1.0], [18.0, 2.0]]
 
 
 @pytest.mark.parametrize(("reset_at", "told"), [(5, False), (9, True)])

@@ -16,7 +16,8 @@ import pytest
 
 from gpumon.frame import RunState
 from gpumon.paths import Places, ledger_path, ledger_paths, places
-from gpumon.runs.schema import VERSION
+from gpumon.runs.ledger import Ledger
+from gpumon.runs.schema import MIGRATIONS, VERSION
 from gpumon.runs.store import Store
 from gpumon.runs.store_open import NewerLedger, on_network, open_ledger
 from gpumon.runs.store_write import Batch, Late, Row, write
@@ -86,6 +87,30 @@ def test_the_ledger_is_made_private_and_that_of_the_machine_readable(tmp_path: P
         assert stat.S_IMODE(path.parent.stat().st_mode) == of_directory
         assert ask(path, "PRAGMA user_version") == [(VERSION,)]
         assert ask(path, "PRAGMA journal_mode") == [("wal",)]
+
+
+def test_an_older_ledger_is_brought_up_to_date_and_keeps_what_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "ledger.sqlite"
+    path.parent.mkdir(mode=0o700)
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript(MIGRATIONS[0])
+        old.execute(
+            "INSERT INTO run VALUES ('r', 'net', 'alice', 'node1', '', 'nvml', '', '', 1, 3, 0, 0, 1, 2, 1, 2, NULL)"
+        )
+        old.execute("INSERT INTO rank VALUES ('k', 'r', 0, 0, 1, 1, 2, 1, 5, NULL, 0, NULL, NULL, NULL, NULL)")
+        old.execute("INSERT INTO epoch VALUES ('k', 0, 0, 1, 2, 1.0, 5, NULL, '{}')")
+        old.execute("INSERT INTO phase VALUES ('k', 0, 'validate', 1.0, 1, 5, NULL)")
+        old.execute("PRAGMA user_version = 1")
+        old.commit()
+    with Ledger(str(path)) as ledger:
+        assert ledger.record("r").phases[0].spans == (), "a reader takes it as it is"
+    open_ledger(str(path), shared=False, uid=UID, log=pytest.fail).close()
+    assert ask(path, "PRAGMA user_version") == [(VERSION,)]
+    with Ledger(str(path)) as ledger:
+        (phase,) = ledger.record("r").phases
+    assert (phase.phase, phase.seconds, phase.spans) == ("validate", 1.0, ())
+    with closing(sqlite3.connect(path)) as new:
+        new.execute("UPDATE phase SET spans = '[[1, 2]]'")
 
 
 def test_a_newer_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:

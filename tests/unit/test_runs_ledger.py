@@ -183,6 +183,8 @@ def test_cells_of_the_wrong_type_are_not_known(book: Book) -> None:
     book.epoch(key, 0, metrics='{"loss": "low", "x": 1e999, "y": [1], "ok": 2}')
     book.epoch(key, 1, metrics="{")
     book.epoch(key, 2, metrics="[" * 100_000)
+    for ordinal, spans in enumerate(('[[1, 2], [3], "x", [-1, 2], [1, 1e999], [4, 5]]', "[[")):
+        book.phase(key, ordinal, "validate", 1.0, spans=spans)
     book.add("mark", rank=key, number=1, mark=99, time=1, epoch=0, step=0)
     book.add("mark", rank=key, number=2, mark=Mark.OUT_OF_MEMORY, time=1, epoch=0, step=0)
     with Ledger(str(book.path)) as ledger:
@@ -192,6 +194,7 @@ def test_cells_of_the_wrong_type_are_not_known(book: Book) -> None:
     assert [name for name, value in record.epochs[0].metrics.items() if value == value] == ["ok"]
     assert record.epochs[1].metrics == record.epochs[2].metrics == {}
     assert [mark.number for mark in record.marks] == [2]
+    assert [phase.spans for phase in record.phases] == [((1.0, 2.0), (4.0, 5.0)), ()]
 
 
 @pytest.mark.parametrize(

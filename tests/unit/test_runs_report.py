@@ -41,7 +41,7 @@ def drawn(book: Book, run_id: str = "resnet50-1a2b") -> dict[str, Any]:
     record, traces = read(book, run_id)
     course = timeline(record, traces, uuid_of(0))
     logged = timeline(record, traces, "")
-    return figure(course, logged, record.devices[0], joined.epochs(record), record.marks)
+    return figure(course, logged, record.devices[0], joined.epochs(record), record.marks, joined.spans(record))
 
 
 def test_a_spike_stays_when_points_are_joined() -> None:
@@ -83,6 +83,18 @@ def test_every_panel_is_on_one_time_axis(book: Book) -> None:
     assert {line["xaxis"] for line in found["data"]} == {"x"}
     assert {line["yaxis"] for line in found["data"]} == {"y", "y2", "y3", "y4", "y5", "y6"}
     assert max(len(line["y"]) for line in found["data"]) <= MOST
+
+
+def test_phases_that_are_no_training_are_shaded_and_named_under_the_pointer(book: Book) -> None:
+    training(book, epochs=2)
+    plain = drawn(book)["layout"]["shapes"]
+    book.db.execute("UPDATE phase SET spans = '[[8.0, 2.0]]' WHERE phase = 'validate'")
+    book.db.commit()
+    found = drawn(book)
+    shades = [shape for shape in found["layout"]["shapes"] if shape not in plain]
+    assert len(shades) == 2
+    where = next(line["text"] for line in found["data"] if "text" in line)
+    assert {text for text in where if text.startswith("epoch 1")} == {"epoch 1", "epoch 1, validate"}
 
 
 def test_memory_is_stacked_from_the_bottom_up(book: Book) -> None:

@@ -6,12 +6,13 @@ ledger's trace, which is written once a minute.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpumon.errors import GpumonError
-from gpumon.frame import RunState
+from gpumon.frame import TRAINING, RunState
 from gpumon.history.recent import History
 from gpumon.ranks import ranks_of
 from gpumon.runs import document, joined
@@ -36,8 +37,6 @@ EPOCH = (
     "throttled_share",
 )  # fmt: skip
 """What the table of epochs shows."""
-TRAINING = "train"
-"""The phase that is training itself."""
 
 
 class Runs:
@@ -128,10 +127,12 @@ class Runs:
         return None
 
     def _phases(self, record: Record) -> list[list[Any]]:
-        """Phases of the first rank that are no training, as [begin, end or None, name], as far as the ring tells."""
+        """Phases of the first rank that are no training: [begin, end or None, name], the ledger's, then the ring's."""
         with self._feed.lock:
-            spans = self._feed.epochs.drawn([rank.key for rank in record.ranks[:1]]).spans
-        return [[span.begin, document.known(span.end), span.phase] for span in spans]
+            newer = self._feed.epochs.drawn([rank.key for rank in record.ranks[:1]]).spans
+        since = newer[0].begin if newer else math.inf
+        found = [*(span for span in joined.spans(record) if span.end <= since), *newer]
+        return [[span.begin, document.known(span.end), span.phase] for span in found]
 
     def _course(self, record: Record, uuid: str, points: int) -> Timeline | None:
         """The course up to now, of a run that the ring still has from its begin; else None."""

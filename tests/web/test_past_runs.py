@@ -1,0 +1,38 @@
+"""Runs of the past as the server tells them to a page: from the ledger alone, or with what the ring has of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpumon.frame import Mark
+from tests.builders import boundary, run, tick
+from tests.runs import BEGAN, Book, training
+from tests.web.served import Served
+
+SPANS = "UPDATE phase SET spans = '[[8.0, 2.0]]' WHERE phase = 'validate'"
+
+
+def test_phases_of_a_past_run_come_from_the_ledger(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "net-1a2b", 3)
+        book.db.execute(SPANS)
+        begun = [row[0] / 1e9 for row in book.db.execute("SELECT begun FROM epoch ORDER BY ordinal")]
+        found = Served(ledgers=[str(book.path)]).json("/api/run?id=net-1a2b")
+    assert found["phases"] == [[at + 8.0, at + 10.0, "validate"] for at in begun]
+
+
+def test_of_what_ring_and_ledger_both_tell_the_ring_holds(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "net-1a2b", 3)
+        book.db.execute(SPANS)
+        (key,), (begun,) = (
+            book.db.execute(f"SELECT {what}").fetchone()
+            for what in ("key FROM rank", "begun FROM epoch WHERE ordinal = 2")
+        )
+        again = boundary(7, 2, Mark.PHASE, key)._replace(phase="validate", time=begun + 8_000_000_000)
+        ticks = [tick(1, runs=[run(key, id="net-1a2b", started=BEGAN)], boundaries=[again])]
+        found = Served(ticks, ledgers=[str(book.path)]).json("/api/run?id=net-1a2b")
+    begins = [begin - BEGAN for begin, _, _ in found["phases"]]
+    assert len(begins) == 3, "none of them twice"
+    assert begins == sorted(begins)
+    assert found["phases"][-1][1] is None, "as far as the ring knows, it goes on"
