@@ -280,7 +280,7 @@ def measure(framework: str, rounds: int, pairs: int) -> dict[str, Any]:
         for name in chance.sample(list(long), 2):
             loader = Loader(batches[:LONG], work)
             train(name, loader, 1)
-            long[name].append(fmean(loader.steps(1)))
+            long[name].append(median(loader.steps(1)))
     return {"found": found, "long": long, "failed": failed}
 
 
