@@ -63,6 +63,8 @@ class FakeFeed:
     stale: tuple[int, ...] = ()
     gap: tuple[int, int] = (0, 0)
     """Seconds from and until which GPUs gave no values."""
+    left_out: tuple[int, int] = (0, 0)
+    """Processes and runs that no frame has room for."""
     live: LiveState = LIVE
     frames: list[Frame] = field(default_factory=list)
 
@@ -100,7 +102,7 @@ class FakeFeed:
             self.boundaries(second),
         )
         time = (START + second) * 10**9
-        return Frame(second + 1, second * 10**9, time, 1.0, 0.002, 0, 0, parts)
+        return Frame(second + 1, second * 10**9, time, 1.0, 0.002, 0, self.left_out[0], parts, self.left_out[1])
 
     def sample(self, device: Device, second: int) -> Sample:
         """What a GPU reads at a second."""

@@ -58,6 +58,12 @@ def test_every_size_and_number_of_gpus(size: tuple[int, int], gpus: int) -> None
         assert ("PID" if gpus else "STATE") in screen
 
 
+def test_what_a_frame_has_no_room_for_is_counted_beside_the_tables() -> None:
+    titles = [line for line in play(FakeFeed(left_out=(12, 45)), (200, 50)) if "Processes" in line or "Runs" in line]
+    assert "Processes  and 12 more" in titles[0]
+    assert "Runs  and 45 more" in titles[0] + titles[-1]
+
+
 def test_a_partial_repaint_is_a_full_one() -> None:
     feed = FakeFeed(lost=(3,))
 

@@ -44,6 +44,8 @@ class GpumonApp(App[None]):
     Screen {{ background: {theme.BACKGROUND}; color: {theme.TEXT}; overflow: hidden; }}
     Help {{ background: {theme.BACKGROUND} 60%; }}
     Header, Keys {{ background: {theme.PANEL}; }}
+    Container {{ visibility: hidden; }} /* they only share out room: Textual would paint each behind its widgets */
+    Lines {{ visibility: visible; }}
     #charts {{ layout: horizontal; height: 8; }}
     #tables {{ layout: vertical; height: 1fr; }}
     #tables.beside {{ layout: horizontal; }}

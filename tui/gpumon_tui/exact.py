@@ -17,7 +17,7 @@ from rich.style import Style
 from textual._compositor import ChopsUpdate, CompositorUpdate
 from textual.strip import Strip
 
-from gpumon_tui.renderables.cells import width
+from gpumon_tui.renderables.cells import is_narrow, width
 
 PLAIN = Style.null()
 LETTERS = ("bold", "dim", "italic", "underline", "blink", "reverse", "strike")
@@ -42,7 +42,7 @@ class ExactUpdate(CompositorUpdate):
                     continue
                 first, last = max(left, begin), min(right, end)
                 parts.append(f"\x1b[{row + 1};{first + 1}H")
-                for text, style, _ in _cells(strip, first - left, last - left):
+                for text, style in _cells(strip, first - left, last - left):
                     new = style or PLAIN
                     if new is not ink:
                         parts.append(_change(ink, new, colors))
@@ -74,17 +74,26 @@ def _letters(style: Style) -> tuple[bool, ...]:
     return tuple(bool(getattr(style, name)) for name in LETTERS)
 
 
-def _cells(strip: Strip, first: int, last: int) -> Iterator[Segment]:
+def _cells(strip: Strip, first: int, last: int) -> Iterator[tuple[str, Style | None]]:
     """The segments of some cells; `Strip.crop` would make a strip with all its caches for each range."""
     begin = 0
     for segment in strip:
-        end = begin + width(segment.text)
+        text, style, _ = segment
+        end = begin + width(text)
         if end > first:
-            kept = segment.split_cells(last - begin)[0] if end > last else segment
-            yield kept.split_cells(first - begin)[1] if begin < first else kept
+            if begin < first or end > last:
+                text = _part(segment, max(0, first - begin), last - begin)
+            yield text, style
         if end >= last:
             return
         begin = end
+
+
+def _part(segment: Segment, first: int, last: int) -> str:
+    """The text of some cells; where letters are cells, Rich need not look for the place."""
+    if is_narrow(segment.text):
+        return segment.text[first:last]
+    return segment.split_cells(last)[0].split_cells(first)[1].text
 
 
 def exact(renderable: RenderableType | None) -> Any:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.style import Style
 
 from gpumon import units
-from gpumon.frame import Process, Run, Sample
+from gpumon.frame import TRAINING, Process, Run, Sample
 from gpumon.history.recent import History
 from gpumon.metrics import BY_NAME, IDLE, Availability
 from gpumon_tui import theme
@@ -57,7 +57,7 @@ def epoch_text(run: Run) -> str:
     """`e12/89 validate`, or nothing before the first epoch."""
     if run.epoch < 0:
         return safe(run.phase)
-    phase = "" if run.phase == "train" else " " + safe(run.phase)
+    phase = "" if run.phase == TRAINING else " " + safe(run.phase)
     return f"e{run.epoch_text}{phase}"
 
 

@@ -12,6 +12,7 @@ from gpumon.live import LiveState
 from gpumon.metrics import HOST_INDEX, Metric
 from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel
 from gpumon.ranks import Ranks, ranks_of
+from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.axis import scale_top
 from gpumon_tui.renderables.cells import safe
 from gpumon_tui.renderables.chart import Curve
@@ -40,6 +41,7 @@ class View:
         self._window = 0
         self._subject: str | None = None
         self._panel = 0
+        self._panels: Memo[tuple[Panel, ...]] = Memo()
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -113,9 +115,13 @@ class View:
 
     def panels(self) -> tuple[Panel, ...]:
         """The charts there are for the subject, without those it has no values for."""
-        of_scope = GPU_PANELS if self.subject else HOST_PANELS
-        known = tuple(panel for panel in of_scope if self.history.has(self.subject, panel.metric.name))
-        return known or of_scope
+        subject, times = self.subject, self.history.times
+        of_scope = GPU_PANELS if subject else HOST_PANELS
+
+        def known() -> tuple[Panel, ...]:
+            return tuple(panel for panel in of_scope if self.history.has(subject, panel.metric.name)) or of_scope
+
+        return self._panels.get(0, (subject, times[-1] if times else 0.0), known)
 
     def curve(self, place: int) -> Curve:
         """The chart at a place: the selected metric, then the ones after it."""
@@ -146,9 +152,9 @@ class View:
 
     def subject_name(self) -> str:
         """The subject for people: `GPU 3 · NVIDIA H100 80GB`, or the host."""
-        for sample in self.samples:
-            if sample.device.uuid == self.subject:
-                return f"GPU {sample.device.index} · {safe(sample.device.name)}"
+        sample = self.sample
+        if sample is not None:
+            return f"GPU {sample.device.index} · {safe(sample.device.name)}"
         return f"host {safe(self.hostname)}".rstrip()
 
     def _subjects(self) -> list[str]:
@@ -165,7 +171,8 @@ class View:
     @property
     def sample(self) -> Sample | None:
         """Of the device whose history is shown; None for the host."""
-        return next((s for s in self.samples if s.device.uuid == self.subject), None)
+        subject = self.subject
+        return next((sample for sample in self.samples if sample.device.uuid == subject), None)
 
     def _top(self, panel: Panel, limit: float, values: array[float]) -> float:
         for known in (panel.full_scale, limit):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 _LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)
 _RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
@@ -20,10 +21,13 @@ def area(columns: Sequence[float], height: int, top: float) -> list[str]:
     """
     most = 4 * height
     scale = most / top if top > 0 else 0.0
-    dots = [0 if v != v else max(1, min(most, int(min(v * scale, most) + 0.5))) for v in columns]
-    rows = []
-    for row in range(height):
-        floor = most - 4 * row - 4
-        clipped = [0 if n <= floor else min(4, n - floor) for n in dots]
-        rows.append("".join([CELLS[a][b] for a, b in zip(clipped[0::2], clipped[1::2], strict=True)]))
-    return rows
+    dots = [0 if v != v else most if v * scale >= most else max(1, int(v * scale + 0.5)) for v in columns]
+    pairs = [_pair(left, right, height) for left, right in zip(dots[0::2], dots[1::2], strict=True)]
+    return ["".join(row) for row in zip(*pairs, strict=True)]
+
+
+@lru_cache(maxsize=4096)  # a chart has few different ones, and draws most of them again and again
+def _pair(left: int, right: int, height: int) -> str:
+    """The cells of two columns of dots, from the top down."""
+    floors = range(4 * height - 4, -1, -4)
+    return "".join([CELLS[max(0, min(4, left - floor))][max(0, min(4, right - floor))] for floor in floors])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from rich.cells import cell_len, set_cell_size
@@ -11,6 +12,9 @@ from rich.style import Style
 from gpumon.text import clean
 
 Line = list[Segment]
+
+# Latin letters, dashes, dots, arrows, lines, blocks and braille: one cell each, none combines.
+_NARROW = re.compile("[ -\u02ff\u2010-\u2026\u2190-\u2193\u2500-\u259f\u25cf\u2800-\u28ff]*")
 
 
 @lru_cache(maxsize=2048)
@@ -25,6 +29,11 @@ def width(text: str) -> int:
     return len(text) if text.isascii() else cell_len(text)
 
 
+def is_narrow(text: str) -> bool:
+    """Whether each letter of `text` is one cell, so that letters can be counted for cells."""
+    return _NARROW.fullmatch(text) is not None
+
+
 def fit(text: str, cells: int, right: bool = False) -> str:
     """`text` in exactly `cells` cells: padded, or cut with an ellipsis."""
     if cells <= 0:
@@ -32,7 +41,7 @@ def fit(text: str, cells: int, right: bool = False) -> str:
     room = cells - width(text)
     if room >= 0:
         return " " * room + text if right else text + " " * room
-    return set_cell_size(text, cells - 1) + "…"
+    return (text[: cells - 1] if text.isascii() else set_cell_size(text, cells - 1)) + "…"
 
 
 def spread(left: Line, right: Line, cells: int, style: Style | None = None) -> Line:
@@ -60,7 +69,7 @@ def cut(line: Line, cells: int) -> Line:
 
 def length(line: Line) -> int:
     """Cells that a line takes."""
-    return sum(width(segment.text) for segment in line)
+    return sum([width(text) for text, _, _ in line])
 
 
 def rule(title: Line, right: Line, cells: int, style: Style) -> Line:

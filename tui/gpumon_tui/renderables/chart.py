@@ -100,7 +100,7 @@ def picture(curve: Curve, place: Room) -> list[Line]:
     for at, (dotted, style) in enumerate(zip(pictures, _row_styles(curve, rows), strict=True)):
         label = Segment(labels.get(at, "").rjust(margin - 1) + " ", theme.DIM)
         lines.append([label, *_with_epochs(dotted, row, style)])
-    if rows > 0 and not any(value == value for value in dots):
+    if rows > 0 and all(map(str.isspace, pictures)):  # a known value has at least one dot
         reason = (curve.missing or "no samples in this window").center(inner)[:inner]
         lines[-1 - rows // 2] = [Segment(" " * margin), Segment(reason, theme.DIM)]
     lines.append([Segment(" " * margin), *_time_line(curve, grid, inner)])
@@ -138,6 +138,8 @@ def _time_line(curve: Curve, grid: Columns, cells: int) -> Line:
         for cell in range(max(0, grid.at(span.begin) // 2), min(cells, -(-grid.at(min(span.end, curve.now)) // 2))):
             ground[cell] = "━"
     text = lay(time_labels(grid, cells, curve.now), "".join(ground))
+    if not curve.spans:
+        return [Segment(text, theme.DIM)]
     line: Line = []
     begin = 0
     for end in range(1, cells + 1):

@@ -5,21 +5,17 @@ A terminal is often a slow line away: repainting only what changed is a tenth of
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from rich.cells import cell_len
 from rich.style import Style
 
-from gpumon_tui.renderables.cells import Line, width
+from gpumon_tui.renderables.cells import Line, is_narrow, width
 
 NEAR = 12
 """Ranges this close are sent as one: each costs a move of the cursor and its colours anew."""
 Ranges = list[tuple[int, int]]
 Cell = tuple[str, Style | None]
-
-# Latin letters, dashes, dots, arrows, lines, blocks and braille: one cell each, none combines.
-_NARROW = re.compile("[ -\u02ff\u2010-\u2026\u2190-\u2193\u2500-\u259f\u25cf\u2800-\u28ff]*")
 
 
 def changed(old: Line, new: Line, cells: int) -> Ranges:
@@ -32,12 +28,15 @@ def changed(old: Line, new: Line, cells: int) -> Ranges:
     place = 0
     for before, after in zip(old, new, strict=True):
         if before != after:
-            _ranges(_cells([before]), _cells([after]), place, cells, ranges)
+            if before.style == after.style and is_narrow(before.text) and is_narrow(after.text):
+                _ranges(before.text, after.text, place, cells, ranges)  # letters alone are cells of one style
+            else:
+                _ranges(_cells([before]), _cells([after]), place, cells, ranges)
         place += width(after.text)
     return ranges
 
 
-def _ranges(old: Sequence[Cell], new: Sequence[Cell], place: int, cells: int, into: Ranges) -> Ranges:
+def _ranges(old: Sequence[object], new: Sequence[object], place: int, cells: int, into: Ranges) -> Ranges:
     """Add the ranges of the cells from `place` on; what one side lacks differs."""
     differing = [at for at, (one, other) in enumerate(zip(old, new, strict=False), place) if one != other]
     if len(old) != len(new):
@@ -56,7 +55,7 @@ def _cells(line: Line) -> list[Cell]:
     """A letter with its marks is one cell; a wide one is two that differ together."""
     cells: list[Cell] = []
     for text, style, _ in line:
-        if _NARROW.fullmatch(text):
+        if is_narrow(text):
             cells += [(letter, style) for letter in text]
             continue
         for letter in text:

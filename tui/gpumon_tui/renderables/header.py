@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.segment import Segment
-from rich.style import Style
 
 from gpumon import units
 from gpumon.metrics import BY_NAME
@@ -64,7 +63,7 @@ def problem(reason: str, cells: int) -> list[Line]:
 def _state(view: View) -> Segment:
     text = safe(view.state.text)
     style = theme.GOOD if view.state.live else theme.WARN
-    return Segment(f" ● {text} ", style + Style(bgcolor=theme.PANEL))
+    return Segment(f" ● {text} ", style + theme.ON_BAR)
 
 
 def _host(view: View) -> Line:
@@ -73,7 +72,7 @@ def _host(view: View) -> Line:
         metric, value = BY_NAME[name], view.host(name)
         limit = view.host(metric.limit) if metric.limit else float("nan")
         badness = level(metric, value, limit)
-        style = theme.LEVELS[badness] + Style(bgcolor=theme.PANEL) if badness else theme.BAR_STRONG
+        style = theme.LEVELS[badness] + theme.ON_BAR if badness else theme.BAR_STRONG
         text = units.metric(value, metric)
         if limit == limit:
             text = units.of_total(value, limit)

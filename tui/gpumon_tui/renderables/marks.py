@@ -40,6 +40,8 @@ def epoch_row(marks: Sequence[EpochMark], columns: Columns, cells: int, faults: 
         if 0 <= cell < cells:
             at[cell] = (f"e{mark.epoch}", style)
     broken = sorted({cell for fault in faults if 0 <= (cell := columns.at(fault.time / 1e9) // 2) < cells})
+    if not at and not broken:
+        return EpochRow([Segment(" " * cells)], [])
     crowded = len(at) * CROWDED > cells
     lines = {} if crowded else {cell: Segment("│", style) for cell, (_, style) in at.items()}
     lines |= {cell: Segment("╳", theme.CRITICAL) for cell in broken}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from rich.segment import Segment
@@ -35,17 +36,18 @@ FLEXIBLE = 12
 """Fewest cells of a column that takes what is left."""
 
 
-def fitting(columns: Sequence[Column], cells: int) -> list[tuple[int, Column]]:
+@lru_cache(maxsize=32)
+def fitting(columns: tuple[Column, ...], cells: int) -> tuple[tuple[int, Column], ...]:
     """The columns that have room, with their places and their cells."""
     chosen = list(enumerate(columns))
     while len(chosen) > 1 and sum((column.cells or FLEXIBLE) + 1 for _, column in chosen) > cells:
         chosen.remove(min(chosen, key=lambda placed: placed[1].keep))
     spare = cells - sum(column.cells + 1 for _, column in chosen)
-    return [(place, column if column.cells else column._replace(cells=max(1, spare))) for place, column in chosen]
+    return tuple((place, column if column.cells else column._replace(cells=max(1, spare))) for place, column in chosen)
 
 
 def table(
-    title: str, columns: Sequence[Column], rows: Sequence[Row], cursor: int, top: int, cells: int, height: int,
+    title: str, columns: tuple[Column, ...], rows: Sequence[Row], cursor: int, top: int, cells: int, height: int,
     active: bool, empty: str, aside: str = "", position: str = "",
 ) -> list[Line]:  # fmt: skip
     """Title, headings and the rows from `top` on; `cursor` of -1 marks none, `aside` stands after the title."""
@@ -67,7 +69,7 @@ def table(
     return lines[:height]
 
 
-def _row(chosen: list[tuple[int, Column]], row: Row, under: Style | None, cells: int) -> Line:
+def _row(chosen: Sequence[tuple[int, Column]], row: Row, under: Style | None, cells: int) -> Line:
     """One segment for neighbours of one style: each costs bytes on the line to the terminal."""
     if len(row) == 1:
         text, style = row[0]
@@ -76,7 +78,7 @@ def _row(chosen: list[tuple[int, Column]], row: Row, under: Style | None, cells:
     text, style = "", Style.null()
     for place, column in chosen:
         cell = row[place]
-        if cell.style != style and text:
+        if cell.style is not style and text:
             line.append(Segment(text, style + under if under else style))
             text = ""
         style = cell.style

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import header
 from gpumon_tui.renderables.cells import Line
 from gpumon_tui.view import View
@@ -11,10 +12,16 @@ from gpumon_tui.widgets.lines import Lines
 
 
 class Header(Lines):
-    """Source, host, freshness and time."""
+    """Source, host, freshness and time; asked for more often than there are frames."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self._memo: Memo[list[Line]] = Memo()
 
     def lines(self) -> list[Line]:
-        return [header.header(self.view, self.size.width)]
+        view, cells = self.view, self.size.width
+        shows = (view.origin, view.driver, view.hostname, view.state, view.paused, view.frame, cells)
+        return self._memo.get(0, shows, lambda: [header.header(view, cells)])
 
 
 class Keys(Lines):

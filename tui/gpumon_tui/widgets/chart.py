@@ -22,7 +22,7 @@ class Chart(Lines):
         self._memo: Memo[list[Line]] = Memo()
 
     def lines(self) -> list[Line]:
-        view, cells, height = self.view, self.size.width, self.size.height
+        view, (cells, height) = self.view, self.size
         if not chart.fits(cells, height):
             return []
         curve = view.curve(self.place)

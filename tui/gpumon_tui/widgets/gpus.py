@@ -47,10 +47,12 @@ class Gpus(Lines):
         for process in self.view.processes:
             held.setdefault(process.uuid, []).append(process)
         self._pictures.keep({sample.device.uuid for sample in samples})
-        rows, cells = self.plan.card_rows, self._cells()
+        rows, cells, subject = self.plan.card_rows, self._cells(), self.view.subject
         lines: list[Line] = []
         for places in self._grid():
-            across = [self._draw(samples[place], held, cells, rows) for place in places]
+            across = [
+                self._draw(samples[place], samples[place].device.uuid == subject, held, cells, rows) for place in places
+            ]
             for row in range(rows):
                 lines.append(_join([drawn[row] for drawn in across], cells))
         return lines[: self.size.height]
@@ -81,18 +83,21 @@ class Gpus(Lines):
             down = ceil(count / columns)
             grid = [list(range(row, count, down)) for row in range(down)]
         shown = max(1, self.size.height // self.plan.card_rows)
-        selected = next((i for i, s in enumerate(self.view.samples) if s.device.uuid == self.view.subject), 0)
+        subject = self.view.subject
+        selected = next((i for i, s in enumerate(self.view.samples) if s.device.uuid == subject), 0)
         row = next(i for i, places in enumerate(grid) if selected in places)
         first = max(0, row - shown + 1)
         return grid[first : first + shown]
 
-    def _draw(self, sample: Sample, held: dict[str, list[Process]], cells: int, rows: int) -> list[Line]:
+    def _draw(
+        self, sample: Sample, selected: bool, held: dict[str, list[Process]], cells: int, rows: int
+    ) -> list[Line]:
         view, uuid = self.view, sample.device.uuid
         run = view.epochs.run(sample.run) if sample.run else None
         processes = held.get(uuid, () if view.tells_processes else None)
         drawn = gpu.Gpu(
             sample, run, processes, view.history, view.now, view.window, view.state.interval,
-            uuid == view.subject, view.filling, self._pictures,
+            selected, view.filling, self._pictures,
         )  # fmt: skip
         return [gpu.line(drawn, cells)] if rows == 1 else gpu.card(drawn, cells, rows)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Self
 
 from rich.segment import Segment
-from rich.style import Style
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -13,6 +13,7 @@ from textual.widget import Widget
 from gpumon_tui.renderables.cells import Line, length
 from gpumon_tui.renderables.difference import changed
 from gpumon_tui.view import View
+from gpumon_tui.widgets.inks import Inks
 
 BLANK: Line = [Segment("")]
 
@@ -31,7 +32,7 @@ class Lines(Widget):
         self._lines: list[Line] = []
         self._strips: dict[int, Strip] = {}
         self._strip_cells = 0
-        self._inks: dict[Style | None, Style | None] = {}
+        self._inks = Inks(self)
 
     def lines(self) -> list[Line]:
         """The picture for the widget's size."""
@@ -39,14 +40,13 @@ class Lines(Widget):
 
     def show(self) -> None:
         """Draw again, and repaint what differs from what is on screen."""
-        if not self.display or not self.size.height:
+        cells, rows = self.size
+        if not self.display or not rows:
             return
-        old, self._lines = self._lines, self.lines()
-        cells = self.size.width
+        old, new = self._lines, self.lines()
+        self._lines = new
         regions: list[Region] = []
-        for row in range(min(self.size.height, max(len(old), len(self._lines)))):
-            before = old[row] if row < len(old) else BLANK
-            after = self._lines[row] if row < len(self._lines) else BLANK
+        for row, (before, after) in enumerate(zip_longest(old[:rows], new[:rows], fillvalue=BLANK)):
             if before is after:
                 continue
             ranges = changed(before, after, cells)
@@ -59,7 +59,8 @@ class Lines(Widget):
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
         """Of no region: everything, in styles that may be others."""
         if not regions:
-            self._strips, self._inks = {}, {}
+            self._strips.clear()
+            self._inks.clear()
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     def on_resize(self) -> None:
@@ -80,29 +81,18 @@ class Lines(Widget):
         for row in crop.line_range:
             strip = strips.get(row)
             if strip is None:
-                strip = strips[row] = self.render_line(row)
+                strip = strips[row] = self._strip(row, cells)
             found.append(strip)
         if crop.column_span != (0, cells):
             return [strip.crop(*crop.column_span) for strip in found]
         return found
 
-    def render_line(self, y: int) -> Strip:
+    def _strip(self, row: int, cells: int) -> Strip:
         """A line as the screen wants it."""
-        cells = self.size.width
-        line = self._lines[y] if y < len(self._lines) else []
-        segments = [Segment(text, self._ink(style)) for text, style, _ in line]
+        line, inks = self._lines[row] if row < len(self._lines) else [], self._inks
+        segments = [Segment(text, inks[style]) for text, style, _ in line]
         used = length(line)
         if used < cells:
-            segments.append(Segment(" " * (cells - used), self._ink(None)))
+            segments.append(Segment(" " * (cells - used), inks[None]))
         strip = Strip(segments, max(used, cells))
         return strip if used <= cells else strip.crop(0, cells)
-
-    def _ink(self, style: Style | None) -> Style | None:
-        """A style on the widget's ground, as a terminal of few or no colours shows it."""
-        if style not in self._inks:
-            base = self.rich_style
-            sample = [Segment("x", base + style if style else base)]
-            for one in self.get_line_filters():
-                sample = one.apply(sample, self.background_colors[1])
-            self._inks[style] = sample[0].style
-        return self._inks[style]

@@ -19,4 +19,4 @@ class Split(Lines):
         if sample is None:
             return []
         run = self.view.epochs.run(sample.run) if sample.run else None
-        return strip(sample, run, self.size.width, self.size.height)
+        return strip(sample, run, *self.size)

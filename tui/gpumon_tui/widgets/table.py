@@ -42,7 +42,7 @@ class Table(Lines):
     """Rows of a view, by key."""
 
     title = ""
-    columns: Sequence[Column] = ()
+    columns: tuple[Column, ...] = ()
 
     class Activated(Message):
         """The table was clicked: keys go to it from now on."""
@@ -55,6 +55,11 @@ class Table(Lines):
     def empty(self) -> str:
         """What stands in the place of rows when there are none."""
         return ""
+
+    @property
+    def left_out(self) -> int:
+        """What is there and has no row, because a frame has no room for it."""
+        return 0
 
     def __init__(self, view: View, *, id: str) -> None:
         super().__init__(view, id=id)
@@ -74,10 +79,8 @@ class Table(Lines):
         self._follow(keys)
         self._scroll()
         cursor = self.cursor if self.active else -1
-        return table(
-            self.title, self.columns, rows, cursor, self.top, self.size.width, self.size.height, self.active,
-            self.empty, self.aside,
-        )  # fmt: skip
+        aside = "  ".join(text for text in (f"and {self.left_out} more" if self.left_out else "", self.aside) if text)
+        return table(self.title, self.columns, rows, cursor, self.top, *self.size, self.active, self.empty, aside)
 
     def move(self, step: int) -> None:
         """Move the cursor; it stays within the rows."""
@@ -117,5 +120,6 @@ class Table(Lines):
         self.cursor = max(0, min(self.cursor, len(keys) - 1))
 
     def _scroll(self) -> None:
-        most = max(0, len(self._keys) - self.page)
-        self.top = max(min(self.top, self.cursor, most), self.cursor - self.page + 1)
+        page = self.page
+        most = max(0, len(self._keys) - page)
+        self.top = max(min(self.top, self.cursor, most), self.cursor - page + 1)

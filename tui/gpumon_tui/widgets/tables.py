@@ -28,6 +28,11 @@ class Processes(Table):
             return "the recording does not tell who was on the GPUs"
         return "no process holds memory on a GPU"
 
+    @property
+    def left_out(self) -> int:
+        """Processes that had no room in the frame."""
+        return self.view.frame.dropped if self.view.frame else 0
+
     def rows(self) -> tuple[list[Hashable], Rows]:
         view = self.view
         indexes = {sample.device.uuid: sample.device.index for sample in view.samples}
@@ -77,6 +82,11 @@ class Runs(Table):
         if not self.view.tells_processes:
             return "the recording does not tell of trainings"
         return "no training publishes its epochs: see gpumon.run"
+
+    @property
+    def left_out(self) -> int:
+        """Trainings that had no room in the frame."""
+        return self.view.frame.dropped_runs if self.view.frame else 0
 
     def __init__(self, view: View, *, id: str) -> None:
         super().__init__(view, id=id)

@@ -1,0 +1,27 @@
+"""The styles of a widget's lines as the terminal is to show them."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.widget import Widget
+
+
+class Inks(dict[Style | None, Style | None]):
+    """Styles on the widget's ground, fit for a terminal of few or no colours; each is worked out once.
+
+    A dictionary, since every segment that is painted asks for one.
+    """
+
+    def __init__(self, widget: Widget) -> None:
+        super().__init__()
+        self._widget = widget
+
+    def __missing__(self, style: Style | None) -> Style | None:
+        widget = self._widget
+        base = widget.rich_style
+        sample = [Segment("x", base + style if style else base)]
+        for one in widget.get_line_filters():
+            sample = one.apply(sample, widget.background_colors[1])
+        ink = self[style] = sample[0].style
+        return ink
