@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpumon.metrics import CLOCK_EVENTS, GPU_METRICS, HOST_METRICS, Availability, Kind, Metric
-from gpumon.sources.nvml.readings import CALLS, EVERY_TICK, FALLBACKS, Call, fields_for
+from gpumon.sources.nvml.readings import BUSY, CALLS, EVERY_TICK, FALLBACKS, SELDOM, SOON, Call, fields_for
 
 PAGE = Path(__file__).parent / "metrics.md"
 
@@ -52,10 +52,17 @@ def metrics_page() -> str:
     """The whole of docs/metrics.md."""
     parts = [_INTRODUCTION, "## Of a GPU\n", *_table(GPU_METRICS), "\n## Of the host\n", *_table(HOST_METRICS)]
     parts += ["\n## What is read from an NVIDIA GPU, and how often\n", *_calls()]
-    parts += ["\nThe batch asks for these fields:\n", *_fields()]
+    parts += [f"\n{_PROCESSES}", "\nThe batch asks for these fields:\n", *_fields()]
     parts += ["\n## Bits of `gpu.event_reasons`\n", *_bits()]
     parts += ["\n## Why a value is missing\n", *_availabilities()]
     return "\n".join(parts) + "\n"
+
+
+_PROCESSES = (
+    f"The processes that compute on a device, and their shares, are read each {SOON:g} s, and at the next tick where "
+    f"the memory of the device says that one came or went; those that draw each {SELDOM:g} s. The driver's own "
+    f"utilization samples are read each {BUSY:g} s."
+)
 
 
 def _rows(*rows: Sequence[str]) -> Iterator[str]:
