@@ -20,7 +20,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
-from benchmarks.tags import training_step
+from benchmarks.tags import FILLED_US, steady, training_step
 
 EPOCHS, STEPS = 8, 25
 LONG = 20
@@ -274,7 +274,7 @@ def measure(framework: str, rounds: int, pairs: int) -> dict[str, Any]:
             found[name]["mean"].append(fmean(loader.steps(0)))
             found[name]["wall"].append(median(loader.steps(1)))
             found[name]["epoch"].append(median(loader.turns(0)))
-    _, work = training_step()
+    work = steady(training_step(FILLED_US)[1])
     long: dict[str, list[float]] = {"": [], "gpumon": []}
     for _ in range(pairs):
         for name in chance.sample(list(long), 2):

@@ -4,7 +4,7 @@ Each framework is a process of its own that trains a tiny model again and again,
 with gpumon's, and with a peer's; the order within a round is random, so that a slow spell falls on all.
 A block gives the median step, and what counts is the median over rounds of its difference from the block
 without a callback, with its 95 % interval. CPU is that of the whole process, with threads that a callback
-starts. For the slowdown the loader does 10 ms of work for each batch, a step of another network on one core.
+starts. For the slowdown the loader does 10 ms of work for each batch: a step of another network, and then nothing.
 A daemon reads the boards meanwhile. Beside each stands its floor: an empty callback of the framework, and
 in the plain loop a generator that reads the clock before and after each fetch.
 """
@@ -31,7 +31,7 @@ FRAMEWORKS = {
     "Transformers": "transformers",
 }
 """What must be installed for each."""
-_ROUNDS, _PAIRS = 100, 150
+_ROUNDS, _PAIRS = 80, 60
 
 
 def measure(stage: Stage, effort: Effort) -> Result:

@@ -30,9 +30,14 @@ def guarded(method: Callable[P, object]) -> Callable[P, None]:
         try:
             method(*args, **kwargs)
         except Exception as error:  # a tag is never worth a training
-            warn_once(f"callback {method.__qualname__}", f"{method.__qualname__}: {type(error).__name__}: {error}")
+            failed(method.__qualname__, error)
 
     return call
+
+
+def failed(what: str, error: Exception) -> None:
+    """Warn, once, of what failed in `what`. Hooks of each step call it themselves: one call less for each."""
+    warn_once(f"callback {what}", f"{what}: {type(error).__name__}: {error}")
 
 
 def require(framework: str, installed: str, least: int) -> None:
@@ -95,9 +100,10 @@ class Hook:
         if self.run is not None:
             self.run.batch(size)
 
-    def at_step(self, step: int) -> None:
+    def at_step(self, step: int, since: int = 0) -> None:
+        """The training has come to `step`; `since` when it waited for data (ns, `monotonic_ns`), unless 0."""
         if self.run is not None:
-            self.run.at_step(step)
+            self.run.at_step(step, since)
 
     def waited_since(self, since: int) -> None:
         """The training has waited for data since `since` (ns, `monotonic_ns`)."""

@@ -19,7 +19,7 @@ from time import monotonic_ns
 from typing import Any
 from weakref import WeakValueDictionary
 
-from gpumon.callbacks.hook import Hook, guarded, missing, require
+from gpumon.callbacks.hook import Hook, failed, guarded, missing, require
 
 _OLDEST = 3
 try:
@@ -101,17 +101,18 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         self._hook.log(_ordered(logs))
         self._hook.end_epoch()
 
-    @guarded
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         # No `self.model` here: JAX would copy its state back into the model.
-        if self._clock is not None:
-            if self._clock.since:
-                self._hook.waited_since(self._clock.since)
-                self._clock.since = 0
-            else:
-                self._hook.wait_unknown()
-        self._batch = batch
-        self._hook.at_step(self._done + batch)
+        try:
+            clock, since = self._clock, 0
+            if clock is not None:
+                since, clock.since = clock.since, 0
+                if not since:
+                    self._hook.wait_unknown()
+            self._batch = batch
+            self._hook.at_step(self._done + batch, since)
+        except Exception as error:
+            failed("GpuMonitor.on_train_batch_begin", error)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         # Mostly in another thread, later, and not in order. Not guarded: nothing here can fail.

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from time import monotonic_ns
 from typing import Any
 
-from gpumon.callbacks.hook import Hook, guarded, require
+from gpumon.callbacks.hook import Hook, failed, guarded, require
 from gpumon.errors import FrameworkError
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
@@ -64,7 +64,7 @@ class _Tags:
 
     @guarded
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        _watch_fetching(trainer, self._fetch_begins, self._fetch_ends)
+        _watch_fetching(trainer, self)
         if len(trainer.optimizers) == 1:  # several count several steps for the same batch
             self._hook.batch_of(trainer.train_dataloader, trainer.accumulate_grad_batches)
         self._come_to(trainer.global_step)  # after a resume: the steps before are not of its first epoch
@@ -86,14 +86,15 @@ class _Tags:
         self._in_epoch = False
         self._hook.end_epoch()
 
-    @guarded
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         if not self._in_epoch:  # resumed in the middle of an epoch, whose start is not called again
             self._begin_epoch(trainer)
 
-    @guarded
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        self._come_to(trainer.global_step)
+        try:
+            self._come_to(trainer.global_step)
+        except Exception as error:
+            failed("GpuMonitor.on_train_batch_end", error)
 
     @guarded
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
@@ -122,6 +123,7 @@ class _Tags:
     def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
         self._hook.phase(self._before)
 
+    @guarded
     def _begin_epoch(self, trainer: Any) -> None:
         self._in_epoch = True
         self._hook.begin_epoch(trainer.current_epoch)
@@ -140,15 +142,23 @@ class _Tags:
 
     def _leave(self, trainer: Any, *, failed: bool = False) -> None:
         self._in_epoch = False
-        _watch_fetching(trainer, None, None)
+        _watch_fetching(trainer, None)
         self._hook.end(failed=failed)
 
-    def _fetch_begins(self) -> None:
-        self._since = self._since or monotonic_ns()
+    def _before_fetch(self, own: Callable[[], None]) -> Callable[[], None]:
+        def call() -> None:
+            own()
+            self._since = self._since or monotonic_ns()
 
-    def _fetch_ends(self) -> None:
-        self._hook.waited_since(self._since)
-        self._since = 0
+        return call
+
+    def _after_fetch(self, own: Callable[[], None]) -> Callable[[], None]:
+        def call() -> None:
+            self._hook.waited_since(self._since)
+            self._since = 0
+            own()
+
+        return call
 
 
 class GpuMonitor(_Tags):
@@ -199,28 +209,18 @@ def _environment(trainer: Any) -> Mapping[str, str] | None:
     return {**os.environ, "LOCAL_RANK": str(trainer.local_rank), "LOCAL_WORLD_SIZE": str(here)}
 
 
-def _watch_fetching(trainer: Any, begins: Callable[[], None] | None, ends: Callable[[], None] | None) -> None:
-    """Have `begins` and `ends` called around each fetch of a training batch; None stops that.
+def _watch_fetching(trainer: Any, tags: _Tags | None) -> None:
+    """Have `tags` see where each fetch of a training batch begins and ends; None stops that.
 
     From hook to hook one would also measure transfers, loggers, and a wait for the GPU where a progress bar
     shows the loss. The loop calls these two methods for its profiler; without them nothing is measured.
     """
     loop = getattr(getattr(trainer, "fit_loop", None), "epoch_loop", None)
-    for name, watch in (("_on_before_fetch", begins), ("_on_after_fetch", ends)):
+    before, after = (tags._before_fetch, tags._after_fetch) if tags is not None else (None, None)
+    for name, watch in (("_on_before_fetch", before), ("_on_after_fetch", after)):
         if loop is None or not hasattr(type(loop), name):
             return
         if watch is None:
             loop.__dict__.pop(name, None)
         else:
-            setattr(loop, name, _both(getattr(loop, name), guarded(watch), first=name == "_on_after_fetch"))
-
-
-def _both(own: Callable[[], None], watch: Callable[[], None], *, first: bool) -> Callable[[], None]:
-    def call() -> None:
-        if first:
-            watch()
-        own()
-        if not first:
-            watch()
-
-    return call
+            setattr(loop, name, watch(getattr(loop, name)))

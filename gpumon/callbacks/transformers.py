@@ -13,7 +13,7 @@ from __future__ import annotations
 from time import monotonic_ns
 from typing import Any
 
-from gpumon.callbacks.hook import Hook, guarded, missing, require
+from gpumon.callbacks.hook import Hook, failed, guarded, missing, require
 
 _OLDEST = 5
 try:
@@ -73,20 +73,23 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
         if control.should_evaluate and not control.should_log:
             self._begin_evaluation()
 
-    @guarded
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._since:
+        try:
             self._hook.waited_since(self._since)
             self._since = 0
-        if self._before is not None:  # it was announced and never came
-            self._end_evaluation()
+            if self._before is not None:  # it was announced and never came
+                self._end_evaluation()
+        except Exception as error:
+            failed("GpuMonitor.on_step_begin", error)
 
-    @guarded
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._hook.at_step(state.global_step)
-        if control.should_evaluate and not control.should_log:
-            self._begin_evaluation()
-        self._wait_begins(args)
+        try:
+            self._hook.at_step(state.global_step)
+            if control.should_evaluate and not control.should_log:
+                self._begin_evaluation()
+            self._wait_begins(args)
+        except Exception as error:
+            failed("GpuMonitor.on_step_end", error)
 
     @guarded
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:

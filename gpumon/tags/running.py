@@ -209,10 +209,16 @@ class Run:
         self._memory.at_boundary()
         return self._board.phase(name)
 
-    def at_step(self, step: int) -> None:
-        """The training has come to `step` of the whole run. For callbacks."""
-        self._board.steps = step
-        if (now := monotonic_ns()) >= self._due:
+    def at_step(self, step: int, since: int = 0) -> None:
+        """The training has come to `step` of the whole run; `since` when (ns, monotonic) it waited for data, unless 0.
+
+        For callbacks.
+        """
+        now, board = monotonic_ns(), self._board
+        if since and board.wait != NOT_KNOWN:
+            board.wait += now - since
+        board.steps = step
+        if now >= self._due:
             self._at_due(now)
 
     def waited(self, nanoseconds: int) -> None:
