@@ -22,8 +22,9 @@ from typing import Any
 
 from benchmarks.tags import FILLED_US, steady, training_step
 
-EPOCHS, STEPS = 8, 25
-LONG = 20
+EPOCHS, STEPS = 3, 100
+"""Of a block. What an epoch's end leaves in the caches must not reach the median step."""
+LONG = 60
 """Steps of 10 ms in a block."""
 EMPTY, TWO_CLOCKS = "an empty callback", "a generator, two clock readings"
 """The floors: what any callback of the framework's own class costs, and what it takes to measure a wait at all."""

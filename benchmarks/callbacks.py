@@ -31,7 +31,7 @@ FRAMEWORKS = {
     "Transformers": "transformers",
 }
 """What must be installed for each."""
-_ROUNDS, _PAIRS = 80, 60
+_ROUNDS, _PAIRS = 80, 40
 
 
 def measure(stage: Stage, effort: Effort) -> Result:
