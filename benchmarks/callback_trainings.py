@@ -276,9 +276,9 @@ def measure(framework: str, rounds: int, pairs: int) -> dict[str, Any]:
             found[name]["wall"].append(median(loader.steps(1)))
             found[name]["epoch"].append(median(loader.turns(0)))
     work = steady(training_step(FILLED_US)[1])
-    long: dict[str, list[float]] = {"": [], "gpumon": []}
+    long: dict[str, list[float]] = {name: [] for name in found if name in ("", "gpumon", EMPTY, TWO_CLOCKS)}
     for _ in range(pairs):
-        for name in chance.sample(list(long), 2):
+        for name in chance.sample(list(long), len(long)):
             loader = Loader(batches[:LONG], work)
             train(name, loader, 1)
             long[name].append(median(loader.steps(1)))

@@ -77,13 +77,16 @@ def _add(result: Result, framework: str, told: dict[str, Any]) -> None:
             result.budgets.append(Budget("a step of the plain loop, median CPU added", cpu[0], 3, " µs"))
     for name, why in told["failed"].items():
         result.notes.append(f"{name}, in the {framework}, is not measured: {why.partition(chr(10))[0]}")
-    plain = Figures(told["long"][""]).median
-    slower = middle([a - b for a, b in zip(told["long"]["gpumon"], told["long"][""], strict=True)])
-    share, low, high = (100 * value / plain for value in slower)
-    result.notes.append(
-        f"Slowdown of steps of {number(plain / 1000)} ms, {framework}: {share:+.3f} % of a median step "
-        f"({low:+.3f} to {high:+.3f}, {len(told['long'][''])} pairs of blocks)."
-    )
+    long = told["long"]
+    plain = Figures(long[""]).median
+    for name, blocks in long.items():
+        if name:
+            slower = middle([a - b for a, b in zip(blocks, long[""], strict=True)])
+            share, low, high = (100 * value / plain for value in slower)
+            result.notes.append(
+                f"Slowdown of steps of {number(plain / 1000)} ms, {framework} with {name}: {share:+.3f} % of a median "
+                f"step ({low:+.3f} to {high:+.3f}, {len(blocks)} pairs of blocks)."
+            )
 
 
 def between(found: tuple[float, float, float]) -> str:

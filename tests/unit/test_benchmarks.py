@@ -135,4 +135,4 @@ def test_what_a_callback_adds_is_its_difference_from_the_block_beside_it() -> No
     assert result.rows[1] == ("plain loop", "gpumon", "22", "2", "2 to 2", "3", "0.5", "50", "50 to 50")
     assert [budget.measured for budget in result.budgets] == [2]
     assert result.notes[0] == "zeus, in the plain loop, is not measured: No GPU"
-    assert "+0.100 % of a median step (+0.100 to +0.100, 3 pairs" in result.notes[1]
+    assert "with gpumon: +0.100 % of a median step (+0.100 to +0.100, 3 pairs" in result.notes[1]
