@@ -54,6 +54,23 @@ def daemon(*arguments: object, env: Mapping[str, str]) -> Iterator[subprocess.Po
         process.stderr.close()
 
 
+@contextmanager
+def asked(source: str, env: Mapping[str, str]) -> Iterator[Callable[[object], Any]]:
+    """A program of Python that answers each line of JSON with one; gives how to ask it."""
+    with subprocess.Popen(
+        [sys.executable, "-c", source], env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def ask(question: object) -> Any:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(question) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        yield ask
+
+
 def status(env: Mapping[str, str], *arguments: object) -> dict[str, Any]:
     """What `gpumon status --json` prints."""
     done = gpumon("status", "--json", *arguments, env=env)

@@ -6,10 +6,7 @@ test's, and so is the driver's: hours pass in no time, and every stamp is known.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,7 @@ from gpumon.sources.nvml.readings import BUSY
 from tests.conftest import ROOT
 from tests.nvml import Stub, build
 from tests.nvml.truth import SAMPLES_KEPT, SAMPLES_PER_SECOND
-from tests.programs import environment
+from tests.programs import asked, environment
 
 CALL = "nvmlDeviceGetSamples"
 FIRST = 20 - (SAMPLES_KEPT - 0.5) / SAMPLES_PER_SECOND
@@ -55,10 +52,10 @@ Given = list[tuple[int, float]]
 class Reader:
     """A source in a process of its own, read at the moments that the test names."""
 
-    def __init__(self, stub: Stub, process: subprocess.Popen[str]) -> None:
+    def __init__(self, stub: Stub, ask: Callable[[object], Any]) -> None:
         self.stub = stub
         self.states: list[int] = []
-        self._process = process
+        self._ask = ask
         self._wall = stub._file.t0_unix_ns - stub._file.t0_ns
 
     def now(self, seconds: float | None) -> dict[str, Given]:
@@ -68,11 +65,7 @@ class Reader:
             self.stub.hold_clock(seconds)
             monotonic = self.stub._file.t0_ns + round(seconds * SECOND)
             moment = [monotonic, monotonic + self._wall]
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(moment) + "\n")
-        self._process.stdin.flush()
-        answer: Any = json.loads(self._process.stdout.readline())
+        answer = self._ask(moment)
         self.states = answer[1]
         return {uuid: [(when, ratio) for when, ratio in new] for uuid, new in answer[0].items()}
 
@@ -92,14 +85,8 @@ class Reader:
 
 @contextmanager
 def reading(stub: Stub, tmp_path: Path) -> Iterator[Reader]:
-    with subprocess.Popen(
-        [sys.executable, "-c", CLIENT],
-        env=environment(tmp_path, stub.env()),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        yield Reader(stub, process)
+    with asked(CLIENT, environment(tmp_path, stub.env())) as ask:
+        yield Reader(stub, ask)
 
 
 @pytest.fixture

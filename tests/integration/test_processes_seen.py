@@ -6,9 +6,6 @@ is the driver's too.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +13,7 @@ import pytest
 
 from gpumon.clock import SECOND
 from tests.nvml import Process, Stub
-from tests.programs import environment
+from tests.programs import asked, environment
 
 LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
 CLIENT = """
@@ -44,21 +41,11 @@ RAMP = 240.0
 def see(stub: Stub, tmp_path: Path) -> Iterator[See]:
     """The pids that a read so many seconds after the driver's start tells."""
     stub.gpus = 1
-    with subprocess.Popen(
-        [sys.executable, "-c", CLIENT],
-        env=environment(tmp_path, stub.env()),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with asked(CLIENT, environment(tmp_path, stub.env())) as ask:
 
         def at(seconds: float) -> list[int]:
-            assert process.stdin is not None
-            assert process.stdout is not None
             stub.hold_clock(seconds)
-            process.stdin.write(f"{stub._file.t0_ns + round(seconds * SECOND)}\n")
-            process.stdin.flush()
-            found: list[int] = json.loads(process.stdout.readline())
+            found: list[int] = ask(stub._file.t0_ns + round(seconds * SECOND))
             return found
 
         yield at

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.errors import BoardError
-from gpumon.frame import Mark
+from gpumon.frame import TRAINING, Mark
 from gpumon.tags import board
-from gpumon.tags.description import MAX_PHASES, Description, decode, encode
+from gpumon.tags.description import MAX_PHASES, TRAIN, Description, decode, encode
 
 HEADER = board.Header(board.SIZE, 1, 2, 3, 4, 5, b"b" * 16, 6, 7)
 METRICS = [0.5, *[math.nan] * 7]
@@ -51,6 +51,7 @@ def test_regions_do_not_overlap() -> None:
 
 def test_marks_are_those_of_the_frame() -> None:
     assert {name: getattr(board, name) for name in Mark.__members__} == {m.name: m.value for m in Mark}
+    assert TRAIN == TRAINING
 
 
 def test_a_header_comes_back() -> None:
