@@ -158,3 +158,11 @@ def test_a_lost_gpu_keeps_its_row_and_says_why() -> None:
     (row,) = about(tick(1, [sample(0, Availability.LOST)]))
     assert row["state"] == "lost"
     assert "lost" in row["reason"]
+
+
+def test_what_a_frame_has_no_room_for_is_told_beside_what_is_wrong() -> None:
+    served = Served([tick(1, unread=3)])
+    found = ask(served.feed)
+    assert (found["problem"], found["left_out"]) == ("", "3 runs more than there is room for")
+    served.writer.append(tick(2))
+    assert ask(served.feed)["left_out"] == ""

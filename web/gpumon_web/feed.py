@@ -82,7 +82,8 @@ class Feed:
                 "state": state.text,
                 "interval": state.interval,
                 "label": origin.label,
-                "problem": origin.problem or (self.frame.left_out if self.frame else ""),
+                "problem": origin.problem,
+                "left_out": self.frame.left_out if self.frame else "",
             }
             if boot != self.boot or since > self._newest:
                 since, about = 0, 0

@@ -15,7 +15,7 @@
   const feed = {
     boot: "", seq: 0, aboutNumber: 0, about: null, interval: 1,
     // connecting, live, stale, reconnecting, locked
-    state: "connecting", said: "", label: "", problem: "",
+    state: "connecting", said: "", label: "", problem: "", leftOut: "",
     now: NaN,
     values: new Map(), // uuid -> metric -> newest value
     spark: { t: [], gpus: new Map() },
@@ -54,6 +54,7 @@
     feed.interval = delta.interval;
     feed.label = delta.label;
     feed.problem = delta.problem;
+    feed.leftOut = delta.left_out;
     feed.state = delta.live ? "live" : "stale";
     feed.said = delta.state;
     return news;

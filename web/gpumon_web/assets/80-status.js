@@ -37,6 +37,6 @@
     if (feed.state === "reconnecting" && !feed.about) { return "gpumon web does not answer. This page tries again by itself."; }
     if (feed.state === "live" && !feed.about) { return "Waiting for the first numbers."; }
     if (feed.about && !feed.about.gpus.length) { return "There is no GPU on this server, or none that its driver shows."; }
-    return "";
+    return feed.leftOut;
   }
 })(window.gpumon);
