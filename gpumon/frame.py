@@ -207,6 +207,11 @@ class Sample(NamedTuple):
     """Key of the run in force on this device, or empty."""
     age: float = 0.0
     """Seconds since the values were true; more than 0 when the device is stale."""
+    monotonic: int = 0
+    """ns, CLOCK_MONOTONIC: when the gauges were read; 0 where only the tick's own time is known."""
+    counters_monotonic: int = 0
+    """ns, CLOCK_MONOTONIC: when the counters held their values, by the driver's own stamp where it gives one;
+    0 where it is that of the gauges."""
 
     def value(self, metric: str) -> float:
         """The value of a metric by its name, such as `gpu.power`."""

@@ -161,6 +161,9 @@ GPU_METRICS: tuple[Metric, ...] = (
 FROM_TRAININGS = frozenset(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.run_"))
 """What no driver tells: the sampler joins it from the boards of trainings and from the driver's processes."""
 
+PROCESSES = "gpu.processes"
+"""Not a metric: the key in `Device.missing` under which a process list that cannot be read gives its reason."""
+
 HOST_METRICS: tuple[Metric, ...] = (
     Metric("host.cpu_utilization", "CPU", "CPU", Unit.RATIO, "Share of all CPUs' time that was not idle or waiting.",
            warn=0.95),
