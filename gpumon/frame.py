@@ -44,6 +44,8 @@ class Origin(NamedTuple):
     """Empty for live hardware, else such as `SIMULATED` or `REPLAY file.csv.gz ×10`."""
     problem: str = ""
     """Why no GPU can be read, and what to do, in one line; empty when all is well."""
+    ended: bool = False
+    """Whether a recording has been played to its end: its last values stand still, and nothing here is live."""
 
 
 class Process(NamedTuple):

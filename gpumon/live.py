@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpumon.window import Window
 
 NO_DAEMON = "no daemon runs: start one with 'gpumon daemon --detach'"
+ENDED = "the recording has ended"
 _PATIENCE = 5.0
 T = TypeVar("T")
 
@@ -31,6 +32,7 @@ class LiveState(NamedTuple):
     """How things are."""
 
     live: bool
+    """Whether the newest frame shows what is now; False as well once a recording has ended (`Origin.ended`)."""
     text: str
     """For people: `live`, or what is wrong and what to do."""
     interval: float
@@ -100,8 +102,9 @@ class Live:
         return self._reader.written_by.interval / 1e9 if self._reader else 1.0
 
     def is_alive(self) -> bool:
-        """Whether somebody writes the ring now."""
-        return self.state().live
+        """Whether somebody writes the ring now: also one that plays a recording which has ended."""
+        pulse = self.pulse()
+        return pulse is not None and _state(pulse, self.interval(), self._note).live
 
     def state(self) -> LiveState:
         """How things are; never raises."""
@@ -109,7 +112,10 @@ class Live:
         interval = self.interval()
         if pulse is None:
             return LiveState(False, self._problem, interval)
-        return _state(pulse, interval, self._note)
+        state = _state(pulse, interval, self._note)
+        if state.live and self.origin().ended:
+            return state._replace(live=False, text=ENDED)
+        return state
 
     def close(self) -> None:
         if self._reader is not None:

@@ -52,6 +52,7 @@ class Availability(IntEnum):
     LOST = 5  # the GPU fell off the bus, or the driver lost it
     STALE = 6  # a call has not come back; the values are the last ones known
     FAILED = 7  # the driver answered with an error of another kind
+    NOT_RECORDED = 8  # a recording does not have it; the GPU itself may
 
     @property
     def reason(self) -> str:
@@ -68,6 +69,7 @@ _REASONS = {
     Availability.LOST: "the driver lost this GPU",
     Availability.STALE: "the driver has not answered yet",
     Availability.FAILED: "the driver answered with an error",
+    Availability.NOT_RECORDED: "the recording does not have it",
 }
 
 

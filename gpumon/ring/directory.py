@@ -215,7 +215,10 @@ def _parse(version: int, found: Any) -> Known:
     }
     strings = {int(number): _text(text) for number, text in found["strings"].items()}
     runs = {int(number): _run(run) for number, run in found["runs"].items()}
-    origin = Origin(*(_text(found["origin"][field], 1024) for field in Origin._fields))
+    told = found["origin"]
+    # A daemon of an earlier version does not write whether a recording has ended.
+    source, label, problem = (_text(told[name], 1024) for name in ("source", "label", "problem"))
+    origin = Origin(source, label, problem, ended=told.get("ended") is True)
     driver = Driver(*(_text(found["driver"][field]) for field in Driver._fields))
     first, second = found["next"]
     return Known(version, devices, strings, runs, origin, driver, _text(found["hostname"]), (int(first), int(second)))

@@ -10,6 +10,7 @@ import pytest
 
 import gpumon
 from gpumon.errors import UsageError
+from gpumon.frame import Origin
 from gpumon.live import Live, follow
 from gpumon.paths import Places
 from gpumon.ring.writer import RingWriter
@@ -82,6 +83,15 @@ def test_a_stopped_writer_is_told_from_a_silent_one(live: Live, ring: RingWriter
     ring.close()
     assert "stopped" in live.state().text
     assert live.latest() is not None, "what it recorded can still be looked at"
+
+
+def test_a_recording_that_has_ended_is_not_live_though_its_daemon_lives(live: Live, ring: RingWriter) -> None:
+    ring.append(tick(1, origin=Origin("replay", "REPLAY log.csv")))
+    assert live.state().live
+    ring.append(tick(2, origin=Origin("replay", "REPLAY log.csv ended", ended=True)))
+    assert live.state()[:2] == (False, "the recording has ended")
+    assert live.origin().ended
+    assert live.is_alive(), "it is still the ring to follow"
 
 
 def test_a_ring_of_another_version_says_so(live: Live, ring: RingWriter, tmp_path: Path) -> None:

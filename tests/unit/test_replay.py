@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from gpumon.clock import SECOND
 from gpumon.errors import SourceError, UsageError
 from gpumon.frame import Sample
-from gpumon.metrics import Availability
+from gpumon.metrics import PROCESSES, Availability
 from gpumon.sources.base import Reading
 from gpumon.sources.replay import ReplaySource
 from tests.fakes import FakeClock
@@ -118,7 +118,7 @@ def test_every_known_column_arrives_in_base_units(tmp_path: Path) -> None:
     }  # fmt: skip
     for key, value in expected.items():
         assert sample.value(f"gpu.{key}") == pytest.approx(value), key
-    absent = {name for name, why in sample.device.missing.items() if why is Availability.NOT_SUPPORTED}
+    absent = {name for name, why in sample.device.missing.items() if why is Availability.NOT_RECORDED} - {PROCESSES}
     assert {f"gpu.{key}" for key in expected}.isdisjoint(absent)
     assert all(math.isnan(sample.value(name)) for name in absent)
     assert "gpu.throttled_sw_power" in absent
@@ -497,6 +497,22 @@ def test_dmon_with_dates_times_or_commas(tmp_path: Path, heading: str, cells: li
     readings = replayed(tmp_path, "\n".join([heading, *cells]) + "\n")
     assert powers(readings) == [[72], [73]]
     assert [(r.time - readings[0].time) // SECOND for r in readings] == offsets
+
+
+def test_what_no_log_can_know_and_what_this_one_lacks_are_not_blamed_on_the_card(
+    tmp_path: Path, opened: Callable[..., ReplaySource]
+) -> None:
+    clock = FakeClock(SECOND)
+    source = opened(write(tmp_path, rows(range(0, 3000, 1000))), clock)
+    (first,) = source.read()
+    (sample,) = first.samples
+    for name in ("gpu.clock_sm", "gpu.temperature", PROCESSES):
+        assert sample.device.missing[name] is Availability.NOT_RECORDED
+    assert "recording" in Availability.NOT_RECORDED.reason
+    assert not source.origin().ended
+    clock.advance(10)
+    source.read()
+    assert source.origin().ended
 
 
 # Real and random

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from gpumon.frame import NAN
-from gpumon.metrics import FROM_TRAININGS, GPU_INDEX, GPU_METRICS, Availability
+from gpumon.metrics import FROM_TRAININGS, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
 from gpumon.sources.replay.cells import Quantity, Reader, Value, measured
 
 EMPTY = (NAN,) * len(GPU_METRICS)
-NOT_SUPPORTED: Mapping[str, Availability] = {
-    metric.name: Availability.NOT_SUPPORTED for metric in GPU_METRICS if metric.name not in FROM_TRAININGS
+NOT_RECORDED: Mapping[str, Availability] = {
+    name: Availability.NOT_RECORDED
+    for name in (*(metric.name for metric in GPU_METRICS), PROCESSES)
+    if name not in FROM_TRAININGS
 }
+"""Why a log has no value: of every metric, until one of its columns gives it; no log tells who was there."""
 
 
 class Row(NamedTuple):
@@ -29,7 +32,7 @@ class Row(NamedTuple):
     model: str = ""
     driver: str = ""
     values: Sequence[float] = EMPTY
-    missing: Mapping[str, Availability] = NOT_SUPPORTED
+    missing: Mapping[str, Availability] = NOT_RECORDED
     rates: tuple[str, ...] = ()
     """Metrics that count, but whose values here are rates per second."""
     lost: bool = False
@@ -88,7 +91,7 @@ def chosen(found: Sequence[Place]) -> tuple[Place, ...]:
 def fill(cells: Sequence[str], places: Sequence[Place]) -> tuple[list[float], dict[str, Availability], bool]:
     """Values in the order of `GPU_METRICS`, why the others are missing, and whether the GPU is lost."""
     values = list(EMPTY)
-    missing = dict(NOT_SUPPORTED)
+    missing = dict(NOT_RECORDED)
     lost = False
     for position, column, unit in places:
         value: Value = column.read(cells[position], column.quantity, unit)

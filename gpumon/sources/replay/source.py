@@ -117,7 +117,7 @@ class ReplaySource:
             remarks.append(self._log.cut)
         how = " ended" if self._next is None else f" ×{self._speed:g}" if self._speed != 1 else ""
         label = f"REPLAY {self._log.name}{how}" + (f" ({', '.join(remarks)})" if remarks else "")
-        return Origin("replay", label, self._problem)
+        return Origin("replay", label, self._problem, ended=self._next is None)
 
     def driver(self) -> Driver:
         """The version, where the log has a column of it."""
