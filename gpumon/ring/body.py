@@ -9,7 +9,7 @@ from functools import lru_cache
 from gpumon.frame import NAN, Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState, Sample, Tick
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
 from gpumon.ring.directory import Directory, Known
-from gpumon.ring.layout import BOUNDARY, BOUNDARY_ROOM, KINDS, PROCESS, ROW, RUN, RUN_METRICS, SLOT, Layout
+from gpumon.ring.layout import BOUNDARY, BOUNDARY_ROOM, KINDS, PROCESS, RUN, RUN_METRICS, SLOT, Layout
 
 _NANS = (NAN,) * RUN_METRICS
 _HELD = len(FrameworkMemory._fields)
@@ -65,14 +65,17 @@ class Encoder:
         return at, fit, (layout.rows, n_processes, len(runs), fit, dropped), len(tick.runs) - len(runs) + tick.unread
 
     def _encode_rows(self, samples: Sequence[Sample]) -> None:
-        rows = self._layout.rows
+        rows, record = self._layout.rows, self._layout.row
         grid = [NAN] * (len(self._layout.gpu) * rows)
-        states = bytearray(ROW.size * rows)
+        states = bytearray(record.size * rows)
         for sample in samples:
             row = self._directory.row(sample.device)
             grid[row::rows] = sample.values
             age = min(int(sample.age * 1000), 0xFFFFFFFF)
-            ROW.pack_into(states, row * ROW.size, sample.state, self._directory.run_id(sample.run), age)
+            record.pack_into(
+                states, row * record.size, sample.state, self._directory.run_id(sample.run), age,
+                sample.monotonic, sample.counters_monotonic,
+            )  # fmt: skip
         self.buffer[SLOT.size : SLOT.size + len(states)] = states
         self._metrics.pack_into(self.buffer, self._layout.metrics_at, *grid)
 
@@ -116,7 +119,7 @@ class SlotParts:
         self._n = (n_process, n_run, n_boundary)
 
     def samples(self) -> tuple[Sample, ...]:
-        layout, raw = self._layout, self._raw
+        layout, raw, record = self._layout, self._raw, self._layout.row
         rows = layout.rows
         grid = struct.unpack_from(f"<{len(layout.gpu) * rows}d", raw, layout.metrics_at)
         order = _order(layout.gpu, _GPU_NAMES)
@@ -124,12 +127,12 @@ class SlotParts:
         for row, device in self._known.devices.items():
             if not 0 <= row < rows:
                 continue
-            state, run_id, age = ROW.unpack_from(raw, SLOT.size + row * ROW.size)
+            state, run_id, age, *stamps = record.unpack_from(raw, SLOT.size + row * record.size)
             if state == Availability.ABSENT:
                 continue
             values = grid[row::rows] if order is None else _reorder(grid[row::rows], order)
             run = self._known.runs.get(run_id)
-            found.append(Sample(device, _availability(state), values, run.key if run else "", age / 1000))
+            found.append(Sample(device, _availability(state), values, run.key if run else "", age / 1000, *stamps))
         found.sort(key=lambda sample: sample.device.index)
         return tuple(found)
 

@@ -14,6 +14,11 @@ record is whole (its CRC says so) or it does not exist, on any CPU and under any
 
 A slot's CRC32 covers bytes 16 up to 16 + length. `number` counts frames from 1. Strings are never
 in a frame, only their ids. All values are f8, so that byte counts and counters stay exact.
+
+Layouts have numbers. The writer knows the newest one; the reader knows all in `ROWS`, so that a view reads
+the ring of a daemon that has run since before an upgrade, and a new daemon takes its history over. The next
+layout adds a line to `ROWS` and raises `MAJOR`; what else changes goes into properties of `Layout`, which knows
+its number. `tests/unit/test_ring_layouts.py` holds a file of each layout that was ever released.
 """
 
 from __future__ import annotations
@@ -27,7 +32,8 @@ from gpumon.errors import RingError
 from gpumon.metrics import GPU_METRICS, HOST_METRICS
 
 MAGIC = b"GPUMRNG\x01"
-MAJOR = 1
+MAJOR = 2
+"""The layout that is written."""
 MINOR = 0
 
 SUPERBLOCK = struct.Struct("<8sHHIIIIIQ16sIIQIIIIQq")
@@ -43,17 +49,19 @@ DIR_CAPACITY = 256 * 1024
 STARTING, RUNNING, STOPPED = range(3)
 """A file that was replaced needs no mark: it has no name left (st_nlink is 0)."""
 
-SLOT = struct.Struct("<QIIQQQIHHHHIIIII")
+SLOT = struct.Struct("<QIIQqqIHHHHIIIII")
 """seq = 2 * number, CRC, length, number, monotonic ns, time ns, directory version, rows, processes,
-runs, boundaries, dropped processes, interval µs, took µs, late ticks, dropped runs (of earlier files 0)"""
+runs, boundaries, dropped processes, interval µs, took µs, late ticks, dropped runs (of earlier files 0).
+Monotonic times are signed: what a simulation shows of the last minutes can lie before the machine's start."""
 CRC_FROM = 16
-ROW = struct.Struct("<BxxxII")
-"""availability, run id or 0, age ms (not 8-byte aligned: 12 bytes)"""
+ROWS = {1: struct.Struct("<BxxxII"), 2: struct.Struct("<BxxxIIqq")}
+"""Of each layout: availability, run id or 0, age ms; since 2 when the gauges and the counters were true (monotonic
+ns, 0 where it is not known). A field is only ever appended, in the order of `Sample`."""
 PROCESS = struct.Struct("<IHBxIII6d")
 """pid, row, kind, name, user, run id; started, memory_used, sm, memory utilization, cpu, host memory"""
 RUN = struct.Struct("<IBxxxiqI3d9d8dI")
 """run id, state, epoch, step, phase; epoch_started, updated, wait, framework memory as in `Run`; metrics; lost"""
-BOUNDARY = struct.Struct("<IQBxxxIiqQQ3d")
+BOUNDARY = struct.Struct("<IQBxxxIiqqq3d")
 """run id, number, mark, phase, epoch, step, monotonic ns, time ns, wait, asked, free"""
 
 KINDS = ("compute", "graphics")
@@ -84,11 +92,18 @@ class Layout(NamedTuple):
     dir_offset: int
     dir_capacity: int
     schema: bytes
+    major: int = MAJOR
+    """The number of the layout."""
+
+    @property
+    def row(self) -> struct.Struct:
+        """The record of a device."""
+        return ROWS[self.major]
 
     @property
     def metrics_at(self) -> int:
         """Offset of the metrics block in a slot."""
-        return SLOT.size + ROW.size * self.rows
+        return SLOT.size + self.row.size * self.rows
 
     @property
     def host_at(self) -> int:
@@ -123,7 +138,7 @@ def plan(rows: int, n_slots: int) -> Layout:
     host = tuple(metric.name for metric in HOST_METRICS)
     schema = json.dumps({"rows": rows, "gpu": gpu, "host": host}, separators=(",", ":")).encode()
     processes = max(PROCESS_ROOM, 8 * rows)
-    slot = SLOT.size + ROW.size * rows + 8 * (len(gpu) * rows + len(host))
+    slot = SLOT.size + ROWS[MAJOR].size * rows + 8 * (len(gpu) * rows + len(host))
     slot += PROCESS.size * processes + RUN.size * RUN_ROOM + BOUNDARY.size * BOUNDARY_ROOM
     dir_offset = _round_up(SCHEMA_OFFSET + len(schema), 64)
     header = _round_up(dir_offset + 2 * DIR_CAPACITY, 4096)
@@ -145,7 +160,7 @@ class Superblock(NamedTuple):
 def pack_superblock(layout: Layout, who: Superblock, started: int, offset: int) -> bytes:
     """The first bytes of the file, with their CRC."""
     raw = SUPERBLOCK.pack(
-        MAGIC, MAJOR, MINOR, layout.header_size, layout.slot_size, layout.n_slots, layout.dir_offset,
+        MAGIC, layout.major, MINOR, layout.header_size, layout.slot_size, layout.n_slots, layout.dir_offset,
         layout.dir_capacity, who.generation, who.boot_id, who.pid, who.uid, started, SCHEMA_OFFSET,
         len(layout.schema), layout.schema_crc, min(who.interval // 1000, 0xFFFFFFFF), who.created, offset,
     )  # fmt: skip
@@ -165,17 +180,18 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
         raise RingError("the ring file is not a gpumon ring, or is damaged: restart the daemon")
     if crc32(raw[: SUPERBLOCK.size]) != int.from_bytes(raw[SUPERBLOCK.size : SUPERBLOCK.size + 4], "little"):
         raise RingError("the head of the ring file is damaged: restart the daemon")
-    if major != MAJOR:
-        raise RingError(
-            f"the ring has layout {major}.{minor}, this gpumon reads {MAJOR}.x: restart the daemon with this version"
+    if major not in ROWS:
+        newer = (
+            "a newer gpumon writes it: upgrade this one" if major > MAJOR else "restart the daemon with this version"
         )
+        raise RingError(f"the ring has layout {major}.{minor}, this gpumon reads {min(ROWS)} to {MAJOR}: {newer}")
     if not (slot <= _MAX_SLOT and 0 < slots <= _MAX_SLOTS and dir_cap <= _MAX_SLOT and length <= MAX_SCHEMA):
         raise RingError("the sizes in the ring file make no sense: restart the daemon")
     schema = schema[at - SCHEMA_OFFSET : at - SCHEMA_OFFSET + length]
     if at < SCHEMA_OFFSET or crc32(schema) != schema_crc:
         raise RingError("the schema of the ring file is damaged: restart the daemon")
     rows, gpu, host = _parse_schema(schema)
-    layout = Layout(rows, gpu, host, slots, slot, header, dir_at, dir_cap, schema)
+    layout = Layout(rows, gpu, host, slots, slot, header, dir_at, dir_cap, schema, major)
     if layout.variable_at > slot:
         raise RingError("the schema of the ring file does not fit its slots: restart the daemon")
     return layout, Superblock(generation, boot, pid, uid, interval * 1000, created)

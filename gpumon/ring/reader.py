@@ -30,7 +30,7 @@ from gpumon.ring.layout import (
     unpack_superblock,
 )
 
-_TIMES = struct.Struct("<QQQ")
+_TIMES = struct.Struct("<Qqq")
 """Number, monotonic ns and time ns of a frame, at byte 16 of its slot."""
 _HEAD_READ = SCHEMA_OFFSET + 4096
 """Bytes of superblock and schema that are read at first: nearly always all of them."""
@@ -133,7 +133,7 @@ class RingReader:
             heads += newest[16:40]
             columns += newest[at:end]
         count = len(heads) // _TIMES.size
-        words = struct.unpack(f"<{3 * count}Q", heads)
+        words = struct.unpack(f"<{3 * count}q", heads)
         times, values = list(words[2::3]), list(column.iter_unpack(columns))
         oldest = self._hot()[0] - slots + _LAPPED
         if words[::3] == tuple(range(first, first + count)) and first >= oldest:

@@ -190,7 +190,7 @@ def _tick_of(old: RingReader, raw: bytes) -> Tick:
     return Tick(
         frame.monotonic, round(frame.time * 1e9), frame.samples, frame.host, frame.processes, frame.runs,
         frame.boundaries, known.origin, known.driver, known.hostname, round(frame.interval * 1e9),
-        round(frame.took * 1e9), frame.late,
+        round(frame.took * 1e9), frame.late, unread=frame.dropped_runs,
     )  # fmt: skip
 
 
