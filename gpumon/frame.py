@@ -150,7 +150,7 @@ class Run(NamedTuple):
 
     @property
     def epoch_text(self) -> str:
-        """The epoch for people, such as `7/89`; see `units.epoch`."""
+        """The epoch for people, such as `7 (8/90)`; see `units.epoch`."""
         return units.epoch(self.epoch, self.epochs, self.base)
 
     @property

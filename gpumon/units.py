@@ -136,14 +136,21 @@ def clock(seconds: float) -> str:
 
 
 def epoch(number: int, planned: int, base: int) -> str:
-    """An epoch beside the last one planned, as its framework counts from `base`: of 90, `7/89` or `8/90`.
+    """An epoch by the training's own number, and the how many-th of those planned it is, where the two differ.
 
-    `planned` of 0 is not told; a run that goes on beyond its plan has none any more.
+    Of 90 epochs counted from 0 the eighth is `7 (8/90)`, counted from 1 it is `8/90`: so a training that ends is
+    always at its last, whatever it counts from. `planned` of 0 is unknown; a run beyond its plan has none any more.
     """
+    place = epoch_place(number, planned, base)
+    return place if place.partition("/")[0] == str(number) or number < 0 else f"{number} ({place})"
+
+
+def epoch_place(number: int, planned: int, base: int) -> str:
+    """The how many-th of those planned an epoch is, for a narrow column: `8/90`; its own number without a plan."""
     if number < 0:
         return MISSING
-    last = base + planned - 1
-    return f"{number}/{last}" if planned and number <= last else str(number)
+    place = number - base + 1
+    return f"{place}/{planned}" if 0 < place <= planned else str(number)
 
 
 def moment(seconds: float) -> str:

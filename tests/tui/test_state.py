@@ -117,7 +117,7 @@ def test_ranks_are_one_row() -> None:
     epochs.add(frame_with(begins, tuple(ranks)))
     (group,) = ranks_of(ranks[::-1])
     cells = [cell.text for cell in runs.row(group, epochs, (), {}, START + 25.0)]
-    assert "2/9" in cells, "as far as the slowest"
+    assert "3/10" in cells, "as far as the slowest"
     assert "1:15" in cells, "7 epochs of 10 s and half of one"
     assert "running" in cells
 
@@ -133,11 +133,11 @@ def test_progress_of_a_finished_run_is_full() -> None:
 @pytest.mark.parametrize(
     ("run", "text", "done", "left"),
     [
-        (RUN._replace(epoch=0), "0/9", 0.0, 95.0),
-        (RUN._replace(epoch=9), "9/9", 0.9, 5.0),
+        (RUN._replace(epoch=0), "0 (1/10)", 0.0, 95.0),
+        (RUN._replace(epoch=9), "9 (10/10)", 0.9, 5.0),
         (RUN._replace(epoch=1, base=1), "1/10", 0.0, 95.0),
         (RUN._replace(epoch=10, base=1), "10/10", 0.9, 5.0),
-        (RUN._replace(epoch=8, first_epoch=8), "8/9", 0.8, 15.0),
+        (RUN._replace(epoch=8, first_epoch=8), "8 (9/10)", 0.8, 15.0),
         (RUN._replace(epoch=12), "12", 1.0, 5.0),
         (RUN._replace(epoch=4, epochs=0), "4", nan, nan),
         (RUN._replace(epoch=-1), "–", 0.0, nan),

@@ -262,3 +262,20 @@ def test_no_writer_takes_minus_zero_for_a_number() -> None:
 )
 def test_energies_of_a_column_are_in_the_unit_of_the_largest(values: list[float], texts: list[str]) -> None:
     assert units.energies(values) == texts
+
+
+@pytest.mark.parametrize(
+    ("number", "planned", "base", "text"),
+    [
+        (1, 2, 0, "1 (2/2)"), (0, 90, 0, "0 (1/90)"), (2, 2, 1, "2/2"), (90, 90, 1, "90/90"), (90, 90, 0, "90"),
+        (4, 0, 0, "4"), (-1, 90, 0, "–"), (0, 90, 1, "0"),
+    ],
+)  # fmt: skip
+def test_the_last_epoch_of_a_plan_is_its_last_whatever_the_framework_counts_from(
+    number: int, planned: int, base: int, text: str
+) -> None:
+    assert units.epoch(number, planned, base) == text
+
+
+def test_in_a_narrow_column_an_epoch_is_counted_for_people() -> None:
+    assert [units.epoch_place(1, planned, 0) for planned in (2, 0)] == ["2/2", "1"]

@@ -54,7 +54,7 @@ def standing(sample: Sample, history: History, held: bool | None) -> Standing:
 
 
 def epoch_text(run: Run) -> str:
-    """`e12/89 validate`, or nothing before the first epoch."""
+    """`e12 (13/90) validate`, or nothing before the first epoch."""
     if run.epoch < 0:
         return safe(run.phase)
     phase = "" if run.phase == TRAINING else " " + safe(run.phase)
