@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from gpumon.frame import Driver, Frame, Origin, Process, Run, Sample
+from gpumon.json_value import logged
 from gpumon.memory import fragmentation, split
 from gpumon.metrics import GPU_METRICS, HOST_METRICS
 
@@ -107,7 +108,7 @@ def _run(run: Run) -> dict[str, Any]:
         "wait": _known(run.wait),
         **{f"memory_{name}": _known(value) for name, value in run.memory._asdict().items()},
         **{f"memory_{name}": _known(share) for name, share in fragmentation(run.memory)._asdict().items()},
-        "metrics": {name: _known(value) for name, value in run.metrics.items()},
+        "metrics": {name: logged(value) for name, value in run.metrics.items()},
         "gpus": list(run.gpus),
     }
 

@@ -79,6 +79,7 @@ class RunState(IntEnum):
     FINISHED = 1
     FAILED = 2  # its own code raised
     DIED = 3  # the process went without a word: killed, or out of memory
+    INTERRUPTED = 4  # stopped by the user: Ctrl-C, SIGINT, the stop button of a notebook
 
 
 class FrameworkMemory(NamedTuple):
@@ -138,11 +139,11 @@ class Run(NamedTuple):
     updated: float = NAN
     """Seconds since 1970; when the process last wrote its board."""
     wait: float = NAN
-    """Seconds spent waiting for data since the run began; NaN where the training cannot tell."""
+    """Seconds spent waiting for data since the run began; NaN where nobody has measured it, or it cannot be told."""
     memory: FrameworkMemory = FrameworkMemory()
     """Over all its devices."""
     metrics: Mapping[str, float] = {}
-    """What the training logged last."""
+    """What the training logged last. A name is there once something was logged by it: a NaN is a logged NaN."""
     lost_events: int = 0
     """Boundaries that were overwritten before anybody read them."""
     batch: int = 0
@@ -190,12 +191,25 @@ class Boundary(NamedTuple):
     time: int
     """ns since 1970."""
     wait: float = NAN
-    """Seconds waited for data since the run began; NaN where the training cannot tell."""
+    """Seconds waited for data since the run began, as far as it was measured: 0 while nobody has measured it, NaN
+    where it cannot be told. `waited_between` gives the difference of two."""
     asked: float = NAN
     free: float = NAN
     """Of OUT_OF_MEMORY, bytes: what the allocation asked for, and what the device had."""
     metrics: Mapping[str, float] = {}
     """Of EPOCH_END, EPOCH_LEFT, RUN_END and LOG: what was logged in this epoch. In the ledger, not in the ring."""
+    peak: float = NAN
+    """The framework's own peak of live tensors until then: bytes, over all devices of the process; 0 where the
+    framework holds none yet, NaN where it was not read. Risen since the boundary before, it is the peak between the
+    two; else that was at most so much. Fallen, the training has reset it. In the ledger, not in the ring."""
+
+
+def waited_between(before: float, after: float) -> float:
+    """Return the seconds waited for data between two boundaries, by the `wait` of both; NaN where nobody measured.
+
+    Whoever measures a wait adds something, if only nanoseconds: the same number twice says that nobody did.
+    """
+    return after - before if after > before else NAN
 
 
 class Sample(NamedTuple):

@@ -10,7 +10,7 @@ from gpumon.frame import NAN, Boundary, Process, Run, RunState
 
 OUT_OF_MEMORY = "out of memory"
 """How the note of an out-of-memory error begins."""
-_WORST = (RunState.DIED, RunState.FAILED, RunState.RUNNING, RunState.FINISHED)
+_WORST = (RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.RUNNING, RunState.FINISHED)
 
 
 class Ranks(NamedTuple):

@@ -22,6 +22,7 @@ _STATES = {
     RunState.FINISHED: "finished",
     RunState.FAILED: "failed: its own code raised",
     RunState.DIED: "died: its process went without a word, as when killed",
+    RunState.INTERRUPTED: "interrupted: stopped by its user, as by Ctrl-C",
 }
 
 

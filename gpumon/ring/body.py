@@ -14,6 +14,7 @@ from gpumon.ring.layout import BOUNDARY, BOUNDARY_ROOM, KINDS, PROCESS, RUN, RUN
 _NANS = (NAN,) * RUN_METRICS
 _HELD = len(FrameworkMemory._fields)
 _GPU_NAMES = tuple(metric.name for metric in GPU_METRICS)
+_STATES = frozenset(RunState)
 _HOST_NAMES = tuple(metric.name for metric in HOST_METRICS)
 
 
@@ -173,7 +174,7 @@ class SlotParts:
             memory = FrameworkMemory(*values[3 : 3 + _HELD])
             found.append(
                 run._replace(
-                    state=RunState(state) if state <= RunState.DIED else RunState.DIED,
+                    state=RunState(state) if state in _STATES else RunState.DIED,
                     epoch=epoch, step=step, phase=self._known.strings.get(phase, ""), epoch_started=epoch_started,
                     updated=updated, wait=wait, lost_events=lost,
                     metrics=dict(zip(run.metrics, values[3 + _HELD :], strict=False)), memory=memory,

@@ -80,7 +80,7 @@ class Rank:
         course, tick, run = self.course, self.tick, self.run
         if course.ended:
             self.end = course.ended
-            self.state = run.state if run.state in (RunState.FAILED, RunState.DIED) else RunState.FINISHED
+            self.state = run.state if run.state != RunState.RUNNING else RunState.FINISHED
         elif gone or run.state != RunState.RUNNING:
             # Died: nobody saw it, so this is the last moment at which it surely lived.
             updated = tick.monotonic - (tick.time - _ns(run.updated)) if run.updated == run.updated else 0

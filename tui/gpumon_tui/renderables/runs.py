@@ -33,6 +33,7 @@ STATES = {
     RunState.FINISHED: ("finished", theme.DIM),
     RunState.FAILED: ("failed", theme.CRITICAL),
     RunState.DIED: ("died", theme.CRITICAL),
+    RunState.INTERRUPTED: ("stopped", theme.DIM),
 }
 ENDED_BADLY = (RunState.FAILED, RunState.DIED)
 RESUMED = ("resumed", theme.GOOD)

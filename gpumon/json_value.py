@@ -1,0 +1,34 @@
+"""Numbers as JSON says them: a loss that is NaN or infinite is a fact and needs a word, because null means unknown.
+
+JSON has no word of its own for such a number; these are the ones of JavaScript, which Python's `float` reads too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gpumon.frame import NAN
+
+_WORDS = {"NaN": NAN, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def logged(value: float) -> float | int | str:
+    """Return a number that a training logged: whole numbers without a dot, and words for NaN and the infinities."""
+    if value != value:
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return int(value) if value == int(value) and abs(value) < 2**53 else value
+
+
+def parse_logged(cell: Any) -> float | None:
+    """Return the number that `logged` wrote; None for anything else, as null, a truth value or another text."""
+    if isinstance(cell, str):
+        return _WORDS.get(cell)
+    if isinstance(cell, bool) or not isinstance(cell, int | float):
+        return None
+    try:
+        return float(cell)
+    except OverflowError:  # a whole number beyond every float
+        return None
