@@ -12,9 +12,11 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 from gpumon.boot import is_alive, own_start
 from gpumon.errors import AlreadyRunning, GpumonError
+from gpumon.ring.fresh import open_fresh, remove_left_over
 
 _RECORD = 64
 SILENT_AFTER = 30.0
@@ -47,6 +49,7 @@ class WriterLock:
                 self._fd = fd
                 self._own_inode = os.fstat(fd).st_ino
                 os.pwrite(fd, f"{os.getpid()} {own_start()}".encode().ljust(_RECORD, b"\0"), 0)
+                remove_left_over(path)
                 return
             os.close(fd)
         raise GpumonError(f"several daemons want {os.path.dirname(path)} at once: try again")
@@ -73,9 +76,10 @@ def _owner(fd: int) -> tuple[int, int]:
 
 
 def _replace(path: str) -> None:
-    fresh = f"{path}.{os.getpid()}"
-    os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    os.rename(fresh, path)
+    fd, fresh = open_fresh(path)
+    os.close(fd)
+    with suppress(FileNotFoundError):  # another newcomer has the lock, and cleaned up
+        os.rename(fresh, path)
 
 
 def _inode(path: str) -> int:

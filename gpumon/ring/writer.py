@@ -12,6 +12,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from zlib import crc32
 
 from gpumon.boot import boot_id, own_start
@@ -19,6 +20,7 @@ from gpumon.errors import GpumonError, RingError
 from gpumon.frame import Boundary, Tick
 from gpumon.ring.body import Encoder
 from gpumon.ring.directory import Directory
+from gpumon.ring.fresh import open_fresh, remove_left_over
 from gpumon.ring.layout import (
     CRC_FROM,
     HOT,
@@ -72,12 +74,13 @@ class RingWriter:
         """Put a new ring at `path`.
 
         The frames of the one that was there are kept when it came from the source `continues`, in
-        this boot. `interval` in ns. Raises NoRoom when not even the smallest ring fits.
+        this boot. `interval` in ns. Whoever makes a ring holds the lock of its directory.
+        Raises NoRoom when not even the smallest ring fits.
         """
+        remove_left_over(path)
         old = _open_old(path, continues) if continues else None
         rows = max(rows_for(devices), old.layout.rows if old else 0)
-        temporary = f"{path}.{os.getpid()}"
-        fd, layout = _allocate(temporary, rows)
+        fd, temporary, layout = _allocate(path, rows)
         try:
             writer = cls(fd, layout, path, interval, Directory.resume(rows, old.directory()) if old else None)
             if old is not None:
@@ -87,10 +90,12 @@ class RingWriter:
             os.rename(temporary, path)
         except BaseException:
             os.close(fd)
-            os.unlink(temporary)
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
             raise
-        if old is not None:
-            old.close()
+        finally:
+            if old is not None:
+                old.close()
         return writer
 
     @classmethod
@@ -209,8 +214,18 @@ def _open_old(path: str, source: str) -> RingReader | None:
     return None
 
 
-def _allocate(path: str, rows: int) -> tuple[int, Layout]:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def _allocate(path: str, rows: int) -> tuple[int, str, Layout]:
+    """A new file for `path` with all its pages, its name, and the largest layout that found room."""
+    fd, name = open_fresh(path)
+    try:
+        return fd, name, _fill(fd, path, rows)
+    except BaseException:
+        os.close(fd)
+        os.unlink(name)
+        raise
+
+
+def _fill(fd: int, path: str, rows: int) -> Layout:
     for n_slots in SLOT_LADDER:
         layout = plan(rows, n_slots)
         try:
@@ -218,14 +233,10 @@ def _allocate(path: str, rows: int) -> tuple[int, Layout]:
             os.posix_fallocate(fd, 0, layout.size)
         except OSError as error:
             if error.errno not in _NO_ROOM:
-                os.close(fd)
-                os.unlink(path)
                 raise
             os.ftruncate(fd, 0)
         else:
-            return fd, layout
-    os.close(fd)
-    os.unlink(path)
+            return layout
     needed = plan(rows, SLOT_LADDER[-1]).size / 2**20
     raise NoRoom(f"{os.path.dirname(path)} has no room for {needed:.0f} MiB of live data: name another with --dir")
 

@@ -57,6 +57,16 @@ def test_an_owner_that_has_been_silent_for_long_is_replaced_and_sees_it(path: st
     assert not first.is_mine()
 
 
+@pytest.mark.parametrize("pid", [1, os.getpid()])
+def test_a_lock_that_a_killed_newcomer_left_half_made_stops_nobody_and_goes(path: str, pid: int) -> None:
+    Path(f"{path}.{pid}").touch()
+    first = WriterLock(path)
+    Path(f"{path}.{pid}").touch()
+    assert WriterLock(path, lambda: SILENT_AFTER + 1).is_mine()
+    assert not first.is_mine()
+    assert os.listdir(os.path.dirname(path)) == ["lock"]
+
+
 def test_others_cannot_open_the_lock(path: str) -> None:
     WriterLock(path)
     assert os.stat(path).st_mode & 0o777 == 0o600

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.errors import RingError
+from gpumon.errors import GpumonError, RingError
 from gpumon.frame import Mark, RunState
 from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.ring import layout, writer
@@ -253,6 +253,25 @@ def test_a_full_file_system_gets_a_smaller_ring_and_at_last_a_clear_error(
         RingWriter.create(path, 1, SECOND)
     assert sorted(os.listdir(os.path.dirname(path))) == ["ring"]
     assert RingReader.open(path).newest() is not None
+
+
+@pytest.mark.parametrize("pid", [1, os.getpid()])
+def test_a_ring_that_a_killed_daemon_left_half_made_stops_nobody_and_goes(path: str, pid: int) -> None:
+    """In a container a daemon has the same pid each time."""
+    left = Path(f"{path}.{pid}")
+    left.write_bytes(bytes(10_000))
+    kept = [Path(f"{path}.old"), Path(f"{path}s.{pid}")]
+    for other in kept:
+        other.touch()
+    assert RingWriter.create(path, 1, SECOND).append(tick(1)) == 1
+    assert not left.exists()
+    assert all(other.exists() for other in kept)
+
+
+def test_what_is_no_file_in_the_way_of_a_new_ring_is_named(path: str) -> None:
+    os.mkdir(f"{path}.{os.getpid()}")
+    with pytest.raises(GpumonError, match=r"ring\.\d+ is in the way: remove it"):
+        RingWriter.create(path, 1, SECOND)
 
 
 def test_a_write_that_finds_no_room_is_counted_and_the_next_one_goes_on(
