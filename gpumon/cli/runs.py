@@ -164,7 +164,7 @@ def _export(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None
         raise UsageError("parquet is no text: name a file with -o FILE")
     record, traces = _all_of(ledgers, arguments.run, now)
     made = {
-        "csv": lambda: export.csv_text(record).encode(),
+        "csv": lambda: "".join(export.lines(record)).encode(),
         "json": lambda: (json.dumps(export.document(record, traces, now), allow_nan=False) + "\n").encode(),
         "parquet": lambda: export.parquet(record),
     }[arguments.format]()

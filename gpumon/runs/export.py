@@ -6,7 +6,6 @@ column is the end of its name.
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -14,15 +13,13 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from gpumon.errors import GpumonError
-from gpumon.metrics import Unit
+from gpumon.runs.csv_cells import csv_line, named, utc
 from gpumon.runs.document import device_of, known, metrics_of, values_of, whole
 from gpumon.runs.rows import Course, DeviceRow, EpochRow, PhaseRow, RankRow, Record, RunRow, Trace, UsageRow
 from gpumon.runs.schema import USAGE, WHOLE_EPOCH
 
 LOGGED = "logged."
 """Before the names of logged metrics, so that none looks like a column of ours."""
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""A cell of text that begins so is a formula to spreadsheets."""
 
 
 class _Row(NamedTuple):
@@ -46,11 +43,6 @@ def _measured(place: int) -> Callable[[_Row], float | None]:
     return lambda row: known(row.usage.values[place]) if row.usage else None
 
 
-def named(name: str, unit: Unit) -> str:
-    """A column's name with its unit at its end: `energy_joules`; `seconds` stays as it is."""
-    return name if name.endswith(unit.value) else f"{name}_{unit.value}"
-
-
 FIELDS: tuple[Field, ...] = (
     Field("run", lambda row: row.run.id, "Id of the run."),
     Field("name", lambda row: row.run.name, "Name of the run."),
@@ -61,7 +53,9 @@ FIELDS: tuple[Field, ...] = (
     Field("phase", lambda row: row.phase.phase if row.phase else "", "Phase of the epoch; empty for the whole epoch."),
     Field("device", lambda row: row.device.uuid if row.device else "", "Its UUID; empty where none is known."),
     Field("begun_seconds", lambda row: known(row.epoch.begun), "When the epoch began, since 1970."),
+    Field("begun_utc", lambda row: utc(row.epoch.begun), "The same as a date and a time of day, in UTC."),
     Field("ended_seconds", lambda row: known(row.epoch.ended), "When it ended, since 1970; empty when it did not."),
+    Field("ended_utc", lambda row: utc(row.epoch.ended), "The same as a date and a time of day, in UTC."),
     Field("steps", lambda row: (row.phase or row.epoch).steps, "Steps of the rank in it."),
     Field("times", lambda row: row.phase.times if row.phase else 1, "How often the phase was entered."),
     Field("seconds", lambda row: known((row.phase or row.epoch).seconds), "How long it took, by the training's clock."),
@@ -74,15 +68,12 @@ FIELDS: tuple[Field, ...] = (
 """Behind them come the metrics that were logged, on rows of whole epochs."""
 
 
-def csv_text(record: Record) -> str:
-    """The table as CSV, with a heading."""
+def lines(record: Record) -> Iterator[str]:
+    """Yield the table as CSV, a line at a time, its heading first. For programs: comma, UTF-8 without a mark."""
     names = _logged(record)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*(field.name for field in FIELDS), *(LOGGED + name for name in names)])
+    yield csv_line([*(field.name for field in FIELDS), *(LOGGED + name for name in names)])
     for row in _rows(record):
-        writer.writerow([_cell(cell) for cell in (*(field.of(row) for field in FIELDS), *_metrics(row, names))])
-    return out.getvalue()
+        yield csv_line([*(field.of(row) for field in FIELDS), *_metrics(row, names)])
 
 
 def parquet(record: Record) -> bytes:
@@ -160,12 +151,6 @@ def _logged(record: Record) -> list[str]:
 def _metrics(row: _Row, names: Sequence[str]) -> list[float | None]:
     metrics = {} if row.phase else row.epoch.metrics
     return [known(metrics[name]) if name in metrics else None for name in names]
-
-
-def _cell(cell: str | int | float | None) -> str | int | float:
-    if isinstance(cell, str) and cell.startswith(_FORMULA):
-        return f"'{cell}"
-    return "" if cell is None else cell
 
 
 def _trace(trace: Trace, ranks: dict[str, int]) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from gpumon import units
 from gpumon.errors import GpumonError
 from gpumon.frame import RunState
-from gpumon.runs import compare, document, export, joined, lists, show
+from gpumon.runs import compare, document, export, export_epochs, joined, lists, show
+from gpumon.runs.csv_cells import BYTE_ORDER_MARK
 from gpumon.runs.ledger import Ledger
 from gpumon.runs.rows import Record
 from gpumon.runs.schema import USAGE
@@ -218,7 +219,7 @@ def test_everything_null_and_everything_hostile_can_be_shown(book: Book) -> None
     assert "No GPU of this run was sampled." in text
     for made in (document.whole(record, NOW), document.listing([listed], NOW), export.document(record, [], NOW)):
         assert "\\u001b" not in json.dumps(made, allow_nan=False)
-    assert export.csv_text(record)
+    assert "".join(export.lines(record))
 
 
 def test_five_thousand_epochs_are_all_there(book: Book) -> None:
@@ -227,7 +228,7 @@ def test_five_thousand_epochs_are_all_there(book: Book) -> None:
     text = list(show.lines(record, NOW, 80))
     rows = [line for line in text if line[:1].isdigit()]
     assert [int(row.split()[0]) for row in rows] == list(range(5000))
-    assert len(export.csv_text(record).splitlines()) == 5001
+    assert len("".join(export.lines(record)).splitlines()) == 5001
     found = compare.compare([record, record])
     assert found.epochs == [4999, 4999]
 
@@ -358,7 +359,7 @@ def test_the_comparison_as_json_has_null_for_what_is_not_known(book: Book) -> No
 
 def test_the_csv_has_a_row_for_each_epoch_phase_and_device(book: Book) -> None:
     training(book, epochs=2, gpus=2)
-    rows = list(csv.DictReader(io.StringIO(export.csv_text(record_of(book)))))
+    rows = list(csv.DictReader(io.StringIO("".join(export.lines(record_of(book))))))
     assert len(rows) == 2 * 2 * 3
     assert {row["phase"] for row in rows} == {"", "train", "validate"}
     whole = next(row for row in rows if row["rank"] == "1" and row["epoch"] == "1" and not row["phase"])
@@ -367,16 +368,29 @@ def test_the_csv_has_a_row_for_each_epoch_phase_and_device(book: Book) -> None:
     assert whole["logged.loss"] == "", "rank 1 logged nothing"
 
 
+def test_the_csv_for_people_has_a_row_for_each_epoch_and_dates_that_a_spreadsheet_knows(book: Book) -> None:
+    training(book, epochs=3, gpus=2, seconds=100.0)
+    made = export_epochs.lines(record_of(book))
+    heading = next(made)
+    assert heading.startswith(BYTE_ORDER_MARK + "epoch,begun_utc,"), "Excel takes it for UTF-8 by this"
+    rows = list(csv.DictReader([heading[1:], *made]))
+    assert [row["epoch"] for row in rows] == ["0", "1", "2"]
+    assert rows[0]["begun_utc"] == "2026-09-21 14:13:20", "in UTC, wherever it is made"
+    assert float(rows[0]["begun_seconds"]) == BEGAN
+    assert float(rows[0]["energy_joules"]) == pytest.approx(2 * 500 * float(rows[0]["seconds"]))
+    assert float(rows[2]["logged.loss"]) < float(rows[1]["logged.loss"])
+
+
 def test_what_was_not_measured_has_a_row_with_empty_cells(book: Book) -> None:
     book.run()
     book.epoch(book.rank("resnet50-1a2b"), 0, ended=None)
-    (row,) = csv.DictReader(io.StringIO(export.csv_text(record_of(book))))
+    (row,) = csv.DictReader(io.StringIO("".join(export.lines(record_of(book)))))
     assert (row["device"], row["energy_joules"], row["ended_seconds"], row["steps"]) == ("", "", "", "100")
 
 
 def test_no_cell_of_a_stranger_is_a_formula(book: Book) -> None:
     training(book, epochs=1, name="=cmd|' /C calc'!A0", user="@SUM(1)")
-    (row, *_) = csv.DictReader(io.StringIO(export.csv_text(record_of(book))))
+    (row, *_) = csv.DictReader(io.StringIO("".join(export.lines(record_of(book)))))
     assert row["name"].startswith("'=")
     assert row["user"].startswith("'@")
 
@@ -420,7 +434,7 @@ def test_parquet_holds_the_same_table(book: Book, tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(export.parquet(record))
     table = parquet.read_table(tmp_path / "x.parquet")
     assert table.column_names[: len(export.FIELDS)] == [field.name for field in export.FIELDS]
-    assert table.num_rows == len(export.csv_text(record).splitlines()) - 1
+    assert table.num_rows == len("".join(export.lines(record)).splitlines()) - 1
 
 
 def test_energy_of_a_sample_is_compared_where_the_runs_tell_how_many_a_step_has(book: Book) -> None:

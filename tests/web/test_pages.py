@@ -223,7 +223,7 @@ def test_the_epoch_table_downloads_as_csv(browser: Browser, simulated: str, tmp_
         with page.expect_download() as expected:
             page.get_by_role("link", name="Download as CSV").click()
         expected.value.save_as(tmp_path / "epochs.csv")
-    with (tmp_path / "epochs.csv").open(newline="") as file:
+    with (tmp_path / "epochs.csv").open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) > 3
     assert "epoch" in rows[0]

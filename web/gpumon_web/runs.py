@@ -16,7 +16,7 @@ from gpumon.frame import TRAINING, RunState
 from gpumon.history.recent import History
 from gpumon.ranks import ranks_of
 from gpumon.runs import document, joined
-from gpumon.runs.export import csv_text
+from gpumon.runs.export_epochs import lines
 from gpumon.runs.ledger import Ledgers
 from gpumon.runs.report_figures import figure
 from gpumon.runs.report_timeline import Timeline, timeline
@@ -95,9 +95,9 @@ class Runs:
         }
 
     def table(self, run: str) -> str | None:
-        """Its epochs, phases and devices as CSV; None for an unknown run."""
+        """Its table of epochs as CSV; None for an unknown run."""
         found = self._record(run)
-        return csv_text(found[0]) if found else None
+        return "".join(lines(found[0])) if found else None
 
     def _live(self) -> dict[str, dict[str, Any]]:
         """What the ring tells of runs, by id, with the newest of what they logged."""

@@ -1,0 +1,60 @@
+"""The table of epochs for people and their spreadsheets: a row for each epoch, joined over ranks and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from gpumon.metrics import Unit
+from gpumon.runs.csv_cells import BYTE_ORDER_MARK, Cell, csv_line, named, utc
+from gpumon.runs.document import known
+from gpumon.runs.export import LOGGED
+from gpumon.runs.joined import Stretch, epochs
+from gpumon.runs.rows import Record
+from gpumon.runs.schema import USAGE
+
+
+class Field(NamedTuple):
+    """A column of the table."""
+
+    name: str
+    of: Callable[[Stretch], Cell]
+
+
+def _measured(name: str) -> Callable[[Stretch], Cell]:
+    return lambda epoch: known(epoch.value(name))
+
+
+def _derived(name: str) -> Callable[[Stretch], Cell]:
+    return lambda epoch: known(getattr(epoch, name))
+
+
+FIELDS: tuple[Field, ...] = (
+    Field("epoch", lambda epoch: epoch.epoch),
+    Field("begun_utc", lambda epoch: utc(epoch.begun)),
+    Field("ended_utc", lambda epoch: utc(epoch.ended)),
+    Field("begun_seconds", lambda epoch: known(epoch.begun)),
+    Field("ended_seconds", lambda epoch: known(epoch.ended)),
+    Field("seconds", _derived("seconds")),
+    Field("steps", lambda epoch: epoch.steps),
+    Field("steps_per_second", _derived("steps_per_second")),
+    Field("samples_per_second", _derived("samples_per_second")),
+    Field("wait_seconds", _derived("wait")),
+    *(Field(named(column.name, column.unit), _measured(column.name)) for column in USAGE if column.name != "seconds"),
+    Field(named("energy_per_step", Unit.JOULES), _derived("energy_per_step")),
+    Field(named("energy_per_sample", Unit.JOULES), _derived("energy_per_sample")),
+)
+"""Behind them come the metrics that were logged."""
+
+
+def lines(record: Record) -> Iterator[str]:
+    """Yield the table as CSV, a line at a time, its heading first. For spreadsheets: with a byte order mark."""
+    found = epochs(record)
+    names = list(dict.fromkeys(name for epoch in found for name in epoch.metrics))
+    yield BYTE_ORDER_MARK + csv_line([*(field.name for field in FIELDS), *(LOGGED + name for name in names)])
+    for epoch in found:
+        yield csv_line([*(field.of(epoch) for field in FIELDS), *(_logged(epoch, name) for name in names)])
+
+
+def _logged(epoch: Stretch, name: str) -> Any:
+    return known(epoch.metrics[name]) if name in epoch.metrics else None
