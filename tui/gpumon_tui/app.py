@@ -7,8 +7,10 @@ from time import monotonic
 from typing import Any
 
 from rich.console import RenderableType
+from textual import events
 from textual.app import App, ComposeResult
 from textual.containers import Container
+from textual.geometry import Size
 from textual.screen import Screen
 
 from gpumon.frame import Frame
@@ -116,9 +118,9 @@ class GpumonApp(App[None]):
         for part in self._parts:
             part.show()
 
-    def on_resize(self) -> None:
-        """Share the screen out anew."""
-        self._arrange()
+    def on_resize(self, event: events.Resize) -> None:
+        """Share the screen out anew, before any widget hears of its new size."""
+        self._arrange(event.size)
 
     def on_terminal_supports_synchronized_output(self) -> None:
         """The answer to the question of `flow`."""
@@ -203,11 +205,11 @@ class GpumonApp(App[None]):
         self._plan = None
         self.draw()
 
-    def _arrange(self) -> None:
+    def _arrange(self, size: Size | None = None) -> None:
         """Give each part its room; nothing moves as long as the plan is the same."""
         view = self.view
         new = plan(
-            *self.size, len(view.samples), PROBLEM_ROWS, len(view.processes), len(view.ranks),
+            *(size or self.size), len(view.samples), PROBLEM_ROWS, len(view.processes), len(view.ranks),
             self._runs.room_wanted(), view.tells_processes,
         )  # fmt: skip
         if new == self._plan:

@@ -22,6 +22,8 @@ def area(columns: Sequence[float], height: int, top: float) -> list[str]:
     most = 4 * height
     scale = most / top if top > 0 else 0.0
     dots = [0 if v != v else most if v * scale >= most else max(1, int(v * scale + 0.5)) for v in columns]
+    if len(dots) % 2:
+        dots.append(0)
     pairs = [_pair(left, right, height) for left, right in zip(dots[0::2], dots[1::2], strict=True)]
     return ["".join(row) for row in zip(*pairs, strict=True)]
 

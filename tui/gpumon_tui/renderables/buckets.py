@@ -31,8 +31,11 @@ class Columns(NamedTuple):
 
 
 def columns(window: float, count: int, now: float) -> Columns:
-    """`count` columns that show the last `window` seconds; after `now` up to a 24th of them are still empty."""
-    count = max(1, count)
+    """`count` columns, two for each cell, that show the last `window` seconds; up to a 24th after `now` is empty.
+
+    Never fewer than those of one cell, and never half a cell: there is no room that crashes a picture.
+    """
+    count = max(2, count & ~1)
     step = window / count
     jump = step * max(1, 2 * (count // 48))  # whole cells, of two columns each
     return Columns((floor(now / jump + 1e-6) + 1) * jump - count * step, step, count)

@@ -17,7 +17,7 @@ from gpumon_tui.levels import level
 from gpumon_tui.renderables.axis import lay, time_labels, value_labels
 from gpumon_tui.renderables.braille import area
 from gpumon_tui.renderables.buckets import Columns, columns, fill
-from gpumon_tui.renderables.cells import Line, rule, width
+from gpumon_tui.renderables.cells import Line, fit, rule, width
 from gpumon_tui.renderables.marks import EpochRow, epoch_row
 
 
@@ -73,7 +73,7 @@ def room(curve: Curve, cells: int, height: int) -> Room:
     epochs = bool(curve.marks or curve.faults) and rows > 1
     rows -= epochs
     labels = value_labels(curve.metric, curve.top, rows)
-    margin = max([width(text) for text in labels.values()], default=4) + 1
+    margin = min(max([width(text) for text in labels.values()], default=4) + 1, cells // 2)
     inner = cells - margin
     return Room(rows, epochs, labels, margin, inner, columns(curve.window, 2 * inner, curve.now))
 
@@ -98,7 +98,7 @@ def picture(curve: Curve, place: Room) -> list[Line]:
     dots = fill(curve.times, curve.values, grid, 2.2 * curve.interval, peaks=curve.metric.warn < float("inf"))
     pictures = area(dots, rows, curve.top) if rows > 0 else []
     for at, (dotted, style) in enumerate(zip(pictures, _row_styles(curve, rows), strict=True)):
-        label = Segment(labels.get(at, "").rjust(margin - 1) + " ", theme.DIM)
+        label = Segment(fit(labels.get(at, ""), margin - 1, right=True) + " ", theme.DIM)
         lines.append([label, *_with_epochs(dotted, row, style)])
     if rows > 0 and all(map(str.isspace, pictures)):  # a known value has at least one dot
         reason = (curve.missing or "no samples in this window").center(inner)[:inner]

@@ -145,8 +145,8 @@ def _memory(gpu: Gpu, cells: int) -> Line:
 
 
 def _history(gpu: Gpu, cells: int, rows: int, margin: int) -> list[Line]:
-    if rows < 1:
-        return []
+    if rows < 1 or cells < 1:
+        return [[] for _ in range(rows)]
     grid = columns(gpu.window, 2 * cells, gpu.now)
     times, uuid = gpu.history.times, gpu.sample.device.uuid
     shows = (rows, margin, grid, grid.at(gpu.now), gpu.history.begin, gpu.interval, gpu.filling and len(times))
