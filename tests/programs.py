@@ -22,10 +22,12 @@ def environment(live_dir: Path, base: Mapping[str, str] | None = None) -> dict[s
     return {**env, "GPUMON_DIR": str(live_dir), "GPUMON_STATE_DIR": str(live_dir / "state"), "HOME": str(live_dir)}
 
 
-def gpumon(*arguments: object, env: Mapping[str, str], timeout: float = 30) -> subprocess.CompletedProcess[str]:
-    """Run a command of gpumon to its end."""
+def gpumon(
+    *arguments: object, env: Mapping[str, str], timeout: float = 30, given: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of gpumon to its end; `given` comes to its standard input."""
     return subprocess.run(
-        command(*arguments), env=dict(env), capture_output=True, text=True, timeout=timeout, check=False
+        command(*arguments), env=dict(env), capture_output=True, text=True, timeout=timeout, check=False, input=given
     )
 
 

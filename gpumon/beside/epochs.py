@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Frame, Mark, Run
+from gpumon.frame import NAN, Boundary, Mark, Run
 
 _SHOWN = 2
 
@@ -26,6 +26,8 @@ class Training(NamedTuple):
 
 class _Rank:
     def __init__(self) -> None:
+        self.seen = 0
+        """Number of the newest boundary that counted."""
         self.begun = 0
         self.epochs = 0
         self.total = 0
@@ -33,19 +35,22 @@ class _Rank:
 
 
 class Epochs:
-    """Collects the trainings among the runs of frames."""
+    """Collects the trainings of the command, from frames and from boards: a boundary that comes twice counts once."""
 
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
         self._ranks: dict[str, _Rank] = {}
 
-    def take(self, frame: Frame, runs: Mapping[str, Run]) -> None:
-        """The next frame, and those of its runs that belong to the command, by key."""
-        self._runs.update(runs)
-        for boundary in frame.boundaries:
+    def take(self, runs: Iterable[Run], boundaries: Iterable[Boundary]) -> None:
+        """Add what is known of the command's `runs` by now; `boundaries` may have those of other runs too."""
+        self._runs.update((run.key, run) for run in runs)
+        for boundary in boundaries:
             if boundary.run not in self._runs:
                 continue
             rank = self._ranks.setdefault(boundary.run, _Rank())
+            if boundary.number <= rank.seen:
+                continue
+            rank.seen = boundary.number
             if boundary.mark is Mark.EPOCH_BEGIN:
                 rank.begun = boundary.monotonic
             elif boundary.mark is Mark.EPOCH_END and rank.begun:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Event, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +14,7 @@ from gpumon.paths import Places, ledger_paths
 
 if TYPE_CHECKING:
     # Loaded by the thread, once the command runs.
+    from gpumon.beside.boards import Boards
     from gpumon.beside.cost import Cost, Use
     from gpumon.beside.epochs import Epochs, Training
     from gpumon.beside.notice import Notice
@@ -92,6 +93,7 @@ class Watcher:
             self._report = self._report._replace(problem=f"watching failed: {type(error).__name__}: {error}")
 
     def _look_on(self) -> None:
+        from gpumon.beside.boards import Boards
         from gpumon.beside.cost import Cost
         from gpumon.beside.epochs import Epochs
         from gpumon.beside.notice import Notice
@@ -101,12 +103,15 @@ class Watcher:
         from gpumon.live import follow
 
         name, where, source, interval, speed = self._wanted
-        if self._over.is_set():
-            return  # it was over before we had begun
-        notice, epochs = Notice(name, where), Epochs()
+        boards, epochs = Boards(where, self._pid, self._began, self.tree.holds), Epochs()
+        if self._over.is_set():  # before we had begun: no sample shows it any more
+            _read(boards, epochs, boards.is_its)
+            self._report = Report(trainings=epochs.trainings())
+            return
+        notice = Notice(name, where)
 
         def is_its_run(run: Run) -> bool:
-            return run.key != notice.key and self._holds(run)
+            return run.key != notice.key and boards.is_its(run)
 
         cost = Cost(self._began, self.tree.holds, is_its_run)
         clock = SystemClock()
@@ -114,11 +119,13 @@ class Watcher:
         while True:
             over = self._over.is_set()
             ended, at = self._ended
+            if over:
+                _read(boards, epochs, is_its_run)
             wait = min(_WAIT, sampling.interval() + _LATE) if epochs else 0.0
             frames = sampling.last(at, wait) if over else sampling.frames(self._began)
             for frame in frames:
                 cost.take(frame, at if over else 0)
-                epochs.take(frame, {run.key: run for run in frame.runs if is_its_run(run)})
+                epochs.take(filter(is_its_run, frame.runs), frame.boundaries)
             _tell(notice, cost, epochs)
             self._report = _report(cost, epochs, sampling)
             if over:
@@ -129,11 +136,11 @@ class Watcher:
         cost.finish(at)
         self._report = _report(cost, epochs, sampling)._replace(shown_as=_in_ledger(where, notice, epochs))
 
-    def _holds(self, run: Run) -> bool:
-        if run.pid:
-            return self.tree.holds(run.pid)
-        # Over before anybody could ask the kernel who holds the board: its name tells, where pids are the same.
-        return run.key.split(".")[2] == str(self._pid)
+
+def _read(boards: Boards, epochs: Epochs, is_its_run: Callable[[Run], bool]) -> None:
+    """Add what the boards tell: of trainings too that no frame has, or not to their end."""
+    told = boards.read()
+    epochs.take(filter(is_its_run, told.runs), told.boundaries)
 
 
 def _tell(notice: Notice, cost: Cost, epochs: Epochs) -> None:

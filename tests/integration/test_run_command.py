@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -417,6 +418,50 @@ def test_an_epoch_that_an_exception_left_is_not_among_the_whole_ones(env: dict[s
     )
     done = beside(env, sys.executable, str(script))
     assert done.returncode == 1
+    assert re.search(r"epochs +2 ", done.stderr), done.stderr
+
+
+SHORT = "import gpumon\nwith gpumon.run({!r}) as run:\n    for epoch in run.epochs(2): run.log(loss=0.5)\n"
+
+
+@pytest.mark.parametrize("with_daemon", [False, True])
+def test_trainings_shorter_than_a_sample_in_children_of_the_command_are_its_trainings(
+    env: dict[str, str], live_dir: Path, with_daemon: bool
+) -> None:
+    """The command is a shell: neither training has its pid, and both are over before anybody asks for theirs."""
+    names = {"first", "second"}
+    for name in names:
+        (live_dir / f"{name}.py").write_text(SHORT.format(name))
+    script = f'{sys.executable} {live_dir}/first.py; {sys.executable} {live_dir}/second.py; read line; echo "$line"'
+
+    def look() -> None:
+        done = gpumon("run", "--", "sh", "-c", script, env=env, given="done\n")
+        assert done.stdout == "done\n"
+        for name in names:
+            assert re.search(rf"epochs +2  {name}, .* each, loss 0.5$", done.stderr, re.MULTILINE), done.stderr
+        # The command itself is no run beside them: it is gone with the next sample.
+        until(lambda: {run["name"] for run in json.loads(gpumon("runs", "--json", env=env).stdout)["runs"]} == names)
+
+    if with_daemon:
+        with daemon("--interval", "0.5", env=env):
+            look()
+    else:
+        look()
+
+
+def test_a_training_of_another_command_is_not_among_the_trainings(env: dict[str, str], tmp_path: Path) -> None:
+    script = tmp_path / "other.py"
+    script.write_text(SHORT.format("other"))
+    subprocess.run([sys.executable, str(script)], env=env, check=True)
+    done = beside(env, sys.executable, "-c", SHORT.format("own"))
+    assert re.search(r"epochs +2  .* each, loss 0.5$", done.stderr, re.MULTILINE), done.stderr
+    assert "other" not in done.stderr
+
+
+def test_epochs_are_told_where_nothing_can_be_sampled(env: dict[str, str]) -> None:
+    source = SHORT.format("own") + "import time; time.sleep(1)"
+    done = beside(env, *python(source), options=("--interval", "0"))
+    assert "--interval is" in done.stderr
     assert re.search(r"epochs +2 ", done.stderr), done.stderr
 
 
