@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Sequence
 
 from gpumon.frame import NAN, Frame
-from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_INDEX, HOST_METRICS, Kind, Metric
+from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_INDEX, HOST_METRICS, Availability, Kind, Metric
 from gpumon.panels import PANELS
 
 HOST = ""
@@ -15,6 +16,12 @@ KEEP = 3600
 SLACK = 240
 """Old values are cut off this many at a time."""
 EMPTY: array[float] = array("d")
+PAUSE = 3.0
+"""A jump of so many intervals is a gap: nothing is known of the time between."""
+SHORTEST_INTERVAL = 0.1
+"""Seconds: intervals below this one are as uneven as the machine's scheduler."""
+_USUAL = 5
+"""Jumps that tell how far apart frames are: a recording that is played fast has an interval of its own."""
 
 _MEMORY = {"gpu.memory_reserved", *(name for name in GPU_INDEX if name.startswith("gpu.run_"))}
 """How the memory of a device divides."""
@@ -35,7 +42,11 @@ HOST_KEPT = _kept(HOST_METRICS, HOST_INDEX)
 
 
 class History:
-    """Columns of numbers that all share one column of times. Counters are kept as rates."""
+    """Columns of numbers that all share one column of times. Counters are kept as rates.
+
+    Where time jumps by more than `PAUSE` intervals a row without values stands in the middle of the jump, so that
+    whoever draws a column draws a gap.
+    """
 
     def __init__(self, keep: int = KEEP) -> None:
         self.keep = keep
@@ -46,6 +57,7 @@ class History:
         self.times: array[float] = array("d")
         self._columns: dict[str, dict[str, array[float]]] = {}
         self._counters: dict[tuple[str, str], float] = {}
+        self._jumps: deque[float] = deque(maxlen=_USUAL)
         self._monotonic = 0
 
     def add(self, frame: Frame) -> None:
@@ -56,11 +68,15 @@ class History:
             self.clear()
         seconds = (frame.monotonic - self._monotonic) / 1e9
         self._monotonic = frame.monotonic
-        if seconds > 3 * max(frame.interval, 0.1):
+        if seconds > PAUSE * max(frame.interval, SHORTEST_INTERVAL):
             self._counters.clear()  # a rate over a pause would draw a value where none was seen
+        self._mark_pause(frame)
         self._append(HOST, frame.host, HOST_KEPT, seconds)
         for sample in frame.samples:
-            self._append(sample.device.uuid, sample.values, GPU_KEPT, seconds)
+            if sample.state is Availability.OK:  # else its values are those of an earlier moment, or none
+                self._append(sample.device.uuid, sample.values, GPU_KEPT, seconds)
+            else:
+                self._interrupt(sample.device.uuid)
         self.times.append(frame.time)
         self._level()
         if len(self.times) >= self.keep + SLACK:
@@ -92,6 +108,22 @@ class History:
         """Whether any value is known."""
         return any(value == value for value in self.values(subject, metric))
 
+    def _mark_pause(self, frame: Frame) -> None:
+        """Append a row without values where a frame comes long after the last one."""
+        if not self.times:
+            return
+        jump = frame.time - self.times[-1]
+        usual = max(frame.interval, SHORTEST_INTERVAL, min(self._jumps, default=0.0))
+        self._jumps.append(jump)
+        if jump > PAUSE * usual:
+            self.times.append(frame.time - jump / 2)
+            self._level()
+
+    def _interrupt(self, subject: str) -> None:
+        """Forget the counters of a device: a rate over the time in which it did not answer was not measured."""
+        for key in [key for key in self._counters if key[0] == subject]:
+            del self._counters[key]
+
     def _append(
         self, subject: str, values: Sequence[float], kept: tuple[tuple[str, int, bool], ...], seconds: float
     ) -> None:
@@ -110,7 +142,7 @@ class History:
         return grown / seconds if grown >= 0 and seconds > 0 else NAN
 
     def _level(self) -> None:
-        """A device without a sample in this frame has a gap there."""
+        """A device without values in this frame has a gap there."""
         length = len(self.times)
         for columns in self._columns.values():
             for column in columns.values():

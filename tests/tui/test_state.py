@@ -39,7 +39,9 @@ def test_a_pause_or_a_counter_that_fell_is_a_gap() -> None:
     for second in (0, 1, 30, 31):
         history.add(feed.frame(second))
     sent = history.values("GPU-0000", "gpu.pcie_sent")
-    assert [value == value for value in sent] == [False, True, False, True]
+    assert list(history.times) == [START + second for second in (0, 1, 15.5, 30, 31)]
+    assert [value == value for value in sent] == [False, True, False, False, True]
+    assert [value == value for value in history.values("GPU-0000", "gpu.power")] == [True, True, False, True, True]
 
 
 def test_the_history_is_bounded_and_its_columns_are_of_one_length() -> None:

@@ -43,6 +43,18 @@ def test_a_viewer_gets_every_frame_once() -> None:
     assert seen["gpus"][device().uuid]["gpu.utilization"] == [0.25, 0.26, 0.27]
 
 
+def test_a_pause_is_null_for_who_comes_later_and_for_who_was_there() -> None:
+    served = Served([tick(number) for number in (1, 2, 3)])
+    seen = ask(served.feed)
+    for number in (22, 23):
+        served.writer.append(tick(number))
+    late, early = ask(served.feed), ask(served.feed, seen["boot"], seen["seq"], seen["about_number"])
+    assert late["spark"]["t"] == [TIME / 1e9 + at for at in (1, 2, 3, 12.5, 22, 23)]
+    assert late["spark"]["gpus"][device().uuid] == [0.5, 0.5, 0.5, None, 0.5, 0.5]
+    assert early["t"] == [TIME / 1e9 + at for at in (12.5, 22, 23)]
+    assert early["gpus"][device().uuid]["gpu.utilization"] == [None, 0.5, 0.5]
+
+
 def test_viewers_of_one_tick_get_the_same_bytes() -> None:
     served = Served([tick(1), tick(2)])
     first = ask(served.feed)

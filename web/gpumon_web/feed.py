@@ -44,6 +44,14 @@ class Answer(NamedTuple):
     packed: bytes
 
 
+class Point(NamedTuple):
+    """A row of the history that a page gets: the frame with which it came, and its time."""
+
+    number: int
+    time: float
+    is_gap: bool = False
+
+
 class Feed:
     """What the pages know of now. Safe to use from several threads; one frame is taken in once."""
 
@@ -57,7 +65,8 @@ class Feed:
         self._nonce = secrets.token_hex(4)
         self._restarts = 0
         self._newest = 0
-        self._points: list[tuple[int, float]] = []
+        self._points: list[Point] = []
+        self._gap: float | None = None
         self._about: dict[str, Any] = {}
         self._about_number = 0
         self._about_at = 0.0
@@ -103,20 +112,29 @@ class Feed:
         if frames[0].number <= self._newest or (self.frame and frames[0].time < self.frame.time - 60):
             self._begin_anew()
         for frame in frames:
-            self.history.add(frame)
-            self.epochs.add(frame)
-            self.fleet.add(frame)
-            if not self._points or frame.time - self._points[-1][1] >= PACE - frame.interval / 2:
-                self._points.append((frame.number, frame.time))
+            self._add(frame)
         self.frame = frames[-1]
         self._newest = self.frame.number
         oldest = self.frame.time - 2 * FIRST_WINDOW
-        if self._points[0][1] < oldest:
-            self._points = [point for point in self._points if point[1] >= oldest]
+        if self._points[0].time < oldest:
+            self._points = [point for point in self._points if point.time >= oldest]
         key = outline(self.frame)
         if key != self._outline or not 0 <= self.frame.time - self._about_at < ABOUT_EVERY:
             self._outline, self._about_at = key, self.frame.time
             self._tell_about(self.frame)
+
+    def _add(self, frame: Frame) -> None:
+        before = self.history.times[-1] if self.history.times else math.inf
+        self.history.add(frame)
+        self.epochs.add(frame)
+        self.fleet.add(frame)
+        if before < self.history.times[-2:][0] < frame.time:
+            self._gap = self.history.times[-2]  # the row with which the history marks a pause
+        if not self._points or frame.time - self._points[-1].time >= PACE - frame.interval / 2:
+            if self._gap is not None:
+                self._points.append(Point(frame.number, self._gap, is_gap=True))
+            self._points.append(Point(frame.number, frame.time))
+            self._gap = None
 
     def _tell_about(self, frame: Frame) -> None:
         live = self.live
@@ -128,17 +146,19 @@ class Feed:
     def _begin_anew(self) -> None:
         self._restarts += 1
         self._points.clear()
+        self._gap = None
         self.history.clear()
         self.epochs = Epochs()
         self.fleet = Fleet()
         self._answers.clear()
 
     def _encode(self, head: dict[str, Any], since: int, about: int) -> Answer:
-        times = [time for number, time in self._points if number > since]
+        points = [point for point in self._points if point.number > since]
         body = {**head}
         if since == 0:
-            body["spark"] = self._spark(times)
-            times = times[-1:]
+            body["spark"] = self._spark(points)
+            points = points[-1:]
+        times = [point.time for point in points]
         places = self._places(times)
         body["t"] = [round(time, 3) for time in times]
         body["gpus"] = {uuid: {name: self._picked(uuid, name, places) for name in COLUMNS} for uuid in self._devices()}
@@ -148,10 +168,11 @@ class Feed:
         plain = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
         return Answer(plain, gzip.compress(plain, 5, mtime=0))
 
-    def _spark(self, times: list[float]) -> dict[str, Any]:
-        """What the small charts begin with: one metric over the first window."""
-        times = [time for time in times if time > times[-1] - FIRST_WINDOW]
-        times = times[:: max(1, math.ceil(len(times) / POINTS))]
+    def _spark(self, points: list[Point]) -> dict[str, Any]:
+        """What the small charts begin with: one metric over the first window, with its gaps."""
+        points = [point for point in points if point.time > points[-1].time - FIRST_WINDOW]
+        every = max(1, math.ceil(len(points) / POINTS))
+        times = [point.time for place, point in enumerate(points) if place % every == 0 or point.is_gap]
         places = self._places(times)
         return {
             "t": [round(time, 3) for time in times],
