@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from gpumon.clock import SECOND
 from gpumon.errors import RingError
 from gpumon.frame import Driver, Frame, Origin
-from gpumon.paths import Places, places, ring_paths
+from gpumon.paths import Places, places, refused_rings, ring_paths
 from gpumon.ring.layout import RUNNING
 from gpumon.ring.reader import Pulse, RingReader
 from gpumon.units import duration
@@ -170,6 +170,11 @@ def follow(where: Places) -> Live:
         # A ring whose daemon is gone must not hide one that is written: the first that lives, else the first.
         opened = [fd for path in ring_paths(where) if (fd := _open(path)) is not None]
         if not opened:
+            for path in refused_rings(where):
+                directory = os.path.dirname(path)
+                raise RingError(
+                    f"{directory} is another user's, or open to others: '--dir {directory}' shows it anyway"
+                )
             raise FileNotFoundError(2, "no ring")
         if len(opened) == 1:
             return opened[0]

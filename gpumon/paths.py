@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from gpumon.errors import GpumonError
+from gpumon.trust import ROOT, is_directory_of, is_trusted
 
 RING = "ring"
 LOCK = "lock"
@@ -75,9 +76,21 @@ def places(directory: str | None = None, state: str | None = None, env: Mapping[
 
 
 def ring_paths(where: Places) -> list[str]:
-    """The rings that exist, the first to look at first."""
-    paths = [f"{directory}/{RING}" for directory in where.candidates()]
-    return [path for path in paths if os.path.exists(path)]
+    """The rings that exist and are believed, the first to look at first."""
+    return [path for path, believed in _rings(where) if believed]
+
+
+def refused_rings(where: Places) -> list[str]:
+    """The rings that are there and not believed, because their directories are another user's or open to others."""
+    return [path for path, believed in _rings(where) if not believed]
+
+
+def _rings(where: Places) -> Iterator[tuple[str, bool]]:
+    for directory in where.candidates():
+        believed = bool(where.explicit) or is_trusted(directory, where.uid)
+        # Below a link nothing is looked at: it may name a file system that never answers.
+        if (believed or not os.path.islink(directory)) and os.path.lexists(f"{directory}/{RING}"):
+            yield f"{directory}/{RING}", believed
 
 
 def ledger_path(where: Places) -> str:
@@ -134,22 +147,30 @@ def make_private_dir(directory: str, uid: int, *, shared: bool = False) -> None:
 
 
 def tag_dir_for_client(where: Places) -> str:
-    """Where a training of this user puts its board; made when it is missing. Raises OSError."""
+    """Where a training of this user puts its board; made when it is missing.
+
+    Raises OSError when none can be used, naming each and why.
+    """
+    refusals: list[OSError] = []
     for directory in where.candidates():
-        if directory == where.system and not where.explicit:
-            tags = f"{directory}/{TAGS}"
-            if os.access(tags, os.W_OK | os.X_OK):
-                return tags
-            continue
-        if directory == f"{where.runtime}/gpumon" and not os.access(where.runtime, os.W_OK):
-            continue
         tags = f"{directory}/{TAGS}"
-        if where.explicit and os.access(tags, os.W_OK | os.X_OK):
-            return tags  # named by the user, perhaps another user's for a group of them
-        make_private_dir(directory, where.uid)
-        make_private_dir(tags, where.uid)
-        return tags
-    raise FileNotFoundError(2, "no directory for tag boards")
+        machine_wide = directory == where.system and not where.explicit
+        # The machine's, and one that the user named, may be another user's, for a group of them.
+        if (machine_wide or where.explicit) and os.access(tags, os.W_OK | os.X_OK):
+            return tags
+        if machine_wide or (directory == f"{where.runtime}/gpumon" and not os.access(where.runtime, os.W_OK)):
+            continue
+        try:
+            make_private_dir(directory, where.uid)
+            make_private_dir(tags, where.uid)
+        except OSError as error:
+            refusals.append(error)
+        else:
+            return tags
+    if len(refusals) == 1:
+        raise refusals[0]
+    said = "; ".join(f"{error.filename}: {error.strerror}" for error in refusals)
+    raise FileNotFoundError(2, f"no directory for tag boards ({said})" if said else "no directory for tag boards")
 
 
 def make_tag_dir(live_dir: str, *, everyone: bool) -> str:
@@ -166,25 +187,28 @@ def make_tag_dir(live_dir: str, *, everyone: bool) -> str:
 
 
 def tag_dirs(where: Places) -> Iterator[str]:
-    """Every directory in which boards may lie that this user can see."""
-    seen = set()
-    for directory in where.candidates():
-        seen.add(f"{directory}/{TAGS}")
-    if not where.explicit:
-        seen.update(_children(where.user_runtime, lambda name: name.isdigit(), f"gpumon/{TAGS}"))
-        seen.update(_children(where.shared_memory, _is_private_name, TAGS))
-    for directory in sorted(seen):
-        if os.path.isdir(directory):
-            yield directory
+    """Every directory in which boards may lie that this user can see; none that a link leads to."""
+    if where.explicit:
+        if os.path.isdir(f"{where.explicit}/{TAGS}"):
+            yield f"{where.explicit}/{TAGS}"
+        return
+    owners = {directory: where.uid for directory in where.candidates() if directory != where.system}
+    for name in _names(where.user_runtime):
+        if name.isdigit() and is_directory_of(f"{where.user_runtime}/{name}", (int(name), ROOT)):
+            owners[f"{where.user_runtime}/{name}/gpumon"] = int(name)
+    for name in _names(where.shared_memory):
+        if name.startswith("gpumon-") and name[7:].isdigit():
+            owners[f"{where.shared_memory}/{name}"] = int(name[7:])
+    usable = [directory for directory, uid in owners.items() if is_directory_of(directory, (uid, ROOT))]
+    if is_trusted(where.system, where.uid):
+        usable.append(where.system)
+    for directory in sorted(usable):
+        if not os.path.islink(f"{directory}/{TAGS}") and os.path.isdir(f"{directory}/{TAGS}"):
+            yield f"{directory}/{TAGS}"
 
 
-def _is_private_name(name: str) -> bool:
-    return name.startswith("gpumon-") and name[7:].isdigit()
-
-
-def _children(parent: str, wanted: Callable[[str], bool], below: str) -> list[str]:
+def _names(directory: str) -> list[str]:
     try:
-        names = os.listdir(parent)
+        return [name for name in os.listdir(directory) if name.isascii()]
     except OSError:
         return []
-    return [f"{parent}/{name}/{below}" for name in names if wanted(name)]

@@ -78,6 +78,20 @@ def test_a_ring_whose_daemon_is_gone_does_not_hide_one_that_is_written(tmp_path:
     assert live.hostname() == "mine"
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to somebody else")
+def test_live_data_of_another_user_are_not_shown_unless_they_are_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    where = Places(system="/nowhere", shared_memory=str(tmp_path), uid=1000)
+    os.mkdir(where.private, 0o755)
+    RingWriter.create(f"{where.private}/ring", 1, SECOND).append(tick(1, hostname="FAKED"))
+    os.chown(where.private, 4321, 4321)
+    live = follow(where)
+    assert live.latest() is None
+    assert (live.state().live, live.hostname()) == (False, "")
+    assert f"{where.private} is another user's" in live.state().text
+    assert follow(where._replace(explicit=where.private)).hostname() == "FAKED"
+
+
 def test_a_stopped_writer_is_told_from_a_silent_one(live: Live, ring: RingWriter) -> None:
     ring.append(tick(1))
     ring.close()

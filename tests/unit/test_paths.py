@@ -16,6 +16,7 @@ from gpumon.paths import (
     make_private_dir,
     make_tag_dir,
     places,
+    refused_rings,
     ring_paths,
     tag_dir_for_client,
     tag_dirs,
@@ -206,28 +207,92 @@ def test_a_named_directory_is_the_only_one_for_boards(machine: Places) -> None:
 
 
 @pytest.mark.parametrize(("plant", "why"), PLANTED)
-def test_a_training_refuses_planted_board_directories(
-    plant: Callable[[Path, Path], None], why: str, machine: Places, tmp_path: Path
+@pytest.mark.parametrize("below", ["", "tags"])
+def test_a_training_puts_no_board_into_a_planted_directory_and_takes_the_next(
+    plant: Callable[[Path, Path], None], why: str, below: str, machine: Places, tmp_path: Path
 ) -> None:
-    os.mkdir(f"{machine.runtime}/gpumon", 0o700)
-    plant(Path(machine.runtime, "gpumon", "tags"), tmp_path / "target")
-    with pytest.raises(OSError, match=why):
-        tag_dir_for_client(machine)
+    planted = Path(machine.runtime, "gpumon", below)
+    planted.parent.mkdir(mode=0o700, exist_ok=True)
+    plant(planted, tmp_path / "target")
+    assert tag_dir_for_client(machine) == f"{machine.private}/tags"
+    assert not list(tmp_path.glob("target/*"))
+    if not below:
+        with pytest.raises(OSError, match=why):
+            tag_dir_for_client(machine._replace(explicit=str(planted)))
 
 
-@pytest.mark.parametrize(("plant", "why"), [case for case in PLANTED if case.id != "file"])
-def test_a_training_puts_no_boards_below_a_planted_directory(
-    plant: Callable[[Path, Path], None], why: str, machine: Places, tmp_path: Path
-) -> None:
-    plant(Path(machine.runtime, "gpumon"), tmp_path / "target")
-    with pytest.raises(OSError, match=why):
-        tag_dir_for_client(machine)
+def test_a_training_that_finds_no_directory_for_its_board_is_told_of_each(machine: Places) -> None:
+    for planted in (f"{machine.runtime}/gpumon", machine.private):
+        Path(planted).touch()
+    with pytest.raises(OSError, match=r"runtime/gpumon: is not a directory; .*shm/gpumon-\d+: is not a directory"):
+        tag_dir_for_client(machine._replace(state=""))
 
 
+def owned(directory: str, uid: int) -> str:
+    """A private directory of somebody, with all above it."""
+    os.makedirs(directory, mode=0o700)
+    os.chown(directory, uid, uid)
+    return directory
+
+
+@needs_root
 def test_a_daemon_finds_the_boards_of_all_users(machine: Places) -> None:
-    for directory in (f"{machine.user_runtime}/1001/gpumon/tags", f"{machine.shared_memory}/gpumon-1002/tags"):
-        os.makedirs(directory)
-    for other in (f"{machine.user_runtime}/alice/gpumon/tags", f"{machine.shared_memory}/gpumon-x/tags"):
-        os.makedirs(other)
+    for top, below, uid in (
+        (f"{machine.user_runtime}/1001", "/gpumon", 1001),
+        (f"{machine.shared_memory}/gpumon-1002", "", 1002),
+        (f"{machine.user_runtime}/alice", "/gpumon", 1001),
+        (f"{machine.shared_memory}/gpumon-x", "", 1001),
+    ):
+        owned(top, uid)
+        if below:
+            owned(f"{top}{below}", uid)
+        owned(f"{top}{below}/tags", uid)
     found = list(tag_dirs(machine))
     assert found == sorted([f"{machine.user_runtime}/1001/gpumon/tags", f"{machine.shared_memory}/gpumon-1002/tags"])
+
+
+@needs_root
+def test_a_daemon_looks_behind_no_link_and_into_no_directory_under_the_name_of_another(
+    machine: Places, tmp_path: Path
+) -> None:
+    """What a link names may be a file system that never answers."""
+    target = owned(f"{tmp_path}/target", 1001)
+    owned(f"{target}/tags", 1001)
+    owned(f"{machine.user_runtime}/1001", 1001)
+    os.symlink(target, f"{machine.user_runtime}/1001/gpumon")
+    os.symlink(target, f"{machine.shared_memory}/gpumon-1001")
+    owned(owned(f"{machine.shared_memory}/gpumon-1003", 1001) + "/tags", 1001)
+    os.symlink(f"{target}/tags", owned(f"{machine.shared_memory}/gpumon-1004", 1004) + "/tags")
+    assert list(tag_dirs(machine)) == []
+
+
+@needs_root
+def test_a_ring_in_a_directory_of_another_user_is_not_believed_unless_it_is_named(machine: Places) -> None:
+    mine = machine._replace(uid=1000, system="/nowhere", runtime="")
+    os.chmod(machine.shared_memory, 0o1777)
+    theirs = owned(mine.private, 4321)
+    Path(theirs, "ring").touch()
+    assert (ring_paths(mine), refused_rings(mine)) == ([], [f"{theirs}/ring"])
+    assert ring_paths(mine._replace(explicit=theirs)) == [f"{theirs}/ring"]
+    os.chown(theirs, 1000, 1000)
+    assert (ring_paths(mine), refused_rings(mine)) == ([f"{theirs}/ring"], [])
+    os.chmod(theirs, 0o777)
+    assert (ring_paths(mine), refused_rings(mine)) == ([], [f"{theirs}/ring"])
+
+
+@needs_root
+def test_a_ring_of_the_daemon_for_the_machine_is_believed_whoever_root_made_its_directory_for(machine: Places) -> None:
+    Path(owned(machine.system, 977), "ring").touch()
+    os.chmod(os.path.dirname(machine.system), 0o755)
+    assert ring_paths(machine._replace(uid=1000)) == [f"{machine.system}/ring"]
+    os.chmod(os.path.dirname(machine.system), 0o777)
+    assert ring_paths(machine._replace(uid=1000)) == []
+
+
+@needs_root
+def test_a_planted_ring_does_not_hide_that_of_the_users_own_daemon(machine: Places) -> None:
+    mine = machine._replace(uid=1000, runtime="", system="/nowhere")
+    os.chmod(machine.shared_memory, 0o1777)
+    Path(owned(mine.private, 4321), "ring").touch()
+    Path(owned(f"{machine.state}/live", 1000), "ring").touch()
+    assert ring_paths(mine) == [f"{machine.state}/live/ring"]
