@@ -12,7 +12,7 @@ from typing import Any
 from gpumon.frame import Driver, Frame, Origin, Process, Run, Sample
 from gpumon.json_value import logged
 from gpumon.memory import fragmentation, split
-from gpumon.metrics import GPU_METRICS, HOST_METRICS
+from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES
 
 SCHEMA = 1
 
@@ -50,7 +50,7 @@ def _gpu(sample: Sample, frame: Frame, runs: dict[str, Run]) -> dict[str, Any]:
         **{metric.key: _known(value) for metric, value in zip(GPU_METRICS, sample.values, strict=True)},
         "memory_split": _split(sample),
         "missing": {metric: why.name.lower() for metric, why in sorted(sample.device.missing.items())},
-        "processes": [_process(process, runs) for process in frame.processes if process.uuid == sample.device.uuid],
+        "processes": _processes(sample, frame, runs),
         "run": None
         if run is None
         else {
@@ -63,6 +63,12 @@ def _gpu(sample: Sample, frame: Frame, runs: dict[str, Run]) -> dict[str, Any]:
             "phase": run.phase or None,
         },
     }
+
+
+def _processes(sample: Sample, frame: Frame, runs: dict[str, Run]) -> list[dict[str, Any]] | None:
+    """Those on the device; None where the list cannot be read, so that nobody takes it for empty."""
+    listed = [_process(process, runs) for process in frame.processes if process.uuid == sample.device.uuid]
+    return None if not listed and PROCESSES in sample.device.missing else listed
 
 
 def _split(sample: Sample) -> dict[str, float | int | None] | None:

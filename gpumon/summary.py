@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpumon import units
 from gpumon.frame import Boundary, Driver, Frame, Mark, Origin, Process, Run, RunState, Sample
+from gpumon.gpu_state import GpuState, has_unlisted_holder, is_held, judge
 from gpumon.memory import split, told
 from gpumon.metrics import BY_NAME, HOST_INDEX, Availability
 from gpumon.ranks import Ranks, memory_of, notes, ranks_of
@@ -27,9 +28,18 @@ _STATES = {
 
 
 def lines(
-    frame: Frame, origin: Origin, driver: Driver, hostname: str, note: str, boundaries: Sequence[Boundary] = ()
+    frame: Frame,
+    origin: Origin,
+    driver: Driver,
+    hostname: str,
+    note: str,
+    boundaries: Sequence[Boundary] = (),
+    live: bool = True,
 ) -> Iterator[str]:
-    """The machine, a line for each GPU with who holds it, and the runs; `boundaries`: of the last while, as known."""
+    """The machine, a line for each GPU with who holds it, and the runs; `boundaries`: of the last while, as known.
+
+    `live` is false where the frame is the last one of a daemon that went silent.
+    """
     yield _title(frame, origin, driver, hostname, note)
     if origin.problem:
         yield f"No GPU can be read: {origin.problem}."
@@ -37,10 +47,8 @@ def lines(
     width = max((len(_model(sample)) for sample in frame.samples), default=0)
     for sample in frame.samples:
         held = [process for process in frame.processes if process.uuid == sample.device.uuid]
-        # A recording does not tell who was there: nobody known is not nobody.
-        nobody = "" if origin.source == "replay" else "free"
         run = runs.get(sample.run)
-        yield _gpu(sample, _who(held, run) or nobody, width)
+        yield _gpu(sample, _who(held, run) or _nobody(sample, live), width)
         if run is not None and (parts := _parts(sample)):
             yield _BELOW + parts
     indexes = {sample.device.uuid: sample.device.index for sample in frame.samples}
@@ -56,6 +64,14 @@ def lines(
                 yield f"{_BELOW}and {len(ranks.all) - _RANKS} more ranks"
     if frame.left_out:
         yield f"and {frame.left_out}"
+
+
+def _nobody(sample: Sample, live: bool) -> str:
+    """The words in place of holders, where none is listed."""
+    if has_unlisted_holder(sample, ()):
+        return "held by an unknown process"
+    state = judge(sample, is_held(sample, (), False), live=live)
+    return state.title if state is GpuState.FREE else ""
 
 
 def _title(frame: Frame, origin: Origin, driver: Driver, hostname: str, note: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Boundary, Device, Mark, Origin, Process, Run, Sample, Tick
+from gpumon.frame import NAN, Boundary, Device, Frame, Mark, Origin, Process, Run, Sample, Tick
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS, Availability
 
 TIME = 1_790_000_000 * SECOND
@@ -60,3 +60,30 @@ def tick(
             "boundaries": boundaries, "origin": Origin("nvml"), "hostname": "node1", "interval": SECOND, **fields,
         }
     )  # fmt: skip
+
+
+class TickParts:
+    """The parts of a frame, straight from the tick that it stands for."""
+
+    def __init__(self, of: Tick) -> None:
+        self._of = of
+
+    def samples(self) -> tuple[Sample, ...]:
+        return tuple(self._of.samples)
+
+    def host(self) -> tuple[float, ...]:
+        return tuple(self._of.host)
+
+    def processes(self) -> tuple[Process, ...]:
+        return tuple(self._of.processes)
+
+    def runs(self) -> tuple[Run, ...]:
+        return tuple(self._of.runs)
+
+    def boundaries(self) -> tuple[Boundary, ...]:
+        return tuple(self._of.boundaries)
+
+
+def frame_of(of: Tick, number: int = 1) -> Frame:
+    """The frame that a reader gives for a tick, without a ring between."""
+    return Frame(number, of.monotonic, of.time, of.interval / SECOND, of.took / SECOND, of.late, 0, TickParts(of))

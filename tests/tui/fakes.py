@@ -115,7 +115,7 @@ class FakeFeed:
         values = {
             "gpu.utilization": utilization,
             "gpu.memory_utilization": utilization * 0.6,
-            "gpu.memory_used": used if device.index % 8 != 7 else 0.4 * GIB,
+            "gpu.memory_used": used if device.index % 8 != 7 else 0.003 * GIB,
             "gpu.memory_reserved": 0.5 * GIB,
             "gpu.memory_total": 79.6 * GIB,
             "gpu.power": 69 + 610 * utilization,

@@ -198,7 +198,7 @@ def test_the_memory_of_the_chosen_gpu_divides_into_its_parts(size: tuple[int, in
         for part in ("█ allocated 28.2", "▓ cached 9.4", "▒ context", "╱ other", "▁ free 32.0"):
             assert part in screen, screen
         await pilot.press("g")
-        assert "allocated" not in "\n".join(text(app)), "no run on this one"
+        assert "█ allocated" not in "\n".join(text(app)), "no run on this one"
 
     play(FakeFeed(), size, script)
 
@@ -246,7 +246,7 @@ def test_help_opens_and_any_key_closes_it() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("question_mark")
         assert isinstance(app.screen, Help)
-        assert "idle but held" in "\n".join(text(app))
+        assert "allocated, idle" in "\n".join(text(app))
         await pilot.press("x")
         assert not isinstance(app.screen, Help)
 

@@ -15,6 +15,7 @@ from gpumon_tui.layout import Tables, plan
 from gpumon_tui.renderables import runs
 from gpumon_tui.renderables.bar import bar_text
 from gpumon_tui.standing import standing
+from gpumon_tui.view import View
 from tests.tui.fakes import GIB, START, FakeFeed, FakeParts
 
 
@@ -230,11 +231,17 @@ def test_room_decides_whether_ranks_are_below_their_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("index", "word"), [(0, "busy"), (5, "idle but held"), (7, "free"), (1, "lost"), (3, "stale 12 s")]
+    ("index", "word"), [(0, "busy"), (5, "allocated, idle"), (7, "free"), (1, "lost"), (3, "stale 12 s")]
 )
 def test_a_word_for_each_gpu(index: int, word: str) -> None:
     feed = FakeFeed(seconds=60, lost=(1,), stale=(3,))
-    assert standing(feed.frames[-1].samples[index], filled(feed), held=index != 7).word == word
+    view = View()
+    view.frame = feed.frames[-1]
+    for frame in feed.frames:
+        view.activity.add(frame)
+    sample = view.samples[index]
+    processes = [process for process in view.processes if process.uuid == sample.device.uuid]
+    assert standing(sample, filled(feed), view.judged(sample, processes)).word == word
 
 
 @pytest.mark.parametrize("size", [(40, 10), (80, 24), (100, 30), (120, 40), (160, 50), (200, 50), (300, 80)])

@@ -120,6 +120,7 @@ def test_every_known_column_arrives_in_base_units(tmp_path: Path) -> None:
         assert sample.value(f"gpu.{key}") == pytest.approx(value), key
     absent = {name for name, why in sample.device.missing.items() if why is Availability.NOT_RECORDED} - {PROCESSES}
     assert {f"gpu.{key}" for key in expected}.isdisjoint(absent)
+    assert sample.device.missing[PROCESSES] is Availability.NOT_RECORDED, "a log says nothing of processes"
     assert all(math.isnan(sample.value(name)) for name in absent)
     assert "gpu.throttled_sw_power" in absent
 

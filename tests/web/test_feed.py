@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.frame import Origin
-from gpumon.metrics import Availability
+from gpumon.frame import Origin, Sample
+from gpumon.metrics import PROCESSES, Availability
 from gpumon_web.feed import FIRST_WINDOW, POINTS, Feed, shown
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.web.served import Served
@@ -150,17 +150,22 @@ def test_memory_that_is_held_for_nothing_is_idle_after_a_minute_and_not_before()
         return about(*ticks)[0]
 
     assert held(30)["state"] == "busy"
-    assert (held(100)["state"], held(100)["since"]) == ("idle", TIME / 1e9 + 2)
+    assert (held(100)["state"], held(100)["since"]) == ("held", TIME / 1e9 + 2)
 
 
 def test_memory_that_nobody_known_holds_is_not_free() -> None:
     hidden = [tick(n, [sample(0, utilization=0.0, memory_used=4e10, memory_total=8e10)]) for n in range(1, 100)]
-    assert about(*hidden)[0]["state"] == "idle"
+    assert about(*hidden)[0]["state"] == "held"
+
+
+def without_processes(**values: float) -> Sample:
+    one = sample(0, **values)
+    return one._replace(device=one.device._replace(missing={PROCESSES: Availability.NOT_SUPPORTED}))
 
 
 def test_in_a_recording_nobody_is_known_so_nothing_is_called_free() -> None:
     ticks = [
-        tick(n, [sample(0, utilization=0.0, memory_used=0.0, memory_total=8e10)], origin=Origin("replay", "REPLAY"))
+        tick(n, [without_processes(utilization=0.0, memory_used=0.0, memory_total=8e10)], origin=Origin("replay", "R"))
         for n in range(1, 100)
     ]
     assert about(*ticks)[0]["state"] == "idle"

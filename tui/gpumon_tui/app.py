@@ -192,6 +192,7 @@ class GpumonApp(App[None]):
             frame = self._waiting.popleft()
             self.view.history.add(frame)
             self.view.epochs.add(frame)
+            self.view.activity.add(frame)
         was_filling, self.view.filling = self.view.filling, bool(self._waiting)
         if self._waiting:
             self.call_later(self._take_in)

@@ -9,14 +9,13 @@ from rich.style import Style
 
 from gpumon import units
 from gpumon.frame import TRAINING, Process, Run, Sample
+from gpumon.gpu_state import GpuState, has_unlisted_holder
 from gpumon.history.recent import History
-from gpumon.metrics import BY_NAME, IDLE, Availability
+from gpumon.metrics import BY_NAME
 from gpumon_tui import theme
 from gpumon_tui.levels import CRITICAL, FINE, WARN, level
 from gpumon_tui.renderables.cells import safe
 
-IDLE_FRAMES = 20
-"""A pause between two batches or epochs is not idleness."""
 HEAT = (BY_NAME["gpu.throttled_hw_thermal"], BY_NAME["gpu.throttled_sw_thermal"])
 
 
@@ -29,28 +28,26 @@ class Standing(NamedTuple):
     """Nothing a person has to look at, so that a run's epoch may stand in its place."""
 
 
-def standing(sample: Sample, history: History, held: bool | None) -> Standing:
-    """`busy`, `free`, `idle but held`, `slowed by heat`, `stale 12 s`, `lost` …
+_STYLES = {
+    GpuState.BUSY: theme.GOOD, GpuState.HELD: theme.LEVELS[WARN], GpuState.STALE: theme.WARN,
+    GpuState.LOST: theme.CRITICAL, GpuState.UNREADABLE: theme.CRITICAL,
+}  # fmt: skip
+_QUIET = frozenset({GpuState.BUSY, GpuState.IDLE, GpuState.FREE, GpuState.UNKNOWN})
 
-    `held` is None where nobody can tell, as in a recording: then it is idle, and no more is claimed.
-    """
-    if sample.state is Availability.STALE:
-        return Standing(f"stale {units.duration(sample.age)}", theme.WARN, False)
-    if sample.state is not Availability.OK:
-        word = "lost" if sample.state is Availability.LOST else sample.state.reason
-        return Standing(word, theme.CRITICAL, False)
+
+def standing(sample: Sample, history: History, state: GpuState, age: float = 0.0) -> Standing:
+    """`busy`, `free`, `allocated, idle`, `slowed by heat`, `stale 12 s`, `lost` …; `age` of the data in seconds."""
     uuid = sample.device.uuid
-    heat = max(level(metric, history.last(uuid, metric.name)) for metric in HEAT)
-    if heat > FINE:
-        return Standing("slowed by heat", theme.CRITICAL if heat == CRITICAL else theme.WARN, False)
-    peak = max(history.peak(uuid, "gpu.utilization", IDLE_FRAMES), sample.value("gpu.utilization"))
-    if peak >= IDLE:
-        return Standing("busy", theme.GOOD, True)
-    if peak != peak:
-        return Standing(units.MISSING, theme.DIM, True)
-    if held is None:
-        return Standing("idle", theme.DIM, True)
-    return Standing("idle but held", theme.LEVELS[WARN], False) if held else Standing("free", theme.DIM, True)
+    word = state.title
+    if state is GpuState.STALE:
+        word = f"stale {units.duration(max(sample.age, age))}"
+    elif state is GpuState.UNREADABLE:
+        word = sample.state.reason
+    elif state is not GpuState.LOST:
+        heat = max(level(metric, history.last(uuid, metric.name)) for metric in HEAT)
+        if heat > FINE:
+            return Standing("slowed by heat", theme.CRITICAL if heat == CRITICAL else theme.WARN, False)
+    return Standing(word, _STYLES.get(state, theme.DIM), state in _QUIET)
 
 
 def epoch_text(run: Run) -> str:
@@ -61,12 +58,12 @@ def epoch_text(run: Run) -> str:
     return f"e{run.epoch_text}{phase}"
 
 
-def who(run: Run | None, processes: Sequence[Process]) -> tuple[str, str, str]:
+def holders(sample: Sample, run: Run | None, processes: Sequence[Process]) -> tuple[str, str, str]:
     """Run, epoch and users on a device, each may be empty."""
     users = list(dict.fromkeys(safe(process.user) for process in processes if process.user))
     if run is not None:
         return safe(run.name), epoch_text(run), safe(run.user) or ", ".join(users)
     if not processes:
-        return "", "", ""
+        return ("unknown process" if has_unlisted_holder(sample, processes) else ""), "", ""
     more = f" +{len(processes) - 1}" if len(processes) > 1 else ""
-    return safe(processes[0].name) + more, "", ", ".join(users)
+    return (safe(processes[0].name) or f"pid {processes[0].pid}") + more, "", ", ".join(users)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from gpumon.epochs import Epochs
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
+from gpumon.gpu_state import Activity, GpuState, is_held, judge
 from gpumon.history.recent import HOST, History
 from gpumon.live import LiveState
 from gpumon.metrics import HOST_INDEX, Metric
@@ -28,6 +30,7 @@ class View:
     def __init__(self, interval: float = 1.0) -> None:
         self.history = History()
         self.epochs = Epochs()
+        self.activity = Activity()
         self.origin = Origin("")
         self.driver = Driver()
         self.hostname = ""
@@ -57,6 +60,16 @@ class View:
     def tells_processes(self) -> bool:
         """Whether the source knows processes and runs at all; a log of nvidia-smi does not."""
         return self.origin.source != "replay"
+
+    def judged(self, sample: Sample, processes: Sequence[Process]) -> GpuState:
+        """The state of a GPU of the frame on screen; `processes` are those on it."""
+        held = is_held(sample, processes, bool(sample.run))
+        return judge(sample, held, self.activity.since_work(sample.device.uuid), not self.age)
+
+    @property
+    def age(self) -> float:
+        """Seconds since the frame on screen was true, where no newer one comes; 0 while all is well."""
+        return 0.0
 
     @property
     def runs(self) -> tuple[Run, ...]:

@@ -10,50 +10,38 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpumon.epochs import Epochs
-from gpumon.frame import NAN, Driver, Frame, Origin, Process, RunState, Sample
+from gpumon.frame import Driver, Frame, Origin, Process, RunState, Sample
+from gpumon.gpu_state import Activity, GpuState, is_held, judge
 from gpumon.memory import PARTS, split, told
-from gpumon.metrics import IDLE, Availability
+from gpumon.metrics import Availability
 from gpumon.panels import GPU_PANELS
 from gpumon.ranks import Ranks, ranks_of
 from gpumon.runs.document import known
 from gpumon.runs.report_figures import COLOURS
 from gpumon_web.look import worth_a_look
 
-IDLE_AFTER = 60.0
-"""Seconds: a pause between two epochs or a validation on the CPU is not idleness."""
-EMPTY = 0.03
-"""Share of its memory that a GPU may have in use with nobody on it: what the driver itself holds."""
 NAMED = 4
 """Holders shown on a row."""
 _STEP = 2.0**26
 
+_DOES_NOTHING = (GpuState.HELD, GpuState.IDLE, GpuState.FREE)
 _SHOWN = frozenset(panel.metric.name for panel in GPU_PANELS)
-
-BUSY, HELD, FREE, UNKNOWN = "busy", "idle", "free", "unknown"
 
 
 class Fleet:
     """Remembers since when each GPU is idle."""
 
     def __init__(self) -> None:
-        self._idle_since: dict[str, float] = {}
-        self._begin = NAN
+        self._activity = Activity()
 
     def add(self, frame: Frame) -> None:
         """Take in a frame; they come in order."""
-        if self._begin != self._begin:
-            self._begin = frame.time
-        for sample in frame.samples:
-            utilization = sample.value("gpu.utilization")
-            if utilization >= IDLE:
-                self._idle_since.pop(sample.device.uuid, None)
-            elif utilization == utilization:
-                self._idle_since.setdefault(sample.device.uuid, frame.time)
+        self._activity.add(frame)
 
     def about(self, frame: Frame, epochs: Epochs, origin: Origin, driver: Driver, hostname: str) -> dict[str, Any]:
         """All that changes seldom: devices, who is on them, runs, processes without their command lines."""
         joined = ranks_of(frame.runs)
-        rows = [self.row(sample, frame, joined, origin) for sample in frame.samples]
+        rows = [self.row(sample, frame, joined) for sample in frame.samples]
         return {
             "hostname": hostname,
             "driver": driver.version,
@@ -64,21 +52,22 @@ class Fleet:
             "look": worth_a_look(frame, rows, joined, epochs),
         }
 
-    def row(self, sample: Sample, frame: Frame, joined: Sequence[Ranks], origin: Origin) -> dict[str, Any]:
+    def row(self, sample: Sample, frame: Frame, joined: Sequence[Ranks]) -> dict[str, Any]:
         """One GPU: its card, its state and since when, its holders and its run."""
         device = sample.device
         processes = [process for process in frame.processes if process.uuid == device.uuid]
         ranks = next((one for one in joined if any(run.key == sample.run for run in one.all)), None)
-        state = self._state(sample, frame.time, bool(processes) or ranks is not None, origin.source == "replay")
-        since = self._idle_since.get(device.uuid)
+        held = is_held(sample, processes, ranks is not None)
+        state = judge(sample, held, self._activity.since_work(device.uuid))
+        since = self._activity.idle_since(device.uuid) if state in _DOES_NOTHING else None
         return {
             "uuid": device.uuid,
             "index": device.index,
             "name": device.name.removeprefix("NVIDIA "),
-            "state": state,
+            "state": state.value,
             "reason": "" if sample.state is Availability.OK else sample.state.reason,
-            "since": round(since, 1) if since is not None and state in (HELD, FREE) else None,
-            "at_least": since == self._begin,
+            "since": round(since.time, 1) if since else None,
+            "at_least": bool(since and since.at_least),
             "memory_total": known(sample.value("gpu.memory_total")),
             "power_limit": known(sample.value("gpu.power_limit")),
             "holders": holders(processes),
@@ -87,19 +76,6 @@ class Fleet:
             "run": ranks.first.id if ranks else None,
             "missing": {name: why.reason for name, why in sorted(device.missing.items()) if name in _SHOWN},
         }
-
-    def _state(self, sample: Sample, now: float, held: bool, alone: bool) -> str:
-        """`alone`: a recording, which does not tell who was there, so that nobody known is not nobody."""
-        if sample.state not in (Availability.OK, Availability.STALE):
-            return sample.state.name.lower()
-        utilization = sample.value("gpu.utilization")
-        if utilization != utilization:
-            return UNKNOWN
-        since = self._idle_since.get(sample.device.uuid)
-        held = held or sample.value("gpu.memory_used") > EMPTY * sample.value("gpu.memory_total")
-        if not held and not alone:
-            return FREE if since is not None else BUSY
-        return BUSY if since is None or now - since < IDLE_AFTER else HELD
 
 
 def parts(sample: Sample) -> list[dict[str, Any]]:

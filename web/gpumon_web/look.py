@@ -9,6 +9,7 @@ from gpumon import units
 from gpumon.clock import SECOND
 from gpumon.epochs import Epochs
 from gpumon.frame import NAN, Frame, RunState, Sample
+from gpumon.gpu_state import GpuState
 from gpumon.metrics import BY_NAME, Unit
 from gpumon.ranks import Ranks
 
@@ -50,11 +51,11 @@ def _of_gpu(sample: Sample, row: Mapping[str, Any], now: float) -> Iterable[dict
     if row["since"] is None or now - row["since"] < LONG_IDLE:
         return
     idle = _minutes(now - row["since"])
-    if row["state"] == "idle":
+    if row["state"] == GpuState.HELD.value:
         who = ", ".join(dict.fromkeys(holder["user"] or "somebody" for holder in row["holders"])) or "somebody"
         held = "" if used != used else f" {units.number(used, Unit.BYTES)}"
         yield _note(_WARN, about, f"{who} holds{held} and has run nothing for {idle}", link)
-    elif row["state"] == "free":
+    elif row["state"] == GpuState.FREE.value:
         yield _note(_GOOD, about, f"free for {idle}", link)
 
 

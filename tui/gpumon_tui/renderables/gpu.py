@@ -10,6 +10,7 @@ from rich.style import Style
 
 from gpumon import units
 from gpumon.frame import Process, Run, Sample
+from gpumon.gpu_state import GpuState
 from gpumon.history.recent import History
 from gpumon.metrics import BY_NAME
 from gpumon_tui import theme
@@ -19,7 +20,7 @@ from gpumon_tui.renderables.bar import bar, shared_bar
 from gpumon_tui.renderables.braille import area
 from gpumon_tui.renderables.buckets import Columns, columns, fill
 from gpumon_tui.renderables.cells import Line, cut, length, safe, spread
-from gpumon_tui.standing import Standing, standing, who
+from gpumon_tui.standing import Standing, holders, standing
 
 WIDE_CARD = 96
 """A card with so much room has its two bars side by side."""
@@ -32,8 +33,10 @@ class Gpu(NamedTuple):
 
     sample: Sample
     run: Run | None
-    processes: Sequence[Process] | None
-    """None where the source does not tell of processes."""
+    processes: Sequence[Process]
+    state: GpuState
+    age: float
+    """Seconds since the frame, where no newer one comes; 0 while all is well."""
     history: History
     now: float
     window: float
@@ -69,7 +72,7 @@ class Gpu(NamedTuple):
 
     def standing(self) -> Standing:
         """One word for it."""
-        return standing(self.sample, self.history, None if self.processes is None else bool(self.processes))
+        return standing(self.sample, self.history, self.state, self.age)
 
 
 def card(gpu: Gpu, cells: int, height: int) -> list[Line]:
@@ -167,7 +170,7 @@ def _dots(gpu: Gpu, grid: Columns, rows: int, margin: int) -> list[Line]:
 
 def _who(gpu: Gpu, cells: int) -> Line:
     now = gpu.standing()
-    run, epoch, users = who(gpu.run, gpu.processes or ())
+    run, epoch, users = holders(gpu.sample, gpu.run, gpu.processes)
     left: Line = [Segment(run, theme.RUN if gpu.run else theme.PLAIN)] if run else []
     if epoch:
         left.append(Segment(f" {epoch}", theme.STRONG))
@@ -179,7 +182,7 @@ def _who(gpu: Gpu, cells: int) -> Line:
 def _brief(gpu: Gpu) -> Line:
     """The end of a line: the word first where somebody should look, else the run."""
     now = gpu.standing()
-    run, epoch, users = who(gpu.run, gpu.processes or ())
+    run, epoch, users = holders(gpu.sample, gpu.run, gpu.processes)
     parts: Line = []
     if not now.quiet or not run:
         parts.append(Segment(f"{now.word} ", now.style))

@@ -21,7 +21,7 @@ COLOURS: tuple[Line, ...] = (
         Segment("▄▄", theme.ink(theme.BLUE)), Segment("▂▂", theme.ink(theme.ROSE)), Segment("▁▁ ", theme.TRACK),
         Segment("memory in use, and of it what others than the run hold", theme.PLAIN),
     ],
-    [Segment("yellow ", theme.WARN), Segment("worth a look: nearly full, hot, stale, idle but held", theme.PLAIN)],
+    [Segment("yellow ", theme.WARN), Segment("worth a look: nearly full, hot, stale, allocated but idle", theme.PLAIN)],
     [Segment("red    ", theme.CRITICAL), Segment("wrong: full, too hot, slowed by heat, lost, died", theme.PLAIN)],
     [Segment("e7  │  ", theme.EPOCH[0]), Segment("epoch 7 began here, as the training said", theme.PLAIN)],
     [Segment("OOM ╳  ", theme.CRITICAL), Segment("memory ran out here: see what was asked at the run", theme.PLAIN)],
@@ -29,7 +29,7 @@ COLOURS: tuple[Line, ...] = (
 )  # fmt: skip
 WORDS = (
     ("busy", "a kernel ran in the last samples"),
-    ("idle but held", "processes keep memory, and nothing runs"),
+    ("allocated, idle", "processes hold memory, and nothing has run for a minute"),
     ("free", "nobody is on it"),
     ("stale", "the driver has not answered; the values are the last ones known"),
     ("lost", "the driver lost this GPU"),

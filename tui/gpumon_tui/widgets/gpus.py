@@ -94,10 +94,10 @@ class Gpus(Lines):
     ) -> list[Line]:
         view, uuid = self.view, sample.device.uuid
         run = view.epochs.run(sample.run) if sample.run else None
-        processes = held.get(uuid, () if view.tells_processes else None)
+        processes = held.get(uuid, ())
         drawn = gpu.Gpu(
-            sample, run, processes, view.history, view.now, view.window, view.state.interval,
-            selected, view.filling, self._pictures,
+            sample, run, processes, view.judged(sample, processes), view.age,
+            view.history, view.now, view.window, view.state.interval, selected, view.filling, self._pictures,
         )  # fmt: skip
         return [gpu.line(drawn, cells)] if rows == 1 else gpu.card(drawn, cells, rows)
 

@@ -4,7 +4,7 @@
   const WINDOW = 600;
   const SHOWN = 2; // holders on a row beside the run's
   const STATES = {
-    busy: "busy", idle: "held, but idle", free: "free", unknown: "not known", lost: "lost", stale: "stale",
+    busy: "busy", held: "allocated, idle", idle: "idle", free: "free", unknown: "state unknown", lost: "lost", stale: "stale",
   };
   const t = g.text;
   const page = { title: "Fleet" };
@@ -114,8 +114,8 @@
       lines.push(g.make("div", { class: "who" }, one.user ? g.person(one.user) : null, g.make("span", { class: "name mut", text: one.name })));
     }
     if (others.length > SHOWN) { lines.push(g.make("div", { class: "mut", text: `and ${others.length - SHOWN} more` })); }
-    if (gpu.state === "idle" || gpu.state === "free") {
-      const tag = g.make("span", { class: `tag ${gpu.state === "idle" ? "warn" : "ok"}` });
+    if (gpu.state === "held" || gpu.state === "free") {
+      const tag = g.make("span", { class: `tag ${gpu.state === "held" ? "warn" : "ok"}` });
       part(row.key).tag = tag;
       lines.push(g.make("div", {}, tag));
     } else {
@@ -144,13 +144,13 @@
     table.node.classList.toggle("dense", about.gpus.length > 8);
     table.show(page.list);
     const free = about.gpus.filter((gpu) => gpu.state === "free");
-    const idle = about.gpus.filter((gpu) => gpu.state === "idle");
+    const idle = about.gpus.filter((gpu) => gpu.state === "held");
     heads.free.node.classList.toggle("some", free.length > 0);
     g.putValue(heads.free.value, `${free.length} of ${about.gpus.length}`);
     g.fill(heads.chips, free.map((gpu) => gpu.index), () => free.map((gpu) => (
       g.make("a", { class: "chip", href: `#/gpu/${gpu.index}`, text: `GPU ${gpu.index}` }))));
     const names = idle.map((gpu) => gpu.index).join(", ");
-    g.put(heads.free.more, idle.length ? `held but idle: GPU ${names}` : free.length ? "none is held but idle" : "all are in use");
+    g.put(heads.free.more, idle.length ? `allocated, idle: GPU ${names}` : free.length ? "none is allocated and idle" : inUse(about.gpus));
     g.fill(look, about.look, () => (about.look.length ? about.look : [{ level: "", about: "", text: "Nothing stands out." }]).map((note) => (
       g.make("li", {}, note.link
         ? g.make("a", { href: note.link }, g.make("span", { class: `tag ${note.level}`, text: note.about }), g.make("span", { text: note.text }))
@@ -158,13 +158,15 @@
     page.tick();
   };
 
+  const inUse = (gpus) => (gpus.length && gpus.every((gpu) => gpu.state === "busy") ? "all are in use" : "");
+
   page.tick = function () {
     if (!page.list) { return; }
     const feed = g.feed;
     for (const row of page.list) {
       const parts = part(row.key);
       const now = feed.values.get(row.key) || {};
-      const role = row.gpu.state === "idle" ? "warn" : row.gpu.state === "free" ? "mut"
+      const role = row.gpu.state === "held" ? "warn" : row.gpu.state === "free" ? "mut"
         : g.theme.ofUser((row.run || row.gpu.holders[0] || {}).user);
       if (parts.canvas) { g.spark(parts.canvas, feed.spark.t, feed.spark.gpus.get(row.key) || [], feed.now, WINDOW, role); }
       g.putValue(parts.now, t.percent(now["gpu.utilization"]));
@@ -179,7 +181,7 @@
 
   function tagText(gpu, now) {
     const since = t.known(gpu.since) ? `${gpu.at_least ? "at least " : ""}${t.span(now - gpu.since)}` : "";
-    if (gpu.state === "idle") { return `holds memory, idle ${since}`; }
+    if (gpu.state === "held") { return `holds memory, idle ${since}`; }
     return since ? `free for ${since}` : "free";
   }
 

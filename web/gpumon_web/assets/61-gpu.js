@@ -125,7 +125,7 @@
     g.hide(parts.state, !row);
     if (row) {
       g.put(parts.state, row.reason || g.states[row.state] || row.state);
-      parts.state.className = `tag ${{ busy: "ok", free: "ok", idle: "warn" }[row.state] || "bad"}`;
+      parts.state.className = `tag ${{ busy: "ok", free: "ok", held: "warn", idle: "", unknown: "" }[row.state] ?? "bad"}`;
     }
     g.fill(parts.others, [about.gpus.map((gpu) => [gpu.index, gpu.state]), row && row.index], () => about.gpus.map((gpu) => g.make("a", {
       href: `#/gpu/${gpu.index}?window=${view.window}`, "aria-current": row === gpu ? "page" : undefined, "aria-label": `GPU ${gpu.index}, ${g.states[gpu.state] || gpu.state}`,

@@ -1,0 +1,153 @@
+"""The one judgement of a GPU: busy, allocated but idle, idle, free, unknown, stale or lost.
+
+A state is claimed only where the frame proves it. `FREE` is the strongest claim: the GPU answers,
+does nothing, lists no process, and its memory is empty. Where one of these is unknown, so is
+whether it is free, and the state is `IDLE` at most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from gpumon.clock import SECOND
+from gpumon.frame import NAN, Frame, Process, Sample
+from gpumon.metrics import IDLE, PROCESSES, Availability
+
+PAUSE = 60.0
+"""Seconds: a pause between two epochs, or a validation on the CPU, is not idleness."""
+_CONTEXT = 128 * 2.0**20
+"""Bytes in use from which some process holds memory: a CUDA context takes more, an idle driver less."""
+_RESERVED_SHARE, _RESERVED_MOST = 0.03, 2.0**30
+"""What the driver keeps for itself, where it counts that as used (before branch 510, and where
+`nvmlDeviceGetMemoryInfo_v2` is missing): up to this share of the memory, and never more than this."""
+_GAP = 3.0
+"""Intervals without a frame after which nobody knows what happened between."""
+
+
+class GpuState(Enum):
+    """The value is the name in the views' data; `title` is for people."""
+
+    BUSY = "busy"
+    HELD = "held"
+    IDLE = "idle"
+    FREE = "free"
+    UNKNOWN = "unknown"
+    STALE = "stale"
+    LOST = "lost"
+    UNREADABLE = "unreadable"
+
+    @property
+    def title(self) -> str:
+        """The adjective for people."""
+        return _TITLES.get(self, self.value)
+
+
+_TITLES = {GpuState.HELD: "allocated, idle", GpuState.UNKNOWN: "state unknown"}
+
+
+def judge(sample: Sample, held: bool | None, since_work: float = NAN, live: bool = True) -> GpuState:
+    """Return the state of a GPU.
+
+    `held` as from `is_held`; `since_work` is the seconds since it was last seen working, NaN where
+    that was not seen; `live` is false where the frame is the last one of a source that went silent.
+    """
+    if sample.state is Availability.LOST:
+        return GpuState.LOST
+    if sample.state not in (Availability.OK, Availability.STALE):
+        return GpuState.UNREADABLE
+    if sample.state is Availability.STALE or not live:
+        return GpuState.STALE
+    utilization = sample.value("gpu.utilization")
+    if not math.isfinite(utilization):
+        return GpuState.UNKNOWN
+    if utilization >= IDLE:
+        return GpuState.BUSY
+    if held is None:
+        return GpuState.IDLE
+    if not held:
+        return GpuState.FREE
+    return GpuState.BUSY if since_work < PAUSE else GpuState.HELD
+
+
+def is_held(sample: Sample, processes: Sequence[Process], has_run: bool) -> bool | None:
+    """Return whether a process holds the GPU; None where that cannot be known.
+
+    `processes` are those on this device. Memory in use proves a holder whom the process list does
+    not show, as in another container or under MPS.
+    """
+    if processes or has_run:
+        return True
+    used, total = sample.value("gpu.memory_used"), sample.value("gpu.memory_total")
+    if not (math.isfinite(used) and math.isfinite(total)):
+        return None
+    if used > _empty(sample, total):
+        return True
+    return None if PROCESSES in sample.device.missing else False
+
+
+def has_unlisted_holder(sample: Sample, processes: Sequence[Process]) -> bool:
+    """Return whether memory is in use although the process list is empty or unreadable."""
+    return not processes and is_held(sample, (), False) is True
+
+
+def _empty(sample: Sample, total: float) -> float:
+    """Bytes that an empty GPU may have in use."""
+    if math.isfinite(sample.value("gpu.memory_reserved")):
+        return _CONTEXT
+    return max(_CONTEXT, min(_RESERVED_SHARE * total, _RESERVED_MOST))
+
+
+class IdleSince(NamedTuple):
+    """Since when a GPU has done nothing."""
+
+    time: float
+    """Seconds since 1970."""
+    seconds: float
+    """Until the newest frame, by the monotonic clock."""
+    at_least: bool
+    """It was idle when first seen, so it may have been idle for longer."""
+
+
+class Activity:
+    """Remembers when each GPU last worked, from frames in their order. A gap is not idleness."""
+
+    def __init__(self) -> None:
+        self._now = 0
+        self._worked: dict[str, int] = {}
+        self._idle: dict[str, tuple[int, float, bool]] = {}
+
+    def add(self, frame: Frame) -> None:
+        """Take in a frame; one that is older than the last begins anew."""
+        passed = frame.monotonic - self._now
+        if passed < 0:
+            self._worked.clear()
+            self._idle.clear()
+        elif passed > _GAP * max(frame.interval, 0.1) * SECOND:
+            self._idle.clear()
+        self._now = frame.monotonic
+        for sample in frame.samples:
+            uuid, utilization = sample.device.uuid, sample.value("gpu.utilization")
+            if sample.state is not Availability.OK or not math.isfinite(utilization):
+                self._idle.pop(uuid, None)
+            elif utilization >= IDLE:
+                self._worked[uuid] = frame.monotonic
+                self._idle.pop(uuid, None)
+            elif uuid not in self._idle:
+                seen_ending = self._worked.get(uuid) == frame.monotonic - passed and passed > 0
+                self._idle[uuid] = frame.monotonic, frame.time, not seen_ending
+
+    def since_work(self, uuid: str) -> float:
+        """Seconds from the last frame in which the GPU worked to the newest; NaN where none was seen."""
+        worked = self._worked.get(uuid)
+        return NAN if worked is None else (self._now - worked) / SECOND
+
+    def idle_since(self, uuid: str) -> IdleSince | None:
+        """Since when it has done nothing without a gap; None where it works or that is unknown."""
+        found = self._idle.get(uuid)
+        if found is None:
+            return None
+        begun, time, at_least = found
+        return IdleSince(time, (self._now - begun) / SECOND, at_least)

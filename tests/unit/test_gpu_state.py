@@ -1,0 +1,138 @@
+"""The one judgement of a GPU: nothing is claimed that the frame does not prove."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from gpumon.frame import NAN, Device, Driver, Frame, Origin, Process, Sample
+from gpumon.gpu_state import PAUSE, Activity, GpuState, has_unlisted_holder, is_held, judge
+from gpumon.metrics import PROCESSES, Availability
+from gpumon.summary import lines
+from tests.builders import frame_of, process, sample, tick
+
+GIB = 2.0**30
+EMPTY = {"utilization": 0.0, "memory_used": 3e6, "memory_reserved": 6e8, "memory_total": 80 * GIB}
+
+
+def state(one: Sample, processes: tuple[Process, ...] = (), since_work: float = NAN, live: bool = True) -> GpuState:
+    return judge(one, is_held(one, processes, bool(one.run)), since_work, live)
+
+
+def without_processes(one: Sample) -> Sample:
+    return one._replace(device=one.device._replace(missing={PROCESSES: Availability.FAILED}))
+
+
+def test_a_gpu_that_answers_does_nothing_and_is_empty_is_free() -> None:
+    assert state(sample(**EMPTY)) is GpuState.FREE
+    assert state(sample(**EMPTY), since_work=3.0) is GpuState.FREE, "whoever worked here has gone"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"utilization": NAN}, {"utilization": float("inf")}, {"memory_used": NAN}, {"memory_total": NAN},
+     {"memory_used": 60 * GIB}, {"utilization": 0.84}, {"memory_used": 0.4 * GIB}],
+)  # fmt: skip
+def test_no_gpu_is_free_while_something_is_unknown_or_speaks_against_it(values: dict[str, float]) -> None:
+    assert state(sample(**{**EMPTY, **values})) is not GpuState.FREE
+
+
+def test_a_process_list_that_cannot_be_read_is_not_an_empty_one() -> None:
+    assert state(without_processes(sample(**EMPTY))) is GpuState.IDLE
+
+
+def test_memory_without_a_listed_process_is_held_by_an_unknown_one() -> None:
+    hidden = sample(**{**EMPTY, "memory_used": 40 * GIB})
+    assert state(hidden) is GpuState.HELD
+    assert has_unlisted_holder(hidden, ())
+    assert not has_unlisted_holder(hidden, (process(),))
+    assert not has_unlisted_holder(sample(**EMPTY), ())
+
+
+def test_what_the_driver_reserves_holds_nobody_where_it_counts_as_used() -> None:
+    older = {name: value for name, value in EMPTY.items() if name != "memory_reserved"}
+    assert state(sample(**{**older, "memory_used": 0.6 * GIB})) is GpuState.FREE
+    assert state(sample(**{**older, "memory_used": 1.5 * GIB})) is GpuState.HELD
+
+
+def test_a_pause_of_a_holder_is_busy_and_a_minute_of_it_is_not() -> None:
+    idle = sample(**EMPTY)
+    assert state(idle, (process(),), since_work=PAUSE - 1) is GpuState.BUSY
+    assert state(idle, (process(),), since_work=PAUSE) is GpuState.HELD
+    assert state(idle, (process(),)) is GpuState.HELD, "never seen working"
+
+
+def test_what_is_old_lost_or_unreadable_is_called_so_whatever_its_values() -> None:
+    for values, live in product((EMPTY, {"utilization": 0.9}), (True, False)):
+        assert state(sample(0, Availability.LOST, **values), live=live) is GpuState.LOST
+        assert state(sample(0, Availability.NO_DRIVER, **values), live=live) is GpuState.UNREADABLE
+        assert state(sample(0, Availability.STALE, **values), live=live) is GpuState.STALE
+        assert state(sample(0, **values), live=False) is GpuState.STALE
+
+
+def seen(*ticks: Any) -> Activity:
+    activity = Activity()
+    for one in ticks:
+        activity.add(frame_of(one))
+    return activity
+
+
+UUID = sample().device.uuid
+
+
+def at(second: int, utilization: float) -> Any:
+    return tick(second, [sample(0, utilization=utilization)])
+
+
+def test_idleness_counts_from_the_end_of_work() -> None:
+    activity = seen(at(1, 0.9), at(2, 0.0), at(3, 0.0))
+    since = activity.idle_since(UUID)
+    assert since is not None
+    assert (since.seconds, since.at_least) == (1.0, False)
+    assert activity.since_work(UUID) == 2.0
+
+
+def test_idleness_that_was_there_from_the_start_is_a_lower_bound() -> None:
+    since = seen(at(1, 0.0), at(5, 0.0)).idle_since(UUID)
+    assert since is not None
+    assert since.at_least
+
+
+def test_a_gap_or_a_missing_value_begins_idleness_anew() -> None:
+    gap = seen(at(1, 0.9), at(2, 0.0), at(100, 0.0), at(101, 0.0)).idle_since(UUID)
+    unknown = seen(at(1, 0.9), at(2, 0.0), at(3, NAN), at(4, 0.0), at(5, 0.0)).idle_since(UUID)
+    assert gap is not None
+    assert unknown is not None
+    assert (gap.seconds, gap.at_least) == (1.0, True)
+    assert (unknown.seconds, unknown.at_least) == (1.0, True)
+    assert seen(at(1, 0.0), at(2, NAN)).idle_since(UUID) is None
+
+
+def test_time_that_begins_anew_forgets() -> None:
+    activity = seen(at(100, 0.9), at(1, 0.0))
+    assert activity.since_work(UUID) != activity.since_work(UUID)
+
+
+def said(frame: Frame, live: bool = True) -> str:
+    return "\n".join(lines(frame, Origin("nvml"), Driver("580"), "node1", "", live=live))
+
+
+def test_status_calls_only_a_proven_gpu_free() -> None:
+    assert said(frame_of(tick(1, [sample(**EMPTY)]))).endswith("free")
+    assert "free" not in said(frame_of(tick(1, [sample(**EMPTY)])), live=False)
+    for one in (
+        sample(**{**EMPTY, "utilization": 0.84, "memory_used": 68 * GIB}),
+        sample(**{**EMPTY, "memory_used": 68 * GIB}),
+        without_processes(sample(**EMPTY)),
+        sample(),
+    ):
+        assert "free" not in said(frame_of(tick(1, [one])))
+    assert "unknown process" in said(frame_of(tick(1, [sample(**{**EMPTY, "memory_used": 68 * GIB})])))
+
+
+def test_devices_are_compared_by_identity_not_by_index() -> None:
+    other = Device("GPU-other", 0, "H100")
+    activity = seen(at(1, 0.9))
+    assert activity.idle_since(other.uuid) is None
