@@ -20,7 +20,7 @@ from typing import Any
 
 import pynvml
 
-from gpumon.sources.nvml.readings import fields_for
+from gpumon.sources.nvml.fields import fields_for
 
 _ROOM = 64
 _PLAIN = (

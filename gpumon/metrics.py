@@ -53,11 +53,18 @@ class Availability(IntEnum):
     STALE = 6  # a call has not come back; the values are the last ones known
     FAILED = 7  # the driver answered with an error of another kind
     NOT_RECORDED = 8  # a recording does not have it; the GPU itself may
+    UNRELIABLE = 9  # the driver answered, too late or too seldom for its number to mean anything
+    RESET_REQUIRED = 10  # the GPU does nothing more until it is reset
 
     @property
     def reason(self) -> str:
         """For people, after "not available: "."""
         return _REASONS[self]
+
+    @classmethod
+    def _missing_(cls, value: object) -> Availability | None:
+        """A number of a later version is an error of another kind."""
+        return cls.FAILED if isinstance(value, int) and value >= 0 else None
 
 
 _REASONS = {
@@ -70,6 +77,8 @@ _REASONS = {
     Availability.STALE: "the driver has not answered yet",
     Availability.FAILED: "the driver answered with an error",
     Availability.NOT_RECORDED: "the recording does not have it",
+    Availability.UNRELIABLE: "it is read too slowly to be relied on",
+    Availability.RESET_REQUIRED: "the GPU must be reset: 'sudo nvidia-smi --gpu-reset'",
 }
 
 

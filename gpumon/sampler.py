@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from threading import Event
 
 from gpumon.clock import SECOND, Clock
-from gpumon.frame import NAN, Boundary, Process, Run, Tick
+from gpumon.frame import NAN, Boundary, Mark, Process, Run, Sample, Tick
 from gpumon.metrics import HOST_METRICS
 from gpumon.sources.base import Reading, Source
 from gpumon.sources.host import HostSource
@@ -83,7 +83,7 @@ class Sampler:
             # After the sample: a boundary that lies before it has then been published.
             seen = self._tags.poll()
             runs, boundaries = self._runs_at(reading, seen)
-            samples = with_holdings(stamp(samples, runs), runs, seen.memory, processes)
+            samples = with_holdings(self._stamped(reading, runs, seen), runs, seen.memory, processes)
             processes = self._with_runs(processes, runs)
         return Tick(
             reading.monotonic, reading.time, samples, host, processes, runs, boundaries, self.source.origin(),
@@ -105,6 +105,18 @@ class Sampler:
         waiting = self._boundaries + seen.boundaries
         self._boundaries = [boundary for boundary in waiting if boundary.run not in known][-_HELD_BACK:]
         return runs, [boundary for boundary in waiting if boundary.run in known]
+
+    def _stamped(self, reading: Reading, runs: Sequence[Run], seen: Poll) -> list[Sample]:
+        """The samples, each with the run that was in force on its device when that device was read."""
+        assert self._tags is not None
+        ends = [b.monotonic for b in seen.boundaries if b.mark is Mark.RUN_END and b.monotonic > reading.monotonic]
+        if not ends or all(sample.monotonic < min(ends) for sample in reading.samples):
+            return stamp(reading.samples, runs)
+        stamped: list[Sample] = []
+        for sample in reading.samples:  # a driver's call took long, and a run ended before the next device was read
+            then = {run.key: run.state for run in self._tags.at(max(sample.monotonic, reading.monotonic))}
+            stamped += stamp([sample], [run._replace(state=then.get(run.key, run.state)) for run in runs])
+        return stamped
 
     def _with_runs(self, processes: Sequence[Process], runs: Sequence[Run]) -> Sequence[Process]:
         """Processes with the run each publishes; the same object as long as nothing changed."""

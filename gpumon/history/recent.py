@@ -6,6 +6,7 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 
+from gpumon.clock import SECOND
 from gpumon.frame import NAN, Frame
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_INDEX, HOST_METRICS, Availability, Kind, Metric
 from gpumon.panels import PANELS
@@ -56,9 +57,8 @@ class History:
         """Forget everything, as when time has jumped back."""
         self.times: array[float] = array("d")
         self._columns: dict[str, dict[str, array[float]]] = {}
-        self._counters: dict[tuple[str, str], float] = {}
+        self._counters: dict[str, tuple[int, Sequence[float]]] = {}
         self._jumps: deque[float] = deque(maxlen=_USUAL)
-        self._monotonic = 0
 
     def add(self, frame: Frame) -> None:
         """Append a frame; one that is a little older than the last is left out, much older starts afresh."""
@@ -66,17 +66,17 @@ class History:
             if frame.time > self.times[-1] - 60:
                 return
             self.clear()
-        seconds = (frame.monotonic - self._monotonic) / 1e9
-        self._monotonic = frame.monotonic
-        if seconds > PAUSE * max(frame.interval, SHORTEST_INTERVAL):
-            self._counters.clear()  # a rate over a pause would draw a value where none was seen
         self._mark_pause(frame)
-        self._append(HOST, frame.host, HOST_KEPT, seconds)
+        longest = round(PAUSE * max(frame.interval, SHORTEST_INTERVAL) * SECOND)
+        self._append(HOST, frame.host, HOST_KEPT, frame.monotonic, longest)
         for sample in frame.samples:
             if sample.state is Availability.OK:  # else its values are those of an earlier moment, or none
-                self._append(sample.device.uuid, sample.values, GPU_KEPT, seconds)
+                # Devices are read one after the other, and a call may take long: each has a time of its own.
+                when = sample.counters_monotonic or sample.monotonic or frame.monotonic
+                self._append(sample.device.uuid, sample.values, GPU_KEPT, when, longest)
             else:
-                self._interrupt(sample.device.uuid)
+                # A rate over the time in which it did not answer was not measured.
+                self._counters.pop(sample.device.uuid, None)
         self.times.append(frame.time)
         self._level()
         if len(self.times) >= self.keep + SLACK:
@@ -119,27 +119,24 @@ class History:
             self.times.append(frame.time - jump / 2)
             self._level()
 
-    def _interrupt(self, subject: str) -> None:
-        """Forget the counters of a device: a rate over the time in which it did not answer was not measured."""
-        for key in [key for key in self._counters if key[0] == subject]:
-            del self._counters[key]
-
     def _append(
-        self, subject: str, values: Sequence[float], kept: tuple[tuple[str, int, bool], ...], seconds: float
+        self, subject: str, values: Sequence[float], kept: tuple[tuple[str, int, bool], ...], when: int, longest: int
     ) -> None:
+        """A row of a subject; `when` (ns, CLOCK_MONOTONIC) its counters held their values."""
         columns = self._columns.get(subject)
         if columns is None:
             gap = [NAN] * len(self.times)
             columns = self._columns[subject] = {name: array("d", gap) for name, _, _ in kept}
+        before = self._counters.get(subject)
+        self._counters[subject] = (when, values)
+        # A rate over a pause would draw a value where none was seen.
+        if before is not None and not 0 < when - before[0] <= longest:
+            before = None
         for name, place, is_counter in kept:
             value = values[place]
-            columns[name].append(self._rate(subject, name, value, seconds) if is_counter else value)
-
-    def _rate(self, subject: str, name: str, value: float, seconds: float) -> float:
-        before = self._counters.get((subject, name), NAN)
-        self._counters[subject, name] = value
-        grown = value - before
-        return grown / seconds if grown >= 0 and seconds > 0 else NAN
+            if is_counter:
+                value = _rate(before[1][place], value, when - before[0]) if before is not None else NAN
+            columns[name].append(value)
 
     def _level(self) -> None:
         """A device without values in this frame has a gap there."""
@@ -160,3 +157,9 @@ class History:
 
 def _is_blank(columns: dict[str, array[float]]) -> bool:
     return not any(value == value for column in columns.values() for value in column)
+
+
+def _rate(before: float, after: float, ns: int) -> float:
+    """Growth per second of a counter; NaN where it went back, as after a reset of the driver."""
+    grown = after - before
+    return grown / (ns / SECOND) if grown >= 0 else NAN

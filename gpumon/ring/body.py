@@ -133,7 +133,7 @@ class SlotParts:
                 continue
             values = grid[row::rows] if order is None else _reorder(grid[row::rows], order)
             run = self._known.runs.get(run_id)
-            found.append(Sample(device, _availability(state), values, run.key if run else "", age / 1000, *stamps))
+            found.append(Sample(device, Availability(state), values, run.key if run else "", age / 1000, *stamps))
         found.sort(key=lambda sample: sample.device.index)
         return tuple(found)
 
@@ -203,10 +203,6 @@ def decode(raw: bytes, layout: Layout, known: Known) -> Frame:
     return Frame(
         number, monotonic, time, interval / 1e6, took / 1e6, late, dropped, SlotParts(raw, layout, known), runs
     )
-
-
-def _availability(code: int) -> Availability:
-    return Availability(code) if code <= Availability.FAILED else Availability.FAILED
 
 
 @lru_cache(maxsize=8)

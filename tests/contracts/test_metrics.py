@@ -19,8 +19,11 @@ from gpumon.metrics import BY_NAME, FROM_TRAININGS, GPU_METRICS, HOST_METRICS, M
 from gpumon.panels import GPU_PANELS, HOST_PANELS, PANELS
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
-from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call, fields_for
+from gpumon.sources.nvml.answers import Answers
+from gpumon.sources.nvml.fields import fields_for
+from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 from tests import builders
+from tests.fakes import FakeClock
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((Path(__file__).parent / "status.schema.json").read_text())
@@ -128,9 +131,9 @@ def test_a_call_fills_in_exactly_the_metrics_of_its_row(call: Call) -> None:
     library: Any = WillingLibrary()
     read = call.make(library)
     assert read is not None
-    values: dict[str, float] = {}
-    assert read(ctypes.c_void_p(1), values, {}) == 0
-    assert set(values) == set(call.metrics)
+    answers = Answers(FakeClock(), {})
+    assert read(ctypes.c_void_p(1), answers) == 0
+    assert set(answers.values) == set(call.metrics)
 
 
 def test_every_panel_shows_a_metric_of_the_table_once() -> None:

@@ -16,6 +16,7 @@ from gpumon.errors import SourceError
 from gpumon.frame import Frame
 from gpumon.live import follow
 from gpumon.paths import Places
+from gpumon.sources.nvml.answers import Answers
 from gpumon.sources.nvml.busy import BusySamples
 from gpumon.sources.nvml.library import SUCCESS, Library
 from gpumon.sources.nvml.processes import ProcessList, ProcessShares
@@ -112,10 +113,11 @@ def test_what_each_call_costs_on_this_driver(capsys: pytest.CaptureFixture[str])
     assert code == SUCCESS
     name = library.text("nvmlDeviceGetName", handle)
     rows = []
+    answers = Answers(SystemClock(), {})
     for call in (*CALLS, *FALLBACKS):
         read = call.make(library)
         if read is not None:
-            rows.append((call.metrics[0], *_cost(lambda read=read: read(handle, {}, {}))))  # type: ignore[misc]
+            rows.append((call.metrics[0], *_cost(lambda read=read: read(handle, answers))))  # type: ignore[misc]
     compute, graphics, shares = (
         ProcessList(library, "compute"),
         ProcessList(library, "graphics"),

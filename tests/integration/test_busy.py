@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpumon.clock import SECOND
-from gpumon.sources.nvml.readings import BUSY
+from gpumon.sources.nvml.answers import BUSY
 from tests.conftest import ROOT
 from tests.nvml import Stub, build
 from tests.nvml.truth import SAMPLES_KEPT, SAMPLES_PER_SECOND

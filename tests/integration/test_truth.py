@@ -12,7 +12,8 @@ from gpumon.frame import Frame
 from gpumon.live import follow
 from gpumon.metrics import GPU_METRICS, Kind
 from gpumon.paths import Places
-from gpumon.sources.nvml.readings import BUSY, CALLS
+from gpumon.sources.nvml.answers import BUSY
+from gpumon.sources.nvml.readings import CALLS
 from tests.nvml import METRICS, Process, Stub, build, sleepers
 from tests.programs import daemon, environment, until
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpumon.clock import SECOND
-from gpumon.frame import Boundary, Driver, Mark, Origin, Process, Run, Tick
+from gpumon.frame import Boundary, Driver, Mark, Origin, Process, Run, RunState, Tick
 from gpumon.metrics import HOST_METRICS
 from gpumon.sampler import Sampler
 from gpumon.sources.base import Reading
@@ -191,6 +191,32 @@ def test_samples_and_processes_get_the_run_in_force(clock: FakeClock) -> None:
     assert tick.samples[0].run == KEY
     assert [process.run for process in tick.processes] == [KEY, ""]
     assert tags.asked == [tick.monotonic], "as it was when the sample was taken"
+
+
+def test_a_device_that_was_read_after_a_run_had_ended_is_not_that_runs(clock: FakeClock) -> None:
+    ended = clock.monotonic() + SECOND
+
+    class SlowSource(FakeSource):
+        """Its second device is read two seconds after the first."""
+
+        def read(self) -> Sequence[Reading]:
+            (reading,) = super().read()
+            now = reading.monotonic
+            first, second = builders.sample(0, utilization=0.5), builders.sample(1, utilization=0.5)
+            samples = [first._replace(monotonic=now), second._replace(monotonic=now + 2 * SECOND)]
+            return [reading._replace(samples=samples)]
+
+    class EndingTags(FakeTags):
+        """The run ends while the source is still reading."""
+
+        def at(self, monotonic: int) -> list[Run]:
+            state = RunState.FINISHED if monotonic >= ended else RunState.RUNNING
+            return [run._replace(state=state) for run in super().at(monotonic)]
+
+    run = builders.run(gpus=(builders.device(0).uuid, builders.device(1).uuid))
+    end = builders.boundary(9, mark=Mark.RUN_END)._replace(monotonic=ended)
+    (tick,) = make(SlowSource(clock, takes=[2.5]), clock, tags=EndingTags([run], [[end]])).ticks()
+    assert [sample.run for sample in tick.samples] == [KEY, ""]
 
 
 def test_a_sample_gets_what_the_run_on_it_holds_by_framework_and_by_driver(clock: FakeClock) -> None:

@@ -17,8 +17,9 @@ import pynvml
 
 from gpumon.clock import SECOND, Clock
 from gpumon.metrics import Availability
+from gpumon.sources.nvml.answers import BUSY, RARELY, SLACK
+from gpumon.sources.nvml.fields import VALUE_TYPES
 from gpumon.sources.nvml.library import NOT_FOUND, SUCCESS, Library, availability
-from gpumon.sources.nvml.readings import BUSY, RARELY, SLACK, VALUE_TYPES
 
 Busy = Sequence[tuple[int, float]]
 """ns of CLOCK_MONOTONIC and ratio, oldest first."""

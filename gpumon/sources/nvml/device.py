@@ -8,22 +8,11 @@ from typing import Any
 from gpumon.clock import Clock
 from gpumon.frame import NAN, Device, Sample
 from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.sources.nvml.answers import EVERY_TICK, RARELY, SELDOM, SLACK, SOON, Answers, Read
 from gpumon.sources.nvml.busy import Busy, BusySamples
 from gpumon.sources.nvml.library import SUCCESS, Library, availability
 from gpumon.sources.nvml.processes import Held, ProcessList, ProcessShares
-from gpumon.sources.nvml.readings import (
-    CALLS,
-    EVERY_TICK,
-    FALLBACKS,
-    RARELY,
-    SELDOM,
-    SLACK,
-    SOON,
-    Call,
-    Missing,
-    Read,
-    Values,
-)
+from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
 _ASKED = tuple(dict.fromkeys(name for call in (*CALLS, *FALLBACKS) for name in call.metrics))
@@ -48,15 +37,17 @@ class _Scheduled:
 class NvmlDevice:
     """Reads one device. Nothing is shared with another device, so each may have its own thread."""
 
-    def __init__(self, library: Library, handle: Any, index: int, uuid: str, name: str, after: int = 0) -> None:
+    def __init__(
+        self, library: Library, handle: Any, index: int, uuid: str, name: str, clock: Clock, after: int = 0
+    ) -> None:
         """`after` (ns, CLOCK_MONOTONIC): utilization samples up to then were given before."""
         self.handle = handle
         self.uuid = uuid
         self.state = Availability.OK
         self.device = Device(uuid, index, name)
         self._library = library
-        self._values: Values = {}
-        self._missing: Missing = dict.fromkeys(_ASKED, Availability.NOT_SUPPORTED)
+        self._clock = clock
+        self._answers = Answers(clock, dict.fromkeys(_ASKED, Availability.NOT_SUPPORTED))
         self._scheduled = [bound for call in CALLS if (bound := self._bind(call))]
         self._fallbacks = FALLBACKS
         self._compute = ProcessList(library, "compute")
@@ -73,25 +64,32 @@ class NvmlDevice:
     def read(self, now: float) -> Sample:
         """All metrics; those that are not due keep their last value. `now` in seconds."""
         self.state = Availability.OK
+        answers, read_at = self._answers, 0
         for scheduled in self._scheduled:
             if scheduled.due <= now:
                 self._ask(scheduled, now)
+                if not read_at:
+                    # The first row of the table: what moves fastest is then of this moment, whichever call hangs.
+                    read_at = self._clock.monotonic()
                 if self.state is not Availability.OK:
                     break
         if self._fallbacks and self.state is Availability.OK:
             self._try_fallbacks(now)
         if self.state is not Availability.OK:
             # Old values of a device that is gone would look like a device that is there.
-            self._values.clear()
-        missing = {name: why for name, why in self._missing.items() if name not in self._values}
+            answers.clear()
+        values = answers.values
+        missing = {name: why for name, why in answers.missing.items() if name not in values}
         if missing != self.device.missing:
             self.device = self.device._replace(missing=missing)
-        values = self._values
-        return Sample(self.device, self.state, [values.get(name, NAN) for name in _NAMES])
+        return Sample(
+            self.device, self.state, [values.get(name, NAN) for name in _NAMES], monotonic=read_at,
+            counters_monotonic=answers.counters_at,
+        )  # fmt: skip
 
     def processes(self, now: float) -> list[Held] | None:
         """The processes on this device, when it is time to look again, else None."""
-        used = self._values.get("gpu.memory_used", NAN)
+        used = self._answers.values.get("gpu.memory_used", NAN)
         # Whoever comes or goes moves the memory, which is read at each tick anyway.
         early = now >= self._early_from and abs(used - self._used) >= _CONTEXT
         if self.state is not Availability.OK or not (early or now >= self._processes_due):
@@ -128,16 +126,16 @@ class NvmlDevice:
     def _ask(self, scheduled: _Scheduled, now: float) -> None:
         call = scheduled.call
         scheduled.due = self._next(now, call.period, scheduled.due)
-        code = scheduled.read(self.handle, self._values, self._missing)
+        answers = self._answers
+        code = scheduled.read(self.handle, answers)
         if code == SUCCESS:
             for name in call.metrics:
-                if name in self._values:
-                    self._missing.pop(name, None)
+                if name in answers.values:
+                    answers.missing.pop(name, None)
             return
         why = availability(code)
         for name in call.metrics:
-            self._values.pop(name, None)
-            self._missing[name] = why
+            answers.lack(name, why)
         if why in (Availability.LOST, Availability.NO_DRIVER):
             self.state = why
             scheduled.due = now
@@ -147,8 +145,9 @@ class NvmlDevice:
     def _try_fallbacks(self, now: float) -> None:
         """Once, after the first read: what the batch did not give is asked for by itself."""
         for call in self._fallbacks:
-            if not self._values.keys() >= set(call.metrics) and (bound := self._bind(call)):
+            if not self._answers.values.keys() >= set(call.metrics) and (bound := self._bind(call)):
                 self._scheduled.append(bound)
+                self._answers.single.update(call.metrics)
                 self._ask(bound, now)
         self._fallbacks = ()
 

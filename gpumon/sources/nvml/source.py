@@ -124,7 +124,7 @@ class NvmlSource:
         if not uuid:
             return None
         name = library.text("nvmlDeviceGetName", handle) or "NVIDIA GPU"
-        return NvmlDevice(library, handle, index, uuid, name, self._busy_until.get(uuid, 0))
+        return NvmlDevice(library, handle, index, uuid, name, self._clock, self._busy_until.get(uuid, 0))
 
     def _shut(self, problem: str) -> None:
         """Forget the driver; the devices keep their rows until it is back."""

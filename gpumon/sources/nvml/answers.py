@@ -1,0 +1,57 @@
+"""What one GPU has answered so far, and what of it is no answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gpumon.clock import Clock
+from gpumon.metrics import Availability
+
+EVERY_TICK = 0.0
+SOON = 3.0
+BUSY = 8.0
+SELDOM = 10.0
+RARELY = 30.0
+AGAIN = 60.0
+"""Seconds between two reads of the same value. BUSY, of the driver's sample buffer, is half of what a buffer holds;
+AGAIN is for what the driver said it does not have, because a MIG mode or a reset may change that."""
+SLACK = 0.25
+"""Seconds that a read may come early, so that the jitter of a tick does not put it off to the next."""
+
+U32 = 0xFFFF_FFFF
+U64 = 0xFFFF_FFFF_FFFF_FFFF
+"""Not numbers: where it has none, the driver fills a value with ones (nvml.h, NVML_VALUE_NOT_AVAILABLE)."""
+
+
+class Answers:
+    """The values of one device by metric, and why others are missing; reads fill it in."""
+
+    __slots__ = ("batched", "clock", "counters_at", "missing", "single", "values")
+
+    def __init__(self, clock: Clock, missing: dict[str, Availability]) -> None:
+        self.clock = clock
+        self.values: dict[str, float] = {}
+        self.missing = missing
+        self.counters_at = 0
+        """ns, CLOCK_MONOTONIC: when the counters held their values; 0 where that is not known."""
+        self.batched: set[str] = set()
+        """Metrics that the last batch of fields gave."""
+        self.single: set[str] = set()
+        """Metrics that came from a call of their own, because the batch does not give them."""
+
+    def lack(self, metric: str, why: Availability) -> None:
+        """The device has no value of `metric` now."""
+        self.values.pop(metric, None)
+        self.missing[metric] = why
+
+    def clear(self) -> None:
+        """Forget all values, as of a device that does not answer."""
+        self.values.clear()
+        self.batched.clear()
+        self.single.clear()
+        self.counters_at = 0
+
+
+Read = Callable[[Any, Answers], int]
+"""Asks one device (a handle), fills in what came or why it did not, and returns the driver's code."""

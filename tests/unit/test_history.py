@@ -1,0 +1,68 @@
+"""What charts draw of counters: rates over the time between two reads of the device itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+
+from gpumon.clock import SECOND
+from gpumon.frame import Frame
+from gpumon.history.recent import History
+from gpumon.metrics import HOST_METRICS
+from tests import builders
+from tests.tui.fakes import FakeParts
+
+UUID = builders.device().uuid
+
+
+def frames(reads: Sequence[float], *, stamped: bool = True) -> list[Frame]:
+    """A frame each second; its device is read at `reads` (s), and sends 1 GB/s."""
+    made = []
+    for number, read in enumerate(reads, 1):
+        when = round(read * SECOND)
+        sample = builders.sample(0, pcie_sent=1e9 * read)
+        sample = sample._replace(monotonic=when - 1, counters_monotonic=when) if stamped else sample
+        made.append(
+            Frame(
+                number,
+                number * SECOND,
+                number * SECOND,
+                1.0,
+                0.0,
+                0,
+                0,
+                FakeParts((sample,), (0.0,) * len(HOST_METRICS)),
+            )
+        )
+    return made
+
+
+def rates(of: Sequence[Frame]) -> list[float]:
+    history = History()
+    for frame in of:
+        history.add(frame)
+    return list(history.values(UUID, "gpu.pcie_sent"))
+
+
+def test_a_device_that_was_read_late_has_the_rate_of_its_own_time() -> None:
+    reads = [1.0, 2.0, 3.9, 4.0, 5.0]
+    first, *others = rates(frames(reads))
+    assert first != first
+    assert others == pytest.approx([1e9] * 4)
+
+
+def test_where_only_the_ticks_time_is_known_a_rate_is_over_that() -> None:
+    assert rates(frames([1.0, 2.0, 3.0], stamped=False))[1:] == pytest.approx([1e9] * 2)
+
+
+def test_two_frames_with_one_read_have_no_rate_between_them() -> None:
+    found = rates(frames([1.0, 2.0, 2.0, 3.0]))
+    assert [rate == rate for rate in found] == [False, True, False, True]
+
+
+def test_a_device_that_was_not_read_for_long_has_a_gap_and_no_mean_over_it() -> None:
+    reads = [1.0, 2.0, 2.0 + 3.5, 6.5]
+    assert max(b - a for a, b in pairwise(reads)) == 3.5
+    assert [rate == rate for rate in rates(frames(reads))] == [False, True, False, True]
