@@ -7,7 +7,7 @@ import sys
 import time
 from importlib import import_module
 
-from benchmarks import report
+from benchmarks import core, report
 from benchmarks.stage import QUICK, Effort, stage
 
 PROGRAMS = {
@@ -35,15 +35,19 @@ def main() -> int:
     for name in names:
         begun = time.monotonic()
         print(f"measuring {PROGRAMS[name]} ({name}) ...", file=sys.stderr, flush=True)
+        before = core.pass_cpu()
         with stage() as here:
             found: report.Result = import_module(f"benchmarks.{name}").measure(here, effort)
+        after = core.pass_cpu()
+        found.scale = core.scale(before, after)
+        found.notes.append(core.note(before, after))
         results.append(found)
         print(f"{found.text()}\n", flush=True)
         print(f"... took {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     print(report.machine(options.date))
     if options.write:
         report.write(results, options.date)
-    over = [budget.what for result in results for budget in result.budgets if not budget.kept]
+    over = [what for result in results for what in result.over]
     for what in over:
         print(f"over its budget: {what}", file=sys.stderr)
     return 1 if over else 0

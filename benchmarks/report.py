@@ -15,6 +15,9 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 PEERS = ("nvitop", "gpustat", "nvidia-ml-py", "psutil", "textual", "dash", "waitress")
 
 
+_TIMES = (" µs", " ms", " s")
+
+
 class Budget(NamedTuple):
     """A promise, and what was measured. Lower is better for all of them."""
 
@@ -23,14 +26,20 @@ class Budget(NamedTuple):
     limit: float
     unit: str = ""
     """Such as ` ms`; `×` for a ratio."""
+    of_a_core: bool = False
+    """The figure is a time of a core in another unit, such as a share of it."""
 
-    @property
-    def kept(self) -> bool:
-        return self.measured <= self.limit
+    def scaled(self, scale: float) -> float:
+        """The figure for the reference core; ratios, bytes and counts are the same on every core."""
+        return self.measured * scale if self.of_a_core or self.unit in _TIMES else self.measured
 
-    def cells(self) -> tuple[str, ...]:
-        verdict = "ok" if self.kept else "**over**"
-        return self.what, number(self.measured) + self.unit, f"≤ {number(self.limit)}{self.unit}", verdict
+    def is_kept(self, scale: float = 1.0) -> bool:
+        return self.scaled(scale) <= self.limit
+
+    def cells(self, scale: float = 1.0) -> tuple[str, ...]:
+        verdict = "ok" if self.is_kept(scale) else "**over**"
+        figures = number(self.measured) + self.unit, number(self.scaled(scale)) + self.unit
+        return self.what, *figures, f"≤ {number(self.limit)}{self.unit}", verdict
 
 
 @dataclass
@@ -42,12 +51,20 @@ class Result:
     rows: list[Sequence[str]] = field(default_factory=list)
     budgets: list[Budget] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    scale: float = 1.0
+    """What a time of the core on which this was measured is multiplied with; see `benchmarks.core`."""
+
+    @property
+    def over(self) -> list[str]:
+        """The budgets that are missed."""
+        return [budget.what for budget in self.budgets if not budget.is_kept(self.scale)]
 
     def text(self) -> str:
         """As Markdown that reads well in a terminal too."""
         parts = [f"### {self.title}", table(self.columns, self.rows)]
         if self.budgets:
-            parts.append(table(("budget", "measured", "limit", ""), [budget.cells() for budget in self.budgets]))
+            heads = ("budget", "measured", "on the reference core", "limit", "")
+            parts.append(table(heads, [budget.cells(self.scale) for budget in self.budgets]))
         return "\n\n".join(parts + self.notes)
 
 

@@ -40,7 +40,7 @@ def measure(stage: Stage, effort: Effort) -> Result:
         figures = wall[name].median, wall[name].least, cpu[name].median, cpu[name].least
         result.rows.append((name, *map(number, figures)))
     for ours_name, peer, limit in (
-        (WITHOUT, "gpustat", 0.3), (WITHOUT, "nvitop -1", 1.0), (WITH, "nvitop -1", 0.3),
+        (WITHOUT, "gpustat", 0.3), (WITHOUT, "nvitop -1", 1.0), (WITH, "nvitop -1", 0.4),
     ):  # fmt: skip
         if peer in wall:
             ratio = wall[ours_name].median / wall[peer].median

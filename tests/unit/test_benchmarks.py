@@ -8,14 +8,36 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import callback_trainings, callbacks, report, ring, tags, terminal, tui, usage
+from benchmarks import callback_trainings, callbacks, core, report, ring, tags, terminal, tui, usage
 from benchmarks.report import Budget, Result
 from tests.conftest import ROOT
 
 
 def test_a_budget_is_kept_up_to_its_limit() -> None:
-    assert Budget("calls", 6.0, 6).cells() == ("calls", "6", "≤ 6", "ok")
-    assert Budget("CPU", 0.123, 0.1, "×").cells() == ("CPU", "0.123×", "≤ 0.1×", "**over**")
+    assert Budget("calls", 6.0, 6).cells() == ("calls", "6", "6", "≤ 6", "ok")
+    assert Budget("CPU", 0.123, 0.1, "×").cells() == ("CPU", "0.123×", "0.123×", "≤ 0.1×", "**over**")
+
+
+def test_times_are_judged_for_the_core_that_budgets_are_meant_for() -> None:
+    slow = core.scale(0.018, 0.022)
+    assert slow == pytest.approx(0.5)
+    assert Budget("frame", 30, 20, " µs").cells(slow) == ("frame", "30 µs", "15 µs", "≤ 20 µs", "ok")
+    assert not Budget("frame", 12, 20, " µs").is_kept(core.scale(0.005, 0.005)), "a fast core must do it in less"
+    assert Budget("viewers", 12, 10, " %", of_a_core=True).is_kept(slow)
+    for unit in ("×", "", " MB", " %"):
+        assert not Budget("a ratio, a count, bytes", 7, 6, unit).is_kept(slow)
+
+
+def test_a_result_names_what_is_over_its_budget_on_the_reference_core() -> None:
+    result = Result("Ring", (), budgets=[Budget("newest", 30, 20, " µs"), Budget("calls", 7, 6)])
+    assert result.over == ["newest", "calls"]
+    result.scale = 0.5
+    assert result.over == ["calls"]
+    assert "on the reference core" in result.text()
+
+
+def test_a_core_is_timed_by_the_cpu_of_an_empty_python() -> None:
+    assert 0 < core.pass_cpu(1) < 10
 
 
 def test_a_table_has_columns_of_one_width() -> None:
