@@ -199,9 +199,9 @@ class Boundary(NamedTuple):
     metrics: Mapping[str, float] = {}
     """Of EPOCH_END, EPOCH_LEFT, RUN_END and LOG: what was logged in this epoch. In the ledger, not in the ring."""
     peak: float = NAN
-    """The framework's own peak of live tensors until then: bytes, over all devices of the process; 0 where the
-    framework holds none yet, NaN where it was not read. Risen since the boundary before, it is the peak between the
-    two; else that was at most so much. Fallen, the training has reset it. In the ledger, not in the ring."""
+    """The framework's own peak of live tensors until then: bytes, over all devices of the process; NaN where it was
+    not read, or the framework has not come up on a device yet. Risen since the boundary before, it is the peak between
+    the two; else that was at most so much. Fallen, the training has reset it. In the ledger, not in the ring."""
 
 
 def waited_between(before: float, after: float) -> float:

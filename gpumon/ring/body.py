@@ -51,8 +51,8 @@ class Encoder:
         for run_id, run in zip(run_ids, runs, strict=True):
             values = tuple(run.metrics.values())[:RUN_METRICS]
             RUN.pack_into(
-                buffer, at, run_id, run.state, run.epoch, run.step, directory.string(run.phase), run.epoch_started,
-                run.updated, run.wait, *run.memory,
+                buffer, at, run_id, run.state, len(values), run.epoch, run.step, directory.string(run.phase),
+                run.epoch_started, run.updated, run.wait, *run.memory,
                 *values, *_NANS[len(values) :], run.lost_events,
             )  # fmt: skip
             at += RUN.size
@@ -166,7 +166,7 @@ class SlotParts:
         at = self._layout.variable_at + self._n[0] * PROCESS.size
         found = []
         for i in range(self._n[1]):
-            run_id, state, epoch, step, phase, *values, lost = RUN.unpack_from(self._raw, at + i * RUN.size)
+            run_id, state, logged, epoch, step, phase, *values, lost = RUN.unpack_from(self._raw, at + i * RUN.size)
             run = self._known.runs.get(run_id)
             if run is None:
                 continue
@@ -177,10 +177,16 @@ class SlotParts:
                     state=RunState(state) if state in _STATES else RunState.DIED,
                     epoch=epoch, step=step, phase=self._known.strings.get(phase, ""), epoch_started=epoch_started,
                     updated=updated, wait=wait, lost_events=lost,
-                    metrics=dict(zip(run.metrics, values[3 + _HELD :], strict=False)), memory=memory,
+                    metrics=self._logged(run, values[3 + _HELD :], logged), memory=memory,
                 )
             )  # fmt: skip
         return tuple(found)
+
+    def _logged(self, run: Run, values: Sequence[float], count: int) -> dict[str, float]:
+        """The metrics of a frame: their names are of now, and may be more than it had."""
+        if self._layout.major == 1:
+            return {name: value for name, value in zip(run.metrics, values, strict=False) if value == value}
+        return dict(zip(run.metrics, values[:count], strict=False))
 
     def boundaries(self) -> tuple[Boundary, ...]:
         at = self._layout.variable_at + self._n[0] * PROCESS.size + self._n[1] * RUN.size

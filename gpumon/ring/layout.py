@@ -59,8 +59,9 @@ ROWS = {1: struct.Struct("<BxxxII"), 2: struct.Struct("<BxxxIIqq")}
 ns, 0 where it is not known). A field is only ever appended, in the order of `Sample`."""
 PROCESS = struct.Struct("<IHBxIII6d")
 """pid, row, kind, name, user, run id; started, memory_used, sm, memory utilization, cpu, host memory"""
-RUN = struct.Struct("<IBxxxiqI3d9d8dI")
-"""run id, state, epoch, step, phase; epoch_started, updated, wait, framework memory as in `Run`; metrics; lost"""
+RUN = struct.Struct("<IBBxxiqI3d9d8dI")
+"""run id, state, how many metrics it has logged (0 in layout 1, where NaN says that one is not set), epoch, step,
+phase; epoch_started, updated, wait, framework memory as in `Run`; metrics; lost"""
 BOUNDARY = struct.Struct("<IQBxxxIiqqq3d")
 """run id, number, mark, phase, epoch, step, monotonic ns, time ns, wait, asked, free"""
 

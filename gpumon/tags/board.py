@@ -1,6 +1,6 @@
 """The bytes of a tag board: the small file in which one training process publishes its tags.
 
-A board is `tag.<uid>.<pid>.<8 hex>`, 90112 bytes, little-endian, all offsets fixed. The training
+A board is `tag.<uid>.<pid>.<8 hex>`, 98304 bytes, little-endian, all offsets fixed. The training
 writes it through its own mapping; others only ever `pread` it and trust nothing that its CRC does
 not cover. Measurements behind each choice: `docs/architecture.md`.
 
@@ -13,6 +13,7 @@ not cover. Measurements behind each choice: `docs/architecture.md`.
 | 1024, 2432 | 1408 | framework memory A (even numbers), B (odd) |
 | 4096 | 512 x 136 | events; number n lies at 4096 + (n % 512) * 136 |
 | 73728, 81408 | 7680 | description A (even versions), B (odd): JSON, see `gpumon.tags.description` |
+| 90112 | 512 x 16 | since 1.1: supplements of events; that of number n lies at 90112 + (n % 512) * 16 |
 
 Header: magic `GPUMTAG\\x01`, major, minor, size, pid and parent pid (as the training sees them), start
 time (`/proc/self/stat` field 22), inodes of its pid and time namespaces, boot id, begin of the run on
@@ -20,8 +21,9 @@ the monotonic and on the wall clock, crc32.
 
 State: u32 crc32 of what follows it, u32 length of what follows, then `<QQQqQQiHH` = number, monotonic,
 wall clock, step, time waited for data since the run began, begin of the epoch (monotonic, 0 for
-none), epoch, phase, flags; `<8d` metrics, the newest of each (NaN where not set). A record may grow in a
-later minor version: the length says so.
+none), epoch, phase, flags; `<8d` metrics, the newest of each; since 1.1 `<II`: which of them are set, a bit for each
+from the lowest on, and 0. Before, what is not set is NaN, and so is what was logged as NaN. A record may grow in
+a later minor version: the length says so.
 
 Framework memory: u32 crc32 of what follows it, u32 length of what follows, `<QQ` = number, monotonic; then for
 each device `<II9Q` = the framework's own number of it, mark of its UUID (see `device_mark`; 0 where not
@@ -30,8 +32,13 @@ largest free block: bytes; all ones where not known.
 
 Event: u32 crc32 of the 132 bytes that follow, seeded with its number; `<HHQQQqQiIQQ8d` = mark, phase,
 number, monotonic, wall clock, step, time waited, epoch, aux (of RUN_END: 1 when it failed, 2 when it was
-withdrawn; of OUT_OF_MEMORY: mark of the device), bytes asked for, bytes free (of OUT_OF_MEMORY), and what was
-logged in this epoch. The time waited is all ones, here and in a state, where the training cannot tell it.
+withdrawn, 5 when it was interrupted; of OUT_OF_MEMORY: mark of the device), bytes asked for, bytes free (of
+OUT_OF_MEMORY), and what was logged in this epoch. The time waited, here and in a state, is 0 while nobody has
+measured it and all ones where the training cannot tell it.
+
+Supplement: u32 crc32 of the 12 bytes that follow, seeded with the event's number; `<HHQ` = which of the event's
+metrics are set (as in a state), 0, the framework's peak of allocated bytes until then, over all devices (all ones
+where it was not read). It is written before its event.
 
 Times are nanoseconds. The phase is an index into the description's phase names. Two states, memory records and
 descriptions alternate, so that one of each is whole at every moment, whatever is being written.
@@ -49,8 +56,10 @@ from gpumon.errors import BoardError
 
 MAGIC = b"GPUMTAG\x01"
 MAJOR = 1
-MINOR = 0
-SIZE = 90112
+MINOR = 1
+SIZE = 98304
+LEAST = 90112
+"""Of a board of version 1.0: trainings outlive an upgrade of the daemon."""
 LARGEST = 131072
 """A later minor version may be larger; nothing beyond this is looked at."""
 
@@ -67,33 +76,45 @@ EVENT_COUNT = 512
 EVENT_SIZE = 136
 TEXTS = (73728, 81408)
 TEXT_ROOM = 7680
+SUPPLEMENTS = 90112
+SUPPLEMENT_SIZE = 16
 TEXT_HEADER = Struct("<IIII")
 
 _PREFIX = Struct("<II")
 _CRC = Struct("<I")
 _HEAD = Struct("<QQQqQQiHH")
-_TAIL = Struct("<8d")
+_METRICS = Struct("<8d")
+_SET = Struct("<II")
 _MEMORY_HEAD = Struct("<QQ")
 _MEMORY = Struct("<II9Q")
 _EVENT = Struct("<HHQQQqQiIQQ8d")
-STATE_BODY = _HEAD.size + _TAIL.size
+_SUPPLEMENT = Struct("<HHQ")
+_STATE_LEAST = _HEAD.size + _METRICS.size
+"""Of version 1.0."""
+STATE_BODY = _STATE_LEAST + _SET.size
 STATE_SIZE = _PREFIX.size + STATE_BODY
 EVENT_BYTES = 4 + _EVENT.size
 MAX_METRICS = 8
+NAN = float("nan")
 MAX_MEMORY = 16
 """Devices of one process whose framework memory is told."""
 MEMORY_ROOM = 1408
 NOT_KNOWN = (1 << 64) - 1
 """Framework memory, or a wait for data, that nobody has told."""
 
-NOTHING_LOGGED = (float("nan"),) * MAX_METRICS
+Metrics = Sequence[float | None]
+"""Numbers by slot; None where nothing was logged."""
+NOTHING_LOGGED: tuple[float | None, ...] = (None,) * MAX_METRICS
 
 FLAG_ENDED = 1
 FLAG_FAILED = 2
 FLAG_WITHDRAWN = 4
+FLAG_INTERRUPTED = 8
 RUN_FAILED = 1
 RUN_WITHDRAWN = 2
-"""Aux of a RUN_END event. A run is withdrawn when another one tells more of the same: it shows nowhere."""
+RUN_INTERRUPTED = 4
+"""Aux of a RUN_END event. A run is withdrawn when another one tells more of the same: it shows nowhere. One that was
+interrupted has also failed, for readers that do not know the difference."""
 
 # The numbers of `gpumon.frame.Mark`, which a training does not import; a test holds them together.
 EPOCH_BEGIN, EPOCH_END, PHASE, CHECKPOINT, RUN_END, RUN_BEGIN, OUT_OF_MEMORY, LOG = 1, 2, 3, 4, 5, 6, 7, 8
@@ -135,7 +156,7 @@ class State(NamedTuple):
     epoch: int
     phase: int
     flags: int
-    metrics: tuple[float, ...]
+    metrics: tuple[float | None, ...]
 
 
 class Memory(NamedTuple):
@@ -172,7 +193,9 @@ class Event(NamedTuple):
     aux: int = 0
     asked: int = NOT_KNOWN
     free: int = NOT_KNOWN
-    logged: tuple[float, ...] = NOTHING_LOGGED
+    logged: tuple[float | None, ...] = NOTHING_LOGGED
+    peak: int = NOT_KNOWN
+    """The framework's peak of allocated bytes until then, over all devices."""
 
 
 def pack_header(header: Header) -> bytes:
@@ -198,9 +221,9 @@ def unpack_header(front: bytes) -> Header:
     return Header(size, *rest)
 
 
-def pack_tail(metrics: Sequence[float]) -> bytes:
+def pack_tail(metrics: Metrics) -> bytes:
     """The metrics: the part of a state that changes seldom."""
-    return _TAIL.pack(*metrics)
+    return _METRICS.pack(*_numbers(metrics)) + _SET.pack(_set(metrics), 0)
 
 
 def device_mark(uuid: str) -> int:
@@ -243,27 +266,33 @@ def pack_state(head: bytes, tail: bytes) -> bytes:
 
 def unpack_state(front: bytes) -> State | None:
     """The newest whole state of the first `FRONT` bytes of a board, or None before the first."""
-    best: tuple[int, tuple[int, ...], int] | None = None
+    best: tuple[int, tuple[int, ...], int, int] | None = None
     for offset in STATES:
-        if len(front) < offset + STATE_SIZE:
+        if len(front) < offset + 256:
             continue
         crc, length = _PREFIX.unpack_from(front, offset)
-        if not STATE_BODY <= length <= 248 or crc32(front[offset + 4 : offset + 8 + length]) != crc:
+        if not _STATE_LEAST <= length <= 248 or crc32(front[offset + 4 : offset + 8 + length]) != crc:
             continue
         head = _HEAD.unpack_from(front, offset + 8)
         if head[0] and (best is None or head[0] > best[0]):
-            best = (head[0], head, offset)
+            best = (head[0], head, offset, length)
     if best is None:
         return None
-    tail = _TAIL.unpack_from(front, best[2] + 8 + _HEAD.size)
-    fields: tuple[Any, ...] = (*best[1], tail)
+    at = best[2] + 8 + _HEAD.size
+    which = _SET.unpack_from(front, at + _METRICS.size)[0] if best[3] >= STATE_BODY else None
+    fields: tuple[Any, ...] = (*best[1], _logged(_METRICS.unpack_from(front, at), which))
     return State(*fields)
 
 
 def pack_event(event: Event) -> bytes:
     """An event record; its CRC is seeded with its number, so that an old one cannot pass for a new one."""
-    body = _EVENT.pack(*event[:-1], *event.logged)
-    return crc32(body, event.number & 0xFFFFFFFF).to_bytes(4, "little") + body
+    body = _EVENT.pack(*event[:-2], *_numbers(event.logged))
+    return _sealed(body, event.number)
+
+
+def pack_supplement(event: Event) -> bytes:
+    """What an event says beyond its record."""
+    return _sealed(_SUPPLEMENT.pack(_set(event.logged), 0, event.peak), event.number)
 
 
 def event_offset(number: int) -> int:
@@ -271,14 +300,23 @@ def event_offset(number: int) -> int:
     return EVENTS + (number % EVENT_COUNT) * EVENT_SIZE
 
 
-def unpack_event(ring: bytes, number: int) -> Event | None:
-    """Event `number` of the bytes from EVENTS on, or None when it is not there, or not whole."""
-    offset = event_offset(number) - EVENTS
-    raw = ring[offset : offset + EVENT_BYTES]
-    if len(raw) < EVENT_BYTES or crc32(raw[4:], number & 0xFFFFFFFF) != int.from_bytes(raw[:4], "little"):
+def supplement_offset(number: int) -> int:
+    """Where the supplement of event `number` lies."""
+    return SUPPLEMENTS + (number % EVENT_COUNT) * SUPPLEMENT_SIZE
+
+
+def unpack_event(ring: bytes, number: int, supplements: bytes = b"") -> Event | None:
+    """Event `number` of the bytes from EVENTS on, or None when it is not there, or not whole.
+
+    `supplements`: the bytes from SUPPLEMENTS on; a board of version 1.0 has none.
+    """
+    body = _whole(ring, event_offset(number) - EVENTS, _EVENT.size, number)
+    if body is None:
         return None
-    fields = _EVENT.unpack_from(raw, 4)
-    whole: tuple[Any, ...] = (*fields[:-MAX_METRICS], fields[-MAX_METRICS:])
+    fields = _EVENT.unpack(body)
+    supplement = _whole(supplements, supplement_offset(number) - SUPPLEMENTS, _SUPPLEMENT.size, number)
+    which, _, peak = _SUPPLEMENT.unpack(supplement) if supplement is not None else (None, 0, NOT_KNOWN)
+    whole: tuple[Any, ...] = (*fields[:-MAX_METRICS], _logged(fields[-MAX_METRICS:], which), peak)
     event = Event(*whole)
     return event if event.number == number else None
 
@@ -297,3 +335,28 @@ def text_versions(front: bytes) -> list[tuple[int, int, int, int]]:
             if version and length <= TEXT_ROOM:
                 found.append((version, length, crc, offset))
     return sorted(found, reverse=True)
+
+
+def _numbers(metrics: Metrics) -> list[float]:
+    return [NAN if value is None else value for value in metrics]
+
+
+def _set(metrics: Metrics) -> int:
+    return sum(1 << slot for slot, value in enumerate(metrics) if value is not None)
+
+
+def _logged(numbers: Sequence[float], which: int | None) -> tuple[float | None, ...]:
+    if which is None:  # of version 1.0: a NaN may have been logged or not
+        return tuple(None if value != value else value for value in numbers)
+    return tuple(value if which >> slot & 1 else None for slot, value in enumerate(numbers))
+
+
+def _sealed(body: bytes, number: int) -> bytes:
+    return crc32(body, number & 0xFFFFFFFF).to_bytes(4, "little") + body
+
+
+def _whole(ring: bytes, offset: int, size: int, number: int) -> bytes | None:
+    raw = ring[offset : offset + 4 + size]
+    if len(raw) < 4 + size or crc32(raw[4:], number & 0xFFFFFFFF) != int.from_bytes(raw[:4], "little"):
+        return None
+    return raw[4:]

@@ -27,7 +27,6 @@ from gpumon.text import clean
 
 _SLOTS = tuple(slice(offset, offset + layout.STATE_SIZE) for offset in layout.STATES)
 _EVENT_HEAD = slice(layout.EVENT_HEAD, layout.EVENT_HEAD + 8)
-_UNSET = [float("nan")] * layout.MAX_METRICS
 _names: set[str] = set()
 """Every board that this process made."""
 
@@ -51,7 +50,9 @@ class Board:
         self.steps = 0
         """Steps since the run began; written with the next state or event, as `wait` is."""
         self.wait = 0
-        """ns waited for data since the run began."""
+        """ns waited for data since the run began; 0 while nobody has measured it."""
+        self.peak = layout.NOT_KNOWN
+        """The framework's peak of allocated bytes, where it was read for the next event and for no other."""
         self._monotonic = monotonic
         self._now = now
         self._map: mmap.mmap | None = None
@@ -63,8 +64,8 @@ class Board:
         self._epoch_begin = 0
         self._phase = 0
         self._flags = 0
-        self._metrics = list(_UNSET)
-        self._logged = list(_UNSET)
+        self._metrics = list(layout.NOTHING_LOGGED)
+        self._logged = list(layout.NOTHING_LOGGED)
         self._in_epoch = False
         self._memory = 0
         self._tail = layout.pack_tail(self._metrics)
@@ -109,7 +110,7 @@ class Board:
             self._epoch = _int32(epoch)
             self._epoch_begin = self._monotonic()
             self._in_epoch = True
-            self._logged = list(_UNSET)
+            self._logged = list(layout.NOTHING_LOGGED)
             if self._phase == 0:
                 self._phase = 1
             self._event(layout.EPOCH_BEGIN, self._epoch_begin)
@@ -180,7 +181,7 @@ class Board:
                 self.describe(metrics=(*names, *fresh[:room]))
                 names = self.description.metrics
             late = epoch is not None and epoch != self._epoch
-            logged = list(_UNSET) if late else self._logged
+            logged = list(layout.NOTHING_LOGGED) if late else self._logged
             for name, value in metrics.items():
                 if name in names:
                     self._metrics[names.index(name)] = logged[names.index(name)] = value
@@ -206,7 +207,7 @@ class Board:
             except Exception as error:
                 self._failed(error)
 
-    def close(self, *, failed: bool = False, withdrawn: bool = False) -> None:
+    def close(self, *, failed: bool = False, interrupted: bool = False, withdrawn: bool = False) -> None:
         """Publish the end of the run and let go. The file stays, so that a daemon can read the end.
 
         Whoever reads it out removes it; where nobody does, the next training of this user. `withdrawn`: the
@@ -215,10 +216,14 @@ class Board:
         with self._lock:
             if self._map is None:
                 return
-            failure, withdrawal = (layout.FLAG_FAILED if failed else 0), (layout.FLAG_WITHDRAWN if withdrawn else 0)
-            self._flags = layout.FLAG_ENDED | failure | withdrawal
+            self._flags, aux = layout.FLAG_ENDED, 0
+            for said, flag, word in (
+                (failed or interrupted, layout.FLAG_FAILED, layout.RUN_FAILED),
+                (interrupted, layout.FLAG_INTERRUPTED, layout.RUN_INTERRUPTED),
+                (withdrawn, layout.FLAG_WITHDRAWN, layout.RUN_WITHDRAWN),
+            ):
+                self._flags, aux = self._flags | flag * said, aux | word * said
             self._phase = 0
-            aux = (layout.RUN_FAILED if failed else 0) | (layout.RUN_WITHDRAWN if withdrawn else 0)
             self._event(layout.RUN_END, aux=aux)
             self.publish()
             self._turn_off()
@@ -231,21 +236,23 @@ class Board:
         asked: int = layout.NOT_KNOWN,
         free: int = layout.NOT_KNOWN,
         epoch: int | None = None,
-        logged: Sequence[float] | None = None,
+        logged: layout.Metrics | None = None,
     ) -> None:
         mapped = self._map
         if mapped is None:
             return
         with self._lock:
             number = self._events + 1
+            peak, self.peak = self.peak, layout.NOT_KNOWN
             try:
-                record = layout.pack_event(
-                    layout.Event(
-                        mark, self._phase, number, monotonic or self._monotonic(), self._now(),
-                        self.steps, self.wait, self._epoch if epoch is None else _int32(epoch), aux, asked, free,
-                        tuple(self._logged if logged is None else logged),
-                    )
+                event = layout.Event(
+                    mark, self._phase, number, monotonic or self._monotonic(), self._now(),
+                    self.steps, self.wait, self._epoch if epoch is None else _int32(epoch), aux, asked, free,
+                    tuple(self._logged if logged is None else logged), peak,
                 )  # fmt: skip
+                record, supplement = layout.pack_event(event), layout.pack_supplement(event)
+                offset = layout.supplement_offset(number)
+                mapped[offset : offset + len(supplement)] = supplement
                 offset = layout.event_offset(number)
                 mapped[offset : offset + len(record)] = record
                 mapped[_EVENT_HEAD] = number.to_bytes(8, "little")

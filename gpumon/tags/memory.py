@@ -1,8 +1,8 @@
 """What the training's framework holds of device memory: its own process alone can tell.
 
-Read on the training's own thread, at most every half second, from the books that the framework keeps anyway. Nothing
-here waits for a GPU, wakes one, or resets a peak, which is the user's. A framework that was not imported, or has
-not yet come up on a GPU by itself, is not asked.
+Read on the training's own thread, at most every half second and at boundaries, from the books that the framework
+keeps anyway. Nothing here waits for a GPU, wakes one, or resets a peak, which is the user's. A framework that was not
+imported, or has not yet come up on a GPU by itself, is not asked.
 
 What is not known is said to be so. TensorFlow tells what it uses, never what it took from the driver. JAX's
 `bytes_limit` is what it may take and its `bytes_reserved` a stack beside the heap; only `pool_bytes` is what it took.
@@ -11,7 +11,7 @@ What is not known is said to be so. TensorFlow tells what it uses, never what it
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic_ns
 from typing import Any
 
@@ -24,6 +24,10 @@ from gpumon.tags.warn import warn_once
 
 EVERY = 500_000_000
 """ns between two reads."""
+BOUNDARIES_AT_ONCE = 5_000_000
+"""ns that reading at boundaries may take before its share of the time counts."""
+BOUNDARIES_SHARE = 200
+"""Of so much time, one part may go into reading at boundaries: a training of very short epochs leaves some out."""
 SCAN_EVERY = 10_000_000_000
 """ns between two looks at the devices that torch sees and does not use: each costs as much as one that it uses."""
 NEVER = 1 << 63
@@ -61,6 +65,9 @@ class MemoryReader:
         self._modules = sys.modules if modules is None else modules
         self._monotonic = monotonic
         self._published = False
+        self._begun = monotonic()
+        self._at_boundaries = 0
+        self._peak = NOT_KNOWN
         visible = visible_uuids(board.description.visible)
         self._readers: dict[str, Callable[[Mapping[str, Any], int], list[Memory]]] = {
             "torch": _Torch(visible, failures),
@@ -84,14 +91,25 @@ class MemoryReader:
             except Exception as error:  # a version of another shape, a context that is lost
                 self._readers.pop(framework, None)
                 warn_once(f"memory {framework}", f"{framework}'s memory is not shown: {type(error).__name__}: {error}")
+        self._peak = _sum(one.peak for one in held)
         if held or self._published:  # what is no longer known is taken back
             self._published = bool(held)
             self._board.memory(held)
 
     def at_boundary(self) -> None:
-        """Something begins or ends, in a training that may make no steps: read when it is due."""
-        if self.due != NEVER and (now := self._monotonic()) >= self.due:
-            self.read(now)
+        """Something begins or ends: read the peak until then for the event that follows.
+
+        A peak that rises between two boundaries belongs to what lies between them; nobody but the user resets it.
+        """
+        if self.due == NEVER:
+            return
+        begun = self._monotonic()
+        allowed = BOUNDARIES_AT_ONCE + (begun - self._begun) // BOUNDARIES_SHARE
+        if self._at_boundaries >= allowed and begun < self.due:
+            return
+        self.read(begun)
+        self._board.peak = self._peak
+        self._at_boundaries += self._monotonic() - begun
 
 
 class _Torch:
@@ -180,6 +198,11 @@ class _Jax:
                     )
                 )
         return found
+
+
+def _sum(counts: Iterable[int]) -> int:
+    found = list(counts)
+    return sum(found) if found and NOT_KNOWN not in found else NOT_KNOWN
 
 
 def _initialized(backend: Any) -> bool:

@@ -188,11 +188,11 @@ class Run:
         if failed:
             out_of_memory.PROCESS.raised(sys.exc_info()[1])
         self._take_arrived()
-        self._memory.read()
         if self._epoch is not None:
             self._end_epoch(self._epoch, left=failed)
         elif failed and self._left_by_it():
             self._board.end_epoch(left=True)
+        self._memory.at_boundary()
         self._board.close(failed=failed)
 
     def begin_epoch(self, number: int) -> None:

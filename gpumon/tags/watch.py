@@ -25,6 +25,12 @@ KEPT_BOUNDARIES = 1024
 """Of each run, to attribute samples: far more than happen between a sample and its attribution."""
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _LONGEST = (1 << 63) - 1
+_WORDS = (
+    (layout.FLAG_FAILED, layout.RUN_FAILED),
+    (layout.FLAG_INTERRUPTED, layout.RUN_INTERRUPTED),
+    (layout.FLAG_WITHDRAWN, layout.RUN_WITHDRAWN),
+)
+"""How a run ended: in its state, and in its last event."""
 
 
 class Times(NamedTuple):
@@ -120,8 +126,9 @@ class Watched:
         if not self._seen < head < _LONGEST:
             return [], 0
         ring = os.pread(self.fd, layout.EVENT_COUNT * layout.EVENT_SIZE, layout.EVENTS)
+        more = os.pread(self.fd, layout.EVENT_COUNT * layout.SUPPLEMENT_SIZE, layout.SUPPLEMENTS)
         first = max(self._seen + 1, head - layout.EVENT_COUNT + 1)
-        found = [event for n in range(first, head + 1) if (event := layout.unpack_event(ring, n)) is not None]
+        found = [event for n in range(first, head + 1) if (event := layout.unpack_event(ring, n, more)) is not None]
         if not found:
             return [], 0  # a head that no event bears out: looked at again
         newest = found[-1].number
@@ -166,10 +173,11 @@ class Watched:
             phase=self._phase(event.phase),
             monotonic=max(floor, here),
             time=min(event.time, _LONGEST),
-            wait=_waited(event.wait),
-            asked=_bytes(event.asked),
-            free=_bytes(event.free),
+            wait=_known(event.wait) / SECOND,
+            asked=_known(event.asked),
+            free=_known(event.free),
             metrics=self._metrics(event.logged),
+            peak=_known(event.peak),
         )
         if mark == Mark.RUN_END:
             self._ended_by(event.aux)
@@ -183,13 +191,13 @@ class Watched:
         return max(0, min(monotonic, times.monotonic))
 
     def _ended_by(self, aux: int) -> None:
-        self._word = RunState.FAILED if aux & layout.RUN_FAILED else RunState.FINISHED
+        failed = RunState.INTERRUPTED if aux & layout.RUN_INTERRUPTED else RunState.FAILED
+        self._word = failed if aux & layout.RUN_FAILED else RunState.FINISHED
         self.withdrawn = bool(aux & layout.RUN_WITHDRAWN)
 
     def _end(self, state: layout.State | None, alive: bool) -> RunState:
         if self._word == RunState.RUNNING and state is not None and state.flags & layout.FLAG_ENDED:
-            failed = layout.RUN_FAILED if state.flags & layout.FLAG_FAILED else 0
-            self._ended_by(failed | (layout.RUN_WITHDRAWN if state.flags & layout.FLAG_WITHDRAWN else 0))
+            self._ended_by(sum(word for flag, word in _WORDS if state.flags & flag))
         if self._word == RunState.RUNNING and not alive:
             return RunState.DIED
         return self._word
@@ -229,8 +237,8 @@ class Watched:
             phase=self._phase(state.phase),
             epoch_started=_seconds(state.time - (state.monotonic - began)) if began else NAN,
             updated=_seconds(state.time),
-            wait=_waited(state.wait),
-            metrics={name: value for name, value in zip(said.metrics, state.metrics, strict=False) if name},
+            wait=_known(state.wait) / SECOND if state.wait else NAN,
+            metrics=self._metrics(state.metrics),
             memory=self._held(),
         )
 
@@ -239,9 +247,9 @@ class Watched:
         amounts = [device[2:] for device in self.memory]
         return FrameworkMemory(*map(_sum, zip(*amounts, strict=True))) if amounts else FrameworkMemory()
 
-    def _metrics(self, logged: tuple[float, ...]) -> dict[str, float]:
+    def _metrics(self, logged: layout.Metrics) -> dict[str, float]:
         names = self._description.metrics
-        return {name: value for name, value in zip(names, logged, strict=False) if name and value == value}
+        return {name: value for name, value in zip(names, logged, strict=False) if name and value is not None}
 
 
 def _check(found: os.stat_result, uid: int) -> None:
@@ -251,7 +259,7 @@ def _check(found: os.stat_result, uid: int) -> None:
         raise BoardError(f"belongs to uid {found.st_uid}, not to {uid} as its name says")
     if found.st_nlink != 1:
         raise BoardError("has another name elsewhere")
-    if not layout.SIZE <= found.st_size <= layout.LARGEST:
+    if not layout.LEAST <= found.st_size <= layout.LARGEST:
         raise BoardError(f"{found.st_size} bytes long")
     if found.st_mode & 0o022:
         raise BoardError("can be written by others")
@@ -265,9 +273,5 @@ def _sum(counts: tuple[int, ...]) -> float:
     return NAN if layout.NOT_KNOWN in counts else float(sum(counts))
 
 
-def _waited(nanoseconds: int) -> float:
-    return NAN if nanoseconds == layout.NOT_KNOWN else nanoseconds / SECOND
-
-
-def _bytes(count: int) -> float:
+def _known(count: int) -> float:
     return NAN if count == layout.NOT_KNOWN else float(count)

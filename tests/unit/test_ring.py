@@ -62,6 +62,15 @@ def test_a_tick_comes_back_as_a_frame_with_the_same_numbers(path: str) -> None:
     assert frame.boundaries[0][:8] == written.boundaries[0][:8]
 
 
+def test_a_logged_nan_is_in_the_frame_and_what_was_logged_later_is_not(path: str) -> None:
+    ring = RingWriter.create(path, 1, SECOND)
+    ring.append(tick(1, runs=[run(metrics={"loss": math.nan})]))
+    ring.append(tick(2, runs=[run(metrics={"loss": math.inf, "accuracy": 0.5})]))
+    before, after = RingReader.open(path).since(0)
+    assert repr(before.runs[0].metrics) == repr({"loss": math.nan})
+    assert after.runs[0].metrics == {"loss": math.inf, "accuracy": 0.5}
+
+
 @pytest.mark.usefixtures("small")
 def test_a_reader_with_a_cursor_gets_each_frame_once_and_a_lapped_one_what_is_left(path: str) -> None:
     ring = RingWriter.create(path, 1, SECOND)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,3 +105,21 @@ def test_an_allocation_that_failed_tells_what_it_asked_for_and_what_was_free(boa
     assert (told.epoch, told.phase, told.asked, told.free) == (2, "train", 5 * 2**30, 2**20)
     assert untold.asked != untold.asked
     assert untold.free != untold.free
+
+
+@pytest.mark.parametrize("diverged", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_diverged_is_kept_and_is_not_the_same_as_nothing_logged(
+    board: Board, reader: TagReader, diverged: float
+) -> None:
+    board.begin_epoch(0)
+    board.log({"loss": diverged, "accuracy": 0.5})
+    run = reader.poll().runs[0]
+    assert list(run.metrics) == ["loss", "accuracy"]
+    assert repr(run.metrics["loss"]) == repr(diverged)
+    board.end_epoch()
+    board.begin_epoch(1)
+    board.log({"accuracy": 0.25})
+    board.end_epoch()
+    first, second = [dict(found.metrics) for found in reader.poll().boundaries if found.mark is Mark.EPOCH_END]
+    assert repr(first) == repr({"loss": diverged, "accuracy": 0.5})
+    assert second == {"accuracy": 0.25}, "no loss was logged in the second epoch"

@@ -245,20 +245,63 @@ def test_an_accelerator_that_is_not_cuda_is_read_once_it_is_in_use(begin: Begin)
 # --- how often, and what goes wrong ---
 
 
-def test_memory_is_read_every_half_second_at_most_also_at_boundaries(begin: Begin) -> None:
+def test_memory_is_read_every_half_second_at_most_and_at_boundaries(begin: Begin) -> None:
     board, cuda, clock = begin(), Cuda(BUSY, BUSY), FakeClock()
     reading = reader(board, clock, torch=Torch(cuda))
     assert reading.due == 0
     reading.read(clock.monotonic())
     assert reading.due == clock.monotonic() + EVERY == clock.monotonic() + SECOND // 2
     cuda.read.clear()
-    clock.advance((EVERY - 1) / SECOND)
-    reading.at_boundary()
-    assert cuda.read == []
     clock.advance(1 / SECOND)
     reading.at_boundary()
     assert cuda.read == [0, 1]
     assert reading.due == clock.monotonic() + EVERY
+
+
+def test_reading_at_the_boundaries_of_very_short_epochs_takes_a_small_part_of_their_time(begin: Begin) -> None:
+    board, clock = begin(), FakeClock()
+
+    class Slow(Cuda):
+        def memory_stats_as_nested_dict(self, index: int) -> dict[str, Any]:
+            clock.advance(0.0001)
+            return super().memory_stats_as_nested_dict(index)
+
+    cuda = Slow(BUSY, current=0)
+    reading = reader(board, clock, torch=Torch(cuda))
+    reading.read()
+    began, cuda.read = clock.monotonic(), []
+    while clock.monotonic() < began + 10 * SECOND:
+        reading.at_boundary()
+        clock.advance(0.004)
+    taken = 0.0001 * len(cuda.read)
+    assert 0.005 < taken <= 0.005 + 10 / 200 + 0.002 + 10 / (EVERY / SECOND) * 0.0002
+
+
+def peaks(board: Board) -> list[tuple[int, int]]:
+    """(mark, peak) of each event after the run's begin."""
+    assert board._map is not None
+    ring = bytes(board._map[layout.EVENTS : layout.EVENTS + layout.EVENT_COUNT * layout.EVENT_SIZE])
+    more = bytes(board._map[layout.SUPPLEMENTS : layout.SIZE])
+    events = [layout.unpack_event(ring, number, more) for number in range(2, board._events + 1)]
+    return [(e.mark, e.peak) for e in events if e is not None]
+
+
+def test_every_boundary_tells_the_peak_until_then_and_nothing_is_reset(begin: Begin) -> None:
+    board, cuda = begin(), Cuda(BUSY)
+    run = Run(board)
+    run._memory = reader(board, torch=Torch(cuda))
+    peak = 7 * GIB
+    for change in (run.begin_epoch, run.begin_phase, run.end_epoch):
+        change(*{run.begin_epoch: (0,), run.begin_phase: ("validate",)}.get(change, ()))
+        peak += GIB
+        cuda.stats[0] = allocator(GIB, 8 * GIB, peak, GIB, 0, GIB)
+    run.log(loss=1.0)
+    assert peaks(board) == [
+        (layout.EPOCH_BEGIN, 7 * GIB),
+        (layout.PHASE, 8 * GIB),
+        (layout.EPOCH_END, 9 * GIB),
+        (layout.LOG, layout.NOT_KNOWN),
+    ]
 
 
 def test_where_nothing_is_published_nothing_is_read() -> None:

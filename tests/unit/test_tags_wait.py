@@ -1,0 +1,69 @@
+"""The wait for data: known where somebody measured it, and nowhere else."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.frame import Mark, waited_between
+from gpumon.paths import Places
+from gpumon.tags.client import Board
+from gpumon.tags.description import Description
+from gpumon.tags.reader import TagReader
+from gpumon.tags.running import Run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    (tmp_path / "tags").mkdir()
+    made = Run(Board(lambda: str(tmp_path / "tags"), Description("net", "id")))
+    yield made
+    made.finish()
+
+
+@pytest.fixture
+def reader(tmp_path: Path, run: Run) -> Iterator[TagReader]:
+    found = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()))
+    yield found
+    found.close()
+
+
+def test_the_wait_of_a_loop_that_only_counts_its_steps_is_not_known(run: Run, reader: TagReader) -> None:
+    for _ in run.epochs(1):
+        run.step()
+    poll = reader.poll()
+    begin, end = (found for found in poll.boundaries if found.mark in (Mark.EPOCH_BEGIN, Mark.EPOCH_END))
+    assert math.isnan(poll.runs[0].wait)
+    assert math.isnan(waited_between(begin.wait, end.wait))
+
+
+def test_the_wait_of_a_phase_is_known_where_its_loader_was_watched(run: Run, reader: TagReader) -> None:
+    for _ in run.epochs(1):
+        assert list(run.steps([1, 2])) == [1, 2]
+        with run.phase("validate"):
+            pass  # by a loop of its own
+        with run.phase("test"):
+            assert list(run.steps([1])) == [1]
+    poll = reader.poll()
+    waits = {found.phase or found.mark.name: found.wait for found in reversed(poll.boundaries)}
+    begin = next(found.wait for found in poll.boundaries if found.mark is Mark.EPOCH_BEGIN)
+    validate, test, end = (waits[name] for name in ("validate", "test", "EPOCH_END"))
+    assert waited_between(begin, validate) > 0
+    assert math.isnan(waited_between(validate, test))
+    assert waited_between(test, end) > 0
+    assert poll.runs[0].wait == end
+
+
+def test_a_wait_that_cannot_be_told_is_not_known_from_then_on(run: Run, reader: TagReader) -> None:
+    run.begin_epoch(0)
+    list(run.steps([1]))
+    run.wait_unknown()
+    run.waited(5)
+    run.end_epoch()
+    poll = reader.poll()
+    assert math.isnan(poll.runs[0].wait)
+    assert math.isnan(waited_between(0.0, poll.boundaries[-1].wait))
