@@ -6,11 +6,9 @@ Joins the daemon that runs; without one it samples by itself. Press ? in it for 
 from __future__ import annotations
 
 import argparse
-import sys
 
 from gpumon.cli.alone import alone
 from gpumon.cli.options import add_places, add_source, settle
-from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.live import Live, follow
 
 
@@ -21,19 +19,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     where, arguments = settle(arguments)
-    if not sys.stdout.isatty():
-        raise GpumonError("the terminal view needs a terminal: use 'gpumon status' in a script or a pipe")
+    from gpumon_tui.guard import check
+
+    check()
     live = follow(where)
     if arguments.source is None and live.is_alive():
-        _show(live, live.interval())
-        return EXIT_OK
+        return _show(live, live.interval())
     live.close()
     with alone(where, arguments) as own:
-        _show(own, arguments.interval)
-    return EXIT_OK
+        return _show(own, arguments.interval)
 
 
-def _show(live: Live, interval: float) -> None:
-    from gpumon_tui.app import GpumonApp
+def _show(live: Live, interval: float) -> int:
+    from gpumon_tui import app
 
-    GpumonApp(live, interval=min(max(interval, 0.25), 1.0)).run()
+    return app.run(live, interval=min(max(interval, 0.25), 1.0))

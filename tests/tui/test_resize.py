@@ -48,6 +48,8 @@ def walk(steps: Iterable[Step]) -> None:
                 app.poll()
                 await pilot.pause()
             await pilot.resize_terminal(columns, rows)
+            while app.screen.size != (columns, rows):
+                await pilot.pause()
             lines = text(app)
             assert len(lines) == rows
             assert lines[0].startswith(" gpumon")

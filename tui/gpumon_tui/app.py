@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -18,6 +20,7 @@ from gpumon_tui import theme
 from gpumon_tui.exact import exact
 from gpumon_tui.feed import Feed
 from gpumon_tui.flow import Flow
+from gpumon_tui.guard import Guard, stop
 from gpumon_tui.keys import BINDINGS, FOOT
 from gpumon_tui.layout import Plan, Tables, plan
 from gpumon_tui.screens.help import Help
@@ -63,6 +66,7 @@ class GpumonApp(App[None]):
         self.view = View(interval)
         self.flow = Flow()
         self._live = live
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._newest = 0
         self._waiting: deque[Frame] = deque()
         self._plan: Plan | None = None
@@ -87,6 +91,7 @@ class GpumonApp(App[None]):
 
     def on_mount(self) -> None:
         """Begin with what the feed has."""
+        self._loop = asyncio.get_running_loop()
         self._processes.active = True
         self.poll()
         if self._live:
@@ -111,6 +116,19 @@ class GpumonApp(App[None]):
         elif self.flow.ready(monotonic()):
             self.draw()
             self.call_after_refresh(self._ask)
+
+    @property
+    def failure(self) -> Exception | None:
+        """What crashed the view."""
+        return self._exception
+
+    def end(self, code: int) -> None:
+        """End with an exit code; from a signal handler or another thread too."""
+        if self._loop is None:
+            self._exit, self._return_code = True, code  # the view has not begun: it will not
+            return
+        with suppress(RuntimeError):  # the loop has ended by itself
+            self._loop.call_soon_threadsafe(self.exit, None, code)
 
     def draw(self) -> None:
         """Show the view as it is now."""
@@ -174,10 +192,24 @@ class GpumonApp(App[None]):
             self._runs.toggle()
             self.draw()
 
+    def action_suspend_process(self) -> None:
+        """Back to the shell, which lets the view go on."""
+        with self.suspend():
+            stop()
+
     def action_help(self) -> None:
         """Keys, colours and words."""
         if not isinstance(self.screen, Help):
             self.push_screen(Help(self.view))
+
+    def _fatal_error(self) -> None:
+        """End; Textual would print everything that was in memory, with the names of other people's processes."""
+        self._close_messages_no_wait()
+
+    def panic(self, *_: RenderableType) -> None:
+        """End in the same way, as when the terminal can no longer be read."""
+        self._return_code = 1
+        self._close_messages_no_wait()
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         super()._display(screen, exact(renderable))
@@ -236,6 +268,14 @@ class GpumonApp(App[None]):
         self._runs.aside = "tab: processes" if alone else ""
 
 
-def run(feed: Feed, *, interval: float = 1.0) -> None:
-    """Show `feed` until the user quits."""
-    GpumonApp(feed, interval=interval).run()
+def run(feed: Feed, *, interval: float = 1.0) -> int:
+    """Show `feed` until the user quits, or until a signal or the end of the terminal ends it; the exit code.
+
+    Raises what crashed the view; the terminal is given back before.
+    """
+    app = GpumonApp(feed, interval=interval)
+    with Guard(app.end).watching():
+        app.run()
+    if app.failure is not None:
+        raise app.failure
+    return app.return_code or 0

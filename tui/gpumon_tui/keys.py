@@ -22,6 +22,7 @@ class Key(NamedTuple):
 
 KEYS = (
     Key("q,ctrl+c", "quit", "q", "quit", "quit"),
+    Key("ctrl+z", "suspend_process", "^Z", "back to the shell; 'fg' goes on"),
     Key("question_mark,h,f1", "help", "?", "this help", "help"),
     Key("g,right", "subject(1)", "g G", "next or previous GPU, also → ←; the host comes after the last", "GPU"),
     Key("G,left", "subject(-1)", "", ""),

@@ -1,0 +1,100 @@
+"""How the view leaves its terminal, and how it ends when the terminal leaves it; on a real pseudo terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.programs import command, environment
+from tests.tui.pseudo import Pseudo
+from tests.tui.test_terminal import Terminal, shown
+
+
+class Open(Protocol):
+    def __call__(self, *words: str, controlling: bool = True) -> Pseudo: ...
+
+
+@pytest.fixture
+def open_view(live_dir: Path) -> Iterator[Open]:
+    opened: list[Pseudo] = []
+
+    def make(*words: str, controlling: bool = True) -> Pseudo:
+        env = {**environment(live_dir), "LC_ALL": "C.UTF-8"}
+        opened.append(Pseudo(words or command("tui", "--source", "sim"), env, controlling=controlling))
+        return opened[-1]
+
+    yield make
+    for view in opened:
+        view.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT])
+def test_a_signal_that_ends_the_view_leaves_the_terminal_as_it_was(open_view: Open, number: signal.Signals) -> None:
+    view = open_view()
+    view.until("SIMULATED")
+    assert "alternate screen" in view.left_behind()
+    os.kill(view.program.pid, number)
+    assert view.ended() == 128 + number
+    assert view.left_behind() == []
+
+
+@pytest.mark.parametrize("controlling", [True, False])
+def test_the_view_ends_when_its_terminal_is_gone(open_view: Open, controlling: bool) -> None:
+    """Under nohup, or in a container, no signal comes: the terminal itself says so."""
+    view = open_view(controlling=controlling)
+    view.until("SIMULATED")
+    view.hang_up()
+    assert view.ended() == 128 + signal.SIGHUP
+
+
+def test_a_terminal_that_reads_nothing_cannot_keep_the_view_from_ending(open_view: Open) -> None:
+    view = open_view()
+    view.until("SIMULATED")
+    master, view.master = view.master, -1  # from here on nobody reads
+    os.write(master, b"gm" * 150)
+    waiting = [-1, -2]
+    while waiting[-1] != waiting[-2]:  # until no more has room
+        time.sleep(0.5)
+        waiting.append(int.from_bytes(fcntl.ioctl(master, termios.FIONREAD, bytes(4)), sys.byteorder))
+    os.kill(view.program.pid, signal.SIGTERM)
+    assert view.ended() == 128 + signal.SIGTERM
+    view.master = master
+
+
+def test_what_is_no_terminal_for_pictures_is_refused_in_a_line(live_dir: Path, open_view: Open) -> None:
+    env = {**environment(live_dir), "LC_ALL": "POSIX", "PYTHONUTF8": "0"}
+    view = Pseudo(command("tui", "--source", "sim"), env)
+    try:
+        assert view.ended(10) == 1
+        assert "LC_ALL=C.UTF-8" in view.output
+        assert view.output.count("\n") == 1
+    finally:
+        view.close()
+    done = subprocess.run(command("tui"), env=env, capture_output=True, text=True, check=False)
+    assert "gpumon status" in done.stderr
+
+
+def test_ctrl_z_goes_back_to_the_shell_and_fg_to_the_view(tmux: str, tmp_path: Path, live_dir: Path) -> None:
+    terminal = Terminal(tmux, tmp_path, environment(live_dir), ["bash", "--norc", "-i"], "100x30")
+    try:
+        terminal.press(" ".join(command("tui", "--source", "sim")), "Enter")
+        shown(terminal, "SIMULATED", "quit")
+        terminal.press("C-z")
+        shown(terminal, "Stopped")
+        assert terminal("display", "-p", "#{alternate_on}#{mouse_any_flag}#{cursor_flag}").strip() == "001"
+        terminal.press("fg", "Enter")
+        assert "Stopped" not in shown(terminal, "SIMULATED", "quit")
+        terminal.press("q")
+        shown(terminal, "Stopped")
+    finally:
+        terminal.close()
