@@ -10,7 +10,7 @@ import os
 import pwd
 import stat
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -18,17 +18,21 @@ from gpumon.clock import SECOND, Clock, SystemClock
 from gpumon.errors import BoardError
 from gpumon.frame import Boundary, Run
 from gpumon.paths import Places, tag_dirs
-from gpumon.tags.board import NAME, Memory
+from gpumon.tags.board import Memory
+from gpumon.tags.listing import Listing, is_of_its_user, name_uid
 from gpumon.tags.matching import Claim
+from gpumon.tags.refusals import Place, Refusals
 from gpumon.tags.sweep import KEEP
 from gpumon.tags.watch import Times, Watched
 
 SHOWN_AFTER_END = 60 * SECOND
 """How long a run that has ended stays among the runs."""
 BOARDS_PER_USER = 256
-_RETRY_MOST = 64 * SECOND
-_REMEMBERED = 4096
+"""Boards of one user that are read; those of runs that have ended give way to new ones."""
+_GIVES_WAY_AFTER = 2
+"""Polls that give a run as ended, before its board may give way: what it last told is with the sampler then."""
 _NEW_EACH_POLL = 256
+"""Boards of one user that are opened in one poll."""
 
 
 class Poll(NamedTuple):
@@ -48,13 +52,6 @@ class Poll(NamedTuple):
     """Boards that nobody looked at: their users have more of them than are read at once."""
 
 
-class _Refused(NamedTuple):
-    """A file that was no board when it was looked at; it may have been in the making."""
-
-    again: int
-    delay: int
-
-
 class TagReader:
     """Reads all boards that this user can see, under the directories of `where`.
 
@@ -66,9 +63,12 @@ class TagReader:
         self._where = where
         self._proc = proc
         self._clock = clock or SystemClock()
-        self._boards: dict[tuple[str, str], Watched] = {}
-        self._forgotten: dict[tuple[str, str], tuple[int, int]] = {}
-        self._refused: dict[tuple[str, str], _Refused] = {}
+        self._boards: dict[Place, Watched] = {}
+        self._forgotten: dict[Place, tuple[int, int]] = {}
+        self._refused = Refusals()
+        self._listings: dict[str, Listing] = {}
+        self._polls = 0
+        self._ended_in: dict[Place, int] = {}
         self._users: dict[int, str] = {}
         self._runs: dict[str, tuple[Run, Watched]] = {}
         try:
@@ -79,8 +79,8 @@ class TagReader:
     def poll(self) -> Poll:
         """Look at every board once."""
         times = self._now()
-        directories = list(tag_dirs(self._where))
-        unread = sum(self._scan(directory, times) for directory in directories)
+        self._polls += 1
+        unread = sum(self._scan(directory, times) for directory in tag_dirs(self._where))
         boundaries: list[Boundary] = []
         withdrawn: list[str] = []
         self._runs = {}
@@ -89,7 +89,7 @@ class TagReader:
                 run, fresh = board.poll(self._now)
             except (BoardError, OSError):
                 self._drop(place, board)
-                self._refuse(place, times)
+                self._refused.add(place, times.monotonic)
                 continue
             if board.withdrawn:
                 withdrawn.append(board.name)
@@ -101,6 +101,8 @@ class TagReader:
                 user = self._user(board.claim.uid)
                 board.claim = board.claim._replace(user=user)
                 self._runs[board.name] = (run._replace(user=user), board)
+            if board.ended:
+                self._ended_in.setdefault(place, self._polls)
             if self._is_over(board, times):
                 self._forgotten[place] = (board.inode, board.ended)
                 self._drop(place, board)
@@ -122,6 +124,8 @@ class TagReader:
         """Let go of all boards."""
         for place, board in list(self._boards.items()):
             self._drop(place, board)
+        while self._listings:
+            self._listings.popitem()[1].close()
 
     def _now(self) -> Times:
         return Times(self._clock.monotonic(), self._clock.time(), self._namespace)
@@ -133,49 +137,65 @@ class TagReader:
     def _scan(self, directory: str, times: Times) -> int:
         """Open the boards that are new; gives how many had to be left alone."""
         try:
-            fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            listing = self._listings.pop(directory, None) or Listing(directory)
         except OSError:
             return 0  # gone meanwhile, or another user's
-        try:
-            names = set(_names(fd))
-            self._forget_vanished(directory, names)
-            boards = Counter(place_uid(place) for place in self._boards)
-            opened = unread = 0
-            for name in names:
-                place = (directory, name)
-                if place in self._boards:
-                    continue
-                if place in self._forgotten:
-                    self._unlink_old(fd, place, times)
-                elif opened >= _NEW_EACH_POLL or boards[place_uid(place)] >= BOARDS_PER_USER:
+        opened: Counter[int] = Counter()  # by true owner: nobody uses up what is another's
+        boards = Counter(board.uid for board in self._boards.values())
+        unread = 0
+        for entry in listing.portion():
+            place = (directory, entry.name)
+            if place in self._boards:
+                continue
+            if place in self._forgotten:
+                listing.seen.add(entry.name)
+                self._unlink_old(listing.fd, place, times)
+            elif self._refused.must_wait(place, times.monotonic):
+                listing.seen.add(entry.name)
+            elif is_of_its_user(entry):
+                listing.seen.add(entry.name)
+                uid = name_uid(entry.name)
+                if boards[uid] >= BOARDS_PER_USER:
+                    boards[uid] -= self._made_room(uid)
+                if opened[uid] >= _NEW_EACH_POLL or boards[uid] >= BOARDS_PER_USER:
                     unread += place not in self._refused
-                elif place not in self._refused or self._refused[place].again <= times.monotonic:
-                    opened += 1
-                    try:
-                        self._boards[place] = Watched(fd, name, self._proc)
-                    except (BoardError, OSError):
-                        self._refuse(place, times)
-                    else:
-                        self._refused.pop(place, None)
-                        boards[place_uid(place)] += 1
-            return unread
-        finally:
-            os.close(fd)
+                    continue
+                opened[uid] += 1
+                boards[uid] += self._open(listing.fd, place, times)
+        if listing.is_done:
+            self._forget_vanished(directory, listing.seen)
+            listing.close()
+        else:
+            self._listings[directory] = listing
+        return unread
+
+    def _open(self, directory: int, place: Place, times: Times) -> bool:
+        try:
+            self._boards[place] = Watched(directory, place[1], self._proc)
+        except (BoardError, OSError):
+            self._refused.add(place, times.monotonic)
+            return False
+        self._refused.forget(place)
+        return True
+
+    def _made_room(self, uid: int) -> bool:
+        """Let the board of `uid` give way whose run ended first; false while all of them are needed."""
+        told = self._polls - _GIVES_WAY_AFTER
+        over = [place for place, poll in self._ended_in.items() if poll <= told and self._boards[place].uid == uid]
+        if not over:
+            return False
+        place = min(over, key=lambda place: self._boards[place].ended)
+        board = self._boards[place]
+        self._forgotten[place] = (board.inode, board.ended)
+        self._drop(place, board)
+        return True
 
     def _forget_vanished(self, directory: str, names: set[str]) -> None:
-        for place in [*self._forgotten, *self._refused]:
-            if place[0] == directory and place[1] not in names:
-                self._forgotten.pop(place, None)
-                self._refused.pop(place, None)
+        self._refused.keep(directory, names)
+        for place in [place for place in self._forgotten if place[0] == directory and place[1] not in names]:
+            del self._forgotten[place]
 
-    def _refuse(self, place: tuple[str, str], times: Times) -> None:
-        if len(self._refused) >= _REMEMBERED:
-            self._refused.clear()
-        before = self._refused.get(place)
-        delay = min(2 * before.delay, _RETRY_MOST) if before else SECOND
-        self._refused[place] = _Refused(times.monotonic + delay, delay)
-
-    def _unlink_old(self, directory: int, place: tuple[str, str], times: Times) -> None:
+    def _unlink_old(self, directory: int, place: Place, times: Times) -> None:
         inode, ended = self._forgotten[place]
         if times.time - ended <= KEEP:
             return
@@ -186,8 +206,9 @@ class TagReader:
             elif os.getuid() in (os.fstat(directory).st_uid, found.st_uid) and stat.S_ISREG(found.st_mode):
                 os.unlink(place[1], dir_fd=directory)
 
-    def _drop(self, place: tuple[str, str], board: Watched) -> None:
+    def _drop(self, place: Place, board: Watched) -> None:
         del self._boards[place]
+        self._ended_in.pop(place, None)
         board.close()
 
     def _user(self, uid: int) -> str:
@@ -197,15 +218,3 @@ class TagReader:
             except KeyError:
                 self._users[uid] = str(uid)
         return self._users[uid]
-
-
-def place_uid(place: tuple[str, str]) -> str:
-    """The uid in a board's name, as text."""
-    return place[1].split(".", 2)[1]
-
-
-def _names(directory: int) -> Iterator[str]:
-    with suppress(OSError), os.scandir(directory) as entries:
-        for entry in entries:
-            if NAME.fullmatch(entry.name):
-                yield entry.name

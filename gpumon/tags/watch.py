@@ -18,6 +18,7 @@ from gpumon.frame import NAN, Boundary, FrameworkMemory, Mark, Run, RunState
 from gpumon.tags import board as layout
 from gpumon.tags.attribution import attribute
 from gpumon.tags.description import LARGEST, Description, decode
+from gpumon.tags.listing import name_uid
 from gpumon.tags.matching import Claim
 from gpumon.tags.owner import lock_holder, process_by_namespace, read_process, start_time
 
@@ -61,7 +62,8 @@ class Watched:
         self.memory_at = 0
         """When that was so: ns on the board's own monotonic clock; 0 while it was never told."""
         self._proc = proc
-        self._uid = int(name.split(".")[1])
+        self.uid = name_uid(name)
+        """Its owner, and that of the process that holds it."""
         self._seen = 0
         self._word = RunState.RUNNING
         self._alive_once = False
@@ -72,7 +74,7 @@ class Watched:
         self._asked_namespace = False
         self.fd = os.open(name, _OPEN, dir_fd=directory)
         try:
-            _check(os.fstat(self.fd), self._uid)
+            _check(os.fstat(self.fd), self.uid)
             self.header = layout.unpack_header(os.pread(self.fd, layout.FRONT, 0))
         except (BoardError, OSError):
             os.close(self.fd)
@@ -150,12 +152,12 @@ class Watched:
     def _identify(self, holder: int) -> None:
         if holder and holder != self._pid:
             process = read_process(self._proc, holder)
-            if process is not None and process.uid != self._uid:
-                raise BoardError(f"the board of uid {self._uid} is held by a process of uid {process.uid}")
+            if process is not None and process.uid != self.uid:
+                raise BoardError(f"the board of uid {self.uid} is held by a process of uid {process.uid}")
             self._pid = holder if process is not None else 0
         elif not holder and not self._asked_namespace:
             self._asked_namespace = True
-            self._pid = process_by_namespace(self._proc, self.header, self._uid)
+            self._pid = process_by_namespace(self._proc, self.header, self.uid)
 
     def _boundary(self, event: layout.Event, times: Times) -> Boundary:
         floor = self.boundaries[-1].monotonic if self.boundaries else 0
@@ -208,7 +210,7 @@ class Watched:
 
     def _run(self, state: layout.State | None, ended: RunState, times: Times) -> Run:
         said = self._description
-        self.claim = Claim(self._pid, self._uid, "", said.devices, said.visible, said.order, said.world_size)
+        self.claim = Claim(self._pid, self.uid, "", said.devices, said.visible, said.order, said.world_size)
         run = Run(
             key=self.name,
             id=said.id,

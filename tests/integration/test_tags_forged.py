@@ -121,6 +121,44 @@ def test_of_one_user_so_many_boards_are_read_and_the_rest_is_counted(
     assert (len(poll.runs), poll.unread) == (BOARDS_PER_USER, 10)
 
 
+@pytest.mark.skipif(UID != 0, reason="only root can be two users")
+def test_boards_under_the_name_of_another_user_hide_none_of_his(tags: Path, reader: TagReader, valid: bytes) -> None:
+    """More of them than are remembered, listed and opened at once; empty, so that each could be one in the making."""
+    for number in range(9_000):
+        path = tags / f"tag.{UID}.{number}.{number:08x}"
+        path.touch()
+        os.chown(path, 4321, 4321)
+    plant(tags, valid, 0xFFFFFFFF)
+    polls = [reader.poll() for _ in range(4)]
+    assert [run.name for run in polls[-1].runs] == ["net"]
+    assert {poll.unread for poll in polls} == {0}, "what is a stranger's is not missing"
+
+
+@pytest.mark.skipif(UID != 0, reason="only root can be two users")
+def test_a_user_with_more_files_than_are_looked_at_hides_no_other_users_boards(
+    tags: Path, reader: TagReader, valid: bytes
+) -> None:
+    for number in range(1_000):
+        os.chown(plant(tags, b"", number, uid=4321), 4321, 4321)
+    for number in range(300):
+        plant(tags, valid, number)
+    assert len(reader.poll().runs) == BOARDS_PER_USER
+
+
+def test_boards_of_runs_that_ended_give_way_to_new_ones_once_they_were_told(
+    tags: Path, reader: TagReader, valid: bytes
+) -> None:
+    for number in range(BOARDS_PER_USER):
+        plant(tags, valid, number)
+    assert len(reader.poll().boundaries) > BOARDS_PER_USER
+    plant(tags, valid, BOARDS_PER_USER)
+    told = [reader.poll() for _ in range(2)]
+    assert [(len(poll.runs), poll.unread) for poll in told] == [(BOARDS_PER_USER, 1), (BOARDS_PER_USER, 0)]
+    newest = f"tag.{UID}.1.{BOARDS_PER_USER:08x}"
+    assert [run.key for run in told[1].runs][-1] == newest
+    assert {boundary.run for boundary in told[1].boundaries} == {newest}
+
+
 def resealed(
     raw: bytes,
     *,
