@@ -8,8 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.nvml import CompilerMissing, Stub, build
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("gpumon", deadline=None)
+settings.load_profile("gpumon")
 
 ROOT = Path(__file__).parent.parent
 IN_CI = os.environ.get("CI", "") not in ("", "0", "false")
