@@ -180,6 +180,8 @@ class Amounts:
         columns["temperature_start"] = self.first
         if whole_board and seconds >= 1.0 and self.covered[0] >= COVERED * seconds:
             columns["energy"] = self.counted[0]
+            # The driver's power is a mean that lags behind: over an epoch of seconds, energy by time is the truth.
+            columns["power_mean"] = self.counted[0] / self.covered[0]
         capped, heat = self.covered[1], max(self.covered[2:])
         columns["capped_share"] = min(1.0, self.counted[1] / capped) if capped else NAN
         columns["throttled_share"] = min(1.0, sum(self.counted[2:]) / heat) if heat else NAN

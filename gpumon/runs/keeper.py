@@ -12,8 +12,7 @@ from typing import Protocol
 
 from gpumon.clock import SECOND
 from gpumon.frame import Boundary, Run, Tick
-from gpumon.metrics import Availability
-from gpumon.runs.keeper_device import Recent, Taken
+from gpumon.runs.keeper_device import Recent, taken_of
 from gpumon.runs.keeper_rank import Rank
 from gpumon.runs.store import Known, Open
 from gpumon.runs.store_write import Batch
@@ -87,7 +86,7 @@ class Keeper:
         self._take(tick)
         if previous is not None:
             batch = Batch()
-            self._write(tick, previous.monotonic, batch)
+            self._write(tick, previous, batch)
             self._find_dead(tick, batch)
             self._store.put(batch)
 
@@ -109,7 +108,7 @@ class Keeper:
             batch = Batch()
             for rank in self._ranks.values():
                 rank.close_when_over(gone=False)
-                rank.settle(self._previous.monotonic, self._recent, final=True)
+                rank.settle(_read_until(self._previous), self._recent, final=True)
                 self._add(rank, self._previous.monotonic, batch)
                 batch.add(rank.trace_rows())
             self._store.put(batch)
@@ -136,9 +135,7 @@ class Keeper:
             recent = self._recent.get(uuid)
             if recent is None:
                 recent = self._recent[uuid] = Recent()
-            true = sample.state is Availability.OK and not sample.age
-            taken = Taken(tick.monotonic, sample.values, tick.interval) if true else None
-            recent.add(taken, tick.busy.get(uuid, ()), tick.monotonic)
+            recent.add(taken_of(sample, tick.monotonic, tick.interval), tick.busy.get(uuid, ()), tick.monotonic)
 
     def _take(self, tick: Tick) -> None:
         """The runs and boundaries of a tick, and those that waited for the ledger."""
@@ -180,11 +177,12 @@ class Keeper:
             id = f"{wanted}~{number}"
         return id
 
-    def _write(self, tick: Tick, horizon: int, batch: Batch) -> None:
+    def _write(self, tick: Tick, previous: Tick, batch: Batch) -> None:
+        horizon, read_until = previous.monotonic, min(_read_until(previous), tick.monotonic)
         for key, rank in list(self._ranks.items()):
             assert rank.tick is not None
             rank.close_when_over(gone=tick.monotonic - rank.tick.monotonic > GONE_AFTER)
-            known = rank.settle(horizon, self._recent)
+            known = rank.settle(read_until, self._recent)
             over = bool(rank.end) and known >= rank.end
             waited = tick.monotonic - rank.written_at
             if over or waited >= WRITE_EVERY or (rank.dirty and waited >= _SOON):
@@ -225,3 +223,9 @@ class Keeper:
                 if tick.time - left.updated < 2 * GONE_AFTER:
                     continue
             del self._left[key]
+
+
+def _read_until(tick: Tick) -> int:
+    """When the last device of a tick was read: devices are read one behind the other, and a call may hang."""
+    stamps = [max(sample.monotonic, sample.counters_monotonic) for sample in tick.samples]
+    return max([tick.monotonic, *(stamp for stamp in stamps if stamp <= tick.monotonic + GONE_AFTER)])

@@ -49,6 +49,8 @@ class Rank:
         self.written_at = 0
         self.traced_at = 0
         self._over: list[Row] = []
+        self._moments: list[Moment] = []
+        """Steps and wait as the last two ticks had them."""
         self._alive_at = 0
         self._traced_to = 0
         self._stored_traces: Sequence[Cells] = ()
@@ -56,6 +58,7 @@ class Rank:
     def see(self, run: Run, tick: Tick) -> None:
         """The run as a tick shows it."""
         self.run, self.tick = run, tick
+        self._moments = [*self._moments[-1:], Moment(tick.monotonic, run.step, run.wait)]
         if run.state == RunState.RUNNING:
             self._alive_at = tick.monotonic
         by_uuid = {sample.device.uuid: sample for sample in tick.samples} if run.gpus else {}
@@ -148,9 +151,9 @@ class Rank:
         # Epochs and what is needed to go on are written together: after a kill they fit each other.
         yield from self._over
         self._over = []
-        now = Moment(min(horizon, self.end or horizon), run.step, run.wait)
+        now = self._at(min(horizon, self.end or horizon))
         for epoch in course.epochs.values():
-            until = epoch.end or Moment(max(now.monotonic, epoch.begin.monotonic), *now[1:])
+            until = epoch.end or (now if now.monotonic >= epoch.begin.monotonic else epoch.begin)
             yield from self._epoch_rows(epoch, until, {u: s.of(epoch.ordinal) for u, s in self.shares.items()})
         seconds = max(0, now.monotonic - self.begin) / SECOND
         for share in self.shares.values():
@@ -163,6 +166,12 @@ class Rank:
         course.marks.clear()
         if self.ended is None:
             yield Row("progress", {"rank": key, "state": self._as_json()})
+
+    def _at(self, horizon: int) -> Moment:
+        """Steps and wait that belong to `horizon`: of the last tick until then, or of a boundary behind that."""
+        known = [moment for moment in (*self._moments, self.course.last) if moment.monotonic <= horizon]
+        latest = max(known, key=lambda moment: moment.monotonic, default=self.course.last)
+        return latest._replace(monotonic=horizon)
 
     def late(self) -> list[Late]:
         """What was logged for epochs that are written already."""

@@ -43,7 +43,8 @@ USAGE: tuple[Column, ...] = (
     Column("energy", "Energy", "ENERGY", Unit.JOULES,
            "Of the whole board, from the driver's counter, interpolated at the boundaries; not told below one second "
            "and on MIG instances."),
-    Column("power_mean", "Power", "POWER", Unit.WATTS, "Mean over time."),
+    Column("power_mean", "Power", "POWER", Unit.WATTS,
+           "Mean over time: energy by time where energy is told, else of the samples."),
     Column("memory_used_peak", "Device memory, peak", "MEM MAX", Unit.BYTES, "The most that all processes held."),
     Column("memory_used_mean", "Device memory", "MEM", Unit.BYTES, "Mean of what all processes held."),
     Column("run_used_peak", "Memory of the run, peak", "RUN MAX", Unit.BYTES,

@@ -152,6 +152,77 @@ def test_energy_is_interpolated_at_the_boundaries() -> None:
     assert ledger.usage(-1)["energy"] == pytest.approx(64 + 0.75 * 17 - 1, abs=1e-9), "from 1 to 8.75 s"
 
 
+def stamped(at: float, reads: Sequence[float], boundaries: Sequence[Boundary], counters: float = 0.0) -> Tick:
+    """A tick whose devices were read at `reads`, each at 500 W; `counters`: how much older the counters are."""
+    mine = run(gpus=tuple(device(i).uuid for i in range(len(reads))), started=(TIME + SECOND) / SECOND)
+    samples = [
+        sample(i, energy=500.0 * (read - counters), power=500.0)._replace(
+            monotonic=round(read * SECOND), counters_monotonic=round((read - counters) * SECOND) if counters else 0
+        )
+        for i, read in enumerate(reads)
+    ]
+    moment = round(at * SECOND)
+    return tick(0, samples, runs=[mine], boundaries=boundaries, monotonic=moment, time=TIME + moment,
+                interval=SECOND // 5)  # fmt: skip
+
+
+@pytest.mark.parametrize("counters", [0.0, 0.15])
+@pytest.mark.parametrize("hang", [0.6, 4.0])
+def test_a_call_that_hangs_for_seconds_changes_no_energy(hang: float, counters: float) -> None:
+    make = Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
+    # Epochs end before, within and after the hang of the second device's call at 5 s, which delays the third, too.
+    for epoch in range(9):
+        events += [
+            make(Mark.EPOCH_BEGIN, 2.05 + 1.3 * epoch, epoch),
+            make(Mark.EPOCH_END, 3.3 + 1.3 * epoch, epoch, ""),
+        ]
+    events.append(make(Mark.RUN_END, 15.0, phase=""))
+    times = [0.2 * i for i in range(100) if not 5.0 < 0.2 * i <= 5.0 + hang]
+    ticks = [
+        stamped(at, [at, *([at + hang] * 2 if abs(at - 5) < 0.01 else [at + 0.01] * 2)], (), counters) for at in times
+    ]
+    ledger = Memory()
+    keep(ledger, spread(ticks, events))
+    for index in range(3):
+        for epoch in range(9):
+            usage = ledger.usage(epoch, uuid=device(index).uuid)
+            assert usage["energy"] == pytest.approx(500 * 1.25, abs=1e-6)
+            assert usage["power_mean"] == pytest.approx(500.0)
+        assert ledger.usage(-1, uuid=device(index).uuid)["energy"] == pytest.approx(500 * 14.0, abs=1e-6)
+
+
+def test_a_counter_that_the_driver_renews_seldom_is_counted_between_its_own_stamps() -> None:
+    ledger = Memory()
+    ticks = []
+    for n in range(24):
+        at, renewed = n * 0.5, n // 4 * 2.0
+        one = on(at, energy=100.0 * renewed)
+        ticks.append(one._replace(samples=[one.samples[0]._replace(counters_monotonic=round(renewed * SECOND))]))
+    keep(ledger, spread(ticks, one_epoch(2.25, 7.75)))
+    assert ledger.usage(0)["energy"] == pytest.approx(550.0)
+
+
+def test_a_running_epoch_has_the_steps_that_belong_to_its_seconds() -> None:
+    ledger, make = Memory(), Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0, step=0)]
+    ticks = spread([on(n, of=run(gpus=(GPU,), started=(TIME + SECOND) / SECOND, step=40 * max(0, n - 2), wait=0.5 * n))
+                    for n in range(15)], events)  # fmt: skip
+    keep(ledger, ticks, close=False)
+    epoch = ledger.row("epoch", KEY, 0)
+    assert epoch["seconds"] >= 1
+    assert epoch["steps"] == 40 * epoch["seconds"]
+
+
+def test_mean_power_is_energy_by_time_where_energy_is_known() -> None:
+    ledger = Memory()
+    # The driver's reading lags by a second behind a load that comes and goes.
+    ticks = [on(n, energy=100.0 * n + 50.0 * (n % 2), power=900.0) for n in range(14)]
+    keep(ledger, spread(ticks, one_epoch(2.0, 8.0)))
+    assert ledger.usage(0)["energy"] == pytest.approx(600.0)
+    assert ledger.usage(0)["power_mean"] == pytest.approx(100.0)
+
+
 def test_a_value_holds_until_the_next_tick() -> None:
     ledger = Memory()
     ticks = [on(n, power=float(n), utilization=n / 100) for n in range(12)]
@@ -196,7 +267,8 @@ def test_phases_are_the_union_of_their_stretches_within_one_tick_too() -> None:
     assert validate["steps"] == (24 - 21) + (35 - 25)
     assert ledger.usage(0, "validate")["energy"] == pytest.approx(130.0)
     assert "energy" not in ledger.usage(0, "train"), "none is claimed below a second"
-    assert ledger.usage(0, "validate")["power_mean"] == pytest.approx((0.3 * 2 + 0.5 * 2 + 0.5 * 3) / 1.3)
+    assert ledger.usage(0, "validate")["power_mean"] == pytest.approx(130.0 / 1.3)
+    assert ledger.usage(0, "train")["power_mean"] == pytest.approx((0.1 * 2 + 0.1 * 2 + 0.5 * 3) / 0.7)
     assert ledger.usage(0)["energy"] == pytest.approx(200.0)
 
 
