@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
+from textual.widget import Widget
 
 from gpumon.frame import RunState
 from gpumon.history.recent import HOST
@@ -54,7 +57,8 @@ def test_every_size_and_number_of_gpus(size: tuple[int, int], gpus: int) -> None
     assert "SIMULATED" in lines[0], "a simulation says so on every screen"
     assert "quit" in lines[-1]
     if size[1] >= 24:
-        assert "last 2m" in screen, "a chart begins with the little there is"
+        if gpus != 16 or size != (80, 24):  # there the GPUs have its rows
+            assert "last 2m" in screen, "a chart begins with the little there is"
         assert ("PID" if gpus else "STATE") in screen
 
 
@@ -220,6 +224,43 @@ def test_a_click_selects_a_gpu() -> None:
         assert app.view.subject == "GPU-0005"
 
     play(FakeFeed(), (200, 50), script)
+
+
+def counted(lines: list[str], gpus: int) -> tuple[list[int], int]:
+    """Indexes of the GPUs on screen as lines, and how many more it says there are."""
+    head = [line for line in lines if re.match(r"[ ▌]\d{1,2} .*/79", line)]
+    return [int(line[1:4]) for line in head], sum(int(many) for many in re.findall(r"\+(\d+) [▲▼]", "\n".join(lines)))
+
+
+@pytest.mark.parametrize(
+    ("size", "gpus"), [((80, 24), 16), ((80, 24), 32), ((60, 15), 8), ((40, 10), 8), ((80, 8), 16), ((91, 50), 64)]
+)
+def test_no_gpu_is_hidden_without_a_mark(size: tuple[int, int], gpus: int) -> None:
+    shown, more = counted(play(FakeFeed(gpus=gpus, seconds=60), size), gpus)
+    assert shown
+    assert len(shown) + more == gpus
+
+
+def test_free_gpus_without_room_are_counted_and_the_wheel_reaches_them() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        assert "+15 ▼ · 2 free" in "\n".join(text(app))
+        seen = set(counted(text(app), 32)[0])
+        for _ in range(8):
+            app._gpus.post_message(scrolled(app._gpus))
+            await pilot.pause()
+            shown, more = counted(text(app), 32)
+            assert len(shown) + more == 32
+            seen |= set(shown)
+        assert seen == set(range(32))
+        assert "+15 ▲ · 1 free" in "\n".join(text(app))
+        await pilot.press("g")
+        assert "▌1 " in "\n".join(text(app)), "the selected one comes on screen"
+
+    play(FakeFeed(gpus=32, seconds=60), (80, 24), script)
+
+
+def scrolled(widget: Widget) -> events.MouseScrollDown:
+    return events.MouseScrollDown(widget, 3, 3, 0, 1, 0, False, False, False)
 
 
 def test_space_holds_the_picture_while_data_go_on() -> None:

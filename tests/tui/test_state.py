@@ -250,10 +250,19 @@ def test_a_word_for_each_gpu(index: int, word: str) -> None:
 def test_the_parts_fill_the_screen(size: tuple[int, int], gpus: int, split: bool) -> None:
     made = plan(*size, gpus, 5, 40, 2, (5, 1), split)
     assert made.gpu_rows + made.split_rows + made.chart_rows + made.table_rows == size[1] - 2
-    assert (made.split_rows > 0) == (split and gpus > 0 and size[1] >= 24)
+    crowded = gpus == 16 and size == (80, 24)  # a line for each GPU comes before the chart
+    assert (made.split_rows > 0) == (split and gpus > 0 and size[1] >= 24 and not crowded)
     assert made.table_rows >= 3
     if size[1] >= 24:
-        assert made.chart_rows >= 5
+        assert made.gpu_rows * made.columns >= gpus * made.card_rows
+        assert made.chart_rows >= 5 or crowded
+
+
+@pytest.mark.parametrize("gpus", [8, 16, 32, 64])
+@pytest.mark.parametrize("height", [10, 15, 24, 40])
+def test_gpus_have_their_rows_before_empty_tables(gpus: int, height: int) -> None:
+    assert plan(80, height, gpus, 5, 0, 0).gpu_rows == min(gpus, height - 3)
+    assert plan(80, height, gpus, 5, 3, 1).gpu_rows == min(gpus, height - 6)
 
 
 def test_room_decides_how_things_stand() -> None:

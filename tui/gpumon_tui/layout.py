@@ -23,6 +23,8 @@ SPLIT_TITLE_FROM = 30
 """Rows below the GPUs from which the memory's parts have a title too."""
 HEAD_ROWS = 2
 """A table's title and its headings."""
+TITLE_ROWS = 1
+"""Of a table without rows, where GPUs lack room."""
 
 
 class Tables(Enum):
@@ -66,7 +68,8 @@ def plan(
     asked for. `split`: whether it is known how the memory divides.
     """
     body = max(1, height - 2)
-    columns, card_rows, gpu_rows = _gpus(width, body, gpus)
+    kept = FEWEST_TABLE_ROWS if processes or runs else TITLE_ROWS
+    columns, card_rows, gpu_rows = _gpus(width, body, gpus, kept)
     if gpus == 0:
         gpu_rows = min(problem_rows, body // 2)
     rest = body - gpu_rows
@@ -84,15 +87,19 @@ def plan(
     return Plan(columns, card_rows, gpu_rows, charts, rest - table_rows, tables, table_rows, *trainings, split_rows)
 
 
-def _gpus(width: int, body: int, gpus: int) -> tuple[int, int, int]:
-    """Columns, rows of each and rows in all: cards where they fit, else lines."""
+def _gpus(width: int, body: int, gpus: int, kept: int) -> tuple[int, int, int]:
+    """Columns, rows of each and rows in all: cards where they fit, else lines.
+
+    Every GPU has its line before the tables have more than the rows `kept` for them: which GPU is free is what
+    people come for.
+    """
     most = max(1, min(gpus, width // CARD_CELLS))
     rows = ceil(gpus / most)
     for card_rows in CARD_ROWS:
         if rows * card_rows <= body * GPU_SHARE and width >= CARD_CELLS:
             return ceil(gpus / max(1, rows)), card_rows, rows * card_rows
     columns = max(1, min(gpus, width // LINE_CELLS))
-    return columns, 1, min(ceil(gpus / columns), max(1, body // 2))
+    return columns, 1, min(ceil(gpus / columns), max(1, body - kept))
 
 
 def _tables(width: int, rest: int) -> Tables:

@@ -115,6 +115,15 @@ def line(gpu: Gpu, cells: int) -> Line:
     return spread([*head, *_brief(gpu)], [Segment(" ")], cells)
 
 
+def hidden(above: int, below: int, free: int) -> Line:
+    """`+5 ▼ · 2 free`: GPUs that have no room on screen."""
+    counts = "  ".join(f"+{many} {arrow}" for many, arrow in ((above, "▲"), (below, "▼")) if many)
+    line: Line = [Segment(f"  {counts}", theme.TITLE)]
+    if free:
+        line += [Segment(" · ", theme.DIM), Segment(f"{free} free", theme.GOOD)]
+    return [*line, Segment(" ")]
+
+
 def _name(gpu: Gpu, cells: int) -> Line:
     device = gpu.sample.device
     name = safe(device.name).removeprefix("NVIDIA ")
