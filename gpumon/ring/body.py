@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from gpumon.frame import NAN, Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState, Sample, Tick
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
+from gpumon.ring.believable import believable, is_doubtful
 from gpumon.ring.directory import Directory, Known
 from gpumon.ring.layout import BOUNDARY, BOUNDARY_ROOM, KINDS, PROCESS, RUN, RUN_METRICS, SLOT, Layout
 
@@ -122,7 +123,7 @@ class SlotParts:
     def samples(self) -> tuple[Sample, ...]:
         layout, raw, record = self._layout, self._raw, self._layout.row
         rows = layout.rows
-        grid = struct.unpack_from(f"<{len(layout.gpu) * rows}d", raw, layout.metrics_at)
+        grid = _floats(raw, layout.metrics_at, len(layout.gpu) * rows)
         order = _order(layout.gpu, _GPU_NAMES)
         found = []
         for row, device in self._known.devices.items():
@@ -138,7 +139,7 @@ class SlotParts:
         return tuple(found)
 
     def host(self) -> tuple[float, ...]:
-        values = struct.unpack_from(f"<{len(self._layout.host)}d", self._raw, self._layout.host_at)
+        values = _floats(self._raw, self._layout.host_at, len(self._layout.host))
         order = _order(self._layout.host, _HOST_NAMES)
         return values if order is None else _reorder(values, order)
 
@@ -152,7 +153,7 @@ class SlotParts:
             device = known.devices.get(row)
             if device is None:
                 continue
-            started, used, sm, activity, cpu, host = values
+            started, used, sm, activity, cpu, host = believable(values)
             run = known.runs.get(run_id)
             found.append(
                 Process(
@@ -170,8 +171,8 @@ class SlotParts:
             run = self._known.runs.get(run_id)
             if run is None:
                 continue
-            epoch_started, updated, wait = values[:3]
-            memory = FrameworkMemory(*values[3 : 3 + _HELD])
+            epoch_started, updated, wait, *held = believable(values[: 3 + _HELD])
+            memory = FrameworkMemory(*held)
             found.append(
                 run._replace(
                     state=RunState(state) if state in _STATES else RunState.DIED,
@@ -199,7 +200,8 @@ class SlotParts:
             if run is None or not Mark.EPOCH_BEGIN <= mark <= Mark.EPOCH_LEFT:
                 continue
             text = self._known.strings.get(phase, "")
-            found.append(Boundary(run.key, number, Mark(mark), epoch, step, text, monotonic, time, *amounts))
+            wait, asked, free = believable(amounts)
+            found.append(Boundary(run.key, number, Mark(mark), epoch, step, text, monotonic, time, wait, asked, free))
         return tuple(found)
 
 
@@ -209,6 +211,11 @@ def decode(raw: bytes, layout: Layout, known: Known) -> Frame:
     return Frame(
         number, monotonic, time, interval / 1e6, took / 1e6, late, dropped, SlotParts(raw, layout, known), runs
     )
+
+
+def _floats(raw: bytes, at: int, count: int) -> tuple[float, ...]:
+    values = struct.unpack_from(f"<{count}d", raw, at)
+    return believable(values) if is_doubtful(raw[at : at + 8 * count]) else values
 
 
 @lru_cache(maxsize=8)

@@ -14,6 +14,7 @@ from zlib import crc32
 from gpumon.errors import RingError
 from gpumon.frame import NAN, Device, Driver, Origin, Run
 from gpumon.metrics import Availability
+from gpumon.ring.believable import believable
 from gpumon.ring.layout import BLOB, RUN_METRICS
 from gpumon.text import clean
 
@@ -207,7 +208,7 @@ def _parse(version: int, found: Any) -> Known:
     devices = {
         int(row): Device(
             _text(device["uuid"]),
-            int(device["index"]),
+            _whole(device["index"]),
             _text(device["name"]),
             {_text(metric): Availability(why) for metric, why in device["missing"].items()},
         )
@@ -227,13 +228,13 @@ def _parse(version: int, found: Any) -> Known:
 def _run(run: Mapping[str, Any]) -> Run:
     names: Sequence[str] = run["metrics"]
     return Run(
-        key=_text(run["key"]), id=_text(run["id"]), name=_text(run["name"]), pid=int(run["pid"]),
-        user=_text(run["user"]), rank=int(run["rank"]), local_rank=int(run["local_rank"]),
-        world_size=int(run["world_size"]),
-        framework=_text(run["framework"]), epochs=int(run["epochs"]), first_epoch=int(run["first_epoch"]),
-        base=int(run["base"]), batch=int(run["batch"]),
+        key=_text(run["key"]), id=_text(run["id"]), name=_text(run["name"]), pid=_whole(run["pid"]),
+        user=_text(run["user"]), rank=_whole(run["rank"]), local_rank=_whole(run["local_rank"]),
+        world_size=_whole(run["world_size"]),
+        framework=_text(run["framework"]), epochs=_whole(run["epochs"]), first_epoch=_whole(run["first_epoch"]),
+        base=_whole(run["base"]), batch=_whole(run["batch"]),
         gpus=tuple(_text(uuid) for uuid in run["gpus"]),
-        started=NAN if run["started"] is None else float(run["started"]),
+        started=NAN if run["started"] is None else believable((float(run["started"]),))[0],
         metrics={_text(name): NAN for name in names[:RUN_METRICS]},
     )  # fmt: skip
 
@@ -242,3 +243,10 @@ def _text(value: Any, limit: int = 256) -> str:
     if not isinstance(value, str):
         raise TypeError("not a text")
     return clean(value, limit)
+
+
+def _whole(value: Any) -> int:
+    number = int(value)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError("beyond 64 bits")
+    return number

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from gpumon.boot import boot_id
 from gpumon.errors import RingError
 from gpumon.frame import Frame
+from gpumon.ring.believable import believable, is_doubtful
 from gpumon.ring.body import decode
 from gpumon.ring.directory import NOTHING, Known, unpack
 from gpumon.ring.layout import (
@@ -135,6 +136,8 @@ class RingReader:
         count = len(heads) // _TIMES.size
         words = struct.unpack(f"<{3 * count}q", heads)
         times, values = list(words[2::3]), list(column.iter_unpack(columns))
+        if is_doubtful(columns):
+            values = [believable(found) for found in values]
         oldest = self._hot()[0] - slots + _LAPPED
         if words[::3] == tuple(range(first, first + count)) and first >= oldest:
             return times, values

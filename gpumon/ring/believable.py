@@ -1,0 +1,34 @@
+"""Numbers from a ring that a view may calculate with.
+
+A stranger's ring, or a damaged one whose CRC is right all the same, may hold infinities and numbers of three hundred
+digits. No metric comes near `LARGEST`; what does is missing when it is read, so that no view overflows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpumon.frame import NAN
+
+LARGEST = 2.0**65
+"""More bytes, joules or seconds than any machine has."""
+
+# The two highest bytes of a float64 are its sign, its exponent and four bits more: 44 00 for LARGEST, 7F F8 for NaN.
+# So a few passes in C tell that nothing is wrong, as nearly always.
+_EXPONENT = bytes(high & 0x7F > 0x43 and high != 0x7F for high in range(256))
+_HIGHEST = bytes(high == 0x7F for high in range(256))
+_NOT_NAN = bytes(second != 0xF8 for second in range(256))
+
+
+def believable(values: Iterable[float]) -> tuple[float, ...]:
+    """The values, NaN in place of what is infinite or beyond reason."""
+    return tuple(value if -LARGEST < value < LARGEST else NAN for value in values)
+
+
+def is_doubtful(raw: bytes | bytearray | memoryview) -> bool:
+    """Whether one of the little-endian float64 in `raw` might not be believable; most never are."""
+    highest, second = bytes(raw[7::8]), bytes(raw[6::8])
+    if highest.translate(_EXPONENT).find(1) >= 0:
+        return True
+    infinite = int.from_bytes(highest.translate(_HIGHEST), "little")
+    return bool(infinite & int.from_bytes(second.translate(_NOT_NAN), "little"))
