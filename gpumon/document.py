@@ -9,18 +9,22 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gpumon.frame import Driver, Frame, Origin, Process, Run, Sample
+from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.json_value import logged
 from gpumon.memory import fragmentation, split
-from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES
+from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
 
 SCHEMA = 1
 
 
 def document(
-    frame: Frame, origin: Origin, driver: Driver, hostname: str, daemon: dict[str, Any] | None
-) -> dict[str, Any]:
-    """The whole of a frame; `daemon` as {"pid", "interval", "age"}, or None when none runs."""
+    frame: Frame, origin: Origin, driver: Driver, hostname: str, daemon: dict[str, Any] | None,
+    live: bool = True, age: float = NAN,
+) -> dict[str, Any]:  # fmt: skip
+    """The whole of a frame; `daemon` as {"pid", "interval", "age"}, or None when none runs.
+
+    `live` is false where the values are the last known ones; `age` is for how many seconds they are.
+    """
     runs = {run.key: run for run in frame.runs}
     return {
         "schema": SCHEMA,
@@ -28,25 +32,28 @@ def document(
         "source": origin.source,
         "label": origin.label,
         "problem": origin.problem or None,
+        "live": live,
+        "age": _known(round(age, 3)),
         "daemon": daemon,
         "host": {
             "hostname": hostname,
             **{metric.key: _known(value) for metric, value in zip(HOST_METRICS, frame.host, strict=True)},
         },
         "driver": {"version": driver.version or None, "cuda": driver.cuda or None},
-        "gpus": [_gpu(sample, frame, runs) for sample in frame.samples],
+        "gpus": [_gpu(sample, frame, runs, live) for sample in frame.samples],
         "runs": [_run(run) for run in frame.runs],
         "left_out": {"runs": frame.dropped_runs, "processes": frame.dropped},
     }
 
 
-def _gpu(sample: Sample, frame: Frame, runs: dict[str, Run]) -> dict[str, Any]:
+def _gpu(sample: Sample, frame: Frame, runs: dict[str, Run], live: bool) -> dict[str, Any]:
     run = runs.get(sample.run)
+    state = Availability.STALE if sample.state is Availability.OK and not live else sample.state
     return {
         "index": sample.device.index,
         "uuid": sample.device.uuid,
         "name": sample.device.name,
-        "state": sample.state.name.lower(),
+        "state": state.name.lower(),
         **{metric.key: _known(value) for metric, value in zip(GPU_METRICS, sample.values, strict=True)},
         "memory_split": _split(sample),
         "missing": {metric: why.name.lower() for metric, why in sorted(sample.device.missing.items())},

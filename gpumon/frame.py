@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from gpumon import units
-from gpumon.metrics import GPU_INDEX, Availability
+from gpumon.metrics import GPU_INDEX, HOST_METRICS, Availability
 
 NAN = float("nan")
 TRAINING = "train"
@@ -360,3 +360,27 @@ class Frame:
         if self._boundaries is None:
             self._boundaries = self._parts.boundaries()
         return self._boundaries
+
+
+class _NoParts:
+    """The parts of a frame in which nothing is known."""
+
+    def samples(self) -> tuple[Sample, ...]:
+        return ()
+
+    def host(self) -> tuple[float, ...]:
+        return (NAN,) * len(HOST_METRICS)
+
+    def processes(self) -> tuple[Process, ...]:
+        return ()
+
+    def runs(self) -> tuple[Run, ...]:
+        return ()
+
+    def boundaries(self) -> tuple[Boundary, ...]:
+        return ()
+
+
+def nothing(monotonic: int, time: int) -> Frame:
+    """A frame in which nothing is known; `monotonic` and `time` in ns."""
+    return Frame(0, monotonic, time, 1.0, 0.0, 0, 0, _NoParts())

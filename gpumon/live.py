@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from gpumon.boot import is_alive
 from gpumon.clock import SECOND
 from gpumon.errors import RingError
 from gpumon.frame import Driver, Frame, Origin
@@ -96,6 +97,14 @@ class Live:
     def writer_pid(self) -> int:
         """The process that writes the ring; 0 when there is none."""
         return self._reader.written_by.pid if self._reader else 0
+
+    def writer_hangs(self) -> bool:
+        """Whether the process that writes the ring is there, and silent: it hangs in a driver call, or is stopped."""
+        pulse = self.pulse()
+        if pulse is None or self._reader is None or pulse.state != RUNNING or self.is_alive():
+            return False
+        writer = self._reader.written_by
+        return is_alive(writer.pid, writer.started)
 
     def interval(self) -> float:
         """Seconds between frames as planned."""

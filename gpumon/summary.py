@@ -35,20 +35,23 @@ def lines(
     note: str,
     boundaries: Sequence[Boundary] = (),
     live: bool = True,
+    age: float = math.nan,
 ) -> Iterator[str]:
     """The machine, a line for each GPU with who holds it, and the runs; `boundaries`: of the last while, as known.
 
-    `live` is false where the frame is the last one of a daemon that went silent.
+    `live` is false where the frame is the last one of a daemon that went silent, `age` seconds ago. Why no GPU can be
+    read (`origin.problem`) is for who asked to say.
     """
     yield _title(frame, origin, driver, hostname, note)
-    if origin.problem:
-        yield f"No GPU can be read: {origin.problem}."
     runs = {run.key: run for run in frame.runs}
     width = max((len(_model(sample)) for sample in frame.samples), default=0)
     for sample in frame.samples:
         held = [process for process in frame.processes if process.uuid == sample.device.uuid]
         run = runs.get(sample.run)
-        yield _gpu(sample, _who(held, run) or _nobody(sample, live), width)
+        if not live and sample.state is Availability.OK:
+            sample = sample._replace(state=Availability.STALE, age=age)
+        who = _who(held, run) or _nobody(sample, live)
+        yield _gpu(sample, "  ".join(word for word in (_stale(sample), who) if word), width)
         if run is not None and (parts := _parts(sample)):
             yield _BELOW + parts
     indexes = {sample.device.uuid: sample.device.index for sample in frame.samples}
@@ -64,6 +67,13 @@ def lines(
                 yield f"{_BELOW}and {len(ranks.all) - _RANKS} more ranks"
     if frame.left_out:
         yield f"and {frame.left_out}"
+
+
+def _stale(sample: Sample) -> str:
+    """That the values are old, and how old; empty when they are not."""
+    if sample.state is not Availability.STALE:
+        return ""
+    return "stale" if math.isnan(sample.age) else f"stale {units.duration(sample.age)}"
 
 
 def _nobody(sample: Sample, live: bool) -> str:
@@ -159,8 +169,8 @@ def _model(sample: Sample) -> str:
 
 
 def bar(ratio: float, width: int = _BAR) -> str:
-    """A ratio as blocks: `█████▌····`; dots alone when it is missing."""
-    if math.isnan(ratio):
+    """A ratio as blocks: `█████▌····`; dots alone when it is not known."""
+    if not math.isfinite(ratio):
         return "·" * width
     eighths = max(0, min(width * 8, round(ratio * width * 8)))
     whole, part = divmod(eighths, 8)

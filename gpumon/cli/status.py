@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from typing import Any
+import time
+from typing import Any, NamedTuple
 
 from gpumon.cli.options import add_places, add_source, settle
+from gpumon.clock import SECOND
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
-from gpumon.frame import Boundary, Frame, RunState
+from gpumon.frame import NAN, Boundary, Driver, Frame, Origin, RunState, nothing
 from gpumon.live import Live, follow
 from gpumon.metrics import Availability
 from gpumon.paths import Places
+from gpumon.units import duration
 
+_PATIENCE = 2.0
+"""Seconds that the driver has for its answer."""
 _LOOK_BACK = 600
 """Frames that are looked through for what befell a run."""
 
@@ -28,47 +34,77 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_places(parser)
 
 
+class _Look(NamedTuple):
+    """Where the newest frame is, and what is known of who sampled it."""
+
+    live: Live | None
+    """None where nothing is known, now or from before."""
+    note: str
+    """Who sampled."""
+    daemon: dict[str, Any] | None = None
+    """For programs; None where this command sampled by itself."""
+    stale: str = ""
+    """Why the values are the last known ones and not those of now; empty when they are."""
+
+
 def run(arguments: argparse.Namespace) -> int:
     where, arguments = settle(arguments)
-    live, daemon = _look(where, arguments)
-    frame = live.latest()
+    live, note, daemon, stale = _look(where, arguments)
+    frame = live.latest() if live else nothing(time.monotonic_ns(), time.time_ns())
     if frame is None:
-        raise GpumonError(f"nothing to show: {live.state().text}")
-    origin, driver, hostname = live.origin(), live.driver(), live.hostname()
+        raise GpumonError(f"nothing to show: {live.state().text if live else stale}")
+    if live:
+        origin, driver, hostname = live.origin(), live.driver(), live.hostname()
+    else:
+        origin, driver, hostname = Origin("nvml", problem=stale), Driver(), os.uname().nodename
+    is_live = not (stale or origin.ended)
+    age = NAN if origin.source == "replay" else max(0.0, (time.monotonic_ns() - frame.monotonic) / SECOND)
     if arguments.json:
         from gpumon.document import document
 
-        json.dump(document(frame, origin, driver, hostname, daemon), sys.stdout, allow_nan=False)
+        json.dump(document(frame, origin, driver, hostname, daemon, live=is_live, age=age), sys.stdout, allow_nan=False)
         print()
     else:
         from gpumon.summary import lines
 
-        note = f"daemon, pid {daemon['pid']}" if daemon else "no daemon"
-        for line in lines(frame, origin, driver, hostname, note, _recent(live, frame)):
+        recent = _recent(live, frame) if live else ()
+        for line in lines(frame, origin, driver, hostname, note, recent, live=is_live, age=age):
             print(line)
-    if any(sample.state is Availability.OK for sample in frame.samples):
+    if not (stale or origin.problem) and any(sample.state is Availability.OK for sample in frame.samples):
         return EXIT_OK
     if not arguments.json:
-        print(f"gpumon: {_why(frame, origin.problem)}", file=sys.stderr)
+        sys.stdout.flush()
+        print(f"gpumon: {stale or _why(frame, origin.problem)}", file=sys.stderr)
     return EXIT_NO_GPU
 
 
-def _look(where: Places, arguments: argparse.Namespace) -> tuple[Live, dict[str, Any] | None]:
-    """The daemon's ring and what is known of it; else a ring of our own with one tick in it."""
-    if arguments.source is None:
-        live = follow(where)
-        pulse = live.pulse()
-        if pulse is not None and live.is_alive():
-            return live, {"pid": live.writer_pid(), "interval": live.interval(), "age": round(pulse.age, 3)}
-        live.close()
-    from gpumon.clock import SystemClock
-    from gpumon.daemon import Recorder, make_sampler
+def _look(where: Places, arguments: argparse.Namespace) -> _Look:
+    """The ring of the daemon, also of one that is silent; else one of our own with one tick in it.
 
-    clock = SystemClock()
-    source = arguments.source or "nvml"
-    recorder = Recorder(make_sampler(source, where, clock, arguments.interval, arguments.speed), clock, slots=4)
-    recorder.take_one()
-    return Live(recorder.open_ring), None
+    A driver that hangs is not asked by this process, and not for long.
+    """
+    followed = follow(where) if arguments.source is None else None
+    pulse = followed.pulse() if followed else None
+    if followed and pulse and (followed.is_alive() or followed.writer_hangs()):
+        pid, age = followed.writer_pid(), duration(pulse.age)
+        daemon = {"pid": pid, "interval": followed.interval(), "age": round(pulse.age, 3)}
+        if followed.is_alive():
+            late = f", silent for {age}" if pulse.age > max(2 * followed.interval(), 1.0) else ""
+            return _Look(followed, f"daemon, pid {pid}{late}", daemon)
+        stale = f"the daemon (pid {pid}) has been silent for {age}: it waits for the driver, or was stopped"
+        return _Look(followed, f"stale: daemon, pid {pid}, silent for {age}", daemon, stale)
+    from gpumon.cli.sampled import sampled
+
+    own = sampled(where, arguments, _PATIENCE)
+    if own is not None:
+        return _Look(own, "no daemon")
+    stale = (
+        f"the driver has not answered within {_PATIENCE:g} s: it hangs, or takes long to wake its GPUs, for which "
+        "'gpumon daemon --detach' waits"
+    )
+    if followed and pulse and pulse.age != float("inf"):
+        return _Look(followed, f"stale: no daemon for {duration(pulse.age)}", stale=stale)
+    return _Look(None, "no daemon", stale=stale)
 
 
 def _recent(live: Live, newest: Frame) -> list[Boundary]:

@@ -156,6 +156,8 @@ class Superblock(NamedTuple):
     interval: int
     """ns"""
     created: int
+    started: int = 0
+    """When the writing process began: clock ticks after boot; with the pid this names it for ever."""
 
 
 def pack_superblock(layout: Layout, who: Superblock, started: int, offset: int) -> bytes:
@@ -175,7 +177,7 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
     """
     if len(raw) < SUPERBLOCK.size + 4:
         raise RingError("the ring file is cut short: restart the daemon")
-    (magic, major, minor, header, slot, slots, dir_at, dir_cap, generation, boot, pid, uid, _, at, length,
+    (magic, major, minor, header, slot, slots, dir_at, dir_cap, generation, boot, pid, uid, started, at, length,
      schema_crc, interval, created, _) = SUPERBLOCK.unpack_from(raw)  # fmt: skip
     if magic != MAGIC:
         raise RingError("the ring file is not a gpumon ring, or is damaged: restart the daemon")
@@ -195,7 +197,7 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
     layout = Layout(rows, gpu, host, slots, slot, header, dir_at, dir_cap, schema, major)
     if layout.variable_at > slot:
         raise RingError("the schema of the ring file does not fit its slots: restart the daemon")
-    return layout, Superblock(generation, boot, pid, uid, interval * 1000, created)
+    return layout, Superblock(generation, boot, pid, uid, interval * 1000, created, started)
 
 
 def _parse_schema(schema: bytes) -> tuple[int, tuple[str, ...], tuple[str, ...]]:

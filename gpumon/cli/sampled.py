@@ -1,0 +1,105 @@
+"""One sample, taken in a child process: a driver that hangs costs a deadline, and nothing else.
+
+A process inside a driver call may not even die of SIGKILL, and a parent that waits for it hangs with it. So the
+child holds none of our streams, and once the time is up nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import time
+from contextlib import suppress
+
+from gpumon.errors import EXIT_USAGE, GpumonError, SourceError, UsageError
+from gpumon.live import Live
+from gpumon.paths import Places
+
+_SLOTS = 4
+_DONE = b"0"
+_CRASHED = b"!"
+
+
+def sampled(where: Places, arguments: argparse.Namespace, seconds: float) -> Live | None:
+    """A ring with one tick of `--source` in it; None when the driver has not answered within `seconds`.
+
+    Raises SourceError or UsageError.
+    """
+    if arguments.source not in (None, "nvml"):
+        fd = _sample(where, arguments)  # no driver, so nothing that hangs
+        return Live(lambda: os.dup(fd))
+    ring = os.memfd_create("gpumon-status", os.MFD_CLOEXEC)
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _answer(where, arguments, ring, tell)
+    os.close(tell)
+    answer = _read(told, time.monotonic() + seconds)
+    os.close(told)
+    if answer is None:
+        with suppress(OSError):
+            os.kill(child, signal.SIGKILL)
+        return None
+    if answer != _DONE:
+        raise _error(answer)
+    return Live(lambda: os.dup(ring))
+
+
+def _sample(where: Places, arguments: argparse.Namespace) -> int:
+    """A descriptor of a ring with one tick."""
+    from gpumon.clock import SystemClock
+    from gpumon.daemon import Recorder, make_sampler
+
+    clock = SystemClock()
+    source = arguments.source or "nvml"
+    recorder = Recorder(make_sampler(source, where, clock, arguments.interval, arguments.speed), clock, slots=_SLOTS)
+    recorder.take_one()
+    return recorder.open_ring()
+
+
+def _answer(where: Places, arguments: argparse.Namespace, ring: int, pipe: int) -> None:
+    """In the child: sample into `ring`, say so or why not, and end without a look back."""
+    try:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):  # who reads our output must not wait for a child that hangs
+            os.dup2(nothing, stream)
+        answer = _DONE
+        try:
+            fd = _sample(where, arguments)
+            os.ftruncate(ring, os.fstat(fd).st_size)
+            at = 0
+            while part := os.pread(fd, 1 << 20, at):
+                at += os.pwrite(ring, part, at)
+        except GpumonError as error:
+            answer = f"{error.exit_code} {error}".encode("utf-8", "replace")
+        except Exception:
+            from traceback import format_exc
+
+            answer = _CRASHED + format_exc().encode("utf-8", "replace")
+        while answer:
+            answer = answer[os.write(pipe, answer) :]
+    finally:
+        os._exit(0)
+
+
+def _read(pipe: int, deadline: float) -> bytes | None:
+    """All that comes through `pipe`; None when that has no end by `deadline` (seconds, CLOCK_MONOTONIC)."""
+    ready = select.poll()
+    ready.register(pipe, select.POLLIN)
+    found = b""
+    while ready.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        part = os.read(pipe, 65536)
+        if not part:
+            return found
+        found += part
+    return None
+
+
+def _error(answer: bytes) -> Exception:
+    text = answer.decode("utf-8", "replace")
+    code, _, message = text.partition(" ")
+    if code.isdigit():
+        return UsageError(message) if int(code) == EXIT_USAGE else SourceError(message)
+    return RuntimeError(text.removeprefix(_CRASHED.decode()) or "the process that samples ended without a word")

@@ -1,0 +1,113 @@
+"""`gpumon status` beside a driver that hangs: it ends, and says what is known and for how long."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gpumon.clock import SECOND
+from gpumon.ring.layout import HOT, HOT_OFFSET, RUNNING
+from gpumon.ring.writer import RingWriter
+from tests.builders import sample, tick
+from tests.integration.test_status import CHECK
+from tests.nvml import Stub
+from tests.programs import command, environment, gpumon
+
+HANG = 3_600_000_000
+"""Microseconds that a call of a driver that hangs takes."""
+
+
+@pytest.fixture
+def env(stub: Stub, live_dir: Path) -> dict[str, str]:
+    stub.set_latency(None, HANG)
+    return environment(live_dir, stub.env())
+
+
+@contextmanager
+def ring_of(live_dir: Path, silent: float, pid: int | None = None) -> Iterator[None]:
+    """A ring with one frame whose writer was last heard `silent` seconds ago: this process, or the one of `pid`."""
+    then = time.monotonic_ns() - int(silent * SECOND)
+    writer = RingWriter.create(str(live_dir / "ring"), 1, SECOND)
+    writer.append(tick(1, [sample(0, utilization=0.97, memory_used=2.0**34, memory_total=2.0**36)], monotonic=then))
+    os.pwrite(writer.fd, HOT.pack(writer.head, then, RUNNING, 1), HOT_OFFSET)
+    if pid is not None:
+        with open(live_dir / "ring", "r+b") as file:
+            head = bytearray(file.read(4096))
+            at = head.index(os.getpid().to_bytes(4, "little"))
+            head[at : at + 4] = pid.to_bytes(4, "little")
+            from zlib import crc32
+
+            from gpumon.ring.layout import SUPERBLOCK
+
+            head[SUPERBLOCK.size : SUPERBLOCK.size + 4] = crc32(head[: SUPERBLOCK.size]).to_bytes(4, "little")
+            file.seek(0)
+            file.write(head)
+    yield
+    os.close(writer.fd)
+
+
+def test_a_daemon_that_hangs_is_shown_by_its_last_values_with_their_age(env: dict[str, str], live_dir: Path) -> None:
+    with ring_of(live_dir, silent=42):
+        done = gpumon("status", env=env)
+        told = json.loads(gpumon("status", "--json", env=env).stdout)
+    assert done.returncode == 3
+    assert f"stale: daemon, pid {os.getpid()}, silent for 4" in done.stdout
+    assert "97%" in done.stdout
+    assert "stale 4" in done.stdout.splitlines()[1]
+    assert "has been silent for 4" in done.stderr
+    CHECK.validate(told)
+    assert (told["live"], told["gpus"][0]["state"]) == (False, "stale")
+    assert 42 <= told["age"] < 72
+    assert told["daemon"]["pid"] == os.getpid()
+
+
+def test_a_daemon_that_is_late_says_so_before_it_counts_as_silent(env: dict[str, str], live_dir: Path) -> None:
+    with ring_of(live_dir, silent=2.5):
+        done = gpumon("status", env=env)
+    assert done.returncode in (0, 3), "3 on a machine so busy that it is 5 s by now"
+    assert "silent for " in done.stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize("with_json", [False, True])
+def test_a_driver_that_hangs_ends_no_status_that_asks_it(env: dict[str, str], with_json: bool) -> None:
+    began = time.monotonic()
+    # Its output is read to its end: a child of it that hangs must not hold that open.
+    done = subprocess.run(
+        command("status", *(["--json"] if with_json else [])), env=env, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    assert time.monotonic() - began < 20, "far from the hour that the driver takes"
+    assert done.returncode == 3
+    if with_json:
+        told = json.loads(done.stdout)
+        CHECK.validate(told)
+        assert (told["live"], told["gpus"]) == (False, [])
+        assert "not answered" in told["problem"]
+    else:
+        assert "the driver has not answered within 2 s" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_a_dead_daemon_saw_last_is_shown_when_the_driver_hangs(env: dict[str, str], live_dir: Path) -> None:
+    with ring_of(live_dir, silent=42, pid=2**22 + 1):
+        done = gpumon("status", env=env)
+    assert done.returncode == 3
+    assert "stale: no daemon for 4" in done.stdout
+    assert "97%" in done.stdout
+    assert "has not answered" in done.stderr
+
+
+def test_a_dead_daemon_does_not_hide_a_driver_that_answers(env: dict[str, str], live_dir: Path, stub: Stub) -> None:
+    stub.set_latency(None, 0)
+    with ring_of(live_dir, silent=42, pid=2**22 + 1):
+        done = gpumon("status", env=env)
+    assert done.returncode == 0
+    assert "no daemon" in done.stdout.splitlines()[0]
+    assert "stale" not in done.stdout
