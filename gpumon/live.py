@@ -38,6 +38,8 @@ class LiveState(NamedTuple):
     """For people: `live`, or what is wrong and what to do."""
     interval: float
     """Seconds between frames."""
+    age: float = 0.0
+    """Seconds since the writer's last sign of life, where it is silent; 0 while it is not, or where there is none."""
 
 
 class Live:
@@ -164,11 +166,12 @@ class Live:
 
 def _state(pulse: Pulse, interval: float, note: str) -> LiveState:
     if pulse.age == float("inf"):
-        return LiveState(False, "the machine was restarted and no daemon runs since", interval)
+        return LiveState(False, "the machine was restarted and no daemon runs since", interval, pulse.age)
     if pulse.state != RUNNING:
-        return LiveState(False, f"the daemon stopped {duration(pulse.age)} ago", interval)
+        return LiveState(False, f"the daemon stopped {duration(pulse.age)} ago", interval, pulse.age)
     if pulse.age > max(3 * interval, _PATIENCE):
-        return LiveState(False, f"stale: the daemon has been silent for {duration(pulse.age)}", interval)
+        text = f"stale: the daemon has been silent for {duration(pulse.age)}"
+        return LiveState(False, text, interval, pulse.age)
     return LiveState(True, note, interval)
 
 

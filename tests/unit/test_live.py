@@ -42,7 +42,7 @@ def test_a_daemon_that_starts_later_is_found(live: Live, ring: RingWriter) -> No
     frame = live.latest()
     assert frame is not None
     assert frame.number == 1
-    assert live.state() == (True, "live", 1.0)
+    assert live.state() == (True, "live", 1.0, 0.0)
     assert live.hostname() == "node1"
 
 
