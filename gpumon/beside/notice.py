@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gpumon.paths import Places, tag_dir_for_client
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description
-from gpumon.tags.loop import default_name
+from gpumon.tags.naming import default_name
 from gpumon.tags.ranks import slug
 
 

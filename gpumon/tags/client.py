@@ -10,7 +10,6 @@ descriptor of that file*. So nothing in this process may open a board of its own
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import threading
@@ -21,7 +20,6 @@ from gpumon.errors import BoardError
 from gpumon.tags import board as layout
 from gpumon.tags import lifetime
 from gpumon.tags.description import MAX_PHASES, TRAIN, WORD_LENGTH, Description, encode
-from gpumon.tags.sweep import sweep
 from gpumon.tags.warn import warn_once
 from gpumon.text import clean
 
@@ -73,6 +71,9 @@ class Board:
         self._lock = threading.RLock()
         if directory is None:
             return
+        if not _supported():
+            warn_once("board", "trainings show on Linux only, where a process has a directory in /proc")
+            return
         try:
             self._create(directory())
         except Exception as error:  # no directory, no room, no lock: a training goes on without a board
@@ -97,7 +98,7 @@ class Board:
         self._number = number = self._number + 1
         try:
             head = layout.pack_head(
-                number, monotonic or self._monotonic(), self._now(), self.steps, self.wait,
+                number, monotonic or self._monotonic(), self._now(), _int64(self.steps), self.wait,
                 self._epoch_begin, self._epoch, self._phase, self._flags,
             )  # fmt: skip
             mapped[_SLOTS[number & 1]] = layout.pack_state(head, self._tail)
@@ -175,8 +176,9 @@ class Board:
             names = self.description.metrics
             fresh = [name for name in metrics if name not in names]
             room = layout.MAX_METRICS - len(names)
-            if len(fresh) > room:
-                warn_once("metrics", f"a run shows {layout.MAX_METRICS} metrics: {', '.join(fresh[room:])} left out")
+            if left_out := fresh[room:]:
+                said = ", ".join(left_out[:4]) + (f" and {len(left_out) - 4} more" if len(left_out) > 4 else "")
+                warn_once("metrics", f"a run shows {layout.MAX_METRICS} metrics, so these are left out: {said}")
             if fresh[:room]:
                 self.describe(metrics=(*names, *fresh[:room]))
                 names = self.description.metrics
@@ -247,7 +249,7 @@ class Board:
             try:
                 event = layout.Event(
                     mark, self._phase, number, monotonic or self._monotonic(), self._now(),
-                    self.steps, self.wait, self._epoch if epoch is None else _int32(epoch), aux, asked, free,
+                    _int64(self.steps), self.wait, self._epoch if epoch is None else _int32(epoch), aux, asked, free,
                     tuple(self._logged if logged is None else logged), peak,
                 )  # fmt: skip
                 record, supplement = layout.pack_event(event), layout.pack_supplement(event)
@@ -282,6 +284,10 @@ class Board:
         return len(names) if len(self.description.phases) > len(names) else 0
 
     def _create(self, directory: str) -> None:
+        import fcntl  # Windows has none
+
+        from gpumon.tags.sweep import sweep
+
         uid, pid = os.geteuid(), os.getpid()
         name = f"tag.{uid}.{pid}.{os.urandom(4).hex()}"
         _names.add(name)  # before the file is there: another thread may be sweeping
@@ -324,8 +330,20 @@ class Board:
             self.close()
 
 
+def _supported() -> bool:
+    try:
+        import fcntl  # noqa: F401
+    except ImportError:
+        return False
+    return os.path.exists("/proc/self/stat")
+
+
 def _int32(number: int) -> int:
     return max(-(1 << 31), min((1 << 31) - 1, number))
+
+
+def _int64(number: int) -> int:
+    return max(-(1 << 63), min((1 << 63) - 1, number))
 
 
 def _own_header(pid: int, monotonic: int, now: int) -> layout.Header:

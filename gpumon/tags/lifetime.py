@@ -1,8 +1,8 @@
 """What becomes of boards when their process forks or ends.
 
 A forked child (a worker of a DataLoader) leaves the boards to its parent. A process that ends closes
-what is still open, so that a run without a `with` ends as finished, or as failed when an
-exception brought the process down.
+what is still open, so that a run without a `with` ends as finished, or as failed or interrupted when an
+exception brought the process down. An exception that is caught elsewhere is seen by a `with` alone.
 """
 
 from __future__ import annotations
@@ -11,17 +11,33 @@ import atexit
 import os
 import sys
 import weakref
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Lasting(Protocol):
     """What must not outlive its process: a board."""
 
     def leave(self) -> None: ...
-    def close(self, *, failed: bool = False) -> None: ...
+    def close(self, *, failed: bool = False, interrupted: bool = False) -> None: ...
+
+
+class Ending(NamedTuple):
+    """How a run ends."""
+
+    failed: bool = False
+    interrupted: bool = False
+    """By its user: it has also failed."""
 
 
 _open: weakref.WeakSet[Lasting] = weakref.WeakSet()
+_kept: list[Lasting] = []
+
+
+def ending(error: BaseException | None) -> Ending:
+    """How a run ends that `error` has left; None: nothing has."""
+    if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+        return Ending()
+    return Ending(failed=True, interrupted=isinstance(error, KeyboardInterrupt))
 
 
 def watch(board: Lasting) -> None:
@@ -33,18 +49,25 @@ def watch(board: Lasting) -> None:
         util.Finalize(None, close_all, exitpriority=1)
 
 
+def keep(board: Lasting) -> None:
+    """Hold `board`, which nobody else holds, until the process ends."""
+    _kept.append(board)
+    _open.add(board)
+
+
 def close_all() -> None:
     """End what is still open."""
-    failed = _brought_down()
-    for board in list(_open):
-        board.close(failed=failed)
+    failed, interrupted = ending(_brought_down())
+    for board in [*_open]:
+        board.close(failed=failed, interrupted=interrupted)
+    _kept.clear()
 
 
-def _brought_down() -> bool:
+def _brought_down() -> BaseException | None:
     error = sys.exc_info()[1]
     if error is None and not hasattr(sys, "ps1"):  # an interactive session outlives its exceptions
         error = getattr(sys, "last_value", None)
-    return error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0))
+    return error
 
 
 def _leave_to_parent() -> None:
@@ -54,5 +77,6 @@ def _leave_to_parent() -> None:
     _open.clear()
 
 
-os.register_at_fork(after_in_child=_leave_to_parent)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_leave_to_parent)
 atexit.register(close_all)

@@ -8,8 +8,8 @@
                 ...
             run.log(loss=loss, accuracy=accuracy)
 
-Only `run` itself raises, and only for arguments that make no sense. Nothing else here raises, waits,
-or touches a GPU: the training comes first.
+Only `run` itself raises, and only for arguments that make no sense; numbers may be of any numeric type. Nothing
+else here raises, waits, or touches a GPU: the training comes first.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from gpumon import paths
 from gpumon.errors import UsageError
@@ -25,7 +26,11 @@ from gpumon.tags import ranks
 from gpumon.tags.client import Board
 from gpumon.tags.description import LARGEST, Description
 from gpumon.tags.devices import find_devices
+from gpumon.tags.naming import default_name
 from gpumon.tags.running import Run
+from gpumon.tags.values import whole
+from gpumon.tags.warn import warn_once
+from gpumon.text import clean
 
 _begun: Counter[str] = Counter()
 """Runs that this process has begun, by name: one that only rank 0 begins does not shift the others."""
@@ -44,24 +49,20 @@ def run(
 ) -> Run:
     """Begin a run: a training that gpumon shows, and whose samples it tags with epoch, step and phase.
 
-    Use it as a context manager, or call `finish()` at the end. `name` defaults to the script's;
-    `epochs` is how many are planned; `batch` how many samples a step of this process has, where its
-    loader does not tell; `devices` are UUIDs (`GPU-…`, `MIG-…`) where gpumon cannot find
-    them by itself; `run_id` is shared by all ranks of a run and follows from the launcher by default.
+    Use it as a context manager, or as a decorator of a function of which each call is a run; or keep what it gives
+    and call `finish()` at the end. `name` defaults to that of the script or notebook; `epochs` is how many are
+    planned; `batch` how many samples a step of this process has, where its loader does not tell; `devices` are UUIDs
+    (`GPU-…`, `MIG-…`) where gpumon cannot find them by itself; `run_id` is shared by all ranks of a run and follows
+    from the launcher by default.
 
     Raises UsageError when an argument makes no sense, and nothing else: where tags cannot be
     published the run works all the same and publishes nothing.
     """
-    if epochs is not None and (not isinstance(epochs, int) or not 0 <= epochs <= LARGEST):
-        raise UsageError(f"epochs={epochs!r}: give a number from 0 to {LARGEST}, or leave it out")
-    if batch is not None and (type(batch) is not int or not 0 <= batch <= LARGEST):
-        raise UsageError(f"batch={batch!r}: give the number of samples of a step, or leave it out")
-    given = (devices,) if isinstance(devices, str) else tuple(devices or ())
-    for device in given:
-        if not isinstance(device, str) or not device.startswith(("GPU-", "MIG-")):
-            raise UsageError(f"devices={device!r}: give UUIDs such as GPU-8932f937-…; 'nvidia-smi -L' lists them")
+    planned = None if epochs == inf else _count("epochs", epochs, f"give a number from 0 to {LARGEST}")
+    samples = _count("batch", batch, "give the number of samples of a step")
+    given = _uuids(devices)
     env = os.environ if env is None else env
-    name = str(name) if name is not None else default_name(sys.argv)
+    name = str(name) if name is not None else default_name(sys.argv, env, vars(sys.modules["__main__"]))
     where, begun = ranks.place(env, sys.modules), _begun[name]
     _begun[name] += 1
     alone = where.world_size == 1
@@ -71,7 +72,7 @@ def run(
 
     described = Description(
         name=name,
-        id=run_id or ranks.run_id(name, where, begun, ranks.parent_identity(starter=where.starter), os.getuid()),
+        id=run_id or ranks.run_id(name, where, begun, ranks.parent_identity(starter=where.starter), _user()),
         framework=framework if framework is not None else "torch" if "torch" in sys.modules else "",
         rank=where.rank,
         local_rank=where.local_rank,
@@ -79,20 +80,47 @@ def run(
         devices=look(),
         visible=env.get("CUDA_VISIBLE_DEVICES", ""),
         order=env.get("CUDA_DEVICE_ORDER", ""),
-        epochs=epochs or 0,
-        batch=batch or 0,
+        epochs=planned or 0,
+        batch=samples or 0,
     )
 
     def place() -> str:
         return paths.tag_dir_for_client(paths.places(directory, env=env))
 
-    return Run(Board(place, described), epochs, look)
+    def again() -> Run:
+        return run(
+            name, epochs=planned, devices=given, framework=framework, batch=samples, run_id=run_id,
+            directory=directory, env=env,
+        )  # fmt: skip
+
+    return Run(Board(place, described), planned, look, again)
 
 
-def default_name(argv: Sequence[str]) -> str:
-    """The name of the script: `train` for `python train.py`."""
-    script = os.path.basename(argv[0]) if argv else ""
-    stem = os.path.splitext(script)[0]
-    if stem == "__main__":  # python -m package
-        stem = os.path.basename(os.path.dirname(argv[0]))
-    return stem if stem not in ("", "-c", "-m", "-") else "run"
+def _count(name: str, value: object, advice: str) -> int | None:
+    """`value` as a number of things; None where it is None. Raises UsageError for anything else."""
+    if value is None:
+        return None
+    number = whole(value)
+    if number is None or not 0 <= number <= LARGEST:
+        raise UsageError(f"{name}={clean(repr(value), 80)}: {advice}, or leave it out")
+    return number
+
+
+def _uuids(devices: object) -> tuple[str, ...]:
+    """The UUIDs of `devices`; none where a framework's own devices are given, which gpumon finds by itself.
+
+    Raises UsageError for anything else.
+    """
+    given = devices if isinstance(devices, list | tuple | set | frozenset) else () if devices is None else (devices,)
+    if any(type(device).__name__.lower() == "device" for device in given):
+        warn_once("devices", "devices= takes UUIDs such as GPU-8932f937-…: gpumon looks for those of this process")
+        return ()
+    for device in given:
+        if not isinstance(device, str) or not device.startswith(("GPU-", "MIG-")):
+            said = clean(repr(device), 80)
+            raise UsageError(f"devices={said}: give UUIDs such as GPU-8932f937-…; 'nvidia-smi -L' lists them")
+    return tuple(given)
+
+
+def _user() -> int:
+    return os.getuid() if hasattr(os, "getuid") else 0  # Windows, where no board can be made

@@ -8,20 +8,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from itertools import count
+from numbers import Integral
 from time import monotonic_ns
 from types import TracebackType
-from typing import Generic, NamedTuple, TypeVar, cast, overload
+from typing import Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 from gpumon.tags import out_of_memory
 from gpumon.tags.board import NOT_KNOWN
 from gpumon.tags.client import Board
 from gpumon.tags.description import LARGEST, Description
+from gpumon.tags.lifetime import ending, keep
 from gpumon.tags.memory import NEVER, MemoryReader
-from gpumon.tags.values import Pending, number_of
+from gpumon.tags.values import Pending, number_of, whole
 from gpumon.tags.warn import warn_once
 
 T = TypeVar("T")
+P = ParamSpec("P")
 UNWINDING = 1_000_000_000
 """ns within which the exception that has left an epoch comes to the end of the run."""
 STEP_EVERY = 50_000_000
@@ -45,8 +49,13 @@ class Run:
     """
 
     def __init__(
-        self, board: Board, epochs: int | None = None, look: Callable[[], tuple[str, ...]] | None = None
+        self,
+        board: Board,
+        epochs: int | None = None,
+        look: Callable[[], tuple[str, ...]] | None = None,
+        again: Callable[[], Run] | None = None,
     ) -> None:
+        self._again = again
         self._board = board
         self._planned = epochs
         self._look = look
@@ -85,16 +94,21 @@ class Run:
         the `epochs` of the run, or for ever. A number stands for that many epochs in all. Anything
         else is gone through as it is: its integers are epoch numbers, other things are counted from `start`.
         """
-        if over is not None and not isinstance(over, int):
-            return self._epochs(over, start)
-        if over is not None and over != self._board.description.epochs:
-            self._board.describe(epochs=max(0, min(over, LARGEST)))
-        last = self._planned if over is None else over
-        return self._epochs(count(start) if last is None else range(start, last), start)
+        first = whole(start)
+        if first is None:
+            warn_once("start", f"run.epochs(start={start!r}): not a number of an epoch")
+            first = 0
+        number = whole(over)
+        if over is not None and number is None:
+            return self._epochs(cast("Iterable[T]", over), first)
+        if number is not None and number != self._board.description.epochs:
+            self._board.describe(epochs=max(0, min(number, LARGEST)))
+        last = self._planned if number is None else number
+        return self._epochs(count(first) if last is None else range(first, last), first)
 
     def _epochs(self, over: Iterable[T], start: int) -> Iterator[T]:
-        for number, item in enumerate(over, start if isinstance(start, int) else 0):
-            epoch = item if type(item) is int else number
+        for number, item in enumerate(over, start):
+            epoch = int(item) if isinstance(item, Integral) else number
             opened = self._begin_epoch(epoch)
             try:
                 yield item
@@ -145,7 +159,7 @@ class Run:
         """Count a step of a loop that does not use `steps()`."""
         try:
             self._board.steps += int(steps)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             warn_once("step", f"run.step({steps!r}): not a number of steps")
         if (now := monotonic_ns()) >= self._due:
             self._at_due(now)
@@ -159,12 +173,14 @@ class Run:
         finally:
             self.begin_phase(before)
 
-    def log(self, metrics: Mapping[str, object] | None = None, /, **more: object) -> None:
+    def log(self, metrics: Mapping[str, object] | None = None, /, *_: object, **more: object) -> None:
         """Show numbers with the run, and keep them with its epoch: up to 8 names.
 
-        A CUDA tensor is never waited for: its value shows with a later step or log.
+        A CUDA tensor is never waited for: its value shows with a later step or log. `step=`, or a second argument, as
+        other loggers take it, is left aside: gpumon counts steps by itself.
         """
         self._take_arrived()
+        more.pop("step", None)
         given = dict(metrics) if isinstance(metrics, Mapping) else {}
         if metrics is not None and not isinstance(metrics, Mapping):
             warn_once("log", f"run.log({type(metrics).__name__}): give names, such as run.log(loss=loss)")
@@ -184,16 +200,26 @@ class Run:
         self._board.describe(**changes)
 
     def finish(self, *, failed: bool = False) -> None:
-        """End the run. A second call does nothing."""
+        """End the run: as interrupted while a KeyboardInterrupt is handled. A second call does nothing."""
+        error = sys.exc_info()[1]
+        interrupted = isinstance(error, KeyboardInterrupt)
+        self.end(error if failed or interrupted else None, failed=failed)
+
+    def end(self, error: BaseException | None = None, *, failed: bool = False) -> None:
+        """End the run, which `error` has left. For callbacks."""
+        how = ending(error)
+        failed = failed or how.failed
+        # Asked first: what is published below is no sign that the training has gone on.
+        left = failed and self._left_by_it()
         if failed:
-            out_of_memory.PROCESS.raised(sys.exc_info()[1])
+            out_of_memory.PROCESS.raised(error)
         self._take_arrived()
         if self._epoch is not None:
             self._end_epoch(self._epoch, left=failed)
-        elif failed and self._left_by_it():
+        elif left:
             self._board.end_epoch(left=True)
         self._memory.at_boundary()
-        self._board.close(failed=failed)
+        self._board.close(failed=failed, interrupted=how.interrupted)
 
     def begin_epoch(self, number: int) -> None:
         """An epoch begins now; one that is open ends. For callbacks: a loop uses `epochs` or `epoch`."""
@@ -236,9 +262,27 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        fine = kind is None or (isinstance(error, SystemExit) and error.code in (None, 0))
-        out_of_memory.PROCESS.raised(error)
-        self.finish(failed=not fine)
+        self.end(error)
+
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Decorate `function`: each of its calls is a run of its own, and this one, which nobody enters, is none."""
+        self._board.close(withdrawn=True)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            with self._again() if self._again is not None else self:
+                return function(*args, **kwargs)
+
+        return call
+
+    def __del__(self) -> None:
+        board = getattr(self, "_board", None)
+        if board is not None and board.on and board.events == 1 and not board.steps:
+            # Begun and dropped in one line: its author means the rest of the program.
+            warn_once(
+                "kept", f"write 'run = gpumon.run(…)': nothing can be tagged in {self.name!r}, which nobody keeps"
+            )
+            keep(board)
 
     def __reduce__(self) -> tuple[Callable[..., Run], tuple[Description, int | None, int]]:
         return _copy_of, (self._board.description, self._planned, self._board.steps)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from operator import index
 from typing import Any, Protocol
 
 from gpumon.tags.warn import warn_once
@@ -69,6 +70,25 @@ def number_of(name: str, value: Any, modules: Mapping[str, Any] | None = None) -
         return None
     warn_once(f"metric {name}", f"{name} is not shown: reading a {kind.__name__} on {where} would wait for it")
     return None
+
+
+def whole(value: Any) -> int | None:
+    """`value` as a whole number, of any numeric type; None where it is none, or reading it would wait for a GPU."""
+    if type(value) is int:
+        return value
+    try:
+        if (
+            isinstance(value, bool | str | bytes)
+            or getattr(value, "shape", None)
+            or "cpu" not in str(getattr(value, "device", "cpu")).lower()
+        ):
+            return None
+        if hasattr(value, "__index__"):
+            return index(value)
+        number = float(value)
+    except Exception:  # nothing like a number, or a type of the user's own that may do anything
+        return None
+    return int(number) if number.is_integer() else None
 
 
 class Pending:

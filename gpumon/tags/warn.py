@@ -1,7 +1,11 @@
-"""Telling a training's author that something is off: once, through `logging`, and never louder."""
+"""Telling a training's author that something is off: once, in one line, through `logging`, and never louder."""
 
 from __future__ import annotations
 
+from gpumon.text import clean
+
+LONGEST = 300
+"""Characters of a message."""
 _told: set[str] = set()
 
 
@@ -14,4 +18,5 @@ def warn_once(subject: str, message: str) -> None:
         import logging  # most trainings never need it here
     except ImportError:
         return  # an interpreter whose library has become unreadable: nowhere to say it
-    logging.getLogger("gpumon").warning("%s", message)
+    # The root logger prints the message alone: nobody would know who speaks.
+    logging.getLogger("gpumon").warning("gpumon: %s", clean(message, LONGEST))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -12,16 +14,18 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
+import numpy as np
 import pytest
 
 import gpumon
 from gpumon.errors import UsageError
 from gpumon.frame import Mark
 from gpumon.paths import Places
-from gpumon.tags import warn
+from gpumon.tags import lifetime, warn
 from gpumon.tags.board import EVENT_COUNT
-from gpumon.tags.loop import default_name
+from gpumon.tags.naming import default_name
 from gpumon.tags.reader import Poll, TagReader
 from gpumon.tags.running import Run
 
@@ -295,8 +299,123 @@ def test_a_pickled_or_copied_run_is_switched_off(look: Look) -> None:
 
 
 def test_a_forgotten_run_ends(look: Look) -> None:
-    gpumon.run("net")
+    gpumon.run("net").step()
     assert look().runs[0].state.name == "FINISHED"
+
+
+def test_a_run_that_nobody_keeps_goes_on_with_the_program_and_says_so(
+    look: Look, caplog: pytest.LogCaptureFixture
+) -> None:
+    gpumon.run("net", epochs=3)
+    assert look().runs[0].state.name == "RUNNING"
+    assert [record.getMessage() for record in caplog.records] == [
+        "gpumon: write 'run = gpumon.run(…)': nothing can be tagged in 'net', which nobody keeps"
+    ]
+    lifetime.close_all()
+    assert look().runs[0].state.name == "FINISHED"
+
+
+def test_each_call_of_a_decorated_function_is_a_run(look: Look) -> None:
+    begun = gpumon.run("net", epochs=3)
+
+    @begun
+    def train(loss: float) -> str:
+        """Train."""
+        if loss < 0:
+            raise KeyError
+        return "trained"
+
+    assert look().runs == [], "it begins when it is called"
+    assert (train(1.0), train.__doc__) == ("trained", "Train.")
+    with pytest.raises(KeyError):
+        train(-1.0)
+    assert sorted(run.state.name for run in look().runs) == ["FAILED", "FINISHED"]
+
+
+@pytest.mark.parametrize("by", ["with", "finish", "process"])
+def test_a_run_that_its_user_stops_is_interrupted(look: Look, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if by == "with":
+        with suppress(KeyboardInterrupt), gpumon.run("net"):
+            raise KeyboardInterrupt
+    elif by == "finish":
+        run = gpumon.run("net")
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            run.finish()
+    else:
+        run = gpumon.run("net")
+        monkeypatch.setattr(sys, "last_value", KeyboardInterrupt(), raising=False)
+        lifetime.close_all()
+    assert look().runs[0].state.name == "INTERRUPTED"
+    assert look().boundaries == []
+
+
+def test_an_exception_before_the_run_was_entered_is_its_failure(look: Look, tmp_path: Path) -> None:
+    source = "import gpumon\n@gpumon.run('net')\ndef train(): pass\nrun = gpumon.run('late')\nraise KeyError"
+    environment = {**os.environ, "GPUMON_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, check=False)
+    assert [(run.name, run.state.name) for run in look().runs] == [("late", "FAILED")]
+
+
+def test_an_epoch_that_an_out_of_memory_error_left_did_not_end(look: Look) -> None:
+    # Told by its message, as of cudaMallocAsync, TensorFlow and JAX: nobody told of it before it was raised.
+    kind = type("OutOfMemoryError", (RuntimeError,), {"__module__": "torch"})
+
+    def train() -> None:
+        with gpumon.run("net") as run:
+            for _ in run.epochs():
+                raise kind("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    with pytest.raises(kind):
+        train()
+    marks = [mark for mark, _, _ in told(look())]
+    assert marks == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_END", "OUT_OF_MEMORY", "EPOCH_LEFT", "RUN_END"]
+
+
+@pytest.mark.parametrize("number", [np.int64(3), np.float32(3.0), np.array(3), 3.0])
+def test_a_number_may_be_of_any_numeric_type(look: Look, number: Any) -> None:
+    with gpumon.run("net", epochs=number, batch=number) as run:
+        assert list(run.epochs()) == [0, 1, 2]
+        assert list(run.epochs(number)) == [0, 1, 2]
+        assert list(run.epochs(start=number)) == []
+        assert list(run.epochs(np.arange(4, 6))) == [4, 5]
+        run.step(number)
+        (seen,) = look().runs
+    assert (seen.epochs, seen.batch, seen.step) == (3, 3, 3)
+    assert [epoch for mark, epoch, _ in told(look()) if mark == "EPOCH_BEGIN"] == []
+    assert seen.epoch == 5
+
+
+def test_a_number_that_makes_no_sense_in_a_running_training_is_left_aside(
+    look: Look, caplog: pytest.LogCaptureFixture
+) -> None:
+    with gpumon.run("net", epochs=math.inf) as run:
+        assert [epoch for epoch, _ in zip(run.epochs(start="1"), range(2), strict=False)] == [0, 1]  # type: ignore[call-overload]
+        for steps in (math.inf, math.nan, 1 << 70):
+            run.step(steps)  # type: ignore[arg-type]
+        run.log({"loss": 1.0}, 3)
+        run.log({"loss": 0.5, "step": 7}, step=4)
+        (seen,) = look().runs
+        assert run.on
+    assert seen.metrics == {"loss": 0.5, "step": 7.0}
+    assert all(record.getMessage().startswith("gpumon: ") for record in caplog.records)
+
+
+def test_devices_of_a_framework_are_left_to_gpumon(look: Look, caplog: pytest.LogCaptureFixture) -> None:
+    torch = pytest.importorskip("torch", reason="the CPU build of torch is not installed")
+    with gpumon.run("net", devices=torch.device("cuda")):
+        assert look().runs
+    assert len(caplog.records) == 1
+
+
+def test_a_thousand_names_are_one_short_warning(look: Look, caplog: pytest.LogCaptureFixture) -> None:
+    with gpumon.run("net") as run:
+        run.log({f"metric_{i}": i for i in range(1000)})
+        assert len(look().runs[0].metrics) == 8
+    (record,) = caplog.records
+    assert len(record.getMessage()) < 200
+    assert "988 more" in record.getMessage()
 
 
 def test_steps_from_several_threads_leave_a_whole_board(look: Look) -> None:
@@ -347,6 +466,50 @@ def test_a_run_is_named_after_its_script(argv: list[str], name: str) -> None:
     assert default_name(argv) == name
 
 
+@pytest.mark.parametrize(
+    ("env", "main", "name"),
+    [
+        ({"JPY_SESSION_NAME": "/home/ada/cifar 10.ipynb"}, {}, "cifar 10"),
+        ({}, {"__vsc_ipynb_file__": "/home/ada/vgg.ipynb"}, "vgg"),
+        ({"JPY_SESSION_NAME": "console-1-1b4e"}, {"__vsc_ipynb_file__": 7}, "notebook"),
+        ({}, {}, "notebook"),
+    ],
+)
+@pytest.mark.parametrize("kernel", ["ipykernel_launcher.py", "colab_kernel_launcher.py"])
+def test_a_run_in_a_notebook_is_named_after_it(
+    kernel: str, env: dict[str, str], main: dict[str, object], name: str
+) -> None:
+    assert default_name([f"/usr/lib/python3/{kernel}", "-f", "kernel.json"], env, main) == name
+
+
+def test_a_system_without_locks_or_proc_trains_all_the_same_with_one_warning(tmp_path: Path) -> None:
+    # As Windows: what Python does not have there is taken away before gpumon is imported.
+    source = """
+import os, sys
+for name in ("fcntl", "pwd", "grp", "resource", "posix_missing"): sys.modules[name] = None
+for name in ("getuid", "geteuid", "register_at_fork", "posix_fallocate", "fchmod", "O_NOFOLLOW", "O_NONBLOCK",
+             "O_CLOEXEC", "O_NOCTTY"): delattr(os, name)
+import gpumon
+with gpumon.run("net", epochs=2) as run:
+    for epoch in run.epochs():
+        for batch in run.steps([1, 2]): pass
+        with run.phase("validate"): run.log(loss=1.0)
+@gpumon.run()
+def train(): return 5
+assert train() == 5 and not run.on
+gpumon.run()
+from gpumon.callbacks.hook import Hook
+hook = Hook("keras")
+hook.begin(3, 1); hook.begin_epoch(1); hook.log({"loss": 1.0}); hook.end_epoch(); hook.end()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", source], env={**os.environ, "GPUMON_DIR": str(tmp_path)}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "gpumon: trainings show on Linux only, where a process has a directory in /proc\n"
+
+
 def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
     source = (
         "import sys, gpumon\nassert not [m for m in sys.modules if m.startswith('gpumon.')]\n"
@@ -376,8 +539,8 @@ def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
     assert ours <= {
         "gpumon.errors", "gpumon.paths", "gpumon.text", "gpumon.tags", "gpumon.tags.board", "gpumon.tags.client",
         "gpumon.tags.description", "gpumon.tags.devices", "gpumon.tags.lifetime", "gpumon.tags.loop",
-        "gpumon.tags.memory", "gpumon.tags.out_of_memory", "gpumon.tags.ranks", "gpumon.tags.running",
-        "gpumon.tags.sweep", "gpumon.tags.values", "gpumon.tags.warn",
+        "gpumon.tags.memory", "gpumon.tags.naming", "gpumon.tags.out_of_memory", "gpumon.tags.ranks",
+        "gpumon.tags.running", "gpumon.tags.sweep", "gpumon.tags.values", "gpumon.tags.warn", "gpumon.trust",
     }  # fmt: skip
 
 
