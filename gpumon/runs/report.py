@@ -22,6 +22,7 @@ from gpumon.metrics import Unit
 from gpumon.runs import joined, show
 from gpumon.runs.joined import Stretch
 from gpumon.runs.lists import state
+from gpumon.runs.report_dates import dated
 from gpumon.runs.report_figures import SHADES, Figure, figure
 from gpumon.runs.report_timeline import timeline
 from gpumon.runs.rows import DeviceRow, Record, Trace
@@ -45,7 +46,7 @@ def page(record: Record, traces: Sequence[Trace], now: float) -> str:
         figure(timeline(record, traces, device.uuid if device else "-"), logged, device, epochs, record.marks, spans)
         for device in devices
     ]
-    figures = [drawn for drawn in figures if drawn["data"]]
+    figures = [dated(drawn) for drawn in figures if drawn["data"]]
     scripts = [_plotly(), _own("report.js")]
     policy = (
         f"default-src 'none'; script-src {' '.join(_allowed(script) for script in scripts)}; "

@@ -1,5 +1,6 @@
 """The figures of a report, as the plain dicts that Plotly draws. Pure: no Plotly here.
 
+Times are milliseconds since 1970, as Plotly takes them: it draws a number in the viewer's time zone.
 A colour is a name of `report.css` behind an @ (`@u0`, `@u0/0.2` with an opacity): the page puts in
 those of the viewer's theme. Text of strangers is escaped, because Plotly takes `<b>` and `<a>` in any text.
 """
@@ -7,9 +8,8 @@ those of the viewer's theme. Text of strangers is escaped, because Plotly takes 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from time import localtime, strftime
 from typing import Any
 
 from gpumon.epochs import Span
@@ -28,7 +28,7 @@ SHADES = 200
 NUMBERS = 14
 """Bands that are numbered."""
 GAPS = 50
-"""Stretches between gaps that are drawn with all that is theirs."""
+"""Stretches between gaps that are drawn with all that is theirs: the longest."""
 LOGGED = 6
 """Logged metrics that get a panel."""
 _PANEL = 132
@@ -42,6 +42,8 @@ _UNDIVIDED = Split(NAN, NAN, NAN, NAN, NAN, NAN)
 
 Figure = dict[str, Any]
 Line = dict[str, Any]
+Diverged = Mapping[str, Sequence[tuple[float, float]]]
+"""By metric that was logged: times in s since 1970, and values that are NaN or infinite."""
 
 
 COLOURS = ("@u0/0.85", "@u0/0.4", "@u4/0.6", "@u1/0.65", "@u7/0.1", "@u7/0.35")
@@ -50,13 +52,13 @@ COLOURS = ("@u0/0.85", "@u0/0.4", "@u4/0.6", "@u1/0.65", "@u7/0.1", "@u7/0.35")
 
 def figure(
     course: Timeline, logged: Timeline, device: DeviceRow | None, epochs: Sequence[Stretch], marks: Sequence[MarkRow],
-    spans: Sequence[Span] = (),
+    spans: Sequence[Span] = (), diverged: Diverged | None = None,
 ) -> Figure:  # fmt: skip
     """Utilization, memory, power, temperature and what was logged, on one time axis with the epochs behind.
 
-    `spans`: the phases that are no training, which are shaded.
+    `spans`: the phases that are no training, which are shaded. `diverged`: what was logged and is no number.
     """
-    panels = [panel for panel in _panels(course, logged, device, epochs) if panel[1]]
+    panels = [panel for panel in _panels(course, logged, device, epochs, diverged or {}) if panel[1]]
     height = 1 / max(1, len(panels))
     data: list[Line] = []
     layout: dict[str, Any] = {
@@ -97,7 +99,7 @@ def figure(
 
 
 def _panels(
-    course: Timeline, logged: Timeline, device: DeviceRow | None, epochs: Sequence[Stretch]
+    course: Timeline, logged: Timeline, device: DeviceRow | None, epochs: Sequence[Stretch], diverged: Diverged
 ) -> Iterator[tuple[str, list[Line], dict[str, Any]]]:
     columns = course.columns
     if "gpu.utilization" in columns:
@@ -114,7 +116,7 @@ def _panels(
             if name == "gpu.power":
                 axis["rangemode"] = "tozero"
             yield BY_NAME[name].title, lines, axis
-    for i, (name, lines) in enumerate(_logged(logged, epochs)[:LOGGED]):
+    for i, (name, lines) in enumerate(_logged(logged, epochs, _unsampled(course), diverged)[:LOGGED]):
         look = {"color": f"@u{(3, 6, 4, 0, 2, 1)[i % 6]}"}
         drawn = [
             {**line, "line": {**look, "width": 1.6}, "marker": {**look, **line.get("marker", {})}} for line in lines
@@ -130,7 +132,7 @@ def _banded(course: Timeline, name: str, scale: float, digits: int, colour: str,
         return []
     lines: list[Line] = []
     # Plotly would fill across a gap: each stretch without one is a pair of edges by itself.
-    for begin, end in _whole_stretches(mean)[:GAPS] if low != high else ():
+    for begin, end in _longest(_whole_stretches(mean)) if low != high else ():
         edge = {
             "mode": "lines", "line": {"width": 0, "color": colour}, "hoverinfo": "skip", "name": "",
             **_at(course, begin),
@@ -159,47 +161,108 @@ def _whole_stretches(values: Sequence[float | None]) -> list[tuple[int, int]]:
     return found
 
 
+def _longest(stretches: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest `GAPS` of some stretches, in their order."""
+    return sorted(sorted(stretches, key=lambda stretch: stretch[0] - stretch[1])[:GAPS])
+
+
 def _memory(course: Timeline, device: DeviceRow | None) -> list[Line]:
-    """What the device's memory holds, part on part."""
+    """What the device's memory holds, part on part; a stack for each stretch between gaps, as it has no gaps itself."""
     total = device.memory_total if device else NAN
     given = {**{name: [NAN] * course.points for name in OF}, "gpu.memory_total": [total] * course.points}
     given |= {name: list(found.mean) for name, found in course.columns.items() if name in given}
     divided = [divide(*amounts) or _UNDIVIDED for amounts in zip(*(given[name] for name in OF), strict=True)]
     alone = not any(value == value for one in divided for value in one[:3])
-    lines = []
+    stretches = _longest(_whole_stretches(_numbers_of(given["gpu.memory_used"], 1, None)))
+    lines: list[Line] = []
     for part, colour, values in zip(
         PARTS, COLOURS, zip(*divided, strict=True) if divided else (), strict=bool(divided)
     ):
         cells = _numbers_of(values, 1 / _GIB, 2)
-        if any(cell for cell in cells):
-            lines.append({
-                "mode": "lines", "line": {"width": 0, "color": colour}, "fillcolor": colour, "y": cells,
-                "stackgroup": "memory", "stackgaps": "infer zero",
-                "name": PROCESSES if alone and part.name == "others" else part.title, "showlegend": True,
-                "hovertemplate": "%{y} GiB", **_at(course),
-            })  # fmt: skip
+        name = PROCESSES if alone and part.name == "others" else part.title
+        drawn = [(begin, end) for begin, end in stretches if any(cells[begin:end])]
+        lines += [
+            {
+                "mode": "lines", "line": {"width": 0, "color": colour}, "fillcolor": colour, "y": cells[begin:end],
+                "stackgroup": f"memory{begin}", "stackgaps": "infer zero", "name": name, "legendgroup": name,
+                "showlegend": place == 0, "hovertemplate": "%{y} GiB", **_at(course, begin),
+            }
+            for place, (begin, end) in enumerate(drawn)
+        ]  # fmt: skip
     return lines
 
 
-def _logged(logged: Timeline, epochs: Sequence[Stretch]) -> list[tuple[str, list[Line]]]:
-    """What was logged: its course where it is kept, and its value at the end of each epoch as a dot."""
-    found: dict[str, list[Line]] = {}
-    for name, course in logged.columns.items():
-        line = {"mode": "lines", "y": _numbers_of(course.mean, 1, None), "connectgaps": True, **_at(logged)}
-        found[name] = [{**line, "name": _text(name), "hovertemplate": "%{y}"}]
+def _logged(
+    logged: Timeline, epochs: Sequence[Stretch], unsampled: Sequence[tuple[float, float]], diverged: Diverged
+) -> list[tuple[str, list[Line]]]:
+    """Logged metrics: each one's line where it is kept, its value at the end of each epoch as a dot, NaN as a cross."""
     ended = [epoch for epoch in epochs if not math.isnan(epoch.ended)]
-    for name in dict.fromkeys(name for epoch in ended for name in epoch.metrics):
-        points = [epoch for epoch in ended if math.isfinite(epoch.metrics.get(name, NAN))]
-        points = points[:: max(1, -(-len(points) // MOST))]
-        if not points or (name in found and len(points) > BANDS):
+    names = dict.fromkeys([*logged.columns, *(name for epoch in ended for name in epoch.metrics), *diverged])
+    found = []
+    for name in names:
+        at_end = [(epoch.ended, epoch.metrics[name]) for epoch in ended if name in epoch.metrics]
+        dots = [(time, value) for time, value in at_end if math.isfinite(value)]
+        odd = sorted({*((time, value) for time, value in at_end if not math.isfinite(value)), *diverged.get(name, ())})
+        mean = logged.columns[name].mean if name in logged.columns else []
+        known = [value for value in mean if math.isfinite(value)]
+        lines: list[Line] = []
+        if known:
+            breaks = sorted([*unsampled, *((time, time) for time, _ in odd)])
+            lines.append({
+                "mode": "lines", "name": _text(name), "hovertemplate": "%{y}", **_joined(logged, mean, breaks),
+            })  # fmt: skip
+        if dots and not (known and len(dots) > BANDS):
+            points = _thinned(dots if known else at_end)
+            lines.append({
+                "mode": "markers" if known else "lines+markers", "marker": {"size": 5},
+                "x": [_day(time) for time, _ in points], "y": _numbers_of([value for _, value in points], 1, None),
+                "name": f"{_text(name)}, end of epoch", "hovertemplate": "%{y}",
+            })  # fmt: skip
+        if odd:
+            lines.append(_crosses(name, _thinned(odd), min([*known, *(value for _, value in dots)], default=0.0)))
+        found.append((name, lines))
+    return found
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    return points[:: max(1, -(-len(points) // MOST))]
+
+
+def _joined(logged: Timeline, values: Sequence[float], breaks: Sequence[tuple[float, float]]) -> Line:
+    """A line from each value to the next one, as not every moment has one; broken at `breaks`."""
+    cells = _numbers_of(values, 1, None)
+    if None not in cells and not breaks:
+        return {"y": cells, **_at(logged)}
+    x: list[int] = []
+    y: list[float | None] = []
+    gaps = [*breaks, (math.inf, math.inf)]
+    place = 0
+    for point, value in enumerate(cells):
+        if value is None:
             continue
-        found.setdefault(name, []).append({
-            "mode": "markers" if name in found else "lines+markers", "marker": {"size": 5},
-            "x": [_day(epoch.ended) for epoch in points],
-            "y": _numbers_of([epoch.metrics[name] for epoch in points], 1, None),
-            "name": f"{_text(name)}, end of epoch", "hovertemplate": "%{y}",
-        })  # fmt: skip
-    return list(found.items())
+        time = logged.begun + (point + 0.5) * logged.step
+        if time >= gaps[place][1]:
+            while time >= gaps[place][1]:
+                place += 1
+            if y:
+                x.append(_day(gaps[place - 1][0]))
+                y.append(None)
+        x.append(_day(time))
+        y.append(value)
+    return {"x": x, "y": y, "connectgaps": False}
+
+
+def _crosses(name: str, odd: Sequence[tuple[float, float]], low: float) -> Line:
+    """Values that are no number, such as the loss of a training that diverged: marks at the foot of the panel."""
+    return {
+        "mode": "markers", "marker": {"size": 9, "symbol": "x", "color": "@bad"}, "x": [_day(time) for time, _ in odd],
+        "y": [low] * len(odd), "text": [_word(value) for _, value in odd], "name": _text(name),
+        "hovertemplate": "%{text}",
+    }  # fmt: skip
+
+
+def _word(value: float) -> str:
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
 def _where(course: Timeline, epochs: Sequence[Stretch], spans: Sequence[Span]) -> Line:
@@ -267,13 +330,21 @@ def _numbers(epochs: Sequence[Stretch]) -> Iterator[Line]:
         yield _note("epoch", 0, 1, xanchor="right", yanchor="bottom", xshift=-8, yshift=2)
 
 
-def _gaps(course: Timeline) -> Iterator[Line]:
-    """Where nothing was sampled."""
+def _unsampled(course: Timeline) -> list[tuple[float, float]]:
+    """Where nothing was sampled: from and to, in seconds since 1970."""
     used = course.columns.get("gpu.memory_used") or course.columns.get("gpu.utilization")
     missing = [None if value == value else 0.0 for value in used.mean] if used else []
-    for begin, end in _whole_stretches(missing)[:GAPS]:
-        wide = end - begin > course.points * _NAMED
-        yield _band(course.begun + begin * course.step, course.begun + end * course.step, "@u7/0.16") | (
+    return [
+        (course.begun + begin * course.step, course.begun + end * course.step)
+        for begin, end in _longest(_whole_stretches(missing))
+    ]
+
+
+def _gaps(course: Timeline) -> Iterator[Line]:
+    """A shade and, where there is room, a word for each stretch that was not sampled."""
+    for begin, end in _unsampled(course):
+        wide = end - begin > course.points * course.step * _NAMED
+        yield _band(begin, end, "@u7/0.16") | (
             {"label": {"text": "not sampled", "textposition": "top center", "font": {"color": "@mut", "size": 11}}}
             if wide
             else {}
@@ -312,7 +383,7 @@ def _note(text: str, x: float | str, y: float, colour: str = "@mut", **place: An
     }  # fmt: skip
 
 
-def _range(course: Timeline, epochs: Sequence[Stretch]) -> list[str] | None:
+def _range(course: Timeline, epochs: Sequence[Stretch]) -> list[int] | None:
     begins = [epoch.begun for epoch in epochs if epoch.begun == epoch.begun]
     ends = [_end(epoch) for epoch in epochs if epoch.begun == epoch.begun]
     if course.points:
@@ -326,12 +397,9 @@ def _at(course: Timeline, first: int = 0) -> dict[str, Any]:
     return {"x0": _day(course.begun + (first + 0.5) * course.step), "dx": course.step * 1000}
 
 
-def _day(seconds: float) -> str:
-    """A time as Plotly writes it, in the time zone of whoever makes the report."""
-    try:
-        return strftime("%Y-%m-%d %H:%M:%S", localtime(seconds)) + f".{int(seconds % 1 * 1000):03}"
-    except (OverflowError, OSError, ValueError):
-        return "1970-01-01"
+def _day(seconds: float) -> int:
+    """A time as Plotly takes it."""
+    return round(seconds * 1000) if math.isfinite(seconds) else 0
 
 
 def _numbers_of(values: Sequence[float], scale: float, digits: int | None) -> list[float | None]:

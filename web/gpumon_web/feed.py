@@ -21,6 +21,7 @@ from gpumon.frame import Frame
 from gpumon.history.recent import HOST, History
 from gpumon.live import Live
 from gpumon.panels import GPU_PANELS
+from gpumon_web.course import Logged
 from gpumon_web.fleet import Fleet
 
 FIRST_WINDOW = 600.0
@@ -60,6 +61,7 @@ class Feed:
         self.lock = Lock()
         self.history = History()
         self.epochs = Epochs()
+        self.logged = Logged()
         self.fleet = Fleet()
         self.frame: Frame | None = None
         self._nonce = secrets.token_hex(4)
@@ -127,6 +129,7 @@ class Feed:
         before = self.history.times[-1] if self.history.times else math.inf
         self.history.add(frame)
         self.epochs.add(frame)
+        self.logged.add(frame)
         self.fleet.add(frame)
         if before < self.history.times[-2:][0] < frame.time:
             self._gap = self.history.times[-2]  # the row with which the history marks a pause
@@ -148,6 +151,7 @@ class Feed:
         self._points.clear()
         self._gap = None
         self.history.clear()
+        self.logged.clear()
         self.epochs = Epochs()
         self.fleet = Fleet()
         self._answers.clear()

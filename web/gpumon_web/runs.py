@@ -1,6 +1,6 @@
 """Runs for the pages: what the ledger keeps of them, and what the ring tells of those that go on.
 
-A run that is younger than the ring has its course from there, up to now; an older one from the
+A run that is younger than the ring has its course and what it logged from there, up to now; an older one from the
 ledger's trace, which is written once a minute.
 """
 
@@ -9,34 +9,40 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from gpumon.epochs import Stretch
 from gpumon.errors import GpumonError
 from gpumon.frame import TRAINING, RunState
-from gpumon.history.recent import History
+from gpumon.json_value import logged
 from gpumon.ranks import ranks_of
 from gpumon.runs import document, joined
 from gpumon.runs.export_epochs import lines
 from gpumon.runs.ledger import Ledgers
 from gpumon.runs.report_figures import figure
 from gpumon.runs.report_timeline import Timeline, timeline
-from gpumon.runs.rows import Course, Listed, Record, Trace
+from gpumon.runs.rows import Listed, Record, Trace
+from gpumon_web.course import recent_course, with_newest
 from gpumon_web.feed import Feed, shown
 from gpumon_web.fleet import run_row
-from gpumon_web.series import MOST, columns
+from gpumon_web.series import MOST
 
 LISTED = 500
 """Runs on the list."""
-COURSE = (
-    "gpu.utilization", "gpu.memory_used", "gpu.memory_reserved", "gpu.run_allocated", "gpu.run_reserved",
-    "gpu.run_used", "gpu.power", "gpu.temperature",
-)  # fmt: skip
-"""Metrics of a run's course, as the ledger's traces have them."""
 EPOCH = (
     "seconds", "wait", "utilization_mean", "idle_share", "energy", "run_allocated_peak", "memory_used_peak",
     "throttled_share",
 )  # fmt: skip
 """What the table of epochs shows."""
+
+
+class Recent(NamedTuple):
+    """What the ring has of a run that goes on."""
+
+    course: Timeline
+    logged: Timeline
+    diverged: dict[str, list[tuple[float, float]]]
+    epochs: list[Stretch]
 
 
 class Runs:
@@ -73,9 +79,7 @@ class Runs:
         devices = record.devices
         chosen = next((one for one in devices if one.uuid == device), devices[0] if devices else None)
         uuid = chosen.uuid if chosen else ""
-        course = self._course(record, uuid, points) if live and chosen else None
-        course = course or timeline(record, traces, uuid or "-")
-        epochs = joined.epochs(record)
+        recent = self._recent(record, uuid, points) if live and chosen else None
         whole = document.whole(record, self._now())
         return {
             **whole,
@@ -84,13 +88,13 @@ class Runs:
             "device": uuid or None,
             "devices": [document.device_of(one) for one in devices],
             "phases": self._phases(record),
-            "zone": time.localtime(record.run.started).tm_gmtoff,  # of the figure's times of day
             "figure": figure(
-                course or timeline(record, traces, uuid or "-"),
-                timeline(record, traces, ""),
+                recent.course if recent else timeline(record, traces, uuid or "-"),
+                recent.logged if recent else timeline(record, traces, ""),
                 chosen,
-                epochs,
+                with_newest(joined.epochs(record), recent.epochs if recent else ()),
                 record.marks,
+                diverged=recent.diverged if recent else None,
             ),
         }
 
@@ -109,7 +113,7 @@ class Runs:
             return {
                 ranks.first.id: {
                     **run_row(ranks, frame, self._feed.epochs),
-                    "metrics": {name: shown(value) for name, value in ranks.first.metrics.items()},
+                    "metrics": {name: said(value) for name, value in ranks.first.metrics.items()},
                     "step": ranks.slowest.step,
                     "wait": document.known(ranks.slowest.wait),
                 }
@@ -134,12 +138,27 @@ class Runs:
         found = [*(span for span in joined.spans(record) if span.end <= since), *newer]
         return [[span.begin, document.known(span.end), span.phase] for span in found]
 
-    def _course(self, record: Record, uuid: str, points: int) -> Timeline | None:
-        """The course up to now, of a run that the ring still has from its begin; else None."""
+    def _recent(self, record: Record, uuid: str, points: int) -> Recent | None:
+        """What the ring has, up to now, of a run that it still has from its begin; else None."""
         if record.run.state is not RunState.RUNNING:
             return None
-        with self._feed.lock:
-            return recent_course(self._feed.history, uuid, record.run.started, points)
+        keys = [rank.key for rank in record.ranks]
+        feed = self._feed
+        with feed.lock:
+            course = recent_course(feed.history, uuid, record.run.started, points)
+            if course is None:
+                return None
+            return Recent(
+                course,
+                feed.logged.timeline(keys, course.begun, course.step, course.points),
+                feed.logged.diverged(keys),
+                feed.epochs.stretches(keys[0], feed.history.times[-1]) if keys else [],
+            )
+
+
+def said(value: float) -> float | str | None:
+    """A logged number as JSON has it: in words where it is NaN or infinite, which is a fact and not missing."""
+    return shown(value) if math.isfinite(value) else logged(value)
 
 
 def epoch_row(epoch: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,15 +170,3 @@ def epoch_row(epoch: Mapping[str, Any]) -> dict[str, Any]:
         **{name: None if epoch[name] is None else shown(epoch[name]) for name in EPOCH},
         "beside": shown(sum(beside)) if beside and None not in beside else None,
     }
-
-
-def recent_course(history: History, uuid: str, begun: float, points: int) -> Timeline | None:
-    """The course on a device since `begun` (s since 1970) from the last frames; None where these begin later."""
-    if not history.times or history.begin > begun:
-        return None
-    found = columns(history, uuid, COURSE, begun, history.times[-1], points)
-    if len(found.times) < 2:
-        return None
-    step = (found.times[-1] - found.times[0]) / (len(found.times) - 1)
-    lines = {name: Course(line, line, line) for name, line in zip(COURSE, found.values, strict=True)}
-    return Timeline(found.times[0], step, lines)
