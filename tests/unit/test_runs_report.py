@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from gpumon.memory import PARTS
 from gpumon.runs import joined
 from gpumon.runs.ledger import Ledger
 from gpumon.runs.report import page
+from gpumon.runs.report_dates import dated
 from gpumon.runs.report_figures import BANDS, figure
 from gpumon.runs.report_timeline import MOST, Timeline, bridged, thinned, timeline
 from gpumon.runs.rows import Course, Record, Trace
@@ -227,3 +229,51 @@ def test_no_memory_is_claimed_where_none_is_known(book: Book) -> None:
     (record, _) = read(book)
     book.trace(record.ranks[0].key, uuid_of(0), {"gpu.memory_used": [(GIB, GIB, GIB)] * 5})
     assert not [line for line in drawn(book)["data"] if line.get("stackgroup")]
+
+
+def test_times_of_a_figure_are_numbers_and_those_of_a_report_are_this_machines(book: Book) -> None:
+    training(book, epochs=3)
+    found = drawn(book)
+    assert found["layout"]["xaxis"]["range"][0] == BEGAN * 1000
+    text = dated(found)
+    day = datetime.fromtimestamp(BEGAN).strftime("%Y-%m-%d %H:%M:%S")
+    assert text["layout"]["xaxis"]["range"][0] == f"{day}.000"
+    assert all(isinstance(shape["x0"], str) for shape in text["layout"]["shapes"])
+
+
+def test_memory_is_not_stacked_over_a_time_that_nobody_sampled(book: Book) -> None:
+    training(book, epochs=1, course=False)
+    (record, _) = read(book)
+    whole = [(4e9, 4e9, 4e9)] * 40
+    nothing = [(NAN, NAN, NAN)] * 40
+    book.trace(record.ranks[0].key, uuid_of(0), {"gpu.memory_used": whole + nothing + whole})
+    lines = [line for line in drawn(book)["data"] if line.get("stackgroup")]
+    assert len({line["stackgroup"] for line in lines}) == 2
+    assert all(None not in line["y"] and len(line["y"]) == 40 for line in lines)
+    assert [line["showlegend"] for line in lines if line["name"] == lines[0]["name"]] == [True, False]
+
+
+def test_a_logged_line_is_joined_over_moments_without_a_value_and_broken_where_nothing_was_sampled(book: Book) -> None:
+    training(book, epochs=1, course=False)
+    (record, _) = read(book)
+    book.trace(record.ranks[0].key, uuid_of(0), {
+        "gpu.memory_used": [(4e9,) * 3] * 20 + [(NAN,) * 3] * 20 + [(4e9,) * 3] * 20,
+    })  # fmt: skip
+    every = [(1.0,) * 3 if point % 10 == 0 and not 20 <= point < 40 else (NAN,) * 3 for point in range(60)]
+    book.trace(record.ranks[0].key, "", {"loss": every})
+    (line,) = [line for line in drawn(book)["data"] if line.get("name") == "loss"]
+    assert line["y"] == [1.0, 1.0, None, 1.0, 1.0]
+    assert line["connectgaps"] is False
+
+
+def test_a_loss_that_is_no_number_is_marked_and_no_part_of_the_line(book: Book) -> None:
+    rank = book.rank(book.run("resnet50-1a2b"))
+    for at, loss in enumerate(("0.5", '"NaN"', '"NaN"', "0.4")):
+        book.epoch(rank, at, metrics=f'{{"loss": {loss}}}')
+    record, traces = read(book)
+    course = timeline(record, traces, "-")
+    found = figure(course, course, None, joined.epochs(record), record.marks)
+    line, marks = (one for one in found["data"] if one.get("mode") in ("lines+markers", "markers"))
+    assert line["y"] == [0.5, None, None, 0.4]
+    assert marks["text"] == ["NaN", "NaN"]
+    assert marks["marker"]["color"] == "@bad"

@@ -5,6 +5,7 @@
   const PLOTLY = "assets/plotly-basic.min.js?m=4.1.1";
   const STEPS = [1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 2000, 5000, 10000];
   const LABEL_ROOM = 34;
+  const LETTER = 8; // px, with what keeps two numbers apart
   const BUSY = 5; // a figure takes at most one fifth of the time
   const narrow = window.matchMedia("(max-width: 860px), (pointer: coarse)");
   let loading = null;
@@ -19,12 +20,12 @@
     return loading;
   };
 
-  // Plotly writes dates in UTC: they are moved so that it writes the viewer's time of day.
-  const moved = () => -new Date().getTimezoneOffset() * 60000;
-  const toSeconds = (shown) => {
-    const time = typeof shown === "number" ? shown : Date.parse(`${String(shown).replace(" ", "T")}Z`);
-    return (time - moved()) / 1000;
-  };
+  // Plotly draws a number (ms since 1970) in the viewer's time zone, and tells of a range as text of that zone.
+  function toSeconds(shown) {
+    if (typeof shown === "number") { return shown / 1000; }
+    const [year, month, day, hour, minute, second] = String(shown).split(/[- T:]/).map(Number);
+    return new Date(year, month - 1, day, hour || 0, minute || 0, 0).getTime() / 1000 + (second || 0);
+  }
 
   // `@u0/0.4` under a key of a colour is a role of the theme; no other text is taken for one.
   function painted(value, key) {
@@ -41,32 +42,73 @@
     return value;
   }
 
-  const later = (time, by) => {
-    if (typeof time === "number") { return time + by; }
-    if (typeof time !== "string") { return time; }
-    return Date.parse(`${time.replace(" ", "T")}Z`) + by;
-  };
-
-  // Numbers of epochs for what is seen, so many as `pixels` have room for.
+  // Numbers of epochs for what is seen, as many as the bands have room for, none on another.
   function numbers(bands, from, to, pixels) {
     const seen = bands.filter(([begin, end]) => end > from && begin < to);
     if (!seen.length || to <= from) { return []; }
-    const most = Math.max(2, pixels / LABEL_ROOM);
-    const every = STEPS.find((step) => seen.length / step <= most) || STEPS[STEPS.length - 1];
+    const at = (time) => ((time - from) / (to - from)) * pixels;
+    const extent = at(Math.min(to, seen[seen.length - 1][1])) - at(Math.max(from, seen[0][0]));
+    const every = STEPS.find((step) => seen.length / step <= Math.max(2, extent / LABEL_ROOM)) || STEPS[STEPS.length - 1];
     const found = [];
+    let taken = -Infinity;
     for (const [begin, end, number] of seen) {
       const a = Math.max(begin, from);
       const b = Math.min(end, to);
-      const wide = ((b - a) / (to - from)) * pixels;
+      const wide = at(b) - at(a);
       if (number % every || (every === 1 && wide < 16)) { continue; }
       const text = every === 1 && wide > 70 ? `epoch ${number}` : String(number);
+      const x = every === 1 ? (a + b) / 2 : a;
+      const half = (text.length * LETTER) / 2;
+      if (at(x) - half < taken) { continue; }
+      taken = at(x) + half;
       found.push({
-        x: (every === 1 ? (a + b) / 2 : a) * 1000, y: 1, xref: "x", yref: "paper", xanchor: "center", yanchor: "bottom",
+        x: x * 1000, y: 1, xref: "x", yref: "paper", xanchor: "center", yanchor: "bottom",
         text, showarrow: false, font: { color: "@mut", size: 11 },
       });
     }
     return found;
   }
+
+  // A value between two gaps has no line to its neighbors: it is a dot.
+  function withDots(line) {
+    const lone = line.y.map((value, at) => value !== null && (line.y[at - 1] ?? null) === null && (line.y[at + 1] ?? null) === null);
+    if (!lone.includes(true)) { return line; }
+    return { ...line, mode: "lines+markers", marker: { color: line.line.color, opacity: 1, line: { width: 0 }, size: lone.map((one) => (one ? 3 : 0)) } };
+  }
+
+  // Plotly fills an area across its gaps: the area of a line with gaps is a shape of its own for each stretch.
+  function withArea(line) {
+    const first = line.y.findIndex((value) => value !== null);
+    const gap = line.y.indexOf(null, first);
+    if (line.fill !== "tozeroy" || first < 0 || gap < 0) { return [line]; }
+    const area = { x: [], y: [] };
+    let open = false;
+    line.y.forEach((value, at) => {
+      if (value !== null) {
+        if (!open) { area.x.push(line.x[at]); area.y.push(0); open = true; }
+        area.x.push(line.x[at]);
+        area.y.push(value);
+      }
+      const next = line.y[at + 1];
+      if (open && (next === null || next === undefined)) {
+        area.x.push(line.x[at], line.x[at]);
+        area.y.push(0, null);
+        open = false;
+      }
+    });
+    return [
+      { type: "scatter", mode: "lines", ...area, yaxis: line.yaxis, fill: "toself", fillcolor: line.fillcolor,
+        line: { width: 0, color: line.fillcolor }, hoverinfo: "skip", name: "", showlegend: false, meta: { what: "area" } },
+      { ...line, fill: "none" },
+    ];
+  }
+
+  // A window inside of what there is, as wide as it was where that can be.
+  g.within = function ([from, to], [low, high]) {
+    const wide = Math.min(to - from, high - low);
+    const begin = Math.max(low, Math.min(from, high - wide));
+    return [begin, begin + wide];
+  };
 
   // `place` an empty element; `zoomed(range or null)` is told when somebody zooms, pans, or goes back.
   g.chart = function (place, zoomed) {
@@ -83,7 +125,6 @@
     }
 
     function layout() {
-      const by = moved();
       const all = painted(figure.layout, "");
       const pixels = Math.max(100, place.clientWidth - all.margin.l - all.margin.r);
       const shown = range || edges();
@@ -103,7 +144,7 @@
         if (/^[xy]axis/.test(name) && axis.visible !== false) {
           Object.assign(axis, {
             gridcolor: name[0] === "x" ? "rgba(0,0,0,0)" : g.theme.colour("line"), zeroline: false,
-            linecolor: g.theme.colour("line"), exponentformat: "e", tickfont: { color: g.theme.colour("mut"), size: 11 },
+            linecolor: g.theme.colour("line"), exponentformat: axis.ticksuffix ? "none" : "e", minexponent: 5, tickfont: { color: g.theme.colour("mut"), size: 11 },
           });
         }
       }
@@ -112,35 +153,35 @@
         spikethickness: 1, spikedash: "solid", spikecolor: g.theme.colour("mut", 0.5),
         ticks: "outside", ticklen: 6, tickcolor: g.theme.colour("line"), nticks: Math.max(3, Math.floor(pixels / 110)),
       });
-      if (shown) { all.xaxis.range = shown.map((time) => time * 1000 + by); all.xaxis.autorange = false; }
+      if (shown) { all.xaxis.range = shown.map((time) => time * 1000); all.xaxis.autorange = false; }
       const labels = figure.bands && shown ? painted(numbers(figure.bands, shown[0], shown[1], pixels), "") : [];
-      all.annotations = [...(all.annotations || []), ...labels].map((note) => (
-        note.xref === "paper" ? note : { ...note, x: later(note.x, by - skew()) }));
-      all.shapes = (all.shapes || []).map((shape) => (
-        { ...shape, x0: later(shape.x0, by - skew()), x1: later(shape.x1, by - skew()) }));
+      all.annotations = [...(all.annotations || []), ...labels];
       return all;
     }
 
-    // A figure whose dates are already those of another place's clock says by how much.
-    const skew = () => (figure.zone === undefined ? 0 : figure.zone * 1000);
-
+    // What is shown by a begin and a step gets its times: Plotly would take the offset of the begin for all of them.
     function data() {
-      const by = moved() - skew();
       const times = new Map();
-      return figure.data.map((trace) => {
+      return figure.data.flatMap((trace) => {
         const found = painted(trace, "");
-        if (trace.x) {
-          if (!times.has(trace.x)) { times.set(trace.x, trace.x.map((time) => later(time, by))); }
+        if (trace.x0 !== undefined) {
+          const key = `${trace.x0} ${trace.dx} ${trace.y.length}`;
+          if (!times.has(key)) { times.set(key, trace.y.map((_, at) => trace.x0 + at * trace.dx)); }
+          found.x = times.get(key);
+          delete found.x0;
+          delete found.dx;
+        } else if (trace.x) {
+          if (!times.has(trace.x)) { times.set(trace.x, [...trace.x]); } // another list is how Plotly knows of news
           found.x = times.get(trace.x);
         }
-        if (trace.x0 !== undefined) { found.x0 = later(trace.x0, by); }
-        return found;
+        if (!Array.isArray(found.y) || found.mode !== "lines" || found.fill === "toself" || found.stackgroup) { return [found]; }
+        return withArea(withDots(found));
       });
     }
 
     function edges() {
       const given = figure.layout.xaxis.range;
-      return given ? given.map((time) => (later(time, -skew())) / 1000) : null;
+      return given ? given.map((time) => time / 1000) : null;
     }
 
     function draw() {

@@ -155,13 +155,12 @@
 
   // Phases behind the lines, the newest where there are many: each shade takes Plotly a tenth of a millisecond.
   function withPhases() {
-    const day = (seconds) => new Date((seconds + found.zone) * 1000).toISOString().replace("T", " ").slice(0, -1);
     const shades = (found.phases || []).slice(-PHASES).map(([begin, end]) => ({
-      type: "rect", xref: "x", yref: "paper", x0: day(begin), x1: day(end === null ? g.feed.now : end), y0: 0, y1: 1,
+      type: "rect", xref: "x", yref: "paper", x0: begin * 1000, x1: (end === null ? g.feed.now : end) * 1000, y0: 0, y1: 1,
       fillcolor: "@warn/0.1", line: { width: 0 }, layer: "below",
     }));
     const layout = found.figure.layout;
-    return { ...found.figure, zone: found.zone, layout: { ...layout, shapes: [...(layout.shapes || []), ...shades] } };
+    return { ...found.figure, layout: { ...layout, shapes: [...(layout.shapes || []), ...shades] } };
   }
 
   const fact = (name, value) => (value ? g.make("span", { class: "fact" }, `${name} `, g.make("b", { text: value })) : null);

@@ -25,7 +25,7 @@ _SCALES = {
     Unit.HERTZ: Scale(1e-6, " MHz", 0),
 }
 _PER_SECOND = {
-    Unit.BYTES: Scale(2.0**-20, " MiB/s", 0),
+    Unit.BYTES: Scale(2.0**-30, " GiB/s", 2),
     Unit.JOULES: _SCALES[Unit.WATTS],
     Unit.SECONDS: _SCALES[Unit.RATIO],
 }
