@@ -9,23 +9,26 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from gpumon.boot import is_alive
 from gpumon.clock import SECOND
 from gpumon.errors import RingError
-from gpumon.frame import Driver, Frame, Origin
+from gpumon.frame import NAN, Driver, Frame, Origin
 from gpumon.paths import Places, places, refused_rings, ring_paths
 from gpumon.ring.layout import RUNNING
 from gpumon.ring.reader import Pulse, RingReader
-from gpumon.units import duration
+from gpumon.units import clock, duration
 
 if TYPE_CHECKING:
     from gpumon.window import Window
 
 NO_DAEMON = "no daemon runs: start one with 'gpumon daemon --detach'"
 ENDED = "the recording has ended"
-_PATIENCE = 5.0
+_PATIENCE = 2.0
+"""Seconds of silence after which what is shown is no longer what is, at short intervals."""
+_GIVEN_UP = 5.0
+"""Seconds of silence after which a ring counts as one that nobody writes, at short intervals."""
 T = TypeVar("T")
 
 
@@ -39,7 +42,11 @@ class LiveState(NamedTuple):
     interval: float
     """Seconds between frames."""
     age: float = 0.0
-    """Seconds since the writer's last sign of life, where it is silent; 0 while it is not, or where there is none."""
+    """Seconds since the writer was heard, where it is silent; 0 while it is not, or where there is none."""
+    since: float = NAN
+    """Seconds since 1970: the time of the newest frame; NaN when there is none."""
+    stale: bool = False
+    """Whether a daemon runs that has gone silent: its driver does not answer, or somebody stopped it."""
 
 
 class Live:
@@ -102,11 +109,7 @@ class Live:
 
     def writer_hangs(self) -> bool:
         """Whether the process that writes the ring is there, and silent: it hangs in a driver call, or is stopped."""
-        pulse = self.pulse()
-        if pulse is None or self._reader is None or pulse.state != RUNNING or self.is_alive():
-            return False
-        writer = self._reader.written_by
-        return is_alive(writer.pid, writer.started)
+        return self.state().stale
 
     def interval(self) -> float:
         """Seconds between frames as planned."""
@@ -115,7 +118,7 @@ class Live:
     def is_alive(self) -> bool:
         """Whether somebody writes the ring now: also one that plays a recording which has ended."""
         pulse = self.pulse()
-        return pulse is not None and _state(pulse, self.interval(), self._note).live
+        return pulse is not None and _is_beating(pulse, self.interval())
 
     def state(self) -> LiveState:
         """How things are; never raises."""
@@ -123,10 +126,24 @@ class Live:
         interval = self.interval()
         if pulse is None:
             return LiveState(False, self._problem, interval)
-        state = _state(pulse, interval, self._note)
-        if state.live and self.origin().ended:
-            return state._replace(live=False, text=ENDED)
-        return state
+        newest, origin = self.latest(), self.origin()
+        if self._reader is None:  # damaged meanwhile
+            return LiveState(False, self._problem, interval)
+        since = newest.time if newest else NAN
+        state = LiveState(False, "", interval, pulse.age, since)
+        if pulse.age == inf:
+            text = "the machine was restarted and no daemon runs since"
+            return state._replace(text=text, age=max(1.0, time.time() - since) if newest else inf)
+        if pulse.state != RUNNING:
+            return state._replace(text=f"the daemon stopped {duration(pulse.age)} ago")
+        if pulse.age > max(3 * interval, _PATIENCE):
+            seen = f"last seen {clock(since)} ({duration(pulse.age)} ago)"
+            if not self._reader.is_writer_there():
+                return state._replace(text=f"the daemon is gone: {seen}")
+            return state._replace(text=f"stale: {seen}", stale=True)
+        if origin.ended:
+            return state._replace(text=ENDED, age=0.0)
+        return state._replace(live=True, text=self._note, age=0.0)
 
     def close(self) -> None:
         if self._reader is not None:
@@ -158,21 +175,14 @@ class Live:
     def _should_look_again(self, reader: RingReader) -> bool:
         """Once a second while nobody writes this ring: another one may be written by now."""
         now = time.monotonic()
-        if now < self._look_again or _state(reader.pulse(), self.interval(), "").live:
+        if now < self._look_again or _is_beating(reader.pulse(), self.interval()):
             return False
         self._look_again = now + 1.0
         return True
 
 
-def _state(pulse: Pulse, interval: float, note: str) -> LiveState:
-    if pulse.age == float("inf"):
-        return LiveState(False, "the machine was restarted and no daemon runs since", interval, pulse.age)
-    if pulse.state != RUNNING:
-        return LiveState(False, f"the daemon stopped {duration(pulse.age)} ago", interval, pulse.age)
-    if pulse.age > max(3 * interval, _PATIENCE):
-        text = f"stale: the daemon has been silent for {duration(pulse.age)}"
-        return LiveState(False, text, interval, pulse.age)
-    return LiveState(True, note, interval)
+def _is_beating(pulse: Pulse, interval: float) -> bool:
+    return pulse.state == RUNNING and pulse.age <= max(3 * interval, _GIVEN_UP)
 
 
 def follow(where: Places) -> Live:
@@ -212,7 +222,7 @@ def _is_written(fd: int) -> bool:
     except RingError:
         return False
     try:
-        return _state(reader.pulse(), reader.written_by.interval / SECOND, "").live
+        return _is_beating(reader.pulse(), reader.written_by.interval / SECOND)
     except RingError:
         return False
     finally:

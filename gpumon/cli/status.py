@@ -88,7 +88,7 @@ def _look(where: Places, arguments: argparse.Namespace) -> _Look:
     if followed and pulse and (followed.is_alive() or followed.writer_hangs()):
         pid, age = followed.writer_pid(), duration(pulse.age)
         daemon = {"pid": pid, "interval": followed.interval(), "age": round(pulse.age, 3)}
-        if followed.is_alive():
+        if not followed.writer_hangs():
             late = f", silent for {age}" if pulse.age > max(2 * followed.interval(), 1.0) else ""
             return _Look(followed, f"daemon, pid {pid}{late}", daemon)
         stale = f"the daemon (pid {pid}) has been silent for {age}: it waits for the driver, or was stopped"

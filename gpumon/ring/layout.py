@@ -156,15 +156,15 @@ class Superblock(NamedTuple):
     interval: int
     """ns"""
     created: int
-    started: int = 0
+    started: int
     """When the writing process began: clock ticks after boot; with the pid this names it for ever."""
 
 
-def pack_superblock(layout: Layout, who: Superblock, started: int, offset: int) -> bytes:
+def pack_superblock(layout: Layout, who: Superblock, offset: int) -> bytes:
     """The first bytes of the file, with their CRC."""
     raw = SUPERBLOCK.pack(
         MAGIC, layout.major, MINOR, layout.header_size, layout.slot_size, layout.n_slots, layout.dir_offset,
-        layout.dir_capacity, who.generation, who.boot_id, who.pid, who.uid, started, SCHEMA_OFFSET,
+        layout.dir_capacity, who.generation, who.boot_id, who.pid, who.uid, who.started, SCHEMA_OFFSET,
         len(layout.schema), layout.schema_crc, min(who.interval // 1000, 0xFFFFFFFF), who.created, offset,
     )  # fmt: skip
     return raw + crc32(raw).to_bytes(4, "little")

@@ -11,7 +11,7 @@ import struct
 import time
 from typing import NamedTuple
 
-from gpumon.boot import boot_id
+from gpumon.boot import boot_id, is_alive
 from gpumon.errors import RingError
 from gpumon.frame import Frame
 from gpumon.ring.believable import believable, is_doubtful
@@ -80,6 +80,10 @@ class RingReader:
             return Pulse(head, STOPPED, float("inf"))
         age = max(0.0, (time.monotonic_ns() - beat) / 1e9)
         return Pulse(head, state if state in (RUNNING, STOPPED) else STOPPED, age)
+
+    def is_writer_there(self) -> bool:
+        """Whether the process that writes this file still runs, as far as this process can see."""
+        return is_alive(self.written_by.pid, self.written_by.started)
 
     def is_replaced(self) -> bool:
         """Whether the file has lost its name: a new generation lies at its path. Never so in memory."""

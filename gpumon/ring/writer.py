@@ -57,14 +57,16 @@ class RingWriter:
         self.path = path
         self.layout = layout
         self.lost_writes = 0
+        self.is_failing = False
+        """Whether the newest frame could not be written."""
         self.head = 0
         self._directory = directory or Directory(layout.rows)
         self._version = 0
         self._encoder = Encoder(layout, self._directory)
         self._boundaries: deque[Boundary] = deque(maxlen=_BACKLOG)
         now = time.time_ns()
-        who = Superblock(now, boot_id(), os.getpid(), os.getuid(), interval, now)
-        os.pwrite(fd, pack_superblock(layout, who, own_start(), now - time.monotonic_ns()), 0)
+        who = Superblock(now, boot_id(), os.getpid(), os.getuid(), interval, now, own_start())
+        os.pwrite(fd, pack_superblock(layout, who, now - time.monotonic_ns()), 0)
         os.pwrite(fd, layout.schema, SCHEMA_OFFSET)
 
     @classmethod
@@ -127,10 +129,13 @@ class RingWriter:
             if error.errno not in (*_NO_ROOM, errno.EIO):
                 raise
             self.lost_writes += 1
+            self.is_failing = True
         return number
 
     def heartbeat(self, state: int = RUNNING) -> None:
-        """Tell readers that the writer lives, without a new frame."""
+        """Tell readers that the writer lives, without a new frame; one that cannot write is as good as silent."""
+        if self.is_failing and state == RUNNING:
+            return
         os.pwrite(self.fd, HOT.pack(self.head, time.monotonic_ns(), state, self._version), HOT_OFFSET)
 
     def intact(self) -> bool:
@@ -157,6 +162,7 @@ class RingWriter:
         encoder.buffer[8:12] = crc32(view[CRC_FROM:end]).to_bytes(4, "little")
         os.pwrite(self.fd, view[:end], layout.slot_at(number))
         self.head = number
+        self.is_failing = False
         self.heartbeat()
         return sent
 

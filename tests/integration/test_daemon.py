@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import subprocess
 import time
@@ -177,7 +178,9 @@ def test_a_stopped_daemon_process_shows_as_stale(env: dict[str, str], live_dir: 
     with daemon("--interval", "0.05", env=env) as process:
         until(lambda: live.state().live)
         process.send_signal(signal.SIGSTOP)
-        assert "silent" in until(lambda: None if live.state().live else live.state().text)
+        found = until(lambda: None if live.state().live else live.state())
+        assert found.stale
+        assert re.fullmatch(r"stale: last seen \d\d:\d\d:\d\d \(.* ago\)", found.text)
         process.send_signal(signal.SIGCONT)
         until(lambda: live.state().live)
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import gpumon
 from gpumon.errors import UsageError
-from gpumon.frame import Origin
+from gpumon.frame import Origin, Tick
 from gpumon.live import Live, follow
 from gpumon.paths import Places
+from gpumon.ring import layout
 from gpumon.ring.writer import RingWriter
+from gpumon.units import clock, duration
 from tests.builders import boundary, run, sample, tick
 
 SECOND = 1_000_000_000
@@ -42,7 +46,7 @@ def test_a_daemon_that_starts_later_is_found(live: Live, ring: RingWriter) -> No
     frame = live.latest()
     assert frame is not None
     assert frame.number == 1
-    assert live.state() == (True, "live", 1.0, 0.0)
+    assert live.state()[:4] == (True, "live", 1.0, 0.0)
     assert live.hostname() == "node1"
 
 
@@ -97,6 +101,77 @@ def test_a_stopped_writer_is_told_from_a_silent_one(live: Live, ring: RingWriter
     ring.close()
     assert "stopped" in live.state().text
     assert live.latest() is not None, "what it recorded can still be looked at"
+
+
+def silence(ring: RingWriter, seconds: float) -> None:
+    """As if the writer had not been heard for so long."""
+    _, _, state, version = layout.HOT.unpack(os.pread(ring.fd, layout.HOT.size, layout.HOT_OFFSET))
+    beat = time.monotonic_ns() - round(seconds * SECOND)
+    os.pwrite(ring.fd, layout.HOT.pack(ring.head, beat, state, version), layout.HOT_OFFSET)
+
+
+def now(**fields: Any) -> Tick:
+    """A tick of this very moment."""
+    return tick(1, monotonic=time.monotonic_ns(), time=time.time_ns(), **fields)
+
+
+def test_a_writer_that_is_silent_for_longer_than_three_seconds_is_stale_since_its_newest_frame(
+    live: Live, ring: RingWriter
+) -> None:
+    ring.append(now())
+    assert live.state().live
+    assert live.state().age == 0
+    silence(ring, 3.5)
+    state = live.state()
+    assert (state.live, state.stale, state.interval) == (False, True, 1.0)
+    assert 3.5 <= state.age < 4.5
+    assert state.since == ring_time(live)
+    assert state.text == f"stale: last seen {clock(state.since)} ({duration(state.age)} ago)"
+
+
+def ring_time(live: Live) -> float:
+    newest = live.latest()
+    assert newest is not None
+    return newest.time
+
+
+def test_a_writer_that_lives_and_can_store_nothing_is_stale(
+    live: Live, ring: RingWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    ring.append(now())
+    silence(ring, 8)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        ring.append(now())
+    ring.heartbeat()
+    assert live.state().stale
+    ring.append(now())
+    assert live.state().live
+
+
+def test_a_daemon_that_was_killed_is_gone_and_not_stale(live: Live, ring: RingWriter, tmp_path: Path) -> None:
+    ring.append(now())
+    raw = bytearray((tmp_path / "ring").read_bytes())
+    pid, started = slice(56, 60), slice(64, 72)
+    assert int.from_bytes(raw[pid], "little") == os.getpid()
+    raw[started] = bytes(8)
+    end = layout.SUPERBLOCK.size
+    raw[end : end + 4] = layout.crc32(raw[:end]).to_bytes(4, "little")
+    (tmp_path / "other").write_bytes(raw)
+    os.rename(tmp_path / "other", tmp_path / "ring")
+    ring.fd = os.open(tmp_path / "ring", os.O_RDWR)
+    silence(ring, 10)
+    state = live.state()
+    assert (state.live, state.stale) == (False, False)
+    assert state.text.startswith("the daemon is gone: last seen ")
+
+
+def test_nothing_is_known_of_a_ring_that_is_not_there(tmp_path: Path) -> None:
+    state = follow(Places(explicit=str(tmp_path))).state()
+    assert (state.live, state.stale, state.age, state.since == state.since) == (False, False, 0, False)
 
 
 def test_a_recording_that_has_ended_is_not_live_though_its_daemon_lives(live: Live, ring: RingWriter) -> None:

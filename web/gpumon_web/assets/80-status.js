@@ -33,7 +33,7 @@
     const feed = g.feed;
     if (feed.state === "locked") { return "This browser may not read any more: open the link that gpumon web printed when it started."; }
     if (feed.problem) { return feed.problem; }
-    if (feed.state === "stale") { return feed.said.replace(/(stopped|silent for) [\d:. a-z]*?( ago)?$/, "$1 a while$2"); }
+    if (feed.state === "stale") { return feed.said.replace(/ \([^()]* ago\)$/, "").replace(/stopped [\d:. a-z]*? ago$/, "stopped a while ago"); }
     if (feed.state === "reconnecting" && !feed.about) { return "gpumon web does not answer. This page tries again by itself."; }
     if (feed.state === "live" && !feed.about) { return "Waiting for the first numbers."; }
     if (feed.about && !feed.about.gpus.length) { return "There is no GPU on this server, or none that its driver shows."; }
