@@ -20,7 +20,7 @@ from typing import Any
 
 import pynvml
 
-from gpumon.sources.nvml.fields import fields_for
+from gpumon.sources.nvml.field_ids import fields_for
 
 _ROOM = 64
 _PLAIN = (
@@ -57,7 +57,7 @@ def arguments(name: str, handle: Any, index: int) -> tuple[Any, ...]:
         case "nvmlDeviceGetCurrentClocksEventReasons" | "nvmlDeviceGetCurrentClocksThrottleReasons":
             return handle, byref(ctypes.c_ulonglong())
         case "nvmlDeviceGetFieldValues":
-            fields = fields_for(pynvml.nvmlSystemGetDriverVersion())
+            fields = fields_for(pynvml.nvmlSystemGetDriverVersion())[0]
             batch = (pynvml.c_nvmlFieldValue_t * (len(fields) + 1))()
             for i, field in enumerate(fields):
                 batch[i].fieldId = field.id

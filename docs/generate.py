@@ -14,7 +14,7 @@ from typing import Any
 
 from gpumon.metrics import CLOCK_EVENTS, GPU_METRICS, HOST_METRICS, Availability, Kind, Metric
 from gpumon.sources.nvml.answers import BUSY, EVERY_TICK, SELDOM, SOON
-from gpumon.sources.nvml.fields import fields_for
+from gpumon.sources.nvml.field_ids import HEAT_IDS, fields_for
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 
 PAGE = Path(__file__).parent / "metrics.md"
@@ -118,11 +118,25 @@ def _names(metrics: Sequence[str]) -> str:
 
 
 def _fields() -> Iterator[str]:
-    rows = []
-    for old, new in zip(fields_for("580"), fields_for("581"), strict=True):
-        number = str(new.id) if old.id == new.id else f"{new.id}, up to driver 580: {old.id}"
-        rows.append((f"`{new.metric}`", number))
+    newest, *_ = fields_for("999")
+    first = newest[-3].id
+    rows = [
+        (f"`{field.metric}`", f"{field.id}, or another: see below" if field.id >= first else str(field.id))
+        for field in newest
+    ]
     yield from _rows(("metric", "field of nvml.h"), *rows)
+    yield f"\nThe last three are not the same in all drivers. From driver {_heat_ids()}."
+    yield "Where two are possible, both are read once, and the one that answers and never falls is kept."
+
+
+def _heat_ids() -> str:
+    rows = [
+        (".".join(str(number) for number in since if number), " or ".join(f"{first} to {first + 2}" for first in ids))
+        for since, ids in HEAT_IDS
+        if any(since)
+    ]
+    before = HEAT_IDS[-1][1][0]
+    return "; ".join([*(f"{since} on: {ids}" for since, ids in rows), f"before: {before} to {before + 2}, or none"])
 
 
 def _bits() -> Iterator[str]:

@@ -111,7 +111,7 @@ def test_what_each_call_costs_on_this_driver(capsys: pytest.CaptureFixture[str])
         pytest.skip(str(error))
     code, handle = library.handle(0)
     assert code == SUCCESS
-    name = library.text("nvmlDeviceGetName", handle)
+    name = library.text("nvmlDeviceGetName", handle)[1]
     rows = []
     answers = Answers(SystemClock(), {})
     for call in (*CALLS, *FALLBACKS):
@@ -121,7 +121,7 @@ def test_what_each_call_costs_on_this_driver(capsys: pytest.CaptureFixture[str])
     compute, graphics, shares = (
         ProcessList(library, "compute"),
         ProcessList(library, "graphics"),
-        ProcessShares(library),
+        ProcessShares(library, SystemClock()),
     )
     rows.append(("compute processes", *_cost(lambda: compute.read(handle)[0])))
     rows.append(("graphics processes", *_cost(lambda: graphics.read(handle)[0])))
@@ -149,7 +149,7 @@ def test_the_drivers_own_samples_are_sane(capsys: pytest.CaptureFixture[str]) ->
     time.sleep(3)
     second = list(busy.read(handle, 60.0, clock))
     now = clock.monotonic()
-    name, driver = library.text("nvmlDeviceGetName", handle), library.driver.version
+    name, driver = library.text("nvmlDeviceGetName", handle)[1], library.driver.version
     library.close()
     if busy.state.name != "OK":
         pytest.skip(f"{name}, driver {driver}: {busy.state.reason}")

@@ -27,12 +27,14 @@ U64 = 0xFFFF_FFFF_FFFF_FFFF
 class Answers:
     """The values of one device by metric, and why others are missing; reads fill it in."""
 
-    __slots__ = ("batched", "clock", "counters_at", "missing", "single", "values")
+    __slots__ = ("batched", "clock", "counters_at", "missing", "read_at", "single", "values")
 
     def __init__(self, clock: Clock, missing: dict[str, Availability]) -> None:
         self.clock = clock
         self.values: dict[str, float] = {}
         self.missing = missing
+        self.read_at = 0
+        """ns, CLOCK_MONOTONIC: when the gauges were read; 0 before."""
         self.counters_at = 0
         """ns, CLOCK_MONOTONIC: when the counters held their values; 0 where that is not known."""
         self.batched: set[str] = set()

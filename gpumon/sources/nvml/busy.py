@@ -17,7 +17,7 @@ import pynvml
 
 from gpumon.clock import SECOND, Clock
 from gpumon.metrics import Availability
-from gpumon.sources.nvml.answers import BUSY, RARELY, SLACK
+from gpumon.sources.nvml.answers import AGAIN, BUSY, RARELY, SLACK
 from gpumon.sources.nvml.fields import VALUE_TYPES
 from gpumon.sources.nvml.library import NOT_FOUND, SUCCESS, Library, availability
 
@@ -66,7 +66,7 @@ class BusySamples:
         # Nothing new is no failure: some cards write no samples while nothing runs.
         self.state = Availability.OK if code == NOT_FOUND else availability(code)
         if self.state is Availability.NOT_SUPPORTED:
-            self._due = _NEVER  # such as with MIG
+            self._due = now + AGAIN  # such as with MIG, which can be switched off
         elif self.state is not Availability.OK:
             self._due = now + RARELY
         return self._new(stamped, clock) if stamped else ()

@@ -7,31 +7,38 @@ from typing import Any
 
 from gpumon.clock import Clock
 from gpumon.frame import NAN, Device, Sample
-from gpumon.metrics import GPU_METRICS, Availability
-from gpumon.sources.nvml.answers import EVERY_TICK, RARELY, SELDOM, SLACK, SOON, Answers, Read
+from gpumon.metrics import GPU_METRICS, PROCESSES, Availability
+from gpumon.sources.nvml.answers import AGAIN, EVERY_TICK, RARELY, SELDOM, SLACK, SOON, Answers, Read
 from gpumon.sources.nvml.busy import Busy, BusySamples
-from gpumon.sources.nvml.library import SUCCESS, Library, availability
+from gpumon.sources.nvml.library import SUCCESS, Library, availability, unspoken
 from gpumon.sources.nvml.processes import Held, ProcessList, ProcessShares
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
-_ASKED = tuple(dict.fromkeys(name for call in (*CALLS, *FALLBACKS) for name in call.metrics))
+ASKED = tuple(dict.fromkeys(name for call in (*CALLS, *FALLBACKS) for name in call.metrics))
 """Other metrics are not the driver's to give, so it is not what lacks them."""
-_NEVER = float("inf")
 _TURNS = 8
 _CONTEXT = 32 << 20
 """Bytes by which the memory of a device changes at least when a process comes or goes: its CUDA context takes more."""
+_GONE = (Availability.LOST, Availability.NO_DRIVER)
+"""Of these one call is proof: nothing more is asked."""
+_WORST = (
+    Availability.RESET_REQUIRED, Availability.NO_PERMISSION, Availability.FAILED, Availability.NOT_SUPPORTED,
+)  # fmt: skip
+"""What to call a device of which nothing can be read, where its calls do not agree."""
 
 
 class _Scheduled:
     """A call of the table, bound to this device's buffers, and when it is next due."""
 
-    __slots__ = ("call", "due", "read")
+    __slots__ = ("call", "code", "due", "read")
 
     def __init__(self, call: Call, read: Read) -> None:
         self.call = call
         self.read = read
         self.due = 0.0
+        self.code = SUCCESS
+        """What it answered last."""
 
 
 class NvmlDevice:
@@ -44,63 +51,70 @@ class NvmlDevice:
         self.handle = handle
         self.uuid = uuid
         self.state = Availability.OK
+        self.failure = SUCCESS
+        """The driver's code where the state is not OK."""
         self.device = Device(uuid, index, name)
-        self._library = library
         self._clock = clock
-        self._answers = Answers(clock, dict.fromkeys(_ASKED, Availability.NOT_SUPPORTED))
-        self._scheduled = [bound for call in CALLS if (bound := self._bind(call))]
-        self._fallbacks = FALLBACKS
+        self._answers = Answers(clock, dict.fromkeys(ASKED, Availability.NOT_SUPPORTED))
+        self._calls = [_Scheduled(call, read) for call in CALLS if (read := call.make(library))]
+        self._fallbacks = [_Scheduled(call, read) for call in FALLBACKS if (read := call.make(library))]
         self._compute = ProcessList(library, "compute")
         self._graphics = ProcessList(library, "graphics")
-        self._shares = ProcessShares(library)
+        self._shares = ProcessShares(library, clock)
         self._busy = BusySamples(library, (index % _TURNS + 1) / _TURNS, after)
         self._graphics_held: list[Held] = []
+        self._graphics_code = SUCCESS
         self._processes_due = 0.0
         self._used = NAN
         self._pids: Set[int] = frozenset()
         self._early_from = 0.0
         self._graphics_due = 0.0
+        self._doubt_from = 0.0
 
     def read(self, now: float) -> Sample:
         """All metrics; those that are not due keep their last value. `now` in seconds."""
-        self.state = Availability.OK
-        answers, read_at = self._answers, 0
-        for scheduled in self._scheduled:
-            if scheduled.due <= now:
-                self._ask(scheduled, now)
-                if not read_at:
-                    # The first row of the table: what moves fastest is then of this moment, whichever call hangs.
-                    read_at = self._clock.monotonic()
-                if self.state is not Availability.OK:
-                    break
-        if self._fallbacks and self.state is Availability.OK:
+        answers, before = self._answers, self.state
+        answers.read_at = 0
+        codes = self._ask_due(now)
+        if codes and SUCCESS not in codes and now >= self._doubt_from and not self._is_gone:
+            # Is it this device or these calls? The others tell.
+            self._doubt_from = now + RARELY
+            self._ask_all(now)
+        self._judge()
+        if self.state is Availability.OK and before is not Availability.OK:
+            self._ask_all(now)  # nothing was kept of what is read seldom
+        if self.state is Availability.OK:
             self._try_fallbacks(now)
-        if self.state is not Availability.OK:
+        else:
             # Old values of a device that is gone would look like a device that is there.
             answers.clear()
+        self._tell_missing()
         values = answers.values
-        missing = {name: why for name, why in answers.missing.items() if name not in values}
-        if missing != self.device.missing:
-            self.device = self.device._replace(missing=missing)
         return Sample(
-            self.device, self.state, [values.get(name, NAN) for name in _NAMES], monotonic=read_at,
+            self.device, self.state, [values.get(name, NAN) for name in _NAMES], monotonic=answers.read_at,
             counters_monotonic=answers.counters_at,
         )  # fmt: skip
 
     def processes(self, now: float) -> list[Held] | None:
-        """The processes on this device, when it is time to look again, else None."""
+        """The processes on this device that are known, when it is time to look again, else None.
+
+        Where they are not all, `device.missing` has the reason.
+        """
+        if self.state is not Availability.OK:
+            return self._no_processes()
         used = self._answers.values.get("gpu.memory_used", NAN)
         # Whoever comes or goes moves the memory, which is read at each tick anyway.
         early = now >= self._early_from and abs(used - self._used) >= _CONTEXT
-        if self.state is not Availability.OK or not (early or now >= self._processes_due):
+        if not (early or now >= self._processes_due):
             return None
         self._used = used
         self._processes_due = self._next(now, SOON, self._processes_due)
-        held = self._compute.read(self.handle)[1]
+        code, held = self._compute.read(self.handle)
         # This call takes milliseconds and holds a driver-wide lock on some drivers: seldom.
         if now >= self._graphics_due:
             self._graphics_due = self._next(now, SELDOM, self._graphics_due)
-            self._graphics_held = self._graphics.read(self.handle)[1]
+            self._graphics_code, self._graphics_held = self._graphics.read(self.handle)
+        self._judge_lists(code, now)
         # A process may be in both lists; it counts once, as one that computes.
         by_pid = {process.pid: process for process in (*self._graphics_held, *held)}
         if early and by_pid.keys() == self._pids:
@@ -119,42 +133,102 @@ class NvmlDevice:
         """The driver's own utilization samples that are new; mostly none, as they come several seconds at once."""
         return self._busy.read(self.handle, now, clock) if self.state is Availability.OK else ()
 
-    def _bind(self, call: Call) -> _Scheduled | None:
-        read = call.make(self._library)
-        return _Scheduled(call, read) if read else None
+    @property
+    def _is_gone(self) -> bool:
+        return availability(self.failure) in _GONE
 
-    def _ask(self, scheduled: _Scheduled, now: float) -> None:
-        call = scheduled.call
+    def _ask_due(self, now: float) -> list[int]:
+        """Ask what is due, and give the driver's codes."""
+        codes = []
+        self.failure = SUCCESS
+        for scheduled in self._calls:
+            if scheduled.due <= now:
+                codes.append(self._ask(scheduled, now, self._answers.single))
+                # After the first row of the table: what moves fastest is then of this moment, whichever call hangs.
+                if not self._answers.read_at:
+                    self._answers.read_at = self._clock.monotonic()
+                if availability(scheduled.code) in _GONE:
+                    self.failure = scheduled.code
+                    break
+        return codes
+
+    def _ask_all(self, now: float) -> None:
+        """Ask for everything that is not read at each tick."""
+        for scheduled in self._calls:
+            if scheduled.call.period != EVERY_TICK:
+                scheduled.due = 0.0
+        self._ask_due(now)
+
+    def _judge(self) -> None:
+        """Set the state: a device of which nothing at all can be read is not OK."""
+        codes = [scheduled.code for scheduled in self._calls]
+        if not self._is_gone and codes and SUCCESS not in codes:
+            self.failure = min(codes, key=lambda code: _WORST.index(availability(code)))
+        self.state = availability(self.failure)
+
+    def _ask(self, scheduled: _Scheduled, now: float, kept: Set[str] = frozenset()) -> int:
+        """Make one call. Of the metrics that it cannot give, those `kept` come from elsewhere."""
+        call, answers = scheduled.call, self._answers
         scheduled.due = self._next(now, call.period, scheduled.due)
-        answers = self._answers
-        code = scheduled.read(self.handle, answers)
+        code = scheduled.code = scheduled.read(self.handle, answers)
         if code == SUCCESS:
             for name in call.metrics:
                 if name in answers.values:
                     answers.missing.pop(name, None)
-            return
+            return code
         why = availability(code)
         for name in call.metrics:
-            answers.lack(name, why)
-        if why in (Availability.LOST, Availability.NO_DRIVER):
-            self.state = why
-            scheduled.due = now
-        elif why is Availability.NOT_SUPPORTED:
-            scheduled.due = _NEVER  # it will not come before the driver is loaded again
+            if name not in kept:
+                answers.lack(name, why)
+        if why is Availability.NOT_SUPPORTED:
+            scheduled.due = now + AGAIN  # a MIG mode or a reset may change that
+        return code
 
     def _try_fallbacks(self, now: float) -> None:
-        """Once, after the first read: what the batch did not give is asked for by itself."""
-        for call in self._fallbacks:
-            if not self._answers.values.keys() >= set(call.metrics) and (bound := self._bind(call)):
-                self._scheduled.append(bound)
-                self._answers.single.update(call.metrics)
-                self._ask(bound, now)
-        self._fallbacks = ()
+        """Ask by itself for what the batch does not give."""
+        answers = self._answers
+        for scheduled in self._fallbacks:
+            metrics = scheduled.call.metrics
+            if answers.batched.issuperset(metrics):
+                answers.single.difference_update(metrics)
+            elif scheduled.due <= now or not answers.single.issuperset(metrics):
+                if self._ask(scheduled, now) == SUCCESS:
+                    answers.single.update(metrics)
+                else:
+                    answers.single.difference_update(metrics)
+
+    def _judge_lists(self, code: int, now: float) -> None:
+        """Say that processes may be there which a list did not give."""
+        why = availability(code)
+        if why is Availability.NOT_SUPPORTED:
+            self._processes_due = self._early_from = now + AGAIN
+        elif why is Availability.OK and not unspoken(self._graphics_code):
+            why = availability(self._graphics_code)  # a card that has no list of what draws has nothing that draws
+        if why is Availability.OK:
+            self._answers.missing.pop(PROCESSES, None)
+        else:
+            self._answers.missing[PROCESSES] = why
+        self._tell_missing()
+
+    def _no_processes(self) -> list[Held] | None:
+        """Nobody knows who is on a device that does not answer; asked at once when it does."""
+        self._processes_due = self._graphics_due = self._early_from = 0.0
+        self._answers.missing[PROCESSES] = self.state
+        self._tell_missing()
+        if not self._pids:
+            return None
+        self._pids = frozenset()
+        return []
+
+    def _tell_missing(self) -> None:
+        values = self._answers.values
+        missing = {name: why for name, why in self._answers.missing.items() if name not in values}
+        if missing != self.device.missing:
+            self.device = self.device._replace(missing=missing)
 
     def _next(self, now: float, period: float, due: float) -> float:
         """When to ask again. Devices take turns, so that slow calls do not all fall on one tick."""
         if period == EVERY_TICK:
             return now
-        first = due == 0.0
-        turn = period * (self.device.index % _TURNS) / _TURNS if first else 0.0
-        return now + period + turn - SLACK
+        turn = (_TURNS - self.device.index % _TURNS) / _TURNS if due == 0.0 else 1.0
+        return now + period * turn - SLACK

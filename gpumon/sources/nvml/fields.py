@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import pynvml
 
@@ -12,39 +13,9 @@ from gpumon.clock import SECOND, Clock
 from gpumon.metrics import BY_NAME, Availability, Kind
 from gpumon.sources.base import from_units
 from gpumon.sources.nvml.answers import Answers
+from gpumon.sources.nvml.field_ids import Field, fields_for
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, availability
-
-
-class Field(NamedTuple):
-    """An entry of the batch."""
-
-    metric: str
-    id: int
-    scale: float
-
-
-def fields_for(driver_version: str) -> tuple[Field, ...]:
-    """The fields to ask of this driver.
-
-    Ids and units: nvml.h. The three thermal and brake counters were 251 to 253 up to the 580 branch
-    (its nvml.h; nvidia-ml-py of the time), and are 269 to 271 since.
-    """
-    major = int(driver_version.partition(".")[0]) if driver_version.partition(".")[0].isdigit() else 0
-    heat = 269 if major > 580 else 251
-    return (
-        Field("gpu.power", pynvml.NVML_FI_DEV_POWER_AVERAGE, 1e-3),  # mW
-        Field("gpu.power_limit", pynvml.NVML_FI_DEV_POWER_CURRENT_LIMIT, 1e-3),
-        Field("gpu.energy", pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, 1e-3),  # mJ
-        Field("gpu.temperature_memory", pynvml.NVML_FI_DEV_MEMORY_TEMP, 1.0),
-        Field("gpu.throttled_sw_power", pynvml.NVML_FI_DEV_PERF_POLICY_POWER, 1e-9),  # ns
-        Field("gpu.throttled_sync_boost", pynvml.NVML_FI_DEV_PERF_POLICY_SYNC_BOOST, 1e-9),
-        Field("gpu.throttled_sw_thermal", heat, 1e-9),
-        Field("gpu.throttled_hw_thermal", heat + 1, 1e-9),
-        Field("gpu.throttled_hw_power_brake", heat + 2, 1e-9),
-        Field("gpu.pcie_sent", pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, 1.0),
-        Field("gpu.pcie_received", pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, 1.0),
-    )
-
+from gpumon.sources.nvml.pcie import ByteCounter
 
 _ENTRY = struct.Struct("=IIqqii8s")
 """nvmlFieldValue_t: id, scope, timestamp µs, latency µs, value type, return code, value."""
@@ -56,7 +27,6 @@ _NO_NUMBER = {
 }  # fmt: skip
 """By value type: what stands for no value; nvml.h, NVML_VALUE_NOT_AVAILABLE, and the largest of the type."""
 _UNSIGNED_INT = 1
-_U32 = 1 << 32
 _BYTE_COUNTERS = ("gpu.pcie_sent", "gpu.pcie_received")
 _COUNTERS = frozenset(name for name, metric in BY_NAME.items() if metric.kind is Kind.COUNTER)
 _UNSURE = SECOND // 10
@@ -71,14 +41,17 @@ class FieldBatch:
 
     def __init__(self, library: Library, function: Function) -> None:
         self._function = function
-        self._fields = fields_for(library.driver.version)
-        # One entry more than asked for: drivers were seen to write behind the last (nvitop's finding).
-        self._batch = (pynvml.c_nvmlFieldValue_t * (len(self._fields) + 1))()
-        for i, field in enumerate(self._fields):
-            self._batch[i].fieldId = field.id
-        self._view = memoryview(self._batch).cast("B")
-        self._count = ctypes.c_int(len(self._fields))
-        self._totals: dict[str, int] = {}
+        self._bytes = {metric: ByteCounter(library) for metric in _BYTE_COUNTERS}
+        self._batches = fields_for(library.driver.version)
+        self._doubtful = {
+            field.metric
+            for fields in self._batches
+            for field, other in zip(fields, self._batches[0], strict=True)
+            if field.id != other.id
+        }
+        self._at = 0
+        self._last: dict[str, float] = {}
+        self._ask_for(list(dict.fromkeys(field for fields in self._batches for field in fields)))
 
     @classmethod
     def make(cls, library: Library) -> FieldBatch | None:
@@ -87,7 +60,7 @@ class FieldBatch:
         return cls(library, function) if function else None
 
     def __call__(self, handle: Any, answers: Answers) -> int:
-        """Ask, and fill in what came; a field fails alone."""
+        """Ask, and fill in what came. A field fails alone; the code is the first field's where all did."""
         began = answers.clock.monotonic()
         code = self._function(handle, self._count, self._batch)
         over = answers.clock.monotonic()
@@ -95,10 +68,14 @@ class FieldBatch:
         answers.counters_at = 0
         if code != SUCCESS:
             return code
+        if len(self._fields) > len(self._batches[0]):
+            self._choose()
+        failed = SUCCESS
         for i, field in enumerate(self._fields):
             _, _, stamp, _, kind, returned, raw = _ENTRY.unpack_from(self._view, i * _ENTRY.size)
             metric = field.metric
             if returned != SUCCESS:
+                failed = failed or returned
                 # It may come from a call of its own.
                 if metric not in answers.single:
                     answers.lack(metric, availability(returned))
@@ -107,15 +84,59 @@ class FieldBatch:
             if number in _NO_NUMBER.get(kind, ()) or number != number:
                 answers.lack(metric, Availability.NOT_SUPPORTED)
                 continue
-            if not answers.counters_at and metric in _COUNTERS:
+            if metric in _COUNTERS and not answers.counters_at:
                 answers.counters_at = moment(stamp, began, over, answers.clock)
-            if kind == _UNSIGNED_INT and metric in _BYTE_COUNTERS:
-                number = self._unwrapped(metric, number)
-            answers.values[metric] = from_units(number, field.scale)
             answers.batched.add(metric)
+            if metric in self._bytes:
+                when = answers.counters_at or over
+                number = self._bytes[metric].total(handle, number, kind == _UNSIGNED_INT, when)
+                if number is None:
+                    answers.lack(metric, Availability.UNRELIABLE)
+                    continue
+            answers.values[metric] = from_units(number, field.scale)
+        if self._doubtful:
+            self._doubt(answers)
         if not answers.counters_at:
             self._unstamped(answers, began, over)
-        return code
+        return SUCCESS if answers.batched else failed
+
+    def _ask_for(self, fields: Sequence[Field]) -> None:
+        self._fields = fields
+        # One entry more than asked for: drivers were seen to write behind the last (nvitop's finding).
+        self._batch = (pynvml.c_nvmlFieldValue_t * (len(fields) + 1))()
+        for i, field in enumerate(fields):
+            self._batch[i].fieldId = field.id
+        self._view = memoryview(self._batch).cast("B")
+        self._count = ctypes.c_int(len(fields))
+
+    def _choose(self) -> None:
+        """Keep the likeliest batch whose doubtful fields answered, after all of them were asked once."""
+        answered = {
+            field.id
+            for i, field in enumerate(self._fields)
+            if _ENTRY.unpack_from(self._view, i * _ENTRY.size)[5] == SUCCESS
+        }
+        for at, fields in enumerate(self._batches):
+            if any(field.id in answered for field in fields if field.metric in self._doubtful):
+                self._at = at
+                break
+        asked, view = self._fields, self._view
+        self._ask_for(self._batches[self._at])
+        for i, field in enumerate(self._fields):  # what the driver wrote for them
+            at = asked.index(field) * _ENTRY.size
+            self._view[i * _ENTRY.size : (i + 1) * _ENTRY.size] = view[at : at + _ENTRY.size]
+
+    def _doubt(self, answers: Answers) -> None:
+        """Turn to the other batch where one of these counters fell: it is none. All fall with a reset of the GPU."""
+        values, last = answers.values, self._last
+        fell = {metric for metric in answers.batched & _COUNTERS if values.get(metric, 0.0) < last.get(metric, 0.0)}
+        self._last = {metric: values[metric] for metric in answers.batched & _COUNTERS if metric in values}
+        if fell and fell <= self._doubtful:
+            for metric in self._doubtful:
+                answers.lack(metric, Availability.UNRELIABLE)
+                self._last.pop(metric, None)
+            self._at = (self._at + 1) % len(self._batches)
+            self._ask_for(self._batches[self._at])
 
     def _unstamped(self, answers: Answers, began: int, over: int) -> None:
         """Counters of which the driver did not say when they were read."""
@@ -123,12 +144,6 @@ class FieldBatch:
         if over - began > _UNSURE:
             for metric in answers.batched & _COUNTERS:
                 answers.lack(metric, Availability.UNRELIABLE)
-
-    def _unwrapped(self, metric: str, number: int) -> int:
-        """A 32-bit counter that has wrapped goes on; it may do so once between two reads."""
-        before = self._totals.get(metric, number)
-        total = self._totals[metric] = before + (number - before) % _U32
-        return total
 
 
 def moment(stamp: int, began: int, over: int, clock: Clock) -> int:

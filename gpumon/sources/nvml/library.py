@@ -8,6 +8,7 @@ for every process and calls twice for every list, which costs ten times the driv
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +20,14 @@ from gpumon.metrics import Availability
 from gpumon.text import clean
 
 Function = Callable[..., int]
+"""Takes ctypes values and pointers to buffers, and gives a return code. Nothing checks them against the C signature but
+`tests/unit/test_nvml_memory.py`: a function that is called anew needs its row in `tests/nvml/signatures.py`."""
 
 SUCCESS = int(pynvml.NVML_SUCCESS)
 INSUFFICIENT_SIZE = int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
 NOT_FOUND = int(pynvml.NVML_ERROR_NOT_FOUND)
+VERSION_MISMATCH = int(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
+FUNCTION_NOT_FOUND = int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 _AVAILABILITY: dict[int, Availability] = {
     SUCCESS: Availability.OK,
@@ -35,6 +40,8 @@ _AVAILABILITY: dict[int, Availability] = {
     int(pynvml.NVML_ERROR_UNINITIALIZED): Availability.NO_DRIVER,
     int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED): Availability.NO_DRIVER,
     int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND): Availability.NO_DRIVER,
+    int(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH): Availability.NO_DRIVER,
+    int(pynvml.NVML_ERROR_RESET_REQUIRED): Availability.RESET_REQUIRED,
 }
 
 _ADVICE: dict[int, str] = {
@@ -45,12 +52,23 @@ _ADVICE: dict[int, str] = {
     "(library and kernel module differ): restart it",
     int(pynvml.NVML_ERROR_NO_PERMISSION): "this user may not use the NVIDIA driver: look at the mode of /dev/nvidia*",
     int(pynvml.NVML_ERROR_GPU_IS_LOST): "the driver lost a GPU: look at 'dmesg', and restart the machine",
+    int(pynvml.NVML_ERROR_RESET_REQUIRED): "a GPU must be reset: end the programs on it, then "
+    "'sudo nvidia-smi --gpu-reset', or restart the machine",
 }
+
+
+_PCI_ADDRESS = struct.Struct("=16s20x32s")
+"""nvmlPciInfo_t: the address in 16 bytes, five numbers, the address in 32 bytes."""
 
 
 def availability(code: int) -> Availability:
     """What a return code means for a value."""
     return _AVAILABILITY.get(code, Availability.FAILED)
+
+
+def unspoken(code: int) -> bool:
+    """Whether a driver says so of a version of a call that it does not have, or not for this GPU: an older may do."""
+    return availability(code) is Availability.NOT_SUPPORTED
 
 
 class Library:
@@ -90,13 +108,23 @@ class Library:
         function = self.find("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex")
         return (function(ctypes.c_uint(index), ctypes.byref(handle)) if function else -1), handle
 
-    def text(self, name: str, handle: Any) -> str:
-        """What a function such as nvmlDeviceGetName writes, made harmless; empty when it fails."""
+    def text(self, name: str, handle: Any) -> tuple[int, str]:
+        """Return code, and the text of a function such as nvmlDeviceGetName, made harmless; empty when it fails."""
         function = self.find(name)
         buffer = ctypes.create_string_buffer(256)
-        if function is None or function(handle, buffer, ctypes.c_uint(256)) != SUCCESS:
+        code = function(handle, buffer, ctypes.c_uint(256)) if function else FUNCTION_NOT_FOUND
+        return code, clean(buffer.value.decode("utf-8", "replace")) if code == SUCCESS else ""
+
+    def bus_address(self, handle: Any) -> str:
+        """The PCI address of a device, such as 00000000:65:00.0; empty where the driver does not give it."""
+        info = pynvml.nvmlPciInfo_t()
+        function = self.find("nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo")
+        if function is None or function(handle, ctypes.byref(info)) != SUCCESS:
             return ""
-        return clean(buffer.value.decode("utf-8", "replace"))
+        # The second, longer copy of the address came with v3; before, nothing is written there.
+        copies = (_PCI_ADDRESS.unpack_from(info)[1], _PCI_ADDRESS.unpack_from(info)[0])
+        found = next((text for copy in copies if (text := copy.partition(b"\0")[0])), b"")
+        return clean(found.decode("ascii", "replace"))
 
     def _versions(self) -> Driver:
         buffer = ctypes.create_string_buffer(96)

@@ -7,9 +7,8 @@ import struct
 from ctypes import byref, c_uint
 from typing import Any, NamedTuple
 
-import pynvml
-
-from gpumon.sources.nvml.library import INSUFFICIENT_SIZE, SUCCESS, Function, Library
+from gpumon.clock import Clock
+from gpumon.sources.nvml.library import FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, SUCCESS, Function, Library, unspoken
 
 _UNKNOWN_MEMORY = 0xFFFF_FFFF_FFFF_FFFF
 """What WSL2, WDDM and some MIG set-ups give for a process's memory: nvml.h, NVML_VALUE_NOT_AVAILABLE."""
@@ -18,6 +17,8 @@ _V1 = struct.Struct("=IxxxxQ")
 _V2 = struct.Struct("=IxxxxQII")
 _USE = struct.Struct("=IxxxxQIIII")
 """nvmlProcessUtilizationSample_t: pid, time µs, SM, memory, encoder, decoder, in percent."""
+_AHEAD = 1_000_000
+"""µs that the driver's clock may be ahead of ours."""
 _NAN = float("nan")
 
 
@@ -37,36 +38,46 @@ class ProcessList:
     def __init__(self, library: Library, kind: str) -> None:
         name = f"nvmlDeviceGet{kind.capitalize()}RunningProcesses"
         self._kind = kind
-        newer = library.find(f"{name}_v3", f"{name}_v2")
-        self._record = _V2 if newer else _V1
-        self._function: Function | None = newer or library.find(name)
+        versions = ((f"{name}_v3", _V2), (f"{name}_v2", _V2), (name, _V1))
+        self._versions = [(found, record) for name, record in versions if (found := library.find(name))]
+        self._at = 0
         self._room = 0
         self._grow(_MORE)
 
     def read(self, handle: Any) -> tuple[int, list[Held]]:
-        """The driver's code, and the processes."""
-        if self._function is None:
-            return int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND), []
+        """The driver's code, and the processes: none are known where it is not SUCCESS."""
+        answered = FUNCTION_NOT_FOUND
+        for at, (function, record) in enumerate(self._versions[self._at :], self._at):
+            code, found = self._ask(function, record, handle)
+            if code == SUCCESS:
+                self._at = at
+                return code, found
+            if not unspoken(code):
+                return code, []
+            answered = code
+        self._at = 0  # next time from the newest again
+        return answered, []
+
+    def _ask(self, function: Function, record: struct.Struct, handle: Any) -> tuple[int, list[Held]]:
         count = c_uint()
         # Processes may start between two calls, so ask again with more room, but not for ever.
         for _ in range(4):
             count.value = self._room
-            code = self._function(handle, byref(count), self._buffer)
+            code = function(handle, byref(count), self._buffer)
             if code != INSUFFICIENT_SIZE:
                 break
             self._grow(max(count.value, self._room) + _MORE)
         if code != SUCCESS:
             return code, []
-        size, unpack = self._record.size, self._record.unpack_from
         found = []
         for i in range(min(count.value, self._room)):
-            pid, memory = unpack(self._buffer, i * size)[:2]
+            pid, memory = record.unpack_from(self._buffer, i * record.size)[:2]
             found.append(Held(pid, self._kind, _NAN if memory == _UNKNOWN_MEMORY else float(memory)))
         return code, found
 
     def _grow(self, room: int) -> None:
         self._room = min(room, 4096)
-        self._buffer = ctypes.create_string_buffer(self._room * self._record.size)
+        self._buffer = ctypes.create_string_buffer(self._room * _V2.size)  # the longest record of all versions
 
 
 class ProcessShares:
@@ -74,10 +85,12 @@ class ProcessShares:
 
     The driver gives the mean since a time that is handed in, so the newest time seen is kept: with
     0 it would answer with a mean over its whole buffer. A process without a sample has no value;
-    that is not 0. Values above 100 % are known to be wrong (zombies) and are left out.
+    that is not 0. Values above 100 % are known to be wrong (zombies) and are left out, and so is what
+    the driver has from the future: with its time handed in, nothing would be new any more.
     """
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Library, clock: Clock) -> None:
+        self._clock = clock
         self._function = library.find("nvmlDeviceGetProcessUtilization")
         self._since = 0
         self._room = _MORE
@@ -88,6 +101,9 @@ class ProcessShares:
         if self._function is None:
             return {}
         count = c_uint()
+        # Of a clock that counts from 1970, or from some time after it.
+        latest = self._clock.time() // 1000 + _AHEAD
+        self._since = min(self._since, latest)
         for _ in range(4):
             count.value = self._room
             code = self._function(handle, self._buffer, byref(count), ctypes.c_ulonglong(self._since))
@@ -100,7 +116,7 @@ class ProcessShares:
         shares = {}
         for i in range(min(count.value, self._room)):
             pid, when, sm, memory, _, _ = _USE.unpack_from(self._buffer, i * _USE.size)
-            self._since = max(self._since, when)
-            if pid and sm <= 100 and memory <= 100:
+            if pid and sm <= 100 and memory <= 100 and when <= latest:
+                self._since = max(self._since, when)
                 shares[pid] = sm / 100, memory / 100
         return shares

@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 
 import pynvml
 
+from gpumon.clock import SECOND
 from gpumon.metrics import Availability
 from gpumon.sources.base import from_units
-from gpumon.sources.nvml.answers import EVERY_TICK, RARELY, SELDOM, SOON, U32, U64, Answers, Read
-from gpumon.sources.nvml.fields import FieldBatch, fields_for
-from gpumon.sources.nvml.library import SUCCESS, Function, Library
+from gpumon.sources.nvml.answers import AGAIN, EVERY_TICK, RARELY, SELDOM, SOON, U32, U64, Answers, Read
+from gpumon.sources.nvml.field_ids import fields_for
+from gpumon.sources.nvml.fields import FieldBatch
+from gpumon.sources.nvml.library import SUCCESS, Function, Library, unspoken
 
 
 class Call(NamedTuple):
@@ -93,17 +95,26 @@ _MEMORY_V2 = struct.Struct("@IQQQQ")
 def _memory(library: Library) -> Read | None:
     """v2 tells what the driver reserves apart; v1, of old drivers, counts it as used from 510 on."""
     newer, older = library.find("nvmlDeviceGetMemoryInfo_v2"), library.find("nvmlDeviceGetMemoryInfo")
+    read_v1 = _memory_v1(older) if older else None
     if newer is None:
-        return _memory_v1(older) if older else None
+        return read_v1
     record = pynvml.c_nvmlMemory_v2_t()
     pointer = byref(record)
 
+    older_until = 0
+
     def read(handle: Any, answers: Answers) -> int:
+        nonlocal older_until
+        if read_v1 is not None and older_until and answers.clock.monotonic() < older_until:
+            return read_v1(handle, answers)
         record.version = pynvml.nvmlMemory_v2
         code = newer(handle, pointer)
         if code == SUCCESS:
             __, total, reserved, __, used = _MEMORY_V2.unpack_from(record)
             _give_memory(answers, total, used, reserved)
+        elif read_v1 is not None and unspoken(code):
+            older_until = answers.clock.monotonic() + round(AGAIN * SECOND)
+            return read_v1(handle, answers)
         return code
 
     return read
@@ -158,7 +169,7 @@ _SLOWEST = 15
 CALLS: tuple[Call, ...] = (
     Call(("gpu.utilization", "gpu.memory_utilization"), EVERY_TICK, _utilization),
     Call(("gpu.memory_used", "gpu.memory_reserved", "gpu.memory_total"), EVERY_TICK, _memory),
-    Call(tuple(field.metric for field in fields_for("")), EVERY_TICK, FieldBatch.make),
+    Call(tuple(field.metric for field in fields_for("")[0]), EVERY_TICK, FieldBatch.make),
     Call(("gpu.clock_sm",), EVERY_TICK, _number("gpu.clock_sm", 1e6, "nvmlDeviceGetClockInfo", arguments=(1,))),
     Call(("gpu.temperature",), SOON, _number("gpu.temperature", 1.0, "nvmlDeviceGetTemperature", arguments=(0,))),
     Call(

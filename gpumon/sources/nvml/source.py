@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from gpumon.clock import SECOND, Clock
 from gpumon.errors import SourceError
 from gpumon.frame import NAN, Device, Driver, Origin, Process, Sample
-from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.metrics import GPU_METRICS, PROCESSES, Availability
 from gpumon.sources.base import Reading
 from gpumon.sources.nvml.busy import Busy
-from gpumon.sources.nvml.device import NvmlDevice
-from gpumon.sources.nvml.library import SUCCESS, Library, advice, availability
+from gpumon.sources.nvml.device import ASKED, NvmlDevice
+from gpumon.sources.nvml.library import SUCCESS, VERSION_MISMATCH, Library, advice, availability, unspoken
 from gpumon.sources.nvml.processes import Held
 
 _LOOK_AGAIN = 5.0
 """Seconds between looks for a driver that was not there, and for GPUs that were plugged in or lost."""
-_NOTHING = [NAN] * len(GPU_METRICS)
+NOTHING = [NAN] * len(GPU_METRICS)
+NAMELESS = "NVIDIA GPU"
 
 Describe = Callable[[int], tuple[str, str, float, float, float]]
 """pid to name, user, start (s since 1970), CPU share, resident bytes."""
@@ -39,16 +40,17 @@ class NvmlSource:
         self._library: Library | None = None
         self._devices: list[NvmlDevice] = []
         self._gone: dict[str, Device] = {}
+        self._refused: dict[int, int] = {}
         self._driver = Driver()
         self._problem = ""
+        self._silent = ""
         self._look_at = 0.0
-        self._count = -1
         self._held: dict[str, tuple[Process, ...]] = {}
         self._processes: tuple[Process, ...] = ()
         self._busy_until: dict[str, int] = {}
 
     def origin(self) -> Origin:
-        return Origin("nvml", "", self._problem)
+        return Origin("nvml", "", self._problem or self._silent)
 
     def driver(self) -> Driver:
         return self._driver
@@ -61,19 +63,35 @@ class NvmlSource:
             self._look()
         samples = [device.read(now) for device in self._devices]
         if any(sample.state is Availability.NO_DRIVER for sample in samples):
-            self._shut("the NVIDIA driver went away (it may be reloading)")
-            samples = [Sample(sample.device, Availability.NO_DRIVER, _NOTHING) for sample in samples]
+            mismatch = any(device.failure == VERSION_MISMATCH for device in self._devices)
+            self._shut(advice(VERSION_MISMATCH) if mismatch else "the NVIDIA driver went away (it may be reloading)")
+            samples = [Sample(sample.device, Availability.NO_DRIVER, NOTHING) for sample in samples]
             busy: dict[str, Busy] = {}
         else:
             self._read_processes(now)
+            # What can be known of the processes is known only now.
+            samples = [
+                sample if sample.device is device.device else sample._replace(device=device.device)
+                for sample, device in zip(samples, self._devices, strict=True)
+            ]
             busy = self._read_busy(now)
-        present = {sample.device.uuid for sample in samples}
-        samples += [
-            Sample(device, Availability.LOST if self._library else Availability.NO_DRIVER, _NOTHING)
-            for uuid, device in self._gone.items()
-            if uuid not in present
-        ]
+            self._silent = self._why_silent()
+        samples += self._absent({sample.device.uuid for sample in samples})
         return [Reading(monotonic, time, samples, self._processes, busy=busy)]
+
+    def _absent(self, present: Set[str]) -> list[Sample]:
+        """Rows of GPUs that cannot be read: those that were there, and those that nobody has seen yet."""
+        otherwise = Availability.LOST if self._library else Availability.NO_DRIVER
+        gone = [device for uuid, device in self._gone.items() if uuid not in present]
+        known = {device.index for device in (*gone, *(device.device for device in self._devices))}
+        why = {index: availability(code) for index, code in self._refused.items()}
+        rows = [Sample(device, why.get(device.index, otherwise), NOTHING) for device in gone]
+        return rows + [Sample(unknown(index, why[index]), why[index], NOTHING) for index in why if index not in known]
+
+    def _why_silent(self) -> str:
+        """What to do where the driver answers, and no GPU does."""
+        codes = [device.failure for device in self._devices] + list(self._refused.values())
+        return "" if SUCCESS in codes or not codes else advice(codes[0])
 
     def close(self) -> None:
         if self._library is not None:
@@ -97,10 +115,10 @@ class NvmlSource:
                 self._shut(self._problem)
             return
         self._problem = "" if count else "the NVIDIA driver runs, but has no GPU: look at 'nvidia-smi'"
-        if count == self._count and all(device.state is Availability.OK for device in self._devices):
+        if count == len(self._devices) and all(device.state is Availability.OK for device in self._devices):
             return  # as before: asking for each handle again would be a call for each GPU
-        self._count = count
         known = {device.uuid: device for device in self._devices}
+        self._refused.clear()
         found = [device for index in range(count) if (device := self._find(library, index, known))]
         for device in self._devices:
             if device not in found:
@@ -111,20 +129,28 @@ class NvmlSource:
         self._devices = found
 
     def _find(self, library: Library, index: int, known: dict[str, NvmlDevice]) -> NvmlDevice | None:
+        """The device with this index; None where the driver refuses it, which is then noted."""
         code, handle = library.handle(index)
         if code != SUCCESS:
-            return next((device for device in known.values() if device.device.index == index), None)
+            return self._refuse(index, code, known)
         # Looking up one GPU costs two driver calls; those with the same handle are known.
         for device in known.values():
             if device.handle.value == handle.value and device.device.index == index:
                 return device
-        uuid = library.text("nvmlDeviceGetUUID", handle)
-        if uuid in known:
-            return known[uuid]
+        code, uuid = library.text("nvmlDeviceGetUUID", handle)
+        if unspoken(code) and (address := library.bus_address(handle)):
+            uuid = f"PCI-{address}"  # a card that has no UUID
         if not uuid:
-            return None
-        name = library.text("nvmlDeviceGetName", handle) or "NVIDIA GPU"
+            return self._refuse(index, code, known)
+        name = library.text("nvmlDeviceGetName", handle)[1] or NAMELESS
         return NvmlDevice(library, handle, index, uuid, name, self._clock, self._busy_until.get(uuid, 0))
+
+    def _refuse(self, index: int, code: int, known: dict[str, NvmlDevice]) -> NvmlDevice | None:
+        """The device that was there before, whose own calls then tell; else note why there is none."""
+        before = next((device for device in known.values() if device.device.index == index), None)
+        if before is None:
+            self._refused[index] = code
+        return before
 
     def _shut(self, problem: str) -> None:
         """Forget the driver; the devices keep their rows until it is back."""
@@ -132,7 +158,8 @@ class NvmlSource:
         for device in self._devices:
             self._gone[device.uuid] = device.device
         self._devices = []
-        self._count = -1
+        self._refused.clear()
+        self._silent = ""
         self._held = {}
         self._processes = ()
         self.close()
@@ -160,3 +187,8 @@ class NvmlSource:
             held.pid, uuid, held.kind, name, user, started, held.memory_used, held.sm_utilization,
             held.memory_utilization, cpu, resident,
         )  # fmt: skip
+
+
+def unknown(index: int, why: Availability) -> Device:
+    """A GPU that the driver counts and does not hand out: until it does, its place among the others is its name."""
+    return Device(f"index-{index}", index, NAMELESS, dict.fromkeys((*ASKED, PROCESSES), why))
