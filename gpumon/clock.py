@@ -8,6 +8,8 @@ from typing import Protocol
 
 SECOND = 1_000_000_000
 """Nanoseconds in a second: clocks count in integer nanoseconds, metrics in seconds."""
+SHORTEST, LONGEST = 0.01, 60.0
+"""Seconds: the intervals between samples that make sense."""
 
 
 class Clock(Protocol):

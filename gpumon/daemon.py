@@ -12,7 +12,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 from typing import Protocol
 
-from gpumon.clock import SECOND, Clock
+from gpumon.clock import LONGEST, SECOND, SHORTEST, Clock
 from gpumon.errors import GpumonError, RingError, UsageError
 from gpumon.frame import Tick
 from gpumon.paths import LOCK, RING, Places, ledger_path, make_live_dir, make_tag_dir
@@ -20,7 +20,7 @@ from gpumon.ring.directory import RowsExhausted
 from gpumon.ring.lock import WriterLock
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import NoRoom, RingWriter
-from gpumon.sampler import LONGEST, SHORTEST, Sampler
+from gpumon.sampler import Sampler
 from gpumon.sources import HostSource, open_source
 from gpumon.tags.reader import TagReader
 

@@ -18,8 +18,6 @@ from gpumon.tags.holding import with_holdings
 from gpumon.tags.matching import devices_of, stamp
 from gpumon.tags.reader import Poll, TagReader
 
-SHORTEST, LONGEST = 0.01, 60.0
-"""Seconds: the intervals that make sense."""
 _HELD_BACK = 4096
 _NO_BOARDS = Poll([], [], {})
 _NO_HOST = (NAN,) * len(HOST_METRICS)

@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable
 from threading import Event, Thread
 
-from gpumon.clock import SECOND
+from gpumon.clock import SECOND, SHORTEST
 from gpumon.daemon import Recorder
 from gpumon.errors import AlreadyRunning, GpumonError
 from gpumon.frame import Frame
 from gpumon.live import Live
-from gpumon.sampler import SHORTEST
 
 _AGAIN = 2.0
 """Seconds between two tries to become the sampler."""

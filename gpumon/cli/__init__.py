@@ -8,8 +8,10 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
-from gpumon.errors import EXIT_FAILED, EXIT_USAGE, GpumonError
+from gpumon.cli import streams
+from gpumon.errors import EXIT_FAILED, EXIT_USAGE, GpumonError, UsageError
 from gpumon.text import clean
 
 COMMANDS = {
@@ -20,6 +22,9 @@ COMMANDS = {
     "runs": "what every run and every epoch cost: list, show, compare, report, export",
     "daemon": "sample until stopped, for all views on this machine",
 }
+
+_GO_ON = (["daemon"], ["web"], ["run"])
+"""Commands that go on although nobody reads what they say."""
 
 _TOP = """\
 usage: gpumon COMMAND [options]
@@ -51,6 +56,29 @@ def entry() -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0 fine, 1 failed, 2 usage, 3 no GPU can be read."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    streams.prepare(forgiving=arguments[:1] in _GO_ON)
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except GpumonError as error:
+        return _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        # Whoever read our output has gone; what is still buffered must not raise again at exit.
+        streams.silence(sys.stdout)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if isinstance(error, OSError) and streams.is_output(error):
+            streams.silence(sys.stdout)
+            return _fail(f"the output cannot be written: {error.strerror}", EXIT_FAILED)
+        from gpumon.cli.crash import report
+
+        return _fail(report(error), EXIT_FAILED)
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_TOP.format(commands="\n".join(f"  {name:<8} {text}" for name, text in COMMANDS.items())), end="")
         return 0 if arguments else EXIT_USAGE
@@ -61,22 +89,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     name = arguments[0]
     if name not in COMMANDS:
-        return _fail(f"unknown command '{name}': it is one of {', '.join(COMMANDS)}", EXIT_USAGE)
+        raise UsageError(f"unknown command '{name}': {_meant(name)}it is one of {', '.join(COMMANDS)}")
     command = import_module(f"gpumon.cli.{name}")
-    parser = argparse.ArgumentParser(prog=f"gpumon {name}", description=command.__doc__, formatter_class=_Formatter)
+    parser = _Parser(prog=f"gpumon {name}", description=command.__doc__, formatter_class=_Formatter)
+    command.add_options(parser)
     try:
-        command.add_options(parser)
-        code = command.run(parser.parse_args(arguments[1:]))
-        sys.stdout.flush()
-    except GpumonError as error:
-        return _fail(str(error), error.exit_code)
-    except BrokenPipeError:
-        # Whoever read our output has gone; what is still buffered must not raise again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
-    except KeyboardInterrupt:
-        return 130
-    return int(code)
+        parsed = parser.parse_args(arguments[1:])
+    except SystemExit as done:
+        return int(done.code or 0)  # argparse has said what there is to say
+    return int(command.run(parsed))
+
+
+def _meant(name: str) -> str:
+    """A question about the command that was perhaps meant; empty when there is none like it."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, COMMANDS, 1)
+    return f"did you mean '{close[0]}'? " if close else ""
+
+
+class _Parser(argparse.ArgumentParser):
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        # argparse of Python 3.11 takes the value in `--limit=--` for the end of the options, and gives an empty list.
+        if action.option_strings and action.nargs is None and arg_strings == ["--"]:
+            raise argparse.ArgumentError(action, "expected one argument")
+        return super()._get_values(action, arg_strings)
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -91,5 +128,5 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"gpumon: {clean(message, 1024)}", file=sys.stderr)
+    streams.say(f"gpumon: {clean(message, 1024)}")
     return code

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any
 
+from gpumon.clock import LONGEST, SHORTEST
 from gpumon.errors import UsageError
 from gpumon.paths import Places, places
 
-_NAMES = ("dir", "state-dir", "source", "speed", "interval")
+NAN = float("nan")
+_FILE = "these, and what is sampled, may stand in ~/.config/gpumon/config.toml too"
+_SCENARIOS = "sim:one, sim:idle, sim:sixteen, sim:hostile"
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:
     """`--dir` and `--state-dir`."""
-    group = parser.add_argument_group("directories")
+    group = parser.add_argument_group("directories", _FILE)
     group.add_argument(
         "--dir",
         metavar="DIR",
@@ -34,48 +38,90 @@ def add_source(parser: argparse.ArgumentParser, default: str) -> None:
         "--source",
         metavar="SOURCE",
         help="nvml (the GPUs of this machine), replay:FILE (a log of nvidia-smi --query-gpu or dmon, also gzipped), "
-        f"or sim (a simulation); {default}",
+        f"or sim (a simulation; also {_SCENARIOS}); GPUMON_SOURCE; {default}",
     )
-    group.add_argument("--speed", type=float, metavar="N", help="how much faster a recording plays (1)")
-    group.add_argument("--interval", type=float, metavar="SECONDS", help="between samples, 0.01 to 60 (1)")
+    group.add_argument("--speed", type=float, metavar="N", help="how much faster a recording plays (GPUMON_SPEED; 1)")
+    group.add_argument(
+        "--interval", type=float, metavar="SECONDS", help="between samples, 0.01 to 60 (GPUMON_INTERVAL; 1)"
+    )
 
 
 def settle(arguments: argparse.Namespace, env: Mapping[str, str] | None = None) -> tuple[Places, argparse.Namespace]:
     """Fill in what no flag gave, and find the directories. Raises UsageError."""
     env = os.environ if env is None else env
-    file = _read_file(env)
-    for name in _NAMES:
+    path, file = _read_file(env)
+    for name, check in _CHECKS.items():
         attribute = name.replace("-", "_")
-        if getattr(arguments, attribute, None) is None:
-            variable = f"GPUMON_{attribute.upper()}"
-            setattr(arguments, attribute, env.get(variable) or file.get(name))
-    arguments.speed = _number("speed", arguments.speed, 1.0)
-    arguments.interval = _number("interval", arguments.interval, 1.0)
+        variable = f"GPUMON_{attribute.upper()}"
+        flag = getattr(arguments, attribute, None)
+        origins = ((f"--{name}", flag), (variable, env.get(variable)), (path, file.get(name)))
+        origin, value = next(((who, what) for who, what in origins if what not in (None, "")), ("", None))
+        try:
+            setattr(arguments, attribute, check(name, value))
+        except ValueError as error:
+            raise UsageError(f"{origin}: {error}") from error
     return places(arguments.dir, arguments.state_dir, env), arguments
 
 
-def _number(name: str, value: Any, default: float) -> float:
+def _text(name: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name} is a text, not {_written(value)}")
+    return value
+
+
+def _number(name: str, value: Any) -> float:
     if value is None:
-        return default
+        return 1.0
     try:
-        return float(value)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{name} is a number, not '{value}'") from error
+        number = NAN if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = NAN
+    if not isfinite(number):
+        raise ValueError(f"{name} is a number, not {_written(value)}")
+    return number
 
 
-def _read_file(env: Mapping[str, str]) -> dict[str, Any]:
+def _speed(name: str, value: Any) -> float:
+    number = _number(name, value)
+    if number <= 0:
+        raise ValueError(f"a speed of {number:g} makes no sense: give a number above 0, such as 10")
+    return number
+
+
+def _interval(name: str, value: Any) -> float:
+    number = _number(name, value)
+    if not SHORTEST <= number <= LONGEST:
+        raise ValueError(f"an interval of {number:g} s makes no sense: give {SHORTEST:g} to {LONGEST:g} seconds")
+    return number
+
+
+_CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
+    "dir": _text, "state-dir": _text, "source": _text, "speed": _speed, "interval": _interval,
+}  # fmt: skip
+"""The names in the file, which are those of the flags, and what makes a value of what stands there."""
+
+
+def _written(value: Any) -> str:
+    """A value as the file has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"'{value}'" if isinstance(value, str) else f"{value}"
+
+
+def _read_file(env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    """The path of the file, and what it says; nothing where there is none."""
     base = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
     path = f"{base}/gpumon/config.toml"
     if not base or not os.path.exists(path):
-        return {}
+        return path, {}
     import tomllib
 
     try:
         with open(path, "rb") as file:
             found = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
-    unknown = sorted(set(found) - set(_NAMES))
+    unknown = sorted(set(found) - set(_CHECKS))
     if unknown:
-        raise UsageError(f"{path} has an unknown name '{unknown[0]}': it may hold {', '.join(_NAMES)}")
-    return found
+        raise UsageError(f"{path} has an unknown name '{unknown[0]}': it may hold {', '.join(_CHECKS)}")
+    return path, found

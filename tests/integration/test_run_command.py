@@ -461,7 +461,7 @@ def test_a_training_of_another_command_is_not_among_the_trainings(env: dict[str,
 def test_epochs_are_told_where_nothing_can_be_sampled(env: dict[str, str]) -> None:
     source = SHORT.format("own") + "import time; time.sleep(1)"
     done = beside(env, *python(source), options=("--interval", "0"))
-    assert "--interval is" in done.stderr
+    assert "--interval: an interval of 0 s" in done.stderr
     assert re.search(r"epochs +2 ", done.stderr), done.stderr
 
 

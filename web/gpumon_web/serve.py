@@ -45,15 +45,18 @@ def token_from(file: str, *, make: bool) -> str:
     Raises GpumonError when it cannot be read, is another user's, can be read by others, or is too short.
     """
     try:
-        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         if not make:
             raise GpumonError(f"there is no token file {file}: write at least {SHORTEST} characters into it") from None
         return _new_token(file)
     except OSError as error:
         raise GpumonError(f"the token file {file} cannot be read: {error.strerror or error}") from error
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(fd)
+        raise GpumonError(f"the token file {file} is no file: name one with --token-file")
     with os.fdopen(fd, encoding="utf-8", errors="replace") as opened:
-        found = os.fstat(opened.fileno())
         token = opened.read(1024).strip()
     if found.st_uid not in (os.getuid(), 0):
         raise GpumonError(f"the token file {file} belongs to somebody else: name another one with --token-file")

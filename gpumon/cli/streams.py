@@ -1,0 +1,110 @@
+"""The standard streams as commands find them: closed, full, or of an encoding that lacks our characters.
+
+What an encoding lacks becomes a plainer character. A stream that cannot be written is an error of one line for a
+command whose output is its purpose, and no matter for one that goes on for hours.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import io
+import os
+import sys
+from contextlib import suppress
+from typing import TextIO
+
+_NAME = "gpumon-plain"
+_PLAIN = {
+    "·": "-", "–": "-", "−": "-", "…": "..", "°": "", "×": "x", "µ": "u", "∞": "inf", "±": "+-", "→": "->", "▸": ">",
+    **dict.fromkeys("█▉▊▋▌", "#"), **dict.fromkeys("▍▎▏", "-"), **dict.fromkeys("─━", "-"), "│": "|",
+}  # fmt: skip
+_NO_OUTPUT = (errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+
+
+def prepare(*, forgiving: bool) -> None:
+    """Make stdout and stderr such that writing raises OSError at most; `forgiving`: stdout not even that."""
+    codecs.register_error(_NAME, _plainer)
+    _fill(0, os.O_RDWR)
+    # Closed is not nowhere: a write to it fails, as it would have.
+    _fill(1, os.O_RDWR if forgiving else os.O_RDONLY)
+    _fill(2, os.O_RDWR)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_NAME)
+    if forgiving:
+        sys.stdout = _Forgiving(sys.stdout)
+
+
+def is_output(error: OSError) -> bool:
+    """Whether `error` came from writing to a standard stream: an error about a file names it."""
+    return error.errno in _NO_OUTPUT and error.filename is None
+
+
+def say(text: str) -> None:
+    """Write a line to stderr, where anybody reads it."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        silence(sys.stderr)
+
+
+def silence(stream: TextIO) -> None:
+    """From now on what is written to `stream`, and what it still holds, goes nowhere: the end must not fail for it."""
+    with suppress(OSError, ValueError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, stream.fileno())
+        os.close(nothing)
+
+
+class _Forgiving(io.TextIOBase):
+    """Writes to another stream, and goes on when nothing can be written there any more."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            self._stream.write(text)
+        except OSError:
+            silence(self._stream)
+        return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            silence(self._stream)
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+
+def _fill(fd: int, how: int) -> None:
+    """Put the null device where `fd` is closed, so that no file of ours comes to be there."""
+    try:
+        os.fstat(fd)
+    except OSError:
+        os.open(os.devnull, how)  # the lowest that is free: all below are open by now
+
+
+def _plainer(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_plain, error.object[error.start : error.end])), error.end
+
+
+def _plain(character: str) -> str:
+    if character in _PLAIN:
+        return _PLAIN[character]
+    from unicodedata import normalize
+
+    letters = "".join(letter for letter in normalize("NFKD", character) if letter.isascii())
+    return letters or "?"

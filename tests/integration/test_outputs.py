@@ -1,0 +1,244 @@
+"""Every command with outputs that are closed, full, or of another encoding: never a traceback, always an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from gpumon.cli import COMMANDS
+from tests.nvml import Stub
+from tests.programs import command, daemon, environment, gpumon, until
+
+TRAINING = """
+import gpumon
+with gpumon.run("Übung", epochs=2) as run:
+    for epoch in run.epochs(): run.log(loss=0.5)
+"""
+WORDS: dict[str, list[list[str]]] = {
+    "status": [["status"], ["status", "--json"], ["status", "--help"], ["status", "--source", "nothing"]],
+    "runs": [
+        ["runs"], ["runs", "list", "--json"], ["runs", "show", "last"], ["runs", "show", "last", "--json"],
+        ["runs", "show", "nobody"], ["runs", "compare", "last", "last"], ["runs", "export", "last", "--format", "csv"],
+        ["runs", "export", "last", "--format", "json"], ["runs", "report", "last", "-o", "report.html"],
+    ],
+    "run": [["run", "--", "true"], ["run", "--", "no-such-command"], ["run"]],
+    "tui": [["tui"], ["tui", "--help"]],
+    "web": [["web", "--interval", "0"], ["web", "--help"]],
+    "daemon": [["daemon", "--help"], ["daemon", "--interval", "0"]],
+    "": [[], ["--help"], ["--version"], ["statsu"]],
+}  # fmt: skip
+ALL = [words for group in WORDS.values() for words in group]
+
+
+@pytest.fixture(scope="module")
+def env(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a machine with two GPUs, where a run was recorded and a daemon runs."""
+    live_dir = tmp_path_factory.mktemp("live")
+    live_dir.chmod(0o700)
+    with Stub(driver_library) as stub:
+        env = environment(live_dir, stub.env())
+        with daemon("--interval", "0.1", env=env):
+            subprocess.run([sys.executable, "-c", TRAINING], env=env, check=True)
+            until(lambda: "finished" in gpumon("runs", env=env).stdout)
+            yield env
+
+
+def through_shell(words: list[str], env: Mapping[str, str], redirected: str, cwd: Path) -> tuple[int, str]:
+    """Exit code, and what is on the output that is not `redirected`, both read to their ends."""
+    script = f'"$@" {redirected}'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *command(*words)], env={**env, "PYTHONPATH": os.getcwd()}, capture_output=True,
+        text=True, errors="replace", cwd=cwd, timeout=60, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+def is_orderly(words: list[str], code: int, said: str) -> None:
+    assert "Traceback" not in said, (words, said)
+    assert "Exception ignored" not in said, (words, said)
+    assert "fault of gpumon" not in said, (words, said)
+    assert code in (0, 1, 2, 3, 127), (words, code, said)  # 127: the command that `run` did not find
+
+
+def test_the_words_are_of_every_command() -> None:
+    assert set(WORDS) - {""} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("redirected", [">/dev/full", ">&-", "2>/dev/full", "2>&-", "<&- >&- 2>&-"])
+def test_no_command_fails_by_an_output_that_takes_nothing(env: dict[str, str], redirected: str, tmp_path: Path) -> None:
+    for words in ALL:
+        is_orderly(words, *through_shell(words, env, redirected, tmp_path))
+
+
+@pytest.mark.parametrize("settings", [
+    {"PYTHONIOENCODING": "latin-1"}, {"PYTHONIOENCODING": "ascii"},
+    {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+], ids=["latin-1", "ascii", "posix"])  # fmt: skip
+def test_no_command_fails_by_an_encoding(env: dict[str, str], settings: dict[str, str], tmp_path: Path) -> None:
+    for words in ALL:
+        code, said = through_shell(words, {**env, **settings}, "| iconv -f latin1 -t utf8", tmp_path)
+        is_orderly(words, code, said)
+
+
+def test_what_an_encoding_lacks_is_written_in_plainer_characters(env: dict[str, str]) -> None:
+    plain = gpumon("status", env={**env, "PYTHONIOENCODING": "ascii"}).stdout
+    assert "  -  driver" in plain.splitlines()[0]
+    assert re.search(r"  [#-]{10} ", plain)
+    assert "Ubung" in gpumon("runs", env={**env, "PYTHONIOENCODING": "ascii"}).stdout
+    told = gpumon("run", "--", "true", env={**env, "PYTHONIOENCODING": "ascii"}).stderr
+    assert re.search(r"GPU time +-  ", told)
+
+
+@pytest.mark.parametrize(
+    "words", [["status"], ["status", "--json"], ["runs"], ["runs", "export", "last", "--format", "csv"]]
+)
+@pytest.mark.parametrize("redirected", [">/dev/full", ">&-"])
+def test_an_output_that_is_lost_is_one_line_and_exit_code_1(
+    env: dict[str, str], words: list[str], redirected: str, tmp_path: Path
+) -> None:
+    code, said = through_shell(words, env, redirected, tmp_path)
+    assert code == 1
+    assert re.fullmatch(r"gpumon: the output cannot be written: .*\n", said)
+
+
+@pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full", ">&-", "<&- >&- 2>&-"])
+def test_the_exit_code_of_a_command_does_not_depend_on_our_outputs(
+    env: dict[str, str], redirected: str, tmp_path: Path
+) -> None:
+    assert through_shell(["run", "--", "true"], env, redirected, tmp_path)[0] == 0
+    assert through_shell(["run", "--", "sh", "-c", "exit 7"], env, redirected, tmp_path)[0] == 7
+
+
+@pytest.mark.parametrize("words", [["daemon", "--interval", "0.1"], ["web", "--socket", "web", "--source", "sim"]])
+@pytest.mark.parametrize("redirected", [">/dev/full", ">&-"])
+def test_a_command_that_goes_on_for_hours_does_so_with_an_output_that_takes_nothing(
+    env: dict[str, str], words: list[str], redirected: str, tmp_path: Path
+) -> None:
+    own = {
+        **env, "GPUMON_DIR": str(tmp_path / "live"), "GPUMON_STATE_DIR": str(tmp_path / "state"),
+        "PYTHONPATH": os.getcwd(),
+    }  # fmt: skip
+    (tmp_path / "live").mkdir(mode=0o700)
+    line = ["sh", "-c", f'exec "$@" {redirected}', "sh", *command(*words)]
+    with subprocess.Popen(line, env=own, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            until(lambda: _began(words[0], tmp_path) or process.poll() is not None)
+            assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+
+
+def _began(name: str, directory: Path) -> bool:
+    if name == "daemon":
+        return (directory / "live" / "ring").exists()
+    with socket.socket(socket.AF_UNIX) as asking, suppress(OSError):
+        asking.connect(str(directory / "web"))
+        asking.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        return bool(asking.recv(1))
+    return False
+
+
+CRASHING = """
+import os, sys
+import gpumon.summary
+def lines(*of, **more):
+    secret = "pass" + str(6 * 7)
+    raise ZeroDivisionError("in a view")
+gpumon.summary.lines = lines
+from gpumon.cli import main
+sys.exit(main(["status", "--source", "sim"]))
+"""
+
+
+def test_a_fault_of_our_own_is_one_line_and_a_file_that_others_cannot_read(env: dict[str, str]) -> None:
+    done = subprocess.run([sys.executable, "-c", CRASHING], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    path = Path(env["GPUMON_STATE_DIR"]) / "crash.txt"
+    assert done.stderr == (
+        f"gpumon: a fault of gpumon's own (ZeroDivisionError); please report it with the details in {path}\n"
+    )
+    assert path.stat().st_mode & 0o777 == 0o600
+    details = path.read_text()
+    assert "ZeroDivisionError: in a view" in details
+    assert "pass42" not in details, "no values of variables, which may be other people's"
+
+
+def test_a_crash_whose_details_cannot_be_kept_says_where_it_was(env: dict[str, str]) -> None:
+    own = {**env, "GPUMON_STATE_DIR": "/proc/nowhere"}
+    done = subprocess.run([sys.executable, "-c", CRASHING], env=own, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"gpumon: a fault .*ZeroDivisionError at <string>:6\); its details could not be kept: .*\n", done.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ("source = true", "source is a text, not true"), ("interval = true", "interval is a number, not true"),
+        ('interval = "fast"', "interval is a number, not 'fast'"), ("dir = 3", "dir is a text, not 3"),
+        ("speed = [1]", "speed is a number, not [1]"), ("interval = nan", "interval is a number, not nan"),
+        ("speed = -1", "a speed of -1"), ("interval = 0", "an interval of 0 s makes no sense"),
+    ],
+)  # fmt: skip
+def test_a_setting_of_the_wrong_kind_is_one_line_that_names_the_file(
+    env: dict[str, str], tmp_path: Path, settings: str, told: str
+) -> None:
+    (tmp_path / "gpumon").mkdir()
+    (tmp_path / "gpumon" / "config.toml").write_text(settings + "\n")
+    own = {**env, "XDG_CONFIG_HOME": str(tmp_path)}
+    del own["GPUMON_DIR"]
+    done = gpumon("status", *([] if "source" in settings else ["--source", "sim"]), env=own)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert told in done.stderr
+    assert "config.toml" in done.stderr
+
+
+def test_a_number_that_makes_no_sense_names_the_variable_or_the_option(env: dict[str, str]) -> None:
+    assert "GPUMON_INTERVAL: interval is a number" in gpumon("status", env={**env, "GPUMON_INTERVAL": "x"}).stderr
+    for words in (["--source", "sim"], ["--source", "replay:/no"], []):
+        done = gpumon("status", "--speed", "-1", *words, env=env)
+        assert done.returncode == 2
+        assert "--speed: a speed of -1 makes no sense" in done.stderr
+
+
+Refused = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["runs", "list", "--limit=--"], ["status", "--dir=--"], ["web", "--port=--"], ["run", "--name=--", "true"]],
+)
+def test_an_option_without_its_value_is_wrong_usage(env: dict[str, str], words: list[str]) -> None:
+    done = gpumon(*words, env=env)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "expected one argument" in done.stderr
+
+
+def test_a_command_that_is_nearly_one_is_asked_back(env: dict[str, str]) -> None:
+    assert "did you mean 'status'?" in gpumon("statsu", env=env).stderr
+    assert "did you mean" not in gpumon("xyzzy", env=env).stderr
+
+
+def test_a_token_file_that_is_a_directory_is_one_line(env: dict[str, str], tmp_path: Path) -> None:
+    done = gpumon("web", "--port", 0, "--token-file", tmp_path, env=env)
+    assert done.returncode in (1, 2)
+    assert (len(done.stderr.splitlines()), "Traceback" in done.stderr) == (1, False)
+    assert str(tmp_path) in done.stderr
+
+
+def test_json_is_the_same_whatever_the_encoding(env: dict[str, str]) -> None:
+    found = json.loads(gpumon("runs", "--json", env={**env, "PYTHONIOENCODING": "ascii"}).stdout)
+    assert found["runs"][0]["name"] == "Übung"
