@@ -6,10 +6,21 @@ Joins the daemon that runs; without one it samples by itself. Press ? in it for 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from gpumon.cli.alone import alone
 from gpumon.cli.options import add_places, add_source, settle
+from gpumon.errors import GpumonError
 from gpumon.live import Live, follow
+from gpumon.paths import Places, ledger_paths
+
+if TYPE_CHECKING:
+    from gpumon.runs.rows import Listed
+
+_PAST = 20
+"""Past runs that are asked for."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -18,19 +29,38 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    where, arguments = settle(arguments)
     from gpumon_tui.guard import check
 
+    where, arguments = settle(arguments)
     check()
     live = follow(where)
     if arguments.source is None and live.is_alive():
-        return _show(live, live.interval())
+        return _show(live, live.interval(), where, arguments)
     live.close()
     with alone(where, arguments) as own:
-        return _show(own, arguments.interval)
+        return _show(own, arguments.interval, where, arguments)
 
 
-def _show(live: Live, interval: float) -> int:
+def _show(live: Live, interval: float, where: Places, arguments: argparse.Namespace) -> int:
     from gpumon_tui import app
 
-    return app.run(live, interval=min(max(interval, 0.25), 1.0))
+    def simulation() -> AbstractContextManager[Live]:
+        return alone(where, argparse.Namespace(source="sim", interval=1.0, speed=1.0))
+
+    interval = min(max(interval, 0.25), 1.0)
+    asked = arguments.source not in (None, "nvml")
+    return app.run(live, interval=interval, simulation=None if asked else simulation, past=lambda: _past(where))
+
+
+def _past(where: Places) -> Sequence[Listed]:
+    """The newest runs of the ledgers that this user may read; none where there is no ledger."""
+    from gpumon.runs.ledger import Ledgers
+
+    paths = ledger_paths(where)
+    if not paths:
+        return ()
+    try:
+        with Ledgers(paths) as ledgers:
+            return ledgers.runs(limit=_PAST)
+    except GpumonError:
+        return ()  # 'gpumon runs' says what is wrong with it

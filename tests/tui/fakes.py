@@ -66,6 +66,11 @@ class FakeFeed:
     left_out: tuple[int, int] = (0, 0)
     """Processes and runs that no frame has room for."""
     live: LiveState = LIVE
+    source: str = "sim"
+    ended: bool = False
+    """A recording that has been played."""
+    state_of_all: Availability = Availability.OK
+    """Of every GPU in every frame from now on."""
     frames: list[Frame] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -76,7 +81,7 @@ class FakeFeed:
         return self.frames[max(0, number) :]
 
     def origin(self) -> Origin:
-        return Origin("sim", self.label, self.problem)
+        return Origin(self.source, self.label, self.problem, self.ended)
 
     def driver(self) -> Driver:
         return Driver("550.54.15", "12.4") if self.gpus else Driver()
@@ -108,6 +113,8 @@ class FakeFeed:
         """What a GPU reads at a second."""
         if self.gap[0] <= second < self.gap[1]:
             return Sample(device, Availability.FAILED, [nan] * len(GPU_METRICS))
+        if self.state_of_all not in (Availability.OK, Availability.STALE):
+            return Sample(device, self.state_of_all, [nan] * len(GPU_METRICS))
         if device.index in self.lost:
             return Sample(device, Availability.LOST, [nan] * len(GPU_METRICS))
         utilization = self.utilization(device.index, second)
@@ -134,9 +141,9 @@ class FakeFeed:
                 "gpu.run_inactive_split": 0.05 * held,
                 "gpu.run_used": held + 0.6 * GIB,
             }
-        state = Availability.STALE if device.index in self.stale else Availability.OK
+        state = Availability.STALE if device.index in self.stale else self.state_of_all
         run = self._run_key(device.index)
-        return Sample(device, state, _in_order(GPU_METRICS, values), run, 12.0 * (device.index in self.stale))
+        return Sample(device, state, _in_order(GPU_METRICS, values), run, 12.0 * (state is Availability.STALE))
 
     def utilization(self, index: int, second: int) -> float:
         """High in training, lower in validation; GPU 5 holds memory for nothing, GPU 7 is free."""

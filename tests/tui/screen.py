@@ -19,11 +19,11 @@ def text(app: GpumonApp) -> list[str]:
     return [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
 
 
-def play(feed: FakeFeed, size: tuple[int, int], script: Script | None = None) -> list[str]:
+def play(feed: FakeFeed, size: tuple[int, int], script: Script | None = None, **options: Any) -> list[str]:
     """Start an app whose timer is off, run `script`, and give the lines on screen."""
 
     async def session() -> list[str]:
-        app = GpumonApp(feed, live=False)
+        app = GpumonApp(feed, live=False, **options)
         async with app.run_test(size=size) as pilot:
             while app.view.filling:
                 await pilot.pause()

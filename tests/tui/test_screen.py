@@ -297,7 +297,6 @@ def test_help_opens_and_any_key_closes_it() -> None:
 def test_without_a_gpu_the_reason_and_the_training_on_the_cpu_are_seen() -> None:
     screen = "\n".join(play(FakeFeed(gpus=0, problem="the NVIDIA driver is not loaded"), (120, 40)))
     assert "the NVIDIA driver is not loaded" in screen
-    assert "gpumon tui --source sim" in screen
     assert "CPU  host node7" in screen
     assert "e5" in screen
     assert "resnet50" in screen
@@ -308,7 +307,7 @@ def test_without_a_gpu_the_reason_and_the_training_on_the_cpu_are_seen() -> None
 def test_staleness_is_said() -> None:
     feed = FakeFeed(live=LiveState(False, "stale 12 s: the daemon does not answer", 1.0), stale=(0,))
     screen = play(feed, (120, 40))
-    assert "stale 12 s: the daemon does not answer" in screen[0]
+    assert "stale 12 s: the daemon does not answer · last seen 14:24:59" in screen[0]
     assert any("stale 12 s" in line for line in screen[1:])
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from threading import Thread
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from textual import events
@@ -15,11 +17,13 @@ from textual.containers import Container
 from textual.geometry import Size
 from textual.screen import Screen
 
+from gpumon.clock import SECOND, Clock, SystemClock
 from gpumon.frame import Frame
 from gpumon_tui import theme
 from gpumon_tui.exact import exact
 from gpumon_tui.feed import Feed
 from gpumon_tui.flow import Flow
+from gpumon_tui.freshness import freshness
 from gpumon_tui.guard import Guard, stop
 from gpumon_tui.keys import BINDINGS, FOOT
 from gpumon_tui.layout import Plan, Tables, plan
@@ -32,14 +36,23 @@ from gpumon_tui.widgets.split import Split
 from gpumon_tui.widgets.table import Table
 from gpumon_tui.widgets.tables import Epochs, Processes, Runs
 
+if TYPE_CHECKING:
+    from gpumon.runs.rows import Listed
+
 CHARTS = 3
 BUDGET = 0.02
 """Seconds that taking in history may hold up the keys."""
-PROBLEM_ROWS = 5
+Simulation = Callable[[], AbstractContextManager[Feed]]
+"""Begins to simulate, and ends that again."""
+Past = Callable[[], Sequence["Listed"]]
+"""The runs of the ledger, newest first; it may take a while."""
 
 
 class GpumonApp(App[None]):
-    """gpumon in a terminal. `live=False` leaves asking the feed to the caller, for tests."""
+    """gpumon in a terminal. `live=False` leaves asking the feed to the caller, for tests.
+
+    `simulation` and `past` are for machines on which no GPU can be read.
+    """
 
     TITLE = "gpumon"
     ENABLE_COMMAND_PALETTE = False
@@ -59,13 +72,22 @@ class GpumonApp(App[None]):
     #chart1, #chart2, #tables.beside #trainings {{ margin-left: 2; }}
     """
 
-    def __init__(self, feed: Feed, *, interval: float = 1.0, live: bool = True) -> None:
+    def __init__(
+        self, feed: Feed, *, interval: float = 1.0, live: bool = True, clock: Clock | None = None,
+        simulation: Simulation | None = None, past: Past | None = None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.feed = feed
         self.interval = interval
         self.view = View(interval)
         self.flow = Flow()
         self._live = live
+        self._clock = clock or SystemClock()
+        self._came = self._clock.monotonic()
+        self._own = feed
+        self._simulation = simulation
+        self._simulated: AbstractContextManager[Feed] | None = None
+        self._past = past
         self._loop: asyncio.AbstractEventLoop | None = None
         self._newest = 0
         self._waiting: deque[Frame] = deque()
@@ -79,6 +101,7 @@ class GpumonApp(App[None]):
         self._epochs = Epochs(self.view, self._runs)
         tables = (self._processes, self._runs, self._epochs)
         self._header = Header(self.view)
+        self._keys = Keys(self.view, FOOT)
         self._parts = (self._header, self._gpus, self._split, *self._charts, *tables)
 
     def compose(self) -> ComposeResult:
@@ -87,7 +110,7 @@ class GpumonApp(App[None]):
         yield self._split
         yield Container(*self._charts, id="charts")
         yield Container(self._processes, Container(self._runs, self._epochs, id="trainings"), id="tables")
-        yield Keys(self.view, FOOT)
+        yield self._keys
 
     def on_mount(self) -> None:
         """Begin with what the feed has."""
@@ -104,15 +127,16 @@ class GpumonApp(App[None]):
         view.hostname, view.state = self.feed.hostname(), self.feed.state()
         frames = self.feed.since(self._newest)
         if frames:
+            self._came = self._clock.monotonic()
             self._newest = frames[-1].number
             self._waiting.extend(frames)
             if view.frame is None and not frames[-1].samples:
-                self._activate(self._runs)
+                self._begin_without_gpu()
             if not view.paused:
                 view.frame = frames[-1]
         self._take_in()
-        if not frames and view.frame is not None:
-            self._header.show()  # only how fresh the frames are can have changed
+        if not self._judge_freshness() and not frames and view.frame is not None:
+            self._header.show()
         elif self.flow.ready(monotonic()):
             self.draw()
             self.call_after_refresh(self._ask)
@@ -132,6 +156,7 @@ class GpumonApp(App[None]):
 
     def draw(self) -> None:
         """Show the view as it is now."""
+        self._judge_freshness()
         self._arrange()
         for part in self._parts:
             part.show()
@@ -192,6 +217,22 @@ class GpumonApp(App[None]):
             self._runs.toggle()
             self.draw()
 
+    def action_simulate(self) -> None:
+        """A simulation in the place of a machine without a GPU, and back."""
+        if self._simulated is not None:
+            self.leave_simulation()
+            self._follow(self._own)
+        elif self.view.has_simulation and self._simulation is not None:
+            simulated = self._simulation()
+            self._follow(simulated.__enter__())
+            self._simulated = simulated
+
+    def leave_simulation(self) -> None:
+        """End one that was begun."""
+        if self._simulated is not None:
+            self._simulated.__exit__(None, None, None)
+            self._simulated = None
+
     def action_suspend_process(self) -> None:
         """Back to the shell, which lets the view go on."""
         with self.suspend():
@@ -213,6 +254,39 @@ class GpumonApp(App[None]):
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         super()._display(screen, exact(renderable))
+
+    def _follow(self, feed: Feed) -> None:
+        """Show another source from now on."""
+        self.feed, self._newest = feed, 0
+        self._waiting.clear()
+        self.view.forget()
+        self._came = self._clock.monotonic()
+        self._activate(self._processes)
+        self.poll()
+
+    def _begin_without_gpu(self) -> None:
+        """The runs come first then; those that are over are read meanwhile."""
+        self._activate(self._runs)
+        if self._past is not None:
+            Thread(target=self._read_past, args=(self._past,), name="gpumon-past", daemon=True).start()
+            self._past = None
+
+    def _read_past(self, past: Past) -> None:
+        self.view.past = past()
+        with suppress(RuntimeError):  # the view has ended meanwhile
+            self.call_from_thread(self.draw)
+
+    def _judge_freshness(self) -> bool:
+        """Whether the screen shows another age now than before."""
+        view = self.view
+        silence = (self._clock.monotonic() - self._came) / SECOND
+        before, view.freshness = view.freshness, freshness(view.state, view.origin, view.frame, view.paused, silence)
+        view.has_simulation = self._simulation is not None and view.frame is not None and not view.samples
+        offered = (("s", "back"),) if self._simulated else (("s", "simulation"),) if view.has_simulation else ()
+        if offered != self._keys.offered:
+            self._keys.offered = offered
+            self._keys.show()
+        return before.edge != view.freshness.edge or before.seconds != view.freshness.seconds
 
     def _ask(self) -> None:
         self.flow.ask(self, monotonic())
@@ -241,8 +315,9 @@ class GpumonApp(App[None]):
     def _arrange(self, size: Size | None = None) -> None:
         """Give each part its room; nothing moves as long as the plan is the same."""
         view = self.view
+        problem_rows = 0 if view.samples else self._gpus.problem_rows
         new = plan(
-            *(size or self.size), len(view.samples), PROBLEM_ROWS, len(view.processes), len(view.ranks),
+            *(size or self.size), len(view.samples), problem_rows, len(view.processes), len(view.ranks),
             self._runs.room_wanted(), view.tells_processes,
         )  # fmt: skip
         if new == self._plan:
@@ -268,14 +343,15 @@ class GpumonApp(App[None]):
         self._runs.aside = "tab: processes" if alone else ""
 
 
-def run(feed: Feed, *, interval: float = 1.0) -> int:
+def run(feed: Feed, *, interval: float = 1.0, simulation: Simulation | None = None, past: Past | None = None) -> int:
     """Show `feed` until the user quits, or until a signal or the end of the terminal ends it; the exit code.
 
     Raises what crashed the view; the terminal is given back before.
     """
-    app = GpumonApp(feed, interval=interval)
+    app = GpumonApp(feed, interval=interval, simulation=simulation, past=past)
     with Guard(app.end).watching():
         app.run()
+    app.leave_simulation()
     if app.failure is not None:
         raise app.failure
     return app.return_code or 0

@@ -33,6 +33,7 @@ KEYS = (
     Key("space", "pause", "space", "hold the picture; data are still collected", "pause"),
     Key("tab,shift+tab", "table", "tab", "processes or runs", "table"),
     Key("enter", "open", "enter", "open or close a run: what befell it, and its ranks", "ranks"),
+    Key("s", "simulate", "s", "where no GPU can be read: a simulation, and back"),
     Key("up,k", "move(-1)", "↑ ↓", "move in a table; PgUp PgDn Home End too"),
     Key("down,j", "move(1)", "", ""),
     Key("pageup", "page(-1)", "", ""),

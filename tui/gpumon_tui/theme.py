@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from rich.color import Color
 from rich.style import Style
 
 BACKGROUND = "#0e1118"
@@ -84,6 +85,16 @@ def ramp(colour: str, rows: int) -> tuple[Style, ...]:
 def ink(colour: str) -> Style:
     """A plain style of one colour."""
     return Style(color=colour)
+
+
+def faded(style: Style) -> Style:
+    """The same near the ground, without weight: for what is no longer so."""
+    color = Color.parse(_mix(_hex(style.color), BACKGROUND, 0.55)) if style.color else None
+    return Style(color=color.name if color else None, bgcolor=style.bgcolor.name if style.bgcolor else None)
+
+
+def _hex(color: Color) -> str:
+    return color.get_truecolor().hex
 
 
 def _mix(colour: str, other: str, share: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gpumon.epochs import Epochs
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
@@ -14,10 +15,14 @@ from gpumon.live import LiveState
 from gpumon.metrics import HOST_INDEX, Metric
 from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel
 from gpumon.ranks import Ranks, ranks_of
+from gpumon_tui.freshness import freshness
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.axis import scale_top
 from gpumon_tui.renderables.cells import safe
 from gpumon_tui.renderables.chart import Curve
+
+if TYPE_CHECKING:
+    from gpumon.runs.rows import Listed
 
 WINDOWS = (60, 120, 300, 600, 900, 1800, 3600)
 """Seconds that a chart can show."""
@@ -28,20 +33,30 @@ class View:
     """Everything the widgets draw from; it knows no widget."""
 
     def __init__(self, interval: float = 1.0) -> None:
+        self.past: Sequence[Listed] = ()
+        """Runs of the ledger, where that is asked for: on a machine without a GPU."""
+        self.has_simulation = False
+        """Whether a key shows a simulation in the place of this machine."""
+        self._window = 0
+        self._interval = interval
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as with frames of another source; what the user chose to see stays."""
         self.history = History()
         self.epochs = Epochs()
         self.activity = Activity()
         self.origin = Origin("")
         self.driver = Driver()
         self.hostname = ""
-        self.state = LiveState(False, "waiting for the first sample", interval)
+        self.state = LiveState(False, "waiting for the first sample", self._interval)
         self.frame: Frame | None = None
+        self.freshness = freshness(self.state, self.origin, None, False, 0.0)
         self.paused = False
         self.filling = False
         """The history is still being taken in."""
         self._joined: list[Ranks] = []
         self._joined_of: Frame | None = None
-        self._window = 0
         self._subject: str | None = None
         self._panel = 0
         self._panels: Memo[tuple[Panel, ...]] = Memo()
@@ -69,7 +84,7 @@ class View:
     @property
     def age(self) -> float:
         """Seconds since the frame on screen was true, where no newer one comes; 0 while all is well."""
-        return 0.0
+        return self.freshness.age
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -161,6 +176,7 @@ class View:
             spans=drawn.spans,
             faults=drawn.faults,
             missing=self._missing(panel.metric),
+            edge=self.freshness.edge,
         )
 
     def subject_name(self) -> str:

@@ -6,33 +6,34 @@ from math import floor, isfinite, log2, log10
 
 from gpumon import units
 from gpumon.metrics import Metric, Unit
+from gpumon_tui.freshness import NOW
 from gpumon_tui.renderables.buckets import Columns
 
 STEPS = (10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
 
 
-def time_labels(columns: Columns, cells: int, now: float, apart: int = 12) -> list[tuple[int, str]]:
-    """Cell and text of the marks `-10m … now`, far enough from each other."""
+def time_labels(columns: Columns, cells: int, now: float, edge: str = NOW, apart: int = 12) -> list[tuple[int, str]]:
+    """Cell and text of the marks `-10m … now`, far enough from each other; `edge` is the last, and always there."""
     span = columns.step * columns.many
     step = next((s for s in STEPS if cells * s / span >= apart), STEPS[-1])
-    labels = []
+    labels: list[tuple[int, str]] = []
     seconds = 0
     while seconds <= now - columns.begin:
-        text = units.ago(seconds)
+        text = units.ago(seconds) if seconds else edge
         cell = round(cells * (now - seconds - columns.begin) / span)
-        labels.append((max(0, min(cells - len(text), cell - len(text) // 2)), text))
+        begin = max(0, min(cells - len(text), cell - len(text) // 2))
+        if not labels or begin + len(text) < labels[-1][0]:
+            labels.append((begin, text))
         seconds += step
     return labels[::-1]
 
 
 def lay(labels: list[tuple[int, str]], ground: str) -> str:
-    """Labels on a line, those left out that would touch the one before."""
+    """Labels on a line, as far as they have room there."""
     line = list(ground)
-    free = 0
     for cell, text in labels:
-        if cell >= free and cell + len(text) <= len(line):
+        if cell + len(text) <= len(line):
             line[cell : cell + len(text)] = text
-            free = cell + len(text) + 1
     return "".join(line)
 
 

@@ -13,6 +13,7 @@ from gpumon.epochs import EpochMark, Span
 from gpumon.frame import Boundary
 from gpumon.metrics import Metric
 from gpumon_tui import theme
+from gpumon_tui.freshness import NOW
 from gpumon_tui.levels import level
 from gpumon_tui.renderables.axis import lay, time_labels, value_labels
 from gpumon_tui.renderables.braille import area
@@ -40,6 +41,8 @@ class Curve(NamedTuple):
     """Why there are no values, for people."""
     faults: Sequence[Boundary] = ()
     """Out-of-memory errors."""
+    edge: str = NOW
+    """What the right edge is: now, or how long ago the newest sample was."""
 
 
 class Room(NamedTuple):
@@ -137,7 +140,7 @@ def _time_line(curve: Curve, grid: Columns, cells: int) -> Line:
     for span in curve.spans:
         for cell in range(max(0, grid.at(span.begin) // 2), min(cells, -(-grid.at(min(span.end, curve.now)) // 2))):
             ground[cell] = "━"
-    text = lay(time_labels(grid, cells, curve.now), "".join(ground))
+    text = lay(time_labels(grid, cells, curve.now, curve.edge), "".join(ground))
     if not curve.spans:
         return [Segment(text, theme.DIM)]
     line: Line = []

@@ -10,7 +10,7 @@ from gpumon import units
 from gpumon.metrics import BY_NAME
 from gpumon_tui import theme
 from gpumon_tui.levels import level
-from gpumon_tui.renderables.cells import Line, cut, length, safe, spread
+from gpumon_tui.renderables.cells import Line, length, safe, spread
 from gpumon_tui.view import View
 
 
@@ -47,23 +47,9 @@ def keys(bindings: Sequence[tuple[str, str]], cells: int) -> Line:
     return spread(line, [], cells, theme.BAR)
 
 
-def problem(reason: str, cells: int) -> list[Line]:
-    """In the place of the GPUs, where none can be read."""
-    hint = "gpumon tui --source sim shows a simulation"
-    text: list[Line] = [
-        [],
-        [Segment("  ▌ ", theme.WARN), Segment("No GPU can be read here", theme.STRONG)],
-        [Segment("  ▌ ", theme.WARN), Segment(safe(reason), theme.PLAIN)],
-        [Segment("  ▌ ", theme.WARN), Segment(hint, theme.DIM)],
-        [],
-    ]
-    return [cut(line, cells) for line in text]
-
-
 def _state(view: View) -> Segment:
-    text = safe(view.state.text)
-    style = theme.GOOD if view.state.live else theme.WARN
-    return Segment(f" ● {text} ", style + theme.ON_BAR)
+    fresh = view.freshness
+    return Segment(f" ● {safe(fresh.text)} ", fresh.style + theme.ON_BAR)
 
 
 def _host(view: View) -> Line:

@@ -1,4 +1,4 @@
-"""The line above, the line below, and the note where no GPU can be read."""
+"""The line above and the line below."""
 
 from __future__ import annotations
 
@@ -14,22 +14,28 @@ from gpumon_tui.widgets.lines import Lines
 class Header(Lines):
     """Source, host, freshness and time; asked for more often than there are frames."""
 
+    dims = False
+
     def __init__(self, view: View) -> None:
         super().__init__(view)
         self._memo: Memo[list[Line]] = Memo()
 
     def lines(self) -> list[Line]:
         view, cells = self.view, self.size.width
-        shows = (view.origin, view.driver, view.hostname, view.state, view.paused, view.frame, cells)
+        shows = (view.origin, view.driver, view.hostname, view.freshness, view.paused, view.frame, cells)
         return self._memo.get(0, shows, lambda: [header.header(view, cells)])
 
 
 class Keys(Lines):
     """What can be pressed."""
 
+    dims = False
+
     def __init__(self, view: View, bindings: Sequence[tuple[str, str]]) -> None:
         super().__init__(view)
         self.bindings = bindings
+        self.offered: tuple[tuple[str, str], ...] = ()
+        """Keys that do something only at times."""
 
     def lines(self) -> list[Line]:
-        return [header.keys(self.bindings, self.size.width)]
+        return [header.keys((*self.offered, *self.bindings), self.size.width)]

@@ -30,6 +30,6 @@ class Chart(Lines):
         shows = (
             cells, height, room.grid, room.grid.at(curve.now), view.history.begin, view.filling and len(curve.times),
             curve.metric.name, view.subject, curve.interval, curve.top, str(curve.limit), curve.missing,
-            curve.marks, curve.spans, curve.faults,
+            curve.marks, curve.spans, curve.faults, curve.edge,
         )  # fmt: skip
         return [chart.title(curve, cells), *self._memo.get(0, shows, lambda: chart.picture(curve, room))]

@@ -12,10 +12,9 @@ from gpumon.frame import Process, Sample
 from gpumon.gpu_state import GpuState
 from gpumon_tui.layout import Plan
 from gpumon_tui.memo import Memo
-from gpumon_tui.renderables import gpu
-from gpumon_tui.renderables.cells import Line, length, spread
+from gpumon_tui.renderables import gpu, nogpu
+from gpumon_tui.renderables.cells import Line, cut, length, spread
 from gpumon_tui.renderables.gpu import hidden
-from gpumon_tui.renderables.header import problem
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 
@@ -47,8 +46,7 @@ class Gpus(Lines):
     def lines(self) -> list[Line]:
         samples = self.view.samples
         if not samples:
-            reason = self.view.origin.problem or self.view.state.text
-            return problem(reason, self.size.width)
+            return self._problem(self.size.width)[: self.size.height]
         if self.plan is None:
             return []
         held: dict[str, list[Process]] = {}
@@ -73,6 +71,18 @@ class Gpus(Lines):
             else:
                 lines[-1] = spread(lines[-1], mark, width)
         return lines[: self.size.height]
+
+    @property
+    def problem_rows(self) -> int:
+        """Rows that it takes to say why there is no GPU."""
+        return len(self._problem(80))
+
+    def _problem(self, cells: int) -> list[Line]:
+        view = self.view
+        if view.frame is None:
+            return nogpu.waiting(view.origin.problem or view.state.text)
+        lines = [cut(line, cells) for line in nogpu.problem(view.origin, view.has_simulation)]
+        return [*lines, *nogpu.past(view.past, view.now, cells)]
 
     def on_click(self, event: events.Click) -> None:
         """Select the GPU under the mouse."""

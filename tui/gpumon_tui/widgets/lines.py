@@ -25,6 +25,8 @@ class Lines(Widget):
     """
 
     DEFAULT_CSS = "Lines { height: 1; width: 1fr; }"
+    dims = True
+    """Whether it is dimmed while the screen shows what was, and not what is."""
 
     def __init__(self, view: View, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -33,6 +35,7 @@ class Lines(Widget):
         self._strips: dict[int, Strip] = {}
         self._strip_cells = 0
         self._inks = Inks(self)
+        self._dimmed = False
 
     def lines(self) -> list[Line]:
         """The picture for the widget's size."""
@@ -43,6 +46,10 @@ class Lines(Widget):
         cells, rows = self.size
         if not self.display or not rows:
             return
+        if self.dims and self._dimmed != (self.view.age > 0):
+            self._dimmed = not self._dimmed
+            self._inks.faded = self._dimmed
+            self.refresh()
         old, new = self._lines, self.lines()
         self._lines = new
         regions: list[Region] = []

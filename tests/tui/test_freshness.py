@@ -1,0 +1,215 @@
+"""What is not of now says so: in the header, at the edge of every chart, and in the colors of the whole screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from rich.color import Color
+from textual.pilot import Pilot
+
+from gpumon.frame import RunState
+from gpumon.live import LiveState
+from gpumon.metrics import Availability
+from gpumon.runs.rows import Listed, RunRow
+from gpumon_tui import theme
+from gpumon_tui.app import GpumonApp
+from gpumon_tui.freshness import ago
+from tests.fakes import FakeClock
+from tests.tui.fakes import START, FakeFeed
+from tests.tui.screen import play, text
+
+SILENT = LiveState(False, "stale: the daemon has been silent for 15 s", 1.0, 15.0)
+WIDE = (160, 50)
+
+
+def header_color(app: GpumonApp) -> Color | None:
+    """Of the dot before the word for how fresh things are."""
+    return next(segment.style.color for segment in app._header._lines[0] if "●" in segment.text and segment.style)
+
+
+def brightest(app: GpumonApp) -> int:
+    """The strongest light of any letter outside the two bars."""
+    lights = []
+    for strip in app.screen._compositor.render_strips()[1:-1]:
+        for segment in strip:
+            if segment.text.strip() and segment.style and segment.style.color:
+                lights.append(max(segment.style.color.get_truecolor()))
+    return max(lights)
+
+
+def state_of(feed: FakeFeed, check: Any, keys: tuple[str, ...] = (), clock: FakeClock | None = None) -> list[str]:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press(*keys)
+        if clock is not None:
+            clock.advance(15)
+            app.poll()
+            await pilot.pause()
+        check(app)
+
+    return play(feed, WIDE, script, clock=clock)
+
+
+def not_green(app: GpumonApp) -> None:
+    assert header_color(app) != theme.GOOD.color
+
+
+def test_data_of_now_are_green_and_bright() -> None:
+    def check(app: GpumonApp) -> None:
+        assert header_color(app) == theme.GOOD.color
+        assert brightest(app) > 220
+
+    screen = state_of(FakeFeed(), check)
+    assert "● live" in screen[0]
+    assert "now" in "\n".join(screen)
+
+
+def test_a_silent_daemon_dims_the_whole_screen_and_dates_every_chart() -> None:
+    def check(app: GpumonApp) -> None:
+        not_green(app)
+        assert brightest(app) < 160
+        assert sum(line.count("15 s ago") for line in text(app)) == 2, "one for each chart"
+
+    screen = state_of(FakeFeed(live=SILENT), check)
+    assert "silent for 15 s · last seen 14:24:59" in screen[0]
+    everything = "\n".join(screen)
+    assert "now" not in everything
+    assert "busy" not in everything
+    assert "stale 15 s" in everything
+
+
+def test_a_screen_that_was_dimmed_is_bright_again_when_the_daemon_is_back() -> None:
+    feed = FakeFeed(live=SILENT)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        assert brightest(app) < 160
+        feed.live = LiveState(True, "live", 1.0)
+        feed.advance()
+        app.poll()
+        await pilot.pause()
+        assert brightest(app) > 220
+
+    play(feed, WIDE, script)
+
+
+def test_a_ring_that_is_gone_is_dated_by_the_last_frame_that_came() -> None:
+    clock = FakeClock()
+    feed = FakeFeed(live=LiveState(False, "no daemon runs", 1.0))
+    screen = state_of(feed, not_green, clock=clock)
+    assert "no daemon runs · last seen 14:24:59 (15 s ago)" in screen[0]
+    assert "15 s ago" in "\n".join(screen[1:])
+
+
+def test_a_driver_that_is_gone_for_all_gpus_is_not_live() -> None:
+    feed = FakeFeed(problem="the NVIDIA driver is installed but not loaded: try 'sudo modprobe nvidia'")
+    feed.state_of_all = Availability.NO_DRIVER
+    feed.advance()
+    screen = state_of(feed, not_green)
+    assert "no GPU answers: the NVIDIA driver is installed but not loaded: try 'sudo modprobe nvidia'" in screen[0]
+    assert "live" not in screen[0]
+
+
+def test_a_driver_that_hangs_for_all_gpus_is_not_live() -> None:
+    feed = FakeFeed()
+    feed.state_of_all = Availability.STALE
+    feed.advance()
+    screen = state_of(feed, not_green)
+    assert "the driver does not answer · last seen 12 s ago" in screen[0]
+    assert "12 s ago" in "\n".join(screen[1:])
+
+
+def test_a_held_picture_is_not_live() -> None:
+    screen = state_of(FakeFeed(), not_green, keys=("space",))
+    assert "PAUSED" in screen[0]
+    assert "held at 14:24:59" in screen[0]
+    assert "live" not in screen[0]
+    assert "now" not in "\n".join(screen)
+
+
+def test_a_recording_that_has_ended_is_not_live() -> None:
+    ended = LiveState(False, "the recording has ended", 1.0)
+    screen = state_of(FakeFeed(source="replay", label="REPLAY x.csv", live=ended, ended=True), not_green)
+    assert "the recording has ended" in screen[0]
+    assert "live" not in screen[0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.4, "0 s ago"), (59, "59 s ago"), (61, "1 min ago"), (7300, "2 h ago")]
+)
+def test_ages_are_told_in_few_letters(seconds: float, said: str) -> None:
+    assert ago(seconds) == said
+
+
+def test_a_machine_that_was_restarted_says_so_without_an_age() -> None:
+    feed = FakeFeed(live=LiveState(False, "the machine was restarted and no daemon runs since", 1.0, float("inf")))
+    screen = state_of(feed, not_green)
+    assert "restarted" in screen[0]
+    assert "last seen 14:24:59" in "\n".join(screen[1:])
+
+
+NO_GPU = "the NVIDIA driver is not installed (libnvidia-ml.so.1 was not found)"
+
+
+@contextmanager
+def simulation() -> Iterator[FakeFeed]:
+    yield FakeFeed()
+
+
+def without_gpu() -> FakeFeed:
+    return FakeFeed(gpus=0, source="nvml", label="", problem=NO_GPU)
+
+
+def test_a_machine_without_a_gpu_says_what_was_looked_for_and_what_to_do() -> None:
+    screen = "\n".join(play(without_gpu(), (120, 40), simulation=simulation))
+    for said in (NO_GPU, "looked for NVIDIA GPUs", "sudo modprobe nvidia", "--gpus all", "press s for a simulation"):
+        assert said in screen
+    assert "s simulation" in screen.splitlines()[-1]
+    assert "live" not in screen.splitlines()[0]
+    assert "host node7" in screen
+
+
+def test_s_shows_a_simulation_and_s_again_this_machine() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("s")
+        await pilot.pause()
+        simulated = "\n".join(text(app))
+        assert "SIMULATED" in simulated
+        assert "GPU 7" in simulated
+        assert NO_GPU not in simulated
+        assert "s back" in text(app)[-1]
+        await pilot.press("s")
+        await pilot.pause()
+        assert "SIMULATED" not in "\n".join(text(app))
+        assert NO_GPU in "\n".join(text(app))
+
+    play(without_gpu(), WIDE, script, simulation=simulation)
+
+
+def test_a_machine_with_gpus_is_never_simulated() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        before = text(app)
+        await pilot.press("s")
+        await pilot.pause()
+        assert text(app) == before
+
+    play(FakeFeed(label="", source="nvml"), WIDE, script, simulation=simulation)
+
+
+def test_past_runs_are_shown_where_no_gpu_can_be_read() -> None:
+    begun, nan = START - 7200.0, float("nan")
+    run = RunRow(
+        "resnet50-1a2b", "resnet50", "alice", "node7", "PyTorch", "nvml", "", "", 1, 90, 0, 0, begun, begun + 3600,
+        RunState.FINISHED, begun + 3600, "",
+    )  # fmt: skip
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        while not app.view.past:
+            await pilot.pause()
+        await pilot.pause()
+
+    screen = "\n".join(play(without_gpu(), (120, 40), script, past=lambda: [Listed(run, 90, 0, nan, nan)]))
+    assert "Past runs" in screen
+    assert "resnet50-1a2b" in screen
+    assert "finished" in screen

@@ -1,0 +1,84 @@
+"""How fresh the picture is: one judgement for the header, the charts and the whole screen."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from rich.style import Style
+
+from gpumon import units
+from gpumon.frame import Frame, Origin
+from gpumon.live import LiveState
+from gpumon.metrics import Availability
+from gpumon_tui import theme
+
+NOW = "now"
+_ANSWERS = (Availability.OK, Availability.STALE)
+
+
+class Freshness(NamedTuple):
+    """What the screen says of the age of what it shows."""
+
+    text: str
+    """For the header."""
+    style: Style
+    edge: str = NOW
+    """At the right edge of every chart."""
+    age: float = 0.0
+    """Seconds since the picture was true, where nothing newer comes; 0 otherwise. Above 0 the screen is dimmed."""
+
+    @property
+    def seconds(self) -> int:
+        """The age as far as it is shown."""
+        return int(min(self.age, 1e9))
+
+
+def freshness(state: LiveState, origin: Origin, frame: Frame | None, paused: bool, silence: float) -> Freshness:
+    """Judge the frame on screen; `silence` is how long no frame has come, in seconds.
+
+    Only data that are of now, of GPUs that answer, are called live.
+    """
+    if frame is None:
+        return Freshness(state.text, theme.BAR if state.live else theme.WARN)
+    if origin.ended:
+        return Freshness(state.text, theme.BAR, "end")
+    if not state.live:
+        return _silent(state, frame, silence)
+    samples = frame.samples
+    if not samples and origin.problem:
+        return _held(paused, frame) or Freshness("no GPU can be read", theme.WARN)
+    if samples and not any(sample.state in _ANSWERS for sample in samples):
+        reasons = ", ".join(dict.fromkeys(sample.state.reason for sample in samples))
+        return Freshness(f"no GPU answers: {origin.problem or reasons}", theme.CRITICAL)
+    if samples and not any(sample.state is Availability.OK for sample in samples):
+        age = min(sample.age for sample in samples if sample.state is Availability.STALE)
+        return Freshness(f"the driver does not answer · last seen {ago(age)}", theme.WARN, ago(age), age)
+    return _held(paused, frame) or Freshness(state.text, theme.GOOD)
+
+
+def ago(seconds: float) -> str:
+    """`15 s ago`, `4 min ago`, `3 h ago`: in steps that repaint little."""
+    if seconds < 60:
+        return f"{seconds:.0f} s ago"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min ago"
+    return f"{seconds // 3600:.0f} h ago"
+
+
+def _silent(state: LiveState, frame: Frame, silence: float) -> Freshness:
+    """Nothing comes any more; the writer's last sign of life tells since when, else the last frame that came."""
+    seen = f"last seen {units.clock(frame.time)}"
+    if math.isinf(state.age):  # written before the machine was restarted
+        return Freshness(f"{state.text} · {seen}", theme.WARN, seen, state.age)
+    age = state.age or max(silence, 1.0)
+    told = seen if state.age else f"{seen} ({ago(age)})"  # the state itself says how long
+    return Freshness(f"{state.text} · {told}", theme.WARN, ago(age), age)
+
+
+def _held(paused: bool, frame: Frame) -> Freshness | None:
+    """A picture that the user holds is of the moment at which it was held."""
+    if not paused:
+        return None
+    at = units.clock(frame.time)
+    return Freshness(f"held at {at}", theme.BAR, at)
