@@ -32,6 +32,6 @@ def alone(where: Places, arguments: argparse.Namespace, ledger: str = "") -> Ite
     if arguments.source:
         note = "replayed" if source.startswith("replay:") else "live"
     try:
-        yield Live(recorder.open_ring, note, "sampling in this process has not begun, or has ended: start it again")
+        yield Live(recorder.open_ring, note, "waiting for the first sample")
     finally:
         sampler.stop()

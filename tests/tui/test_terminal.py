@@ -125,7 +125,7 @@ def test_a_gpu_less_machine_says_so_and_still_shows_a_training(open_terminal, li
     terminal = open_terminal(env)
     if "No GPU can be read" not in shown(terminal, "q quit"):
         pytest.skip("this machine has a GPU")
-    shown(terminal, "--source sim", "CPU  host")
+    shown(terminal, "press s for a simulation", "CPU  host")
     training = subprocess.Popen([sys.executable, "-c", TRAINING], env=env, stdout=subprocess.PIPE, text=True)
     try:
         shown(terminal, "tabular", "running", "loss", timeout=60)

@@ -315,9 +315,10 @@ class GpumonApp(App[None]):
     def _arrange(self, size: Size | None = None) -> None:
         """Give each part its room; nothing moves as long as the plan is the same."""
         view = self.view
-        problem_rows = 0 if view.samples else self._gpus.problem_rows
+        size = size or self.size
+        problem_rows = 0 if view.samples else self._gpus.problem_rows(size.width)
         new = plan(
-            *(size or self.size), len(view.samples), problem_rows, len(view.processes), len(view.ranks),
+            *size, len(view.samples), problem_rows, len(view.processes), len(view.ranks),
             self._runs.room_wanted(), view.tells_processes,
         )  # fmt: skip
         if new == self._plan:

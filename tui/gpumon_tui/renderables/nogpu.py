@@ -6,6 +6,7 @@ For many this is the first screen they see.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from rich.segment import Segment
@@ -18,36 +19,39 @@ from gpumon_tui.renderables.cells import Line, cut, rule, safe
 if TYPE_CHECKING:
     from gpumon.runs.rows import Listed
 
-LOOKED_FOR = "looked for NVIDIA GPUs through the driver's library libnvidia-ml.so.1; looks again every few seconds"
+LOOKED_FOR = "looked for: NVIDIA GPUs, through the driver's library libnvidia-ml.so.1, again every few seconds"
 TO_DO = (
-    "with an NVIDIA GPU: install its driver; 'sudo modprobe nvidia' loads one that is installed",
+    "with an NVIDIA GPU: install its driver, or load it with 'sudo modprobe nvidia'",
     "in a container: pass the GPUs in, as with 'docker run --gpus all'",
 )
+SIMULATION = "press s for a simulation"
+BELOW = "below: this host, and the trainings on it"
 MOST_PAST = 6
 """Past runs shown."""
 
 
-def problem(origin: Origin, simulation: bool) -> list[Line]:
+def problem(origin: Origin, simulation: bool, cells: int) -> list[Line]:
     """Why there is no GPU; `simulation`: whether a key shows one."""
     texts: list[tuple[str, Style]] = [("No GPU can be read here", theme.STRONG)]
     if origin.problem:
         texts.append((safe(origin.problem), theme.PLAIN))
-    if origin.source in ("nvml", ""):
-        texts += [(text, theme.DIM) for text in (LOOKED_FOR, *TO_DO)]
-    lines: list[Line] = [[Segment("  ▌ ", theme.WARN), Segment(text, style)] for text, style in texts]
     if simulation:
-        lines.append(
-            [
-                Segment("  ▌ ", theme.WARN), Segment("press ", theme.PLAIN), Segment("s", theme.TITLE),
-                Segment(" for a simulation; below are the host and the trainings on it", theme.PLAIN),
-            ]
-        )  # fmt: skip
-    return lines
+        texts.append((SIMULATION, theme.TITLE))
+    if origin.source in ("nvml", ""):
+        texts += [(text, theme.DIM) for text in (*TO_DO, LOOKED_FOR)]
+    texts.append((BELOW, theme.DIM))
+    return [line for text, style in texts for line in _told(text, style, cells)]
 
 
-def waiting(text: str) -> list[Line]:
+def waiting(text: str, cells: int) -> list[Line]:
     """Before the first frame."""
-    return [[Segment("  ▌ ", theme.WARN), Segment(safe(text), theme.PLAIN)]]
+    return _told(safe(text), theme.PLAIN, cells)
+
+
+def _told(text: str, style: Style, cells: int) -> list[Line]:
+    """Whole words, on as many lines as they take."""
+    parts = wrap(text, max(20, cells - 5), break_on_hyphens=False)
+    return [[Segment("  ▌ ", theme.WARN), Segment(part, style)] for part in parts]
 
 
 def past(runs: Sequence[Listed], now: float, cells: int) -> list[Line]:

@@ -72,17 +72,18 @@ class Gpus(Lines):
                 lines[-1] = spread(lines[-1], mark, width)
         return lines[: self.size.height]
 
-    @property
-    def problem_rows(self) -> int:
+    def problem_rows(self, cells: int) -> int:
         """Rows that it takes to say why there is no GPU."""
-        return len(self._problem(80))
+        return len(self._problem(cells))
 
     def _problem(self, cells: int) -> list[Line]:
         view = self.view
         if view.frame is None:
-            return nogpu.waiting(view.origin.problem or view.state.text)
-        lines = [cut(line, cells) for line in nogpu.problem(view.origin, view.has_simulation)]
-        return [*lines, *nogpu.past(view.past, view.now, cells)]
+            lines = nogpu.waiting(view.origin.problem or view.state.text, cells)
+        else:
+            lines = nogpu.problem(view.origin, view.has_simulation, cells)
+            lines += nogpu.past(view.past, view.now, cells)
+        return [cut(line, cells) for line in lines]
 
     def on_click(self, event: events.Click) -> None:
         """Select the GPU under the mouse."""
