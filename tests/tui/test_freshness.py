@@ -163,7 +163,7 @@ def without_gpu() -> FakeFeed:
 
 def test_a_machine_without_a_gpu_says_what_was_looked_for_and_what_to_do() -> None:
     screen = "\n".join(play(without_gpu(), (120, 40), simulation=simulation))
-    for said in (NO_GPU, "looked for NVIDIA GPUs", "sudo modprobe nvidia", "--gpus all", "press s for a simulation"):
+    for said in (NO_GPU, "looked for: NVIDIA GPUs", "sudo modprobe nvidia", "--gpus all", "press s for a simulation"):
         assert said in screen
     assert "s simulation" in screen.splitlines()[-1]
     assert "live" not in screen.splitlines()[0]
