@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import pynvml
@@ -81,7 +82,7 @@ class FieldBatch:
                     answers.lack(metric, availability(returned))
                 continue
             number = struct.unpack_from(VALUE_TYPES.get(kind, "=Q"), raw)[0]
-            if number in _NO_NUMBER.get(kind, ()) or number != number:
+            if number in _NO_NUMBER.get(kind, ()) or not isfinite(number):
                 answers.lack(metric, Availability.NOT_SUPPORTED)
                 continue
             if metric in _COUNTERS and not answers.counters_at:

@@ -110,9 +110,9 @@ class NvmlSource:
         library = self._library
         code, count = library.count()
         if code != SUCCESS:
-            self._problem = advice(code)
+            self._problem = "" if self._devices else advice(code)
             if availability(code) is Availability.NO_DRIVER:
-                self._shut(self._problem)
+                self._shut(advice(code))
             return
         self._problem = "" if count else "the NVIDIA driver runs, but has no GPU: look at 'nvidia-smi'"
         if count == len(self._devices) and all(device.state is Availability.OK for device in self._devices):
