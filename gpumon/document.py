@@ -112,7 +112,7 @@ def _run(run: Run) -> dict[str, Any]:
         "epoch": _counted(run.epoch),
         "epochs": run.epochs or None,
         "base": run.base,
-        "batch": run.batch or None,
+        "batch": _known(run.batch) or None,
         "first_epoch": _counted(run.first_epoch) if run.epoch >= 0 else None,
         "step": run.step,
         "phase": run.phase or None,

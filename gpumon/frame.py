@@ -146,8 +146,8 @@ class Run(NamedTuple):
     """What the training logged last. A name is there once something was logged by it: a NaN is a logged NaN."""
     lost_events: int = 0
     """Boundaries that were overwritten before anybody read them."""
-    batch: int = 0
-    """Samples of a step, of this rank; 0 when not told."""
+    batch: float = 0
+    """Samples of a step, of this rank: the mean of a pass whose last batch is short; 0 when not told."""
 
     @property
     def epoch_text(self) -> str:

@@ -7,12 +7,15 @@ method of it ever raises into the training.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from time import monotonic_ns
 from typing import Any, ParamSpec
 
+from gpumon.callbacks.cell import end_with_cell
 from gpumon.errors import FrameworkError
+from gpumon.tags.loader import Samples
 from gpumon.tags.loop import run
 from gpumon.tags.running import Run
 from gpumon.tags.warn import warn_once
@@ -71,12 +74,14 @@ class Hook:
         planned = epochs if epochs and 0 < epochs <= MOST_EPOCHS else None
         self.run = run(self._name, epochs=planned, framework=self._framework, env=env, **self._settings)
         self.run.describe(base=base)
+        self.run.must_end()
+        end_with_cell(self)
 
-    def end(self, *, failed: bool = False) -> None:
-        """The training is over; without one nothing happens."""
+    def end(self, error: BaseException | None = None, *, failed: bool = False) -> None:
+        """The training is over, by `error` where it is known; without one nothing happens."""
         if self.run is not None:
             ended, self.run = self.run, None
-            ended.finish(failed=failed)
+            ended.end(error if error is not None or not failed else sys.exc_info()[1], failed=failed)
 
     def begin_epoch(self, number: int) -> None:
         if self.run is not None:
@@ -95,15 +100,20 @@ class Hook:
         if self.run is not None:
             self.run.batch_of(loader, times)
 
-    def batch(self, size: int) -> None:
-        """A step has `size` samples."""
+    def samples(self, found: Samples) -> None:
+        """A step has so many samples."""
         if self.run is not None:
-            self.run.batch(size)
+            self.run.samples(found)
 
     def at_step(self, step: int, since: int = 0) -> None:
         """The training has come to `step`; `since` when it waited for data (ns, `monotonic_ns`), unless 0."""
         if self.run is not None:
             self.run.at_step(step, since)
+
+    def waited(self, nanoseconds: int) -> None:
+        """So long did the training wait for data."""
+        if self.run is not None:
+            self.run.waited(nanoseconds)
 
     def waited_since(self, since: int) -> None:
         """The training has waited for data since `since` (ns, `monotonic_ns`)."""

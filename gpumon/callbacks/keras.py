@@ -6,6 +6,9 @@
 
 Epochs count from 1, as Keras prints them; steps are batches.
 
+On the torch and JAX backends the wait for data is measured at each fetch, in training and in validation. TensorFlow
+fetches inside of its graph, where nobody can tell it from the step.
+
 Keras leaves the end of a batch to a thread of its own, so that nothing waits for the GPU (asynchronous
 dispatch), unless a callback in the list wants that hook and does not say that it is safe. This one says so.
 """
@@ -13,13 +16,15 @@ dispatch), unless a callback in the list wants that hook and does not say that i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from threading import get_ident
-from time import monotonic_ns
 from typing import Any
 from weakref import WeakValueDictionary
 
+from gpumon.callbacks.fetching import epoch_iterator, is_fitting, watch
 from gpumon.callbacks.hook import Hook, failed, guarded, missing, require
+from gpumon.tags.loader import Samples, counted
+from gpumon.tags.values import whole
 
 _OLDEST = 3
 try:
@@ -41,7 +46,8 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
     """Shows a training in gpumon: its epochs, steps, validation and logged metrics.
 
     Passed to `evaluate` or `predict` alone, it shows that as a run of its own. Keras calls nothing when a
-    training fails: the run then ends with the next training in this thread, or with the process.
+    training fails: the run then ends with the next training in this thread that is not part of it, with the cell of
+    a notebook, or with the process.
     """
 
     async_safe = True
@@ -58,7 +64,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         self._batch = -1
         self._each = 1
         self._ends: deque[int] = deque(maxlen=_THREADS)
-        self._clock: _Clock | None = None
+        self._outer: GpuMonitor | None = None
 
     def set_params(self, params: Any) -> None:
         """A list of callbacks was made: what is called next is no part of what was called before."""
@@ -68,30 +74,24 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
     @guarded
     def on_train_begin(self, logs: Any = None) -> None:
         self._new, self._training, self._done, self._thread = False, True, 0, get_ident()
-        earlier = _fitting.get(self._thread)
-        if earlier is not None and earlier.params is not self.params:  # else both are of one list
-            earlier._hook.end(failed=True)
+        self._outer = self._still_fitting(_fitting.get(self._thread))
         _fitting[self._thread] = self
         self._hook.begin((self.params or {}).get("epochs"), 1)
-        self._each = getattr(self.model, "steps_per_execution", 1)
-        self._clock = _time_steps(self.model, guarded(self._look_at))
-        if self._clock is None:
-            self._hook.wait_unknown()
+        self._each = getattr(self._model, "steps_per_execution", 1)
+        self._watch("fit")
 
     @guarded
     def on_train_end(self, logs: Any = None) -> None:
         self._training = False
         self._hook.end()
-        if self._clock is not None:
-            _leave_alone(self.model)
+        if self._outer is not None:
+            _fitting[self._thread], self._outer = self._outer, None
 
     @guarded
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._batch = -1
         self._ends.clear()
         self._hook.begin_epoch(epoch + 1)
-        if self._clock is not None:
-            self._clock.since = monotonic_ns()
 
     @guarded
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -104,27 +104,21 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         # No `self.model` here: JAX would copy its state back into the model.
         try:
-            clock, since = self._clock, 0
-            if clock is not None:
-                since, clock.since = clock.since, 0
-                if not since:
-                    self._hook.wait_unknown()
             self._batch = batch
-            self._hook.at_step(self._done + batch, since)
+            self._hook.at_step(self._done + batch)
         except Exception as error:
             failed("GpuMonitor.on_train_batch_begin", error)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         # Mostly in another thread, later, and not in order. Not guarded: nothing here can fail.
         self._ends.append(batch)
-        if self._clock is not None and get_ident() == self._thread:
-            self._clock.since = 0  # another callback made Keras wait for the GPU, and may take its time itself
 
     @guarded
     def on_test_begin(self, logs: Any = None) -> None:
         if self._training and not self._new:
             self._hook.at_step(self._done + self._begun())
         self._enter("validate", "evaluate")
+        self._watch("evaluate")
 
     @guarded
     def on_test_end(self, logs: Any = None) -> None:
@@ -133,22 +127,45 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
     @guarded
     def on_predict_begin(self, logs: Any = None) -> None:
         self._enter("predict", "predict")
+        self._watch("predict")
 
     @guarded
     def on_predict_end(self, logs: Any = None) -> None:
         self._leave(None)
 
+    def _still_fitting(self, earlier: GpuMonitor | None) -> GpuMonitor | None:
+        """The monitor of the training in which this one begins: those begun since then have failed without a word."""
+        while earlier is not None and earlier.params is not self.params:  # else both are of one list
+            if is_fitting(earlier._model):
+                return earlier
+            earlier._hook.end(failed=True)
+            earlier._outer, earlier = None, earlier._outer
+        return None
+
+    def _watch(self, method: str) -> None:
+        """Measure the wait for each batch of `method`, which has just begun."""
+        iterator = epoch_iterator(method)
+        if iterator is None:
+            return
+        adapter = iterator.data_adapter
+        size = whole(adapter.batch_size)
+        if method == "fit" and size is not None:
+            last = whole(adapter.partial_batch_size) if adapter.has_partial_batch else size
+            batches = whole(adapter.num_batches) if iterator.steps_per_epoch is None else 0
+            self._hook.samples(counted(size, size * ((batches or 0) - 1) + (last or size), batches or 0))
+        if keras.backend.backend() != "tensorflow":
+            watch(iterator, self._hook.waited, guarded(self._look_at) if method == "fit" and size is None else None)
+
     def _look_at(self, data: Any) -> None:
         """The first batch of a training."""
         shapes = [shape for one in keras.tree.flatten(data) if (shape := getattr(one, "shape", ()))]
         if shapes:
-            self._hook.batch(int(shapes[0][0]))
+            self._hook.samples(Samples(int(shapes[0][0])))
 
     def _enter(self, inside: str, alone: str) -> None:
         if self._new:
             self._new = self._training = False
             self._hook.begin(None, 1)
-            self._hook.wait_unknown()
         self._before = self._hook.phase(inside if self._training else alone)
 
     def _leave(self, logs: Mapping[str, Any] | None) -> None:
@@ -160,7 +177,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
 
     def _begun(self) -> int:
         """Steps of this epoch once its last batch has begun; the ends of some may still be on their way."""
-        if self._clock is not None or self._steps():
+        if keras.backend.backend() == "torch" or self._steps():
             return self._capped(self._batch + self._each)
         # Where the length is unknown, Keras begins a last batch only to find that there is none.
         return max(self._batch, max(self._ends.copy(), default=-1) + 1)
@@ -175,50 +192,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         return steps
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_clock": None}
-
-
-class _Clock:
-    """When the training waits for data."""
-
-    since = 0
-    """Since when it waits for its next batch, ns; 0 while it does not, or nobody can tell."""
-    ticks = False
-    """Whether a step has ended."""
-
-
-def _time_steps(model: Any, look_at: Callable[[Any], None]) -> _Clock | None:
-    """Have the end of each step of `model` timed, and its first batch looked at, on the torch backend; None elsewhere.
-
-    There the training thread fetches each batch between two steps, while the GPU may be behind: no hook is called
-    in that thread at the end of a step. The other backends fetch inside of `train_function`.
-    """
-    if keras.backend.backend() != "torch":
-        return None
-    _leave_alone(model)
-    clock = _Clock()
-    model.train_function = _timed(model.train_function, clock, look_at)
-    return clock
-
-
-def _timed(function: Callable[..., Any], clock: _Clock, look_at: Callable[[Any], None]) -> Callable[..., Any]:
-    def train_function(data: Any) -> Any:
-        logs = function(data)
-        if not clock.ticks:
-            look_at(data)
-        clock.ticks = True
-        clock.since = monotonic_ns()
-        return logs
-
-    train_function.__dict__["untimed"] = function
-    return train_function
-
-
-def _leave_alone(model: Any) -> None:
-    """Undo `_time_steps`, also that of a training which failed."""
-    function = getattr(model.train_function, "untimed", None)
-    if function is not None:
-        model.train_function = function
+        return {**self.__dict__, "_outer": None}
 
 
 def _ordered(logs: Mapping[str, Any] | None) -> dict[str, Any]:

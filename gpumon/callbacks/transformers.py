@@ -42,11 +42,12 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
         self._hook = Hook("transformers", name, **settings)
         self._before: str | None = None
         self._epoch = 0
+        self._in_epoch = False
         self._since = 0
 
     @guarded
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._epoch, self._before, self._since = 0, None, 0
+        self._epoch, self._in_epoch, self._before, self._since = 0, False, None, 0
         self._hook.begin(state.num_train_epochs, 1)
         if args.world_size > 1:
             self._hook.wait_unknown()
@@ -64,11 +65,12 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
         # A float that may be off in its last digit, and stays behind when an epoch is broken off.
         self._epoch = max(int((state.epoch or 0) + 1e-6) + 1, self._epoch + 1)
         self._hook.begin_epoch(self._epoch)
+        self._in_epoch = True
         self._wait_begins(args)
 
     @guarded
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._since = 0
+        self._in_epoch, self._since = False, 0
         self._hook.end_epoch()
         if control.should_evaluate and not control.should_log:
             self._begin_evaluation()
@@ -93,13 +95,16 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
 
     @guarded
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        self._since = 0  # logging waits for the GPU: what has passed since the step is no wait for data
+        self._since = 0
         logs = logs or {}
         if "train_runtime" in logs:
             return  # the sums over the whole training belong to no epoch
         self._hook.log({name: logs[name] for name in sorted(logs, key=_rank_of) if _is_shown(name)})
         if control.should_evaluate:
             self._begin_evaluation()
+        else:
+            # To log, the Trainer has waited for the GPU: what has passed since the step is no wait for data.
+            self._wait_begins(args)
 
     @guarded
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -109,6 +114,7 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
     @guarded
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._end_evaluation()
+        self._wait_begins(args)
 
     @guarded
     def on_predict(self, args: Any, state: Any, control: Any, metrics: Any, **kwargs: Any) -> None:
@@ -116,11 +122,11 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
 
     @guarded
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._since = 0
+        self._wait_begins(args)
 
     def _wait_begins(self, args: Any) -> None:
         # Several ranks count the tokens of a step together before it begins: they also wait for each other.
-        self._since = monotonic_ns() if args.world_size == 1 else 0
+        self._since = monotonic_ns() if args.world_size == 1 and self._in_epoch else 0
 
     def _begin_evaluation(self) -> None:
         # There is no hook for its beginning: it follows the end of a step or epoch, and its log, that announced it;

@@ -232,7 +232,7 @@ def _run(run: Mapping[str, Any]) -> Run:
         user=_text(run["user"]), rank=_whole(run["rank"]), local_rank=_whole(run["local_rank"]),
         world_size=_whole(run["world_size"]),
         framework=_text(run["framework"]), epochs=_whole(run["epochs"]), first_epoch=_whole(run["first_epoch"]),
-        base=_whole(run["base"]), batch=_whole(run["batch"]),
+        base=_whole(run["base"]), batch=believable((float(run["batch"]),))[0],
         gpus=tuple(_text(uuid) for uuid in run["gpus"]),
         started=NAN if run["started"] is None else believable((float(run["started"]),))[0],
         metrics={_text(name): NAN for name in names[:RUN_METRICS]},

@@ -51,6 +51,8 @@ class Board:
         """ns waited for data since the run began; 0 while nobody has measured it."""
         self.peak = layout.NOT_KNOWN
         """The framework's peak of allocated bytes, where it was read for the next event and for no other."""
+        self.must_end = False
+        """Whether it is a failure to be open still when the process ends."""
         self._monotonic = monotonic
         self._now = now
         self._map: mmap.mmap | None = None

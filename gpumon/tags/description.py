@@ -52,6 +52,8 @@ class Description(NamedTuple):
     """Names of the phases; grows only at its end, so that an index never changes its meaning."""
     batch: int = 0
     """Samples of a step, of this rank; 0 when not told."""
+    mean_batch: float = 0.0
+    """The same over a whole pass, where its last batch is short; 0 where it is `batch`."""
 
 
 def words(texts: Iterable[object], count: int, length: int = WORD_LENGTH) -> tuple[str, ...]:
@@ -97,6 +99,10 @@ def decode(text: bytes) -> Description:
         value = found.get(key)
         return value if type(value) is int and least <= value <= LARGEST else otherwise
 
+    def real_of(key: str) -> float:
+        value = found.get(key)
+        return value if isinstance(value, float) and 0 < value <= LARGEST else 0.0
+
     def list_of(key: str) -> list[object]:
         value = found.get(key)
         return value if isinstance(value, list) else []
@@ -121,4 +127,5 @@ def decode(text: bytes) -> Description:
         metrics=slots_of("metrics", MAX_METRICS),
         phases=slots_of("phases", MAX_PHASES),
         batch=number_of("batch", 0),
+        mean_batch=real_of("mean_batch"),
     )

@@ -17,6 +17,8 @@ from typing import NamedTuple, Protocol
 class Lasting(Protocol):
     """What must not outlive its process: a board."""
 
+    must_end: bool
+
     def leave(self) -> None: ...
     def close(self, *, failed: bool = False, interrupted: bool = False) -> None: ...
 
@@ -59,7 +61,7 @@ def close_all() -> None:
     """End what is still open."""
     failed, interrupted = ending(_brought_down())
     for board in [*_open]:
-        board.close(failed=failed, interrupted=interrupted)
+        board.close(failed=failed or board.must_end, interrupted=interrupted)
     _kept.clear()
 
 

@@ -20,6 +20,7 @@ from gpumon.tags.board import NOT_KNOWN
 from gpumon.tags.client import Board
 from gpumon.tags.description import LARGEST, Description
 from gpumon.tags.lifetime import ending, keep
+from gpumon.tags.loader import Samples, samples_of
 from gpumon.tags.memory import NEVER, MemoryReader
 from gpumon.tags.values import Pending, number_of, whole
 from gpumon.tags.warn import warn_once
@@ -142,18 +143,18 @@ class Run:
     def batch_of(self, loader: object, times: int = 1) -> None:
         """A step takes `times` batches of `loader`: told where the loader knows how large. For callbacks too."""
         try:
-            size = getattr(loader, "batch_size", None)
-            size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None) if size is None else size
+            found = samples_of(loader, times)
         except Exception as error:  # a loader of the user's own, whose attributes may do anything
             warn_once("batch", f"the size of a batch is not known: {type(error).__name__}: {error}")
             return
-        if type(size) is int:
-            self.batch(size * times)
+        if found is not None:
+            self.samples(found)
 
-    def batch(self, size: int) -> None:
-        """A step has `size` samples, as a loader or batch shows; what `gpumon.run` was given stands. For callbacks."""
-        if not self._batch_given and 0 < size <= LARGEST and size != self._board.description.batch:
-            self._board.describe(batch=size)
+    def samples(self, found: Samples) -> None:
+        """A step has so many, as a loader or batch shows; what `gpumon.run` was given stands. For callbacks."""
+        known = self._board.description
+        if not self._batch_given and 0 < found.batch <= LARGEST and found != (known.batch, known.mean_batch):
+            self._board.describe(batch=found.batch, mean_batch=found.mean)
 
     def step(self, steps: int = 1) -> None:
         """Count a step of a loop that does not use `steps()`."""
@@ -194,6 +195,10 @@ class Run:
                 self._pending.add(str(name), number, self._board.epoch)
         if known:
             self._board.log(known)
+
+    def must_end(self) -> None:
+        """A process that ends before this run does has not finished it. For callbacks."""
+        self._board.must_end = True
 
     def describe(self, **changes: object) -> None:
         """Change what is said of this run, by the fields of `Description`; for callbacks."""
@@ -250,7 +255,7 @@ class Run:
     def waited(self, nanoseconds: int) -> None:
         """So long did the training wait for data; published with the next step. For callbacks."""
         if self._board.wait != NOT_KNOWN:
-            self._board.wait += nanoseconds
+            self._board.wait += max(1, nanoseconds)  # measured: never 0
 
     def wait_unknown(self) -> None:
         """Nobody can tell how long this training waits for data: from now on it shows as not known. For callbacks."""

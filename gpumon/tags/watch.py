@@ -224,7 +224,7 @@ class Watched:
             epochs=said.epochs,
             first_epoch=said.first_epoch,
             base=said.base,
-            batch=said.batch,
+            batch=said.mean_batch or said.batch,
             gpus=said.devices,
             started=_seconds(self.header.time),
             state=ended,

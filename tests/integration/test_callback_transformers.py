@@ -126,8 +126,9 @@ def test_an_epoch_that_is_broken_off_still_counts_as_one(cases: Cases) -> None:
     assert epochs == [("EPOCH_BEGIN", 1, 0), ("EPOCH_END", 1, 3), ("EPOCH_BEGIN", 2, 3), ("EPOCH_END", 2, 11)]
 
 
-def test_the_wait_for_data_is_the_loaders_and_nothing_elses(cases: Cases) -> None:
-    one, seen = cases["waits"], cases.seen["waits"]
+@pytest.mark.parametrize("case", ["waits", "waits, logging each step"])
+def test_the_wait_for_data_is_the_loaders_and_nothing_elses(cases: Cases, case: str) -> None:
+    one, seen = cases[case], cases.seen[case]
     began, ended = one.times(Mark.RUN_BEGIN)[0], one.times(Mark.RUN_END)[0]
     assert seen["slept"] <= one.run.wait * 1e9 + 1, "each read of the training's texts is in it"
     assert one.run.wait * 1e9 <= ended - began - seen["worked"], "no step is, of training or evaluation"

@@ -538,7 +538,8 @@ def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
     ours = {name for name in loaded if name.startswith("gpumon.")}
     assert ours <= {
         "gpumon.errors", "gpumon.paths", "gpumon.text", "gpumon.tags", "gpumon.tags.board", "gpumon.tags.client",
-        "gpumon.tags.description", "gpumon.tags.devices", "gpumon.tags.lifetime", "gpumon.tags.loop",
+        "gpumon.tags.description", "gpumon.tags.devices", "gpumon.tags.lifetime", "gpumon.tags.loader",
+        "gpumon.tags.loop",
         "gpumon.tags.memory", "gpumon.tags.naming", "gpumon.tags.out_of_memory", "gpumon.tags.ranks",
         "gpumon.tags.running", "gpumon.tags.sweep", "gpumon.tags.values", "gpumon.tags.warn", "gpumon.trust",
     }  # fmt: skip
@@ -614,6 +615,33 @@ def test_the_size_of_a_batch_is_told_where_the_loader_knows_it(size: object, tol
     with gpumon.run("net") as run:
         assert list(run.steps(_Loader(size))) == [0, 1]
         assert run._board.description.batch == told
+
+
+class _Bar:
+    """What tqdm makes of a loader, as far as it is looked at."""
+
+    def __init__(self, iterable: Any) -> None:
+        self.iterable = iterable
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.iterable)
+
+
+@pytest.mark.parametrize("wrap", [list, enumerate, iter, lambda loader: enumerate(_Bar(loader)), _Bar])
+def test_the_mean_batch_of_a_loader_whose_last_one_is_short_is_told_through_wrappers(
+    look: Look, wrap: Callable[[Any], Any]
+) -> None:
+    pytest.importorskip("torch", reason="the CPU build of torch is not installed")
+    from torch.utils.data import DataLoader
+
+    loader: Any = DataLoader(range(100), batch_size=64)  # type: ignore[arg-type,var-annotated]
+    with gpumon.run("net") as run:
+        assert len(list(run.steps(wrap(loader)))) == 2
+        told = look().runs[0].batch
+    assert told == (0 if wrap is list else 50), "a list of batches does not say"
+    with gpumon.run("whole") as run:
+        run.steps(DataLoader(range(100), batch_size=64, drop_last=True))  # type: ignore[arg-type,var-annotated]
+        assert {one.name: one.batch for one in look().runs}["whole"] == 64
 
 
 def test_a_loader_whose_attributes_raise_is_gone_through_all_the_same() -> None:

@@ -11,6 +11,7 @@ import gc
 import json
 import pickle
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -141,7 +142,14 @@ def fit(
 
 def waits() -> None:
     """What a wait for data is, and what is none."""
-    for case, more in (("waits", ()), ("not safe", (Ends(safe=False, pause=0.01),))):
+    directory = tempfile.mkdtemp()
+    usual = (
+        keras.callbacks.ModelCheckpoint(f"{directory}/net.weights.h5", save_weights_only=True, save_freq=2),
+        keras.callbacks.TerminateOnNaN(),
+        keras.callbacks.BackupAndRestore(f"{directory}/backup"),
+        keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: None),
+    )
+    for case, more in (("waits", ()), ("not safe", (Ends(safe=False, pause=0.01),)), ("usual callbacks", usual)):
         read = Batches(0.01)
         Slow.pause, Slow.slept = 0.02, 0
         net = model(Slow) if TORCH else model()
@@ -165,6 +173,14 @@ def faults(net: Any) -> None:
     gc.collect()
 
 
+class Probe(keras.callbacks.Callback):  # type: ignore[misc]
+    """Trains another model within the training of this one: as tuners do, and probes. The first of these fails."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        with suppress(ValueError):
+            fit("inner", model(), X, Y, batch_size=BATCH, epochs=2, fail=1 if epoch == 0 else -1)
+
+
 def threads(net: Any) -> None:
     """Whether Keras still ends batches in threads of its own, and reads no number of a batch in the training's."""
     main, plain = threading.get_ident(), python_utils.pythonify_logs
@@ -176,13 +192,13 @@ def threads(net: Any) -> None:
         return plain(logs)
 
     python_utils.pythonify_logs = pythonify_logs
-    ends, steps = Ends(safe=True), 4
+    ends, steps, function = Ends(safe=True), 4, net.train_function
     monitor = Asked("threads")
     net.fit(X, Y, batch_size=BATCH, epochs=2, callbacks=[monitor, ends], verbose=0)
     python_utils.pythonify_logs = plain
     told["threads"] = {
         "ends in main": sum(ends.seen), "ends": len(ends.seen), "read in main": sum(read), "read": len(read),
-        "steps": 2 * steps, "asked": sorted(Asked.by),
+        "steps": 2 * steps, "asked": sorted(Asked.by), "left as it was": net.train_function is function,
     }  # fmt: skip
 
 
@@ -209,7 +225,7 @@ def main() -> None:
     waits()
     faults(net)
     threads(net)
-    told["threads"]["left as it was"] = not hasattr(net.train_function, "untimed")
+    fit("outer", model(), X, Y, batch_size=BATCH, epochs=2, more=[Probe()])
     print(json.dumps(told), flush=True)
     fit("fails", net, X, Y, batch_size=BATCH, epochs=3, fail=2)
 

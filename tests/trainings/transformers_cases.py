@@ -130,6 +130,9 @@ def main(directory: str) -> None:
     texts = Texts(16, pause=0.005)
     train("waits", directory, num_train_epochs=2, texts=texts, pause=0.03, eval_strategy="epoch", logging_strategy="no")
     told["waits"]["slept"] = texts.slept
+    texts = Texts(16, pause=0.005)
+    train("waits, logging each step", directory, num_train_epochs=2, texts=texts, pause=0.03, logging_steps=1)
+    told["waits, logging each step"]["slept"] = texts.slept
     with suppress(ValueError):
         train("caught", directory, num_train_epochs=2, fail=5)
     print(json.dumps(told), flush=True)

@@ -1,0 +1,42 @@
+"""The end of a notebook's cell: no training outlives the cell in which it began, whatever stopped it.
+
+A framework that is interrupted, by the stop button or an exception, may tell its callbacks nothing; and the kernel
+lives on, so that nothing else would end the run.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from typing import Any, Protocol
+
+
+class Ends(Protocol):
+    """What is to end with the cell: a hook."""
+
+    def end(self, error: BaseException | None = None, *, failed: bool = False) -> None: ...
+
+
+def end_with_cell(hook: Ends) -> None:
+    """End `hook` as failed or interrupted when the cell that runs now is over, if it has not ended by then.
+
+    Nothing happens outside of IPython, and in other threads than the one that runs cells: they outlive them.
+    """
+    shell = _shell()
+    if shell is None or threading.current_thread() is not threading.main_thread():
+        return
+    held = weakref.ref(hook)
+
+    def over(result: Any = None) -> None:
+        shell.events.unregister("post_run_cell", over)
+        left = held()
+        if left is not None:
+            left.end(getattr(result, "error_in_exec", None), failed=True)
+
+    shell.events.register("post_run_cell", over)
+
+
+def _shell() -> Any:
+    interactive = sys.modules.get("IPython")
+    return interactive.get_ipython() if interactive is not None else None
