@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Event, Thread
 from typing import Protocol
 
 from gpumon.clock import LONGEST, SECOND, SHORTEST, Clock
-from gpumon.errors import GpumonError, RingError, UsageError
+from gpumon.errors import AlreadyRunning, GpumonError, RingError, UsageError
 from gpumon.frame import Tick
 from gpumon.paths import LOCK, RING, Places, ledger_path, make_live_dir, make_tag_dir
 from gpumon.ring.directory import RowsExhausted
+from gpumon.ring.layout import STOPPED
 from gpumon.ring.lock import WriterLock
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import NoRoom, RingWriter
@@ -26,10 +28,12 @@ from gpumon.tags.reader import TagReader
 
 _CHECK_EVERY = SECOND
 _SMOOTH = 0.1
+LAST_WORDS = 1.0
+"""Seconds for what the ledger has not yet written, where a driver that hangs must not delay the end."""
 
 
 class LostDirectory(GpumonError):
-    """Another daemon has taken the directory over."""
+    """The directory is another daemon's now, or gone."""
 
 
 class Follower(Protocol):
@@ -56,6 +60,10 @@ class Recorder:
         self._slots = slots
         self._lock = _lock(directory) if directory else None
         self._check_at = 0
+        self._former: RingWriter | None = None
+        """A ring that has lost its place, for as long as it takes to make another."""
+        self.has_let_go = Event()
+        """Set once nothing is asked of the driver any more."""
 
     def store(self, tick: Tick) -> None:
         """Append a tick, in a new ring when it does not fit the old one."""
@@ -72,7 +80,7 @@ class Recorder:
     def beat(self) -> None:
         """After each round: tell readers that we live, and see that the directory is still ours.
 
-        Raises LostDirectory when another daemon took over.
+        Raises LostDirectory when another daemon took over, or the directory is gone.
         """
         writer, now = self.writer, self._clock.monotonic()
         if writer is None:
@@ -81,12 +89,30 @@ class Recorder:
         if self._lock is None or now < self._check_at:
             return
         self._check_at = now + _CHECK_EVERY
-        if not self._lock.is_mine():
+        self._see_lock(self._lock)
+        if not (writer.is_at_path() and writer.intact()):
+            # Removed, replaced, cut or overwritten by somebody: the next tick starts a new file, with what is left.
+            self._former, self.writer = writer, None
+
+    def _see_lock(self, lock: WriterLock) -> None:
+        if lock.is_mine():
+            return
+        assert self.directory is not None
+        if not os.path.isdir(self.directory):
+            raise self._gone()
+        if not lock.is_removed():
             raise LostDirectory(f"another daemon took over {self.directory}: this one stops")
-        if not writer.intact() or not os.path.exists(f"{self.directory}/{RING}"):
-            # Cut or removed by somebody: the next tick starts a new file, with what is left.
-            os.close(writer.fd)
-            self.writer = None
+        try:
+            self._lock = _lock(self.directory)  # only the lock was removed
+        except AlreadyRunning as error:
+            raise LostDirectory(f"another daemon took over {self.directory}: this one stops") from error
+        lock.release()
+
+    def _gone(self) -> LostDirectory:
+        return LostDirectory(
+            f"{self.directory} is gone (removed, or with the login that it belongs to): this daemon stops; "
+            "start it again, or name another place with --dir"
+        )
 
     def run(self, stop: Event) -> None:
         """Sample until `stop` is set, then say so in the ring."""
@@ -113,6 +139,7 @@ class Recorder:
     def close(self) -> None:
         """Stop: let go of what is sampled, the ring and the lock. The ring's file stays."""
         self.sampler.close()
+        self.has_let_go.set()
         self._stop_keeping()  # before the lock is let go: who comes next goes on from there
         if self.writer is not None:
             self.writer.close()
@@ -120,6 +147,22 @@ class Recorder:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def abandon(self) -> None:
+        """Stop from another thread, while the sampling one hangs in a driver call; the process ends right after.
+
+        The ring says that the writer stopped, and the lock is free: this process may not die before its driver call
+        does, and then would hold it.
+        """
+        last = Thread(target=self._stop_keeping, daemon=True)
+        last.start()
+        last.join(LAST_WORDS)
+        writer, lock = self.writer, self._lock
+        with suppress(OSError):  # a ring that cannot be written says by its silence that nobody does
+            if writer is not None:
+                writer.heartbeat(STOPPED)
+        if lock is not None:
+            lock.release()
 
     def _keep(self, tick: Tick) -> None:
         if self._keeper is None:
@@ -144,11 +187,17 @@ class Recorder:
             return RingWriter.private(devices, interval, *([self._slots] if self._slots else []))
         # A recording begins anew each time; what was sampled from hardware goes on.
         continues = None if source == "replay" else source
-        old, self.writer = self.writer, None
-        writer = RingWriter.create(f"{self.directory}/{RING}", devices, interval, continues=continues)
-        if old is not None:
-            os.close(old.fd)
-        return writer
+        former, self._former = self.writer or self._former, None
+        self.writer = None
+        try:
+            return RingWriter.create(
+                f"{self.directory}/{RING}", devices, interval, continues=continues, former=former.fd if former else None
+            )
+        except FileNotFoundError as error:
+            raise self._gone() from error
+        finally:
+            if former is not None:
+                os.close(former.fd)
 
 
 def make_sampler(spec: str, where: Places, clock: Clock, interval: float, speed: float = 1.0) -> Sampler:

@@ -139,7 +139,7 @@ class Live:
         if pulse.age > max(3 * interval, _PATIENCE):
             seen = f"last seen {clock(since)} ({duration(pulse.age)} ago)"
             if not self._reader.is_writer_there():
-                return state._replace(text=f"the daemon is gone: {seen}")
+                return state._replace(text=f"no daemon runs here any more: {seen}")
             return state._replace(text=f"stale: {seen}", stale=True)
         if origin.ended:
             return state._replace(text=ENDED, age=0.0)

@@ -1,17 +1,18 @@
 """Sample until stopped, for every view on this machine.
 
 One daemon serves any number of views: only it talks to the driver. It stays in the foreground, as
-a service manager wants it; --detach puts it into the background. SIGTERM and SIGINT stop it.
+a service manager wants it; --detach puts it into the background. SIGTERM and SIGINT stop
+it, also while the driver hangs.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import signal
+import resource
 import sys
 from collections.abc import Callable
-from threading import Event
+from contextlib import suppress
 
 from gpumon.cli.options import add_places, add_source, settle
 from gpumon.errors import EXIT_OK, GpumonError
@@ -33,17 +34,27 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str], object]) -> int:
     from gpumon.clock import SystemClock
-    from gpumon.daemon import open_daemon
+    from gpumon.daemon import Recorder, open_daemon
+    from gpumon.service import Service
 
-    stop = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    recorder = open_daemon(where, arguments.source or "nvml", arguments.interval, arguments.speed, SystemClock())
-    origin = recorder.sampler.source.origin()
-    what = f"sampling {origin.source} every {arguments.interval:g} s into {recorder.directory}"
-    tell(f"gpumon daemon {os.getpid()}: {what}" + (f" ({origin.problem})" if origin.problem else ""))
-    recorder.run(stop)
+    def open_recorder() -> Recorder:
+        return open_daemon(where, arguments.source or "nvml", arguments.interval, arguments.speed, SystemClock())
+
+    def started(recorder: Recorder) -> None:
+        origin = recorder.sampler.source.origin()
+        what = f"sampling {origin.source} every {arguments.interval:g} s into {recorder.directory}"
+        tell(f"gpumon daemon {os.getpid()}: {what}" + (f" ({origin.problem})" if origin.problem else ""))
+
+    _allow_open_files()
+    Service(open_recorder, started).run()
     return EXIT_OK
+
+
+def _allow_open_files() -> None:
+    """Raise the soft limit to the hard one: each training's board is an open file, and shells allow 1024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _detach(where: Places, arguments: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ from gpumon.errors import AlreadyRunning, GpumonError
 from gpumon.ring.fresh import open_fresh, remove_left_over
 
 _RECORD = 64
+_NONE = -1
 SILENT_AFTER = 30.0
 """Seconds without a heartbeat after which a living owner counts as hung."""
 
@@ -58,6 +59,10 @@ class WriterLock:
         """Whether nobody has taken over."""
         return _inode(self._path) == self._own_inode
 
+    def is_removed(self) -> bool:
+        """Whether the lock has no name any more: it was removed, and nobody has made another."""
+        return _inode(self._path) == _NONE
+
     def release(self) -> None:
         """Give the lock up; the file stays, as an empty one means nothing."""
         os.close(self._fd)
@@ -86,4 +91,4 @@ def _inode(path: str) -> int:
     try:
         return os.stat(path).st_ino
     except OSError:
-        return -1
+        return _NONE

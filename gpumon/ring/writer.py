@@ -66,21 +66,31 @@ class RingWriter:
         self._boundaries: deque[Boundary] = deque(maxlen=_BACKLOG)
         now = time.time_ns()
         who = Superblock(now, boot_id(), os.getpid(), os.getuid(), interval, now, own_start())
-        os.pwrite(fd, pack_superblock(layout, who, now - time.monotonic_ns()), 0)
+        self._front = pack_superblock(layout, who, now - time.monotonic_ns())
+        self._stored = b""
+        """The directory as it was written last."""
+        os.pwrite(fd, self._front, 0)
         os.pwrite(fd, layout.schema, SCHEMA_OFFSET)
 
     @classmethod
     def create(
-        cls, path: str, devices: int, interval: int, *, continues: str | None = None, mode: int = 0o644
+        cls,
+        path: str,
+        devices: int,
+        interval: int,
+        *,
+        continues: str | None = None,
+        former: int | None = None,
+        mode: int = 0o644,
     ) -> RingWriter:
         """Put a new ring at `path`.
 
         The frames of the one that was there are kept when it came from the source `continues`, in
-        this boot. `interval` in ns. Whoever makes a ring holds the lock of its directory.
-        Raises NoRoom when not even the smallest ring fits.
+        this boot; `former` is a descriptor of it, where it has lost its name. `interval` in ns.
+        Whoever makes a ring holds the lock of its directory. Raises NoRoom when not even the smallest fits.
         """
         remove_left_over(path)
-        old = _open_old(path, continues) if continues else None
+        old = _open_old(path, continues, former) if continues else None
         rows = max(rows_for(devices), old.layout.rows if old else 0)
         fd, temporary, layout = _allocate(path, rows)
         try:
@@ -139,8 +149,22 @@ class RingWriter:
         os.pwrite(self.fd, HOT.pack(self.head, time.monotonic_ns(), state, self._version), HOT_OFFSET)
 
     def intact(self) -> bool:
-        """Whether the file still has its size (somebody may have cut it)."""
-        return os.fstat(self.fd).st_size >= self.layout.size
+        """Whether what explains the frames is as it was written: somebody may have cut or overwritten the file."""
+        layout = self.layout
+        parts = (self._front, 0), (layout.schema, SCHEMA_OFFSET), (self._stored, self._directory_at(self._version))
+        return os.fstat(self.fd).st_size >= layout.size and all(
+            os.pread(self.fd, len(written), at) == written for written, at in parts
+        )
+
+    def is_at_path(self) -> bool:
+        """Whether the path still leads to this very file: it may have been removed, or another put in its place."""
+        assert self.path is not None
+        try:
+            found = os.lstat(self.path)
+        except OSError:
+            return False
+        own = os.fstat(self.fd)
+        return (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)
 
     def close(self) -> None:
         """Say that the writer stopped; the file stays for readers."""
@@ -173,8 +197,11 @@ class RingWriter:
         # Into the copy that no frame refers to yet.
         version = self._version + 1
         packed = directory.pack(version, layout.dir_capacity)
-        os.pwrite(self.fd, packed, layout.dir_offset + (version & 1) * layout.dir_capacity)
-        self._version, directory.dirty = version, False
+        os.pwrite(self.fd, packed, self._directory_at(version))
+        self._stored, self._version, directory.dirty = packed, version, False
+
+    def _directory_at(self, version: int) -> int:
+        return self.layout.dir_offset + (version & 1) * self.layout.dir_capacity
 
     def _take_over(self, old: RingReader) -> None:
         """Copy every whole frame, byte for byte where the layouts agree."""
@@ -184,8 +211,8 @@ class RingWriter:
         numbers = old.whole_frames()[-self.layout.n_slots :]
         for number in numbers:
             raw = old.raw(number)
-            if raw is None:
-                continue
+            if raw is None or SLOT.unpack_from(raw)[6] > old.directory().version:
+                continue  # overwritten; or nothing explains its ids, and ours will mean something else
             if same:
                 os.pwrite(self.fd, raw, self.layout.slot_at(number))
             else:
@@ -205,10 +232,10 @@ def _tick_of(old: RingReader, raw: bytes) -> Tick:
     )  # fmt: skip
 
 
-def _open_old(path: str, source: str) -> RingReader | None:
-    """The ring at `path`, when its frames can be kept."""
+def _open_old(path: str, source: str, former: int | None) -> RingReader | None:
+    """The ring behind `former`, else at `path`, when its frames can be kept."""
     try:
-        reader = RingReader.open(path)
+        reader = RingReader.open(path) if former is None else RingReader(os.dup(former))
     except (OSError, RingError):
         return None
     try:

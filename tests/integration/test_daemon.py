@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.errors import RingError
 from gpumon.live import follow
 from gpumon.paths import Places
 from gpumon.ring.reader import RingReader
 from tests.nvml import Stub
-from tests.programs import daemon, environment, gpumon, status, until
+from tests.programs import command, daemon, environment, gpumon, status, until
 
 
 @pytest.fixture
@@ -131,8 +132,98 @@ def test_a_killed_daemon_is_followed_without_a_wait(env: dict[str, str]) -> None
 
 def test_a_daemon_that_was_taken_over_stops_by_itself(env: dict[str, str], live_dir: Path) -> None:
     with daemon("--interval", "0.05", env=env) as first:
-        os.rename(live_dir / "lock", live_dir / "lock.old")
+        (live_dir / "lock.new").touch(mode=0o600)
+        os.rename(live_dir / "lock.new", live_dir / "lock")
         assert first.wait(timeout=10) == 1
+        assert "another daemon took over" in first.communicate()[1]
+
+
+def test_a_daemon_whose_lock_was_removed_makes_it_anew_and_goes_on(env: dict[str, str], live_dir: Path) -> None:
+    with daemon("--interval", "0.05", env=env) as first:
+        (live_dir / "lock").unlink()
+        until((live_dir / "lock").exists)
+        before = newest(live_dir)
+        until(lambda: newest(live_dir) > before)
+        assert f"pid {first.pid}" in gpumon("daemon", env=env).stderr
+
+
+def test_a_daemon_whose_directory_is_gone_says_so_and_stops(env: dict[str, str], live_dir: Path) -> None:
+    with daemon("--interval", "0.05", env=env) as process:
+        os.rename(live_dir, live_dir.with_name("elsewhere"))
+        assert process.wait(timeout=10) == 1
+        (line,) = process.communicate()[1].splitlines()
+    assert f"{live_dir} is gone" in line
+
+
+@pytest.mark.parametrize("harm", ["overwrite", "overwrite names", "replace", "link"])
+def test_a_ring_that_somebody_overwrites_or_replaces_is_made_anew(
+    env: dict[str, str], live_dir: Path, harm: str
+) -> None:
+    ring, aside = live_dir / "ring", live_dir / "aside"
+    with daemon("--interval", "0.05", env=env):
+        until(lambda: newest(live_dir) > 2)
+        os.link(ring, aside)  # or its inode number would be free for the next file
+        before = ring.stat().st_ino
+        if harm.startswith("overwrite"):
+            reader = RingReader.open(str(ring))
+            begin, end = (0, 4096) if harm == "overwrite" else (reader.layout.dir_offset, reader.layout.header_size)
+            with open(ring, "r+b") as file:
+                file.seek(begin)
+                file.write(os.urandom(end - begin))
+            reader.close()
+        elif harm == "replace":
+            (live_dir / "other").write_bytes(os.urandom(100_000))
+            os.rename(live_dir / "other", ring)
+        else:
+            ring.unlink()
+            ring.symlink_to(aside)
+        until(lambda: ring.is_file() and not ring.is_symlink() and anew(ring, before) and newest(live_dir) > 2)
+        first = follow(Places(explicit=str(live_dir))).since(0)[0]
+        assert first.samples[0].device.name, "each frame is explained"
+        if harm in ("replace", "link"):
+            assert first.number == 1, "what was seen before is kept"
+        assert status(env)["gpus"][0]["state"] == "ok"
+
+
+def anew(ring: Path, before: int) -> bool:
+    """Whether another file that can be read lies at `ring`."""
+    try:
+        RingReader.open(str(ring)).close()
+    except (OSError, RingError):
+        return False
+    return ring.stat().st_ino != before
+
+
+HANG = 3_600_000_000
+"""Microseconds that a call takes of a driver that hangs."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_daemon_whose_driver_hangs_is_stale_stops_when_it_is_told_to_and_leaves_its_lock(
+    env: dict[str, str], stub: Stub, live_dir: Path, number: signal.Signals
+) -> None:
+    live = follow(Places(explicit=str(live_dir)))
+    with daemon("--interval", "0.05", env=env) as process:
+        stub.set_latency(None, HANG)
+        assert until(lambda: live.state().stale and live.state()).age < 3
+        process.send_signal(number)
+        assert process.wait(timeout=3) == 0
+        assert "the driver has not answered" in process.communicate()[1]
+    assert "stopped" in live.state().text
+    stub.set_latency(None, 0)
+    with daemon("--interval", "0.05", env=env):
+        until(lambda: live.state().live)
+
+
+def test_a_daemon_whose_driver_hangs_before_its_first_sample_stops_when_it_is_told_to(
+    env: dict[str, str], stub: Stub, live_dir: Path
+) -> None:
+    stub.set_latency(None, HANG)
+    process = subprocess.Popen(command("daemon"), env=env, stderr=subprocess.PIPE, text=True)
+    until((live_dir / "tags").exists)
+    process.terminate()
+    assert "the driver has not answered" in process.communicate(timeout=3)[1]
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize("harm", ["truncate", "remove", "empty"])

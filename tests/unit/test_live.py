@@ -166,7 +166,7 @@ def test_a_daemon_that_was_killed_is_gone_and_not_stale(live: Live, ring: RingWr
     silence(ring, 10)
     state = live.state()
     assert (state.live, state.stale) == (False, False)
-    assert state.text.startswith("the daemon is gone: last seen ")
+    assert state.text.startswith("no daemon runs here any more: last seen ")
 
 
 def test_nothing_is_known_of_a_ring_that_is_not_there(tmp_path: Path) -> None:
