@@ -78,7 +78,7 @@ def test_detach_tells_what_is_wrong_in_the_foreground(env: dict[str, str]) -> No
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (["--interval", "0"], 2, "--interval is 0.01 to 60 seconds"),
+        (["--interval", "0"], 2, "--interval: an interval of 0 s makes no sense: give 0.01 to 60 seconds"),
         (["--source", "cuda"], 2, "unknown source 'cuda'"),
         (["--source", "replay:/nowhere.csv"], 1, "/nowhere.csv"),
         (["--source", "sim:mars"], 2, "mars"),
