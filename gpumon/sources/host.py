@@ -126,12 +126,13 @@ class HostSource:
 class _Known:
     """A process that was asked for before."""
 
-    __slots__ = ("asked", "cpu", "cpu_at", "fd", "name", "share", "started", "user")
+    __slots__ = ("asked", "cpu", "cpu_at", "fd", "name", "share", "started", "uid", "user")
 
-    def __init__(self, fd: int, name: str, user: str, started: float) -> None:
+    def __init__(self, fd: int, name: str, uid: int, started: float) -> None:
         self.fd = fd
         self.name = name
-        self.user = user
+        self.uid = uid
+        self.user = _user(uid)
         self.started = started
         self.share = NAN
         self.cpu = 0.0
@@ -154,14 +155,17 @@ class ProcessTable:
         """
         now = self._clock.monotonic()
         known = self._known.get(pid)
+        uid = self._owner(pid)
         fields = self._stat(known) if known else None
         if known is None or fields is None:
             if known is not None:
                 self._drop(pid)
-            known = self._open(pid)
+            known = self._open(pid, uid)
             fields = self._stat(known) if known else None
             if known is None or fields is None:
                 return "", "", NAN, NAN, NAN
+        elif known.uid != uid:  # it changed its user, as a server does that begins as root
+            known.uid, known.user = uid, _user(uid)
         cpu = (int(fields[11]) + int(fields[12])) / _TICK
         if known.cpu_at and now > known.cpu_at:
             known.share = (cpu - known.cpu) / ((now - known.cpu_at) / SECOND)
@@ -174,7 +178,14 @@ class ProcessTable:
         for pid in list(self._known):
             self._drop(pid)
 
-    def _open(self, pid: int) -> _Known | None:
+    def _owner(self, pid: int) -> int:
+        """The user of a process, -1 where it is gone. The owner of its files in /proc may be root instead: proc(5)."""
+        try:
+            return os.stat(f"{self._proc}/{pid}").st_uid
+        except OSError:
+            return -1
+
+    def _open(self, pid: int, uid: int) -> _Known | None:
         try:
             fd = os.open(f"{self._proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -188,7 +199,7 @@ class ProcessTable:
         name = clean(raw[raw.find(b"(") + 1 : raw.rfind(b")")].decode("utf-8", "replace"), 64)
         fields = raw.rpartition(b")")[2].split()
         started = self._boot + int(fields[19]) / _TICK if len(fields) > 19 else NAN
-        known = self._known[pid] = _Known(fd, name, _user(os.fstat(fd).st_uid), started)
+        known = self._known[pid] = _Known(fd, name, uid, started)
         return known
 
     def _stat(self, known: _Known) -> list[bytes] | None:
@@ -224,6 +235,8 @@ def _kib(text: str, key: str) -> float:
 
 
 def _user(uid: int) -> str:
+    if uid < 0:
+        return ""
     try:
         return clean(pwd.getpwuid(uid).pw_name, 64)
     except KeyError:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from gpumon.frame import NAN, Process, Run, RunState, Sample
-from gpumon.metrics import GPU_INDEX
+from gpumon.metrics import GPU_INDEX, PROCESSES
 from gpumon.tags.board import NOT_KNOWN, Memory, device_mark
 
 _PLACES = {field: GPU_INDEX[f"gpu.run_{field}"] for field in ("allocated", "reserved", "inactive_split")}
@@ -43,8 +43,10 @@ def _filled(
     for field, place in _PLACES.items():
         values[place] = _sum(NAN if entry is None else _bytes(getattr(entry, field)) for entry in held.values())
     listed = {process.pid: process.memory_used for process in processes if process.uuid == uuid and process.pid in here}
-    # The driver's list is seconds old at times, and does not show the processes of every container.
-    hidden = any(entry is not None and _holds(entry) and pid not in listed for pid, entry in held.items())
+    # The driver's list is seconds old at times, may fail, and does not show the processes of every container.
+    hidden = PROCESSES in sample.device.missing or any(
+        entry is not None and _holds(entry) and pid not in listed for pid, entry in held.items()
+    )
     values[_USED] = NAN if hidden else _sum(listed.values())
     return sample._replace(values=values)
 

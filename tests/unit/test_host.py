@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
+import sys
 from math import isnan
 from pathlib import Path
 
@@ -262,6 +263,39 @@ def test_a_real_process_is_known_until_it_ends(clock: FakeClock) -> None:
         sleeping.kill()
         sleeping.wait()
     assert table.describe(sleeping.pid) == pytest.approx(("", "", NAN, NAN, NAN), nan_ok=True)
+
+
+# A program that gives itself another user, as a server does that begins as root, and may then not be dumped.
+OF_ANOTHER_USER = """
+import ctypes, os, sys, time
+if os.geteuid() == 0:
+    os.setuid(65534)
+ctypes.CDLL(None).prctl(4, 0)  # PR_SET_DUMPABLE
+print(os.getuid(), flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_user_of_a_process_is_its_own_also_where_its_files_are_roots(clock: FakeClock) -> None:
+    table = ProcessTable(clock)
+    with subprocess.Popen([sys.executable, "-c", OF_ANOTHER_USER], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            uid = int(process.stdout.readline())
+            assert os.stat(f"/proc/{process.pid}/stat").st_uid != uid, "the kernel gives them to root"
+            assert table.describe(process.pid)[1] == pwd.getpwuid(uid).pw_name
+        finally:
+            process.kill()
+
+
+def test_a_process_that_changes_its_user_is_that_users_from_then_on(proc: Proc, clock: FakeClock) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may give a directory away")
+    proc.process(4711)
+    table = ProcessTable(clock, str(proc.root))
+    assert table.describe(4711)[1] == pwd.getpwuid(0).pw_name
+    os.chown(proc.root / "4711", 65534, 65534)
+    assert table.describe(4711)[1] == pwd.getpwuid(65534).pw_name
 
 
 def test_a_process_that_ends_between_open_and_read_is_nobody(proc: Proc, clock: FakeClock) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import isnan, nan
 
 from gpumon.frame import Process, Run, RunState
+from gpumon.metrics import PROCESSES, Availability
 from gpumon.tags.board import NOT_KNOWN, Memory, device_mark
 from gpumon.tags.holding import entry_for, with_holdings
 from tests import builders
@@ -39,6 +40,16 @@ def values(
 def test_what_one_process_told_stands_as_it_is() -> None:
     found = values([training("a", 1)], {"a": [told_of(ONE, 5, 7, 2)]}, [holder(1, 9.0), holder(2, 100.0)])
     assert found == [5.0, 7.0, 2.0, 9.0]
+
+
+def test_what_the_processes_use_is_not_known_where_the_drivers_list_is_not_whole() -> None:
+    run = training("a", 1)
+    sample = builders.sample(0, run=run.key)
+    device = sample.device._replace(missing={PROCESSES: Availability.FAILED})
+    told = {"a": [told_of(ONE, 5, 7, 2)]}
+    (filled,) = with_holdings([sample._replace(device=device)], [run], told, [holder(1, 9.0)])
+    assert isnan(filled.value("gpu.run_used"))
+    assert filled.value("gpu.run_allocated") == 5.0, "that was told by the run itself"
 
 
 def test_a_sample_without_a_run_is_the_same_object() -> None:
