@@ -107,10 +107,6 @@ class Live:
         """The process that writes the ring; 0 when there is none."""
         return self._reader.written_by.pid if self._reader else 0
 
-    def writer_hangs(self) -> bool:
-        """Whether the process that writes the ring is there, and silent: it hangs in a driver call, or is stopped."""
-        return self.state().stale
-
     def interval(self) -> float:
         """Seconds between frames as planned."""
         return self._reader.written_by.interval / 1e9 if self._reader else 1.0

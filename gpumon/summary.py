@@ -89,7 +89,7 @@ def _title(frame: Frame, origin: Origin, driver: Driver, hostname: str, note: st
     cpu, used, total = (
         frame.host[HOST_INDEX[name]] for name in ("host.cpu_utilization", "host.memory_used", "host.memory_total")
     )
-    if not math.isnan(total):
+    if math.isfinite(total):
         parts.append(f"CPU {units.percent(cpu)}, memory {units.of_total(used, total)}")
     return "  ·  ".join(part for part in (*parts, units.clock(frame.time), note) if part)
 
@@ -172,6 +172,6 @@ def bar(ratio: float, width: int = _BAR) -> str:
     """A ratio as blocks: `█████▌····`; dots alone when it is not known."""
     if not math.isfinite(ratio):
         return "·" * width
-    eighths = max(0, min(width * 8, round(ratio * width * 8)))
+    eighths = round(max(0.0, min(1.0, ratio)) * width * 8)
     whole, part = divmod(eighths, 8)
     return ("█" * whole + (" ▏▎▍▌▋▊▉"[part] if part else "")).ljust(width, "·")

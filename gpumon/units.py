@@ -1,6 +1,6 @@
 """Numbers into text: the only place where a value in base units meets a person.
 
-A missing value (NaN) is "–".
+A missing value (NaN) is "–", and so is a measured one that is infinite: no sensor gives that.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def number(value: float, unit: Unit) -> str:
-    """`value` with its unit: `97 %`, `72.0 GiB`, `612 W`, `66 °C`, `1980 MHz`."""
-    return _odd(value) or _WRITERS[unit](value)
+    """`value`, which was measured, with its unit: `97 %`, `72.0 GiB`, `612 W`, `66 °C`, `1980 MHz`."""
+    return _WRITERS[unit](value) if math.isfinite(value) else MISSING
 
 
 def _odd(value: float) -> str:
@@ -38,7 +38,7 @@ def metric(value: float, of: Metric) -> str:
 
 def rate(value: float, unit: Unit) -> str:
     """`value` units per second: joules become watts, seconds a share, bytes `12 MiB/s`."""
-    if math.isnan(value):
+    if not math.isfinite(value):
         return MISSING
     if unit is Unit.JOULES:
         return number(value, Unit.WATTS)
@@ -49,12 +49,12 @@ def rate(value: float, unit: Unit) -> str:
 
 def percent(value: float) -> str:
     """A ratio without a space, for narrow columns: `97%`."""
-    return MISSING if math.isnan(value) else f"{value * 100:.0f}%"
+    return f"{value * 100:.0f}%" if math.isfinite(value) else MISSING
 
 
 def bytes_binary(value: float) -> str:
     """`812 MiB`, `72.0 GiB`: three digits, binary steps."""
-    if math.isnan(value):
+    if not math.isfinite(value):
         return MISSING
     step = 0
     while abs(value) >= 999.5 and step < len(_BINARY) - 1:
@@ -65,12 +65,12 @@ def bytes_binary(value: float) -> str:
 
 def whole(value: float) -> str:
     """A bare rounded number, where the heading or a neighbour names the unit: `612`."""
-    return MISSING if math.isnan(value) else f"{value:.0f}"
+    return f"{value:.0f}" if math.isfinite(value) else MISSING
 
 
 def gibibytes(value: float) -> str:
     """Bytes as bare GiB with one decimal, where the heading names the unit: `72.0`."""
-    return MISSING if math.isnan(value) else f"{value / 2**30:.1f}"
+    return f"{value / 2**30:.1f}" if math.isfinite(value) else MISSING
 
 
 def counted(number: int, what: str) -> str:
@@ -80,11 +80,11 @@ def counted(number: int, what: str) -> str:
 
 def of_total(used: float, total: float) -> str:
     """Bytes of bytes in one unit, that of the total: `72.0/80.0 GiB`, `0.2/1.0 TiB`."""
-    if math.isnan(total):
+    if not math.isfinite(total):
         return bytes_binary(used)
     unit = bytes_binary(total).rpartition(" ")[2]
     scale = 1024.0 ** _BINARY.index(unit)
-    return f"{MISSING if math.isnan(used) else f'{used / scale:.1f}'}/{total / scale:.1f} {unit}"
+    return f"{f'{used / scale:.1f}' if math.isfinite(used) else MISSING}/{total / scale:.1f} {unit}"
 
 
 def duration(seconds: float) -> str:

@@ -85,14 +85,15 @@ def _look(where: Places, arguments: argparse.Namespace) -> _Look:
     """
     followed = follow(where) if arguments.source is None else None
     pulse = followed.pulse() if followed else None
-    if followed and pulse and (followed.is_alive() or followed.writer_hangs()):
-        pid, age = followed.writer_pid(), duration(pulse.age)
+    if followed and pulse:
+        state, pid, age = followed.state(), followed.writer_pid(), duration(pulse.age)
         daemon = {"pid": pid, "interval": followed.interval(), "age": round(pulse.age, 3)}
-        if not followed.writer_hangs():
+        if state.stale:
+            stale = f"the daemon (pid {pid}) has been silent for {age}: it waits for the driver, or was stopped"
+            return _Look(followed, f"stale: daemon, pid {pid}, silent for {age}", daemon, stale)
+        if state.live or (followed.origin().ended and followed.is_alive()):
             late = f", silent for {age}" if pulse.age > max(2 * followed.interval(), 1.0) else ""
             return _Look(followed, f"daemon, pid {pid}{late}", daemon)
-        stale = f"the daemon (pid {pid}) has been silent for {age}: it waits for the driver, or was stopped"
-        return _Look(followed, f"stale: daemon, pid {pid}, silent for {age}", daemon, stale)
     from gpumon.cli.sampled import sampled
 
     own = sampled(where, arguments, _PATIENCE)

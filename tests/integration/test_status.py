@@ -11,7 +11,11 @@ from typing import Any
 import jsonschema
 import pytest
 
+from gpumon.clock import SECOND
+from gpumon.frame import Origin
 from gpumon.metrics import GPU_METRICS
+from gpumon.ring.writer import RingWriter
+from tests.builders import sample, tick
 from tests.nvml import Process, Stub, sleepers
 from tests.programs import daemon, environment, gpumon, status, until
 
@@ -205,6 +209,21 @@ def test_without_a_gpu_the_exit_code_is_3_and_one_line_says_why(env: dict[str, s
     assert "no GPU" in done.stderr
     assert "--source sim" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+    reason = done.stderr.removeprefix("gpumon: ").partition(";")[0]
+    assert reason not in done.stdout, "once is enough"
+    assert status(env)["problem"] == reason, "programs get it in the object"
+
+
+def test_what_is_wrong_with_all_gpus_is_exit_code_3_though_they_are_listed(env: dict[str, str], live_dir: Path) -> None:
+    writer = RingWriter.create(str(live_dir / "ring"), 1, 60 * SECOND)
+    problem = "driver and library are of two versions: reboot"
+    writer.append(tick(1, [sample(0, utilization=0.5)], origin=Origin("nvml", problem=problem)))
+    writer.heartbeat()
+    done = gpumon("status", env=env)
+    assert done.returncode == 3
+    assert problem in done.stderr
+    assert gpumon("status", "--json", env=env).returncode == 3
+    writer.close()
 
 
 def test_a_simulation_says_that_it_is_one(env: dict[str, str]) -> None:
