@@ -56,5 +56,6 @@ class Notice:
         """A training inside the command tells more of it: this one never was."""
         self._board.close(withdrawn=True)
 
-    def end(self, *, failed: bool) -> None:
-        self._board.close(failed=failed)
+    def end(self, *, failed: bool, interrupted: bool = False) -> None:
+        """The command is over; `interrupted`: by Ctrl-C."""
+        self._board.close(failed=failed, interrupted=interrupted)

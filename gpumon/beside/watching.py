@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from signal import SIGINT
 from threading import Event, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -131,7 +132,7 @@ class Watcher:
             if over:
                 break
             self._over.wait(min(sampling.interval(), _LOOK))
-        notice.end(failed=not ended.fine)
+        notice.end(failed=not ended.fine, interrupted=ended.signal == SIGINT)
         sampling.close()
         cost.finish(at)
         self._report = _report(cost, epochs, sampling)._replace(shown_as=_in_ledger(where, notice, epochs))

@@ -342,7 +342,12 @@ def _numbers(metrics: Metrics) -> list[float]:
 
 
 def _set(metrics: Metrics) -> int:
-    return sum(1 << slot for slot, value in enumerate(metrics) if value is not None)
+    which, bit = 0, 1
+    for value in metrics:
+        if value is not None:
+            which |= bit
+        bit <<= 1
+    return which
 
 
 def _logged(numbers: Sequence[float], which: int | None) -> tuple[float | None, ...]:
