@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpumon.clock import SECOND
 from gpumon.errors import UsageError
 from gpumon.frame import Device, Frame
 from gpumon.metrics import BY_NAME, GPU_INDEX, HOST_INDEX, Scope
@@ -30,11 +31,12 @@ class Window:
 
     @classmethod
     def of(cls, frames: Sequence[Frame], length: str | float) -> Window:
-        """The frames of the last `length` seconds, or such as "10m". Raises UsageError."""
+        """The frames of the last `length` seconds, or such as "10m", by a clock that nobody sets. Raises UsageError."""
         if not frames:
             return cls(())
-        begin = frames[-1].time - seconds(length)
-        return cls([frame for frame in frames if frame.time > begin])
+        # Not by the time of day, which may have been set meanwhile.
+        begin = frames[-1].monotonic - round(seconds(length) * SECOND)
+        return cls([frame for frame in frames if frame.monotonic > begin])
 
     def __len__(self) -> int:
         return len(self.frames)

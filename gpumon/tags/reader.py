@@ -52,6 +52,15 @@ class Poll(NamedTuple):
     """Boards that nobody looked at: their users have more of them than are read at once."""
 
 
+class _End(NamedTuple):
+    """When a run ended, by the clock that never steps."""
+
+    poll: int
+    """The first poll that gave it as ended."""
+    monotonic: int
+    """ns; of a run that was over before anybody looked, as far back as its own times say."""
+
+
 class TagReader:
     """Reads all boards that this user can see, under the directories of `where`.
 
@@ -68,7 +77,7 @@ class TagReader:
         self._refused = Refusals()
         self._listings: dict[str, Listing] = {}
         self._polls = 0
-        self._ended_in: dict[Place, int] = {}
+        self._ended: dict[Place, _End] = {}
         self._users: dict[int, str] = {}
         self._runs: dict[str, tuple[Run, Watched]] = {}
         try:
@@ -93,8 +102,7 @@ class TagReader:
                 continue
             if board.withdrawn:
                 withdrawn.append(board.name)
-                self._forgotten[place] = (board.inode, board.ended)
-                self._drop(place, board)
+                self._forget(place, board, self._end(place, board, times))
                 continue
             boundaries += fresh
             if board.name not in self._runs:  # the same name in two directories: somebody plays with himself
@@ -102,10 +110,10 @@ class TagReader:
                 board.claim = board.claim._replace(user=user)
                 self._runs[board.name] = (run._replace(user=user), board)
             if board.ended:
-                self._ended_in.setdefault(place, self._polls)
-            if self._is_over(board, times):
-                self._forgotten[place] = (board.inode, board.ended)
-                self._drop(place, board)
+                # Shown long enough; a run that ended before anybody looked is shown once.
+                end = self._end(place, board, times)
+                if times.monotonic - end.monotonic > SHOWN_AFTER_END:
+                    self._forget(place, board, end)
         return Poll(
             runs=[run for run, _ in self._runs.values()],
             boundaries=boundaries,
@@ -130,9 +138,16 @@ class TagReader:
     def _now(self) -> Times:
         return Times(self._clock.monotonic(), self._clock.time(), self._namespace)
 
-    def _is_over(self, board: Watched, times: Times) -> bool:
-        """Ended, and shown long enough; a run that ended before anybody looked is shown once."""
-        return board.ended > 0 and times.time - board.ended > SHOWN_AFTER_END
+    def _end(self, place: Place, board: Watched, times: Times) -> _End:
+        if place not in self._ended:
+            ago = max(0, times.time - board.ended)
+            self._ended[place] = _End(self._polls, times.monotonic - ago)
+        return self._ended[place]
+
+    def _forget(self, place: Place, board: Watched, end: _End) -> None:
+        """Let go of a board that has told everything."""
+        self._forgotten[place] = (board.inode, end.monotonic)
+        self._drop(place, board)
 
     def _scan(self, directory: str, times: Times) -> int:
         """Open the boards that are new; gives how many had to be left alone."""
@@ -181,13 +196,15 @@ class TagReader:
     def _made_room(self, uid: int) -> bool:
         """Let the board of `uid` give way whose run ended first; false while all of them are needed."""
         told = self._polls - _GIVES_WAY_AFTER
-        over = [place for place, poll in self._ended_in.items() if poll <= told and self._boards[place].uid == uid]
+        over = [
+            (end.monotonic, place)
+            for place, end in self._ended.items()
+            if end.poll <= told and self._boards[place].uid == uid
+        ]
         if not over:
             return False
-        place = min(over, key=lambda place: self._boards[place].ended)
-        board = self._boards[place]
-        self._forgotten[place] = (board.inode, board.ended)
-        self._drop(place, board)
+        _, place = min(over)
+        self._forget(place, self._boards[place], self._ended[place])
         return True
 
     def _forget_vanished(self, directory: str, names: set[str]) -> None:
@@ -197,7 +214,7 @@ class TagReader:
 
     def _unlink_old(self, directory: int, place: Place, times: Times) -> None:
         inode, ended = self._forgotten[place]
-        if times.time - ended <= KEEP:
+        if times.monotonic - ended <= KEEP:
             return
         with suppress(OSError):  # gone meanwhile, or in a directory that is not ours to write
             found = os.stat(place[1], dir_fd=directory, follow_symlinks=False)
@@ -208,7 +225,7 @@ class TagReader:
 
     def _drop(self, place: Place, board: Watched) -> None:
         del self._boards[place]
-        self._ended_in.pop(place, None)
+        self._ended.pop(place, None)
         board.close()
 
     def _user(self, uid: int) -> str:

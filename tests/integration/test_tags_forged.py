@@ -318,7 +318,7 @@ def shared() -> Iterator[Path]:
 
 
 STRANGER = """
-import os, sys
+import fcntl, os, sys
 import gpumon
 gpumon.run  # loaded while its files can still be read
 os.setgid(65534); os.setuid(65534)

@@ -321,12 +321,14 @@ class Later:
 
     def __init__(self) -> None:
         self.passed = 0
+        self.set_by = 0
+        """By how much the time of day was set."""
 
     def monotonic(self) -> int:
         return time.monotonic_ns() + self.passed
 
     def time(self) -> int:
-        return time.time_ns() + self.passed
+        return time.time_ns() + self.passed + self.set_by
 
     def wait(self, stop: object, until: int) -> bool:
         raise NotImplementedError
@@ -347,6 +349,30 @@ def test_an_ended_run_is_shown_a_minute_and_its_board_kept_ten(start: Start, tmp
     reader.poll()
     assert reader.poll().runs == []
     assert len(boards(tmp_path)) == 1
+    clock.passed = KEEP + 5 * SECOND
+    reader.poll()
+    assert boards(tmp_path) == []
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_that_is_set_neither_hides_a_run_that_ended_nor_removes_its_board(
+    start: Start, tmp_path: Path, hours: int
+) -> None:
+    clock = Later()
+    reader = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()), clock=clock)
+    child = start("import gpumon\nwith gpumon.run('net'):\n    print('x', flush=True); input()")
+    hear(child)
+    reader.poll()
+    tell(child)
+    child.wait()
+    reader.poll()
+    clock.set_by = hours * 3600 * SECOND
+    reader.poll()
+    assert len(reader.poll().runs) == 1
+    assert len(boards(tmp_path)) == 1
+    clock.passed = 62 * SECOND
+    reader.poll()
+    assert reader.poll().runs == []
     clock.passed = KEEP + 5 * SECOND
     reader.poll()
     assert boards(tmp_path) == []

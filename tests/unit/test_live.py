@@ -18,7 +18,7 @@ from gpumon.paths import Places
 from gpumon.ring import layout
 from gpumon.ring.writer import RingWriter
 from gpumon.units import clock, duration
-from tests.builders import boundary, run, sample, tick
+from tests.builders import TIME, boundary, run, sample, tick
 
 SECOND = 1_000_000_000
 
@@ -209,6 +209,13 @@ def test_a_window_is_time_by_device_and_its_gaps_are_nan(live: Live, ring: RingW
     assert window["host.load"].shape == (60,)
     assert [device.index for device in window.devices] == [0, 1]
     assert window.time[-1] - window.time[0] == 59
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_window_is_as_long_as_it_says_also_when_the_clock_was_set(live: Live, ring: RingWriter, hours: int) -> None:
+    for number in range(1, 121):
+        ring.append(tick(number, time=TIME + number * SECOND + (hours * 3600 * SECOND if number > 100 else 0)))
+    assert [frame.number for frame in live.window("1m").frames] == list(range(61, 121))
 
 
 def test_a_window_knows_the_epochs_in_it_once(live: Live, ring: RingWriter) -> None:
