@@ -91,7 +91,8 @@ def test_a_viewer_of_another_server_or_of_a_ring_that_began_anew_starts_over() -
 def test_who_is_there_is_sent_only_when_it_changed() -> None:
     served = Served([tick(1, processes=[process()])])
     seen = ask(served.feed)
-    assert seen["about"]["gpus"][0]["holders"] == [{"user": "alice", "name": "python", "memory": 2**30}]
+    (holder,) = seen["about"]["gpus"][0]["holders"]
+    assert holder == {"user": "alice", "run": None, "names": ["python"], "count": 1, "pid": 4711, "memory": 2**30}
     served.writer.append(tick(2, processes=[process()]))
     seen = ask(served.feed, seen["boot"], seen["seq"], seen["about_number"])
     assert "about" not in seen
@@ -183,3 +184,97 @@ def test_what_a_frame_has_no_room_for_is_told_beside_what_is_wrong() -> None:
     assert (found["problem"], found["left_out"]) == ("", "3 runs more than there is room for")
     served.writer.append(tick(2))
     assert ask(served.feed)["left_out"] == ""
+
+
+def test_every_run_on_a_gpu_is_told_of_the_one_in_force_first() -> None:
+    first, second = run(), run("tag.1000.4712.abcd", id="vit-9f9f", name="vit", pid=4712, user="bob")
+    told = about(
+        tick(1, [sample(0, utilization=0.5, run=second.key)], runs=[first, second], processes=[
+            process(4711, run=first.key), process(4712, user="bob", run=second.key, memory_used=2.0**31),
+        ])
+    )  # fmt: skip
+    assert told[0]["runs"] == ["vit-9f9f", "resnet50-1a2b"]
+    assert [(one["user"], one["run"]) for one in told[0]["holders"]] == [
+        ("bob", "vit-9f9f"),
+        ("alice", "resnet50-1a2b"),
+    ]
+
+
+def test_processes_of_one_user_are_one_holder_and_all_are_counted() -> None:
+    people = [process(100 + at, name=f"worker-{at}") for at in range(9)]
+    (holder,) = about(tick(1, processes=people))[0]["holders"]
+    assert (holder["count"], holder["names"]) == (9, ["worker-0", "worker-1", "worker-2"])
+    assert holder["memory"] == 9 * 2**30
+
+
+def test_a_process_that_cannot_be_seen_has_its_pid_and_no_user() -> None:
+    (holder,) = about(tick(1, processes=[process(17049, user="", name="")]))[0]["holders"]
+    assert (holder["user"], holder["names"], holder["pid"]) == ("", [], 17049)
+
+
+def test_holders_beyond_the_eighth_are_one_with_all_their_processes() -> None:
+    people = [process(100 + at, user=f"user{at}", memory_used=2.0**30 * (20 - at)) for at in range(12)]
+    *known, rest = about(tick(1, processes=people))[0]["holders"]
+    assert len(known) == 8
+    assert (rest["user"], rest["count"]) == (None, 4)
+
+
+def test_a_process_list_that_cannot_be_read_is_unknown_and_says_why() -> None:
+    blind = sample(0, utilization=0.0, memory_used=0.0, memory_total=8e10)
+    blind = blind._replace(device=device(missing={PROCESSES: Availability.NO_PERMISSION}))
+    (row,) = about(tick(1, [blind]))
+    assert row["processes_unknown"] == Availability.NO_PERMISSION.reason
+    assert row["state"] != "free"
+
+
+def test_a_gpu_that_does_not_answer_has_its_last_values_apart_and_their_age() -> None:
+    served = Served([tick(1, [sample(0, utilization=0.9)]), tick(
+        2, [sample(0, Availability.STALE, utilization=0.9)._replace(age=12.0)]
+    )])  # fmt: skip
+    found = ask(served.feed)
+    (row,) = found["about"]["gpus"]
+    assert (row["age"], row["last"]["gpu.utilization"], row["last"]["gpu.power"]) == (12.0, 0.9, None)
+    assert found["gpus"][device().uuid]["gpu.utilization"] == [None]
+
+
+def test_a_machine_without_a_gpu_shows_its_own_numbers() -> None:
+    host = ask(Served([tick(1, [])]).feed)["host"]
+    assert host["cpu_utilization"] == 0
+    assert "disk_read" not in host, "a counter is nothing to show"
+    assert "host" not in ask(Served([tick(1)]).feed)
+
+
+def looks(*ticks: Any) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = ask(Served(ticks, devices=4).feed)["about"]["look"]
+    return found
+
+
+def idle(index: int, **fields: Any) -> Any:
+    return sample(index, **{"utilization": 0.0, "memory_used": 0.0, "memory_total": 8e10, **fields})
+
+
+def test_gpus_that_are_free_for_long_are_one_sentence() -> None:
+    notes = looks(*(tick(n, [idle(at) for at in (0, 1, 2)] + [idle(3, utilization=0.9)]) for n in range(1, 400)))
+    assert [(note["about"], note["text"]) for note in notes] == [("GPU 0–2", "free for at least 6 min")]
+
+
+def test_a_sentence_of_an_idle_gpu_says_at_least_and_who_is_unknown() -> None:
+    held = [process(17049, user="", name="")]
+    (note,) = looks(*(tick(n, [idle(0, memory_used=4e10)], held) for n in range(1, 400)))
+    assert note["text"] == "nothing has run for at least 6 min, 37.3 GiB held by an unknown user"
+
+
+def test_a_share_in_a_sentence_is_written_as_everywhere() -> None:
+    waiting = run(epoch=3, wait=40.0, started=TIME / 1e9 - 60)
+    notes = looks(tick(35, [idle(0, utilization=0.9, run=waiting.key)], runs=[waiting]))
+    assert [note["text"] for note in notes] == ["waits for data 42 % of its time"]
+
+
+def test_a_run_whose_name_shows_nothing_is_called_by_its_id() -> None:
+    told = ask(Served([tick(1, runs=[run(name="   ")])]).feed)["about"]["runs"]
+    assert told[0]["name"] == "resnet50-1a2b"
+
+
+def test_an_ended_recording_is_said_to_have_ended_and_is_not_live() -> None:
+    found = ask(Served([tick(1, origin=Origin("replay", "REPLAY x ended", ended=True))]).feed)
+    assert (found["live"], found["ended"]) == (False, True)

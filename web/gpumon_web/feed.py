@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from gpumon.epochs import Epochs
 from gpumon.frame import Frame
 from gpumon.history.recent import HOST, History
-from gpumon.live import Live
+from gpumon.live import Live, LiveState
+from gpumon.metrics import HOST_METRICS, Kind
 from gpumon.panels import GPU_PANELS
 from gpumon_web.course import Logged
 from gpumon_web.fleet import Fleet
@@ -92,6 +93,8 @@ class Feed:
                 "live": state.live,
                 "state": state.text,
                 "interval": state.interval,
+                "age": whole_seconds(state),
+                "ended": origin.ended,
                 "label": origin.label,
                 "problem": origin.problem,
                 "left_out": self.frame.left_out if self.frame else "",
@@ -166,6 +169,8 @@ class Feed:
         places = self._places(times)
         body["t"] = [round(time, 3) for time in times]
         body["gpus"] = {uuid: {name: self._picked(uuid, name, places) for name in COLUMNS} for uuid in self._devices()}
+        if self.frame is not None and not self.frame.samples:
+            body["host"] = host_row(self.frame)
         if about != self._about_number:
             body["about"] = self._about
         body["about_number"] = self._about_number
@@ -198,6 +203,20 @@ class Feed:
     def _picked(self, uuid: str, name: str, places: Iterable[int]) -> list[float | None]:
         values = self.history.values(uuid, name)
         return [shown(values[place]) if place < len(values) else None for place in places]
+
+
+def whole_seconds(state: LiveState) -> int | None:
+    """Seconds for which the writer of the ring has been silent; None while it is not, or where that is unknown."""
+    return int(state.age) if not state.live and math.isfinite(state.age) else None
+
+
+def host_row(frame: Frame) -> dict[str, float | None]:
+    """The machine's numbers now, for a page that has no GPU to show."""
+    return {
+        metric.key: shown(value)
+        for metric, value in zip(HOST_METRICS, frame.host, strict=True)
+        if metric.kind is Kind.GAUGE
+    }
 
 
 def outline(frame: Frame) -> tuple[Any, ...]:

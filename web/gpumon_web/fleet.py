@@ -11,17 +11,19 @@ from typing import Any
 
 from gpumon.epochs import Epochs
 from gpumon.frame import Driver, Frame, Origin, Process, RunState, Sample
-from gpumon.gpu_state import Activity, GpuState, is_held, judge
+from gpumon.gpu_state import Activity, GpuState, has_unlisted_holder, is_held, judge
 from gpumon.memory import PARTS, split, told
-from gpumon.metrics import Availability
+from gpumon.metrics import PROCESSES, Availability
 from gpumon.panels import GPU_PANELS
 from gpumon.ranks import Ranks, ranks_of
 from gpumon.runs.document import known
 from gpumon.runs.report_figures import COLOURS
 from gpumon_web.look import worth_a_look
 
-NAMED = 4
-"""Holders shown on a row."""
+NAMED = 8
+"""Holders told of; those beyond are one."""
+PROGRAMS = 3
+"""Programs named of a holder."""
 _STEP = 2.0**26
 
 _DOES_NOTHING = (GpuState.HELD, GpuState.IDLE, GpuState.FREE)
@@ -56,8 +58,8 @@ class Fleet:
         """One GPU: its card, its state and since when, its holders and its run."""
         device = sample.device
         processes = [process for process in frame.processes if process.uuid == device.uuid]
-        ranks = next((one for one in joined if any(run.key == sample.run for run in one.all)), None)
-        held = is_held(sample, processes, ranks is not None)
+        runs = runs_on(sample, processes, joined)
+        held = is_held(sample, processes, bool(runs))
         state = judge(sample, held, self._activity.since_work(device.uuid))
         since = self._activity.idle_since(device.uuid) if state in _DOES_NOTHING else None
         return {
@@ -70,12 +72,37 @@ class Fleet:
             "at_least": bool(since and since.at_least),
             "memory_total": known(sample.value("gpu.memory_total")),
             "power_limit": known(sample.value("gpu.power_limit")),
-            "holders": holders(processes),
+            "age": round(sample.age, 1) if sample.state is Availability.STALE else None,
+            "last": last_known(sample),
+            "holders": holders(processes, joined),
+            "unlisted": has_unlisted_holder(sample, processes),
             "split": parts(sample),
             "processes": [process_row(process, joined) for process in processes],
-            "run": ranks.first.id if ranks else None,
+            "processes_unknown": device.missing[PROCESSES].reason if PROCESSES in device.missing else "",
+            "runs": [ranks.first.id for ranks in runs],
             "missing": {name: why.reason for name, why in sorted(device.missing.items()) if name in _SHOWN},
         }
+
+
+def runs_on(sample: Sample, processes: Sequence[Process], joined: Sequence[Ranks]) -> list[Ranks]:
+    """The runs on a GPU: the one in force there first, then those of its processes, and those that say they use it."""
+    keys = [sample.run, *(process.run for process in processes)]
+
+    def place(ranks: Ranks) -> int | None:
+        found = [keys.index(run.key) for run in ranks.all if run.key in keys]
+        if found:
+            return min(found)
+        return len(keys) if ranks.state is RunState.RUNNING and sample.device.uuid in ranks.gpus else None
+
+    placed = [(at, number, ranks) for number, ranks in enumerate(joined) if (at := place(ranks)) is not None]
+    return [ranks for _, _, ranks in sorted(placed, key=lambda one: one[:2])]
+
+
+def last_known(sample: Sample) -> dict[str, float | None] | None:
+    """The values of a GPU that has not answered for `age` seconds, as they were then; None of any other."""
+    if sample.state is not Availability.STALE:
+        return None
+    return {panel.metric.name: known(sample.value(panel.metric.name)) for panel in GPU_PANELS if not panel.is_rate}
 
 
 def parts(sample: Sample) -> list[dict[str, Any]]:
@@ -88,21 +115,44 @@ def parts(sample: Sample) -> list[dict[str, Any]]:
     ]
 
 
-def holders(processes: Iterable[Process]) -> list[dict[str, Any]]:
-    """Who holds memory, by user and program, the most first; those beyond the fourth as one."""
-    groups: dict[tuple[str, str], float] = {}
+def holders(processes: Sequence[Process], joined: Sequence[Ranks]) -> list[dict[str, Any]]:
+    """Who holds memory, by user and run, the most first; those beyond the eighth as one, whose `user` is None.
+
+    An empty `user` is one that is unknown, as of a process in another container.
+    """
+    groups: dict[tuple[str, str | None], list[Process]] = {}
     for process in processes:
-        place = (process.user, process.name)
-        groups[place] = groups.get(place, 0.0) + process.memory_used
-    ordered = sorted(groups.items(), key=lambda group: -group[1] if group[1] == group[1] else 0.0)
-    named = [{"user": user, "name": name, "memory": coarse(memory)} for (user, name), memory in ordered[:NAMED]]
-    rest = [memory for _, memory in ordered[NAMED:]]
-    return [*named, *([{"user": "", "name": f"{len(rest)} more", "memory": coarse(sum(rest))}] if rest else [])]
+        groups.setdefault((process.user, _run_id(process, joined)), []).append(process)
+    ordered = sorted(groups.items(), key=lambda group: -sum(_or_nothing(one.memory_used) for one in group[1]))
+    found = [_holder(user, run, members) for (user, run), members in ordered[:NAMED]]
+    rest = [process for _, members in ordered[NAMED:] for process in members]
+    return [*found, *([_holder(None, None, rest)] if rest else [])]
+
+
+def _holder(user: str | None, run: str | None, members: Sequence[Process]) -> dict[str, Any]:
+    names = dict.fromkeys(process.name for process in members if process.name)
+    return {
+        "user": user,
+        "run": run,
+        "names": [*names][:PROGRAMS],
+        "count": len(members),
+        "pid": members[0].pid,
+        "memory": coarse(sum(process.memory_used for process in members)),
+    }
+
+
+def _or_nothing(memory: float) -> float:
+    return memory if memory == memory else 0.0
+
+
+def _run_id(process: Process, joined: Iterable[Ranks]) -> str | None:
+    if not process.run:
+        return None
+    return next((ranks.first.id for ranks in joined if any(run.key == process.run for run in ranks.all)), None)
 
 
 def process_row(process: Process, joined: Iterable[Ranks]) -> dict[str, Any]:
     """A process as people may know it: never its command line."""
-    run = next((ranks.first.id for ranks in joined if any(run.key == process.run for run in ranks.all)), None)
     return {
         "pid": process.pid,
         "user": process.user,
@@ -112,7 +162,7 @@ def process_row(process: Process, joined: Iterable[Ranks]) -> dict[str, Any]:
         "sm": known(round(process.sm_utilization, 2)),
         "cpu": known(round(process.cpu_utilization, 1)),
         "started": known(process.started),
-        "run": run if process.run else None,
+        "run": _run_id(process, joined),
     }
 
 
@@ -125,7 +175,7 @@ def run_row(ranks: Ranks, frame: Frame, epochs: Epochs) -> dict[str, Any]:
     running = ranks.state is RunState.RUNNING
     return {
         "id": run.id,
-        "name": run.name,
+        "name": run.name.strip() or run.id,
         "user": run.user,
         "state": ranks.state.name.lower(),
         "framework": run.framework,

@@ -31,6 +31,7 @@ def worth_a_look(
     found = [
         *(note for sample, row in zip(frame.samples, rows, strict=True) for note in _of_gpu(sample, row, frame.time)),
         *(note for ranks in joined for note in _of_run(ranks, frame.time, epochs)),
+        *_free(rows, frame.time),
     ]
     return sorted(found, key=lambda note: _ORDER.index(note["level"]))[:SHOWN]
 
@@ -48,20 +49,46 @@ def _of_gpu(sample: Sample, row: Mapping[str, Any], now: float) -> Iterable[dict
     used, total = sample.value("gpu.memory_used"), sample.value("gpu.memory_total")
     if used >= BY_NAME["gpu.memory_used"].critical * total:
         yield _note(_WARN, about, f"memory is nearly full: {units.of_total(used, total)}", link)
-    if row["since"] is None or now - row["since"] < LONG_IDLE:
-        return
-    idle = _minutes(now - row["since"])
-    if row["state"] == GpuState.HELD.value:
-        who = ", ".join(dict.fromkeys(holder["user"] or "somebody" for holder in row["holders"])) or "somebody"
-        held = "" if used != used else f" {units.number(used, Unit.BYTES)}"
-        yield _note(_WARN, about, f"{who} holds{held} and has run nothing for {idle}", link)
-    elif row["state"] == GpuState.FREE.value:
-        yield _note(_GOOD, about, f"free for {idle}", link)
+    if row["state"] == GpuState.HELD.value and row["since"] is not None and now - row["since"] >= LONG_IDLE:
+        held = "memory" if used != used else units.number(used, Unit.BYTES)
+        yield _note(_WARN, about, f"nothing has run for {_idle(row, now)}, {held} held by {_holders(row)}", link)
+
+
+def _free(rows: Sequence[Mapping[str, Any]], now: float) -> Iterable[dict[str, str]]:
+    """One sentence for all GPUs that are free for long, by the one that is so for the shortest time."""
+    free = [row for row in rows if row["state"] == GpuState.FREE.value and row["since"] is not None]
+    free = [row for row in free if now - row["since"] >= LONG_IDLE]
+    if free:
+        newest = max(free, key=lambda row: row["since"])
+        about = f"GPU {_ranges([row['index'] for row in free])}"
+        more = " or longer" if len(free) > 1 and not newest["at_least"] else ""
+        link = f"#/gpu/{free[0]['uuid']}" if len(free) == 1 else "#/fleet"
+        yield _note(_GOOD, about, f"free for {_idle(newest, now)}{more}", link)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """`0–3, 6`."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][-1] + 1:
+            found[-1] = [found[-1][0], number]
+        else:
+            found.append([number])
+    return ", ".join(str(span[0]) if len(span) == 1 else f"{span[0]}–{span[-1]}" for span in found)
+
+
+def _holders(row: Mapping[str, Any]) -> str:
+    users = dict.fromkeys(holder["user"] or "" for holder in row["holders"])
+    return ", ".join(user or "an unknown user" for user in users) or "a process that the driver does not list"
+
+
+def _idle(row: Mapping[str, Any], now: float) -> str:
+    return f"{'at least ' if row['at_least'] else ''}{_minutes(now - row['since'])}"
 
 
 def _of_run(ranks: Ranks, now: float, epochs: Epochs) -> Iterable[dict[str, str]]:
     run = ranks.first
-    about, link = run.name, f"#/run/{run.id}"
+    about, link = run.name.strip() or run.id, f"#/run/{run.id}"
     for fault in epochs.faults([one.key for one in ranks.all])[-1:]:
         if now - fault.time / SECOND < RECENT:
             text = f"out of memory: asked for {units.number(fault.asked, Unit.BYTES)}"
@@ -76,7 +103,7 @@ def _of_run(ranks: Ranks, now: float, epochs: Epochs) -> Iterable[dict[str, str]
     elif ranks.state is RunState.RUNNING and run.epoch > run.first_epoch:
         share = run.wait / (now - run.started) if now > run.started else NAN
         if share >= WAITING:
-            yield _note(_WARN, about, f"waits for data {units.percent(share)} of its time", link)
+            yield _note(_WARN, about, f"waits for data {units.number(share, Unit.RATIO)} of its time", link)
 
 
 def _note(level: str, about: str, text: str, link: str) -> dict[str, str]:
