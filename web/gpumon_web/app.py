@@ -25,7 +25,7 @@ from gpumon_web.prefix import PLACEHOLDER, prefix_of, put_prefix
 from gpumon_web.routes import Sources, add_routes
 
 TABS = (("fleet", "Fleet"), ("gpu", "GPU"), ("runs", "Runs"))
-_SECTIONS = ("fleet", "gpu", "runs", "run")
+_SECTIONS = ("fleet", "gpu", "runs", "run", "none")
 _META = [
     {"name": "viewport", "content": "width=device-width, initial-scale=1"},
     {"name": "color-scheme", "content": "light dark"},
@@ -87,6 +87,7 @@ def skeleton() -> html.Div:
                 ],
             ),
             html.P(id="problem", className="problem", hidden=True, role="alert"),
+            html.P(id="notice", className="notice", hidden=True, role="status"),
             html.Main(
                 id="main",
                 tabIndex="-1",

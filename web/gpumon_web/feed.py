@@ -70,6 +70,7 @@ class Feed:
         self._newest = 0
         self._points: list[Point] = []
         self._gap: float | None = None
+        self._first = Point(0, 0.0)
         self._about: dict[str, Any] = {}
         self._about_number = 0
         self._about_at = 0.0
@@ -128,7 +129,16 @@ class Feed:
             self._outline, self._about_at = key, self.frame.time
             self._tell_about(self.frame)
 
+    def known(self) -> dict[str, Any]:
+        """From when to when there are samples, and whether there were more before. The caller holds `lock`."""
+        times = self.history.times
+        if not times:
+            return {"begin": None, "end": None, "cut": False}
+        return {"begin": times[0], "end": times[-1], "cut": self._first.number > 1 or times[0] > self._first.time}
+
     def _add(self, frame: Frame) -> None:
+        if not self.history.times:
+            self._first = Point(frame.number, frame.time)
         before = self.history.times[-1] if self.history.times else math.inf
         self.history.add(frame)
         self.epochs.add(frame)

@@ -47,8 +47,9 @@ def add_routes(server: Flask, sources: Sources) -> None:
                 if sample is None:
                     return None
                 begin, end = _window(feed)
-                figure = gpu_figure(feed.history, feed.epochs, sample, begin, end, _points())
-            return {"uuid": sample.device.uuid, "begin": begin, "end": end, "figure": figure}
+                figure = gpu_figure(feed.history, feed.epochs, sample, begin, end, _points(), _text("run"))
+                known = feed.known()
+            return {"uuid": sample.device.uuid, "begin": begin, "end": end, "known": known, "figure": figure}
 
         return _figure(turns, make, "this GPU")
 

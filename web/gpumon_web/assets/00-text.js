@@ -51,7 +51,12 @@ window.gpumon = window.gpumon || {};
     return of >= 3600 ? `${(value / 3600).toFixed(of < 3.6e4 ? 1 + column : 1)} Wh` : `${value.toFixed(0)} J`;
   }
 
+  // A number that a training logged. NaN and the infinities come as words: they are facts, and not missing.
+  const ODD = { NaN: "NaN", Infinity: "∞", "-Infinity": "−∞" };
+  const odd = (value) => (typeof value === "string" && Object.hasOwn(ODD, value) ? ODD[value] : "");
+
   function plain(value) {
+    if (odd(value)) { return odd(value); }
     if (!known(value)) { return MISSING; }
     if (value !== 0 && !(Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6)) { return value.toExponential(2); }
     return String(Number(value.toPrecision(4)));
@@ -64,6 +69,12 @@ window.gpumon = window.gpumon || {};
     return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
   }
 
+  // A time of day, with its day where that is long ago.
+  function clock(seconds, now) {
+    const text = moment(seconds);
+    return Math.abs(now - seconds) < 43200 ? text.slice(11) : text;
+  }
+
   function age(seconds, now) {
     const past = now - seconds;
     if (!known(past)) { return MISSING; }
@@ -73,7 +84,7 @@ window.gpumon = window.gpumon || {};
   }
 
   g.text = {
-    MISSING, known, bytes, ofTotal, duration, span, joules, plain, moment, age,
+    MISSING, known, bytes, ofTotal, duration, span, joules, plain, odd, moment, clock, age,
     percent: (value) => (known(value) ? `${(value * 100).toFixed(0)} %` : MISSING),
     watts: (value) => (known(value) ? `${value.toFixed(0)} W` : MISSING),
     celsius: (value) => (known(value) ? `${value.toFixed(0)} °C` : MISSING),

@@ -7,6 +7,7 @@
   const SLOWEST = 15;
   const GROWTH = 1.7;
   const PATIENCE = 20000;
+  const PATIENT = 5; // s
   const listeners = [];
   let timer = 0;
   let asking = null;
@@ -14,13 +15,36 @@
 
   const feed = {
     boot: "", seq: 0, aboutNumber: 0, about: null, interval: 1,
-    // connecting, live, stale, reconnecting, locked
+    // connecting, live, stale, ended (a recording), reconnecting, locked
     state: "connecting", said: "", label: "", problem: "", leftOut: "",
-    now: NaN,
+    now: NaN, // the time of the newest values
+    age: 0, // seconds for which the daemon had been silent when it was last asked; null where that is not known
+    heard: 0, // when the server last answered
+    host: null, // of a machine without a GPU
     values: new Map(), // uuid -> metric -> newest value
     spark: { t: [], gpus: new Map() },
     on(listener) { listeners.push(listener); },
     ask: poll,
+    // Seconds for which nothing new has come; NaN where that is not known.
+    silence() {
+      if (feed.state === "live" || feed.state === "ended") { return 0; }
+      return feed.age === null || !feed.heard ? NaN : feed.age + (performance.now() - feed.heard) / 1000;
+    },
+    // Whether what is shown is what is. One question that got no answer is no news yet.
+    isFresh() {
+      return feed.state === "live" || (feed.state === "reconnecting" && feed.wasLive && feed.silence() < Math.max(PATIENT, 3 * feed.interval));
+    },
+    // Where "now" is in charts: behind the newest values by as long as nothing new came.
+    clock() {
+      const silence = feed.silence();
+      return feed.isFresh() || Number.isNaN(silence) ? feed.now : feed.now + silence;
+    },
+    // The newest values of a GPU, those of an earlier moment where it does not answer.
+    current(gpu) { return gpu.last || feed.values.get(gpu.uuid) || {}; },
+    // What a GPU does, as far as that is known now.
+    stateOf(gpu) {
+      return feed.isFresh() || gpu.state === "lost" || gpu.state === "unreadable" ? gpu.state : "stale";
+    },
   };
   g.feed = feed;
 
@@ -46,7 +70,7 @@
     const news = { reset, delta, about: delta.about !== undefined };
     if (news.about) {
       feed.about = delta.about;
-      g.theme.meet([...delta.about.runs.map((run) => run.user), ...delta.about.gpus.flatMap((gpu) => gpu.holders.map((one) => one.user))]);
+      g.theme.meet([...delta.about.runs.map((run) => run.user), ...delta.about.gpus.flatMap((gpu) => gpu.holders.map((one) => one.user || ""))]);
     }
     feed.boot = delta.boot;
     feed.seq = delta.seq;
@@ -55,7 +79,11 @@
     feed.label = delta.label;
     feed.problem = delta.problem;
     feed.leftOut = delta.left_out;
-    feed.state = delta.live ? "live" : "stale";
+    feed.age = delta.live || delta.ended ? 0 : delta.age;
+    feed.host = delta.host || null;
+    feed.heard = performance.now();
+    feed.wasLive = delta.live;
+    feed.state = delta.live ? "live" : delta.ended && delta.age === 0 ? "ended" : "stale";
     feed.said = delta.state;
     return news;
   }

@@ -7,6 +7,7 @@
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const listeners = [];
   const placed = new Map();
+  const used = new Array(COLOURS).fill(0);
   let known = new Map();
 
   function stored() {
@@ -50,21 +51,23 @@
     return (hash >>> 8) % COLOURS;
   }
 
-  // The same person has the same colour on every page and in every browser: that of the name. Only where two who are
-  // here now would share one, the later by name takes the next that is free.
-  function meet(names) {
-    placed.clear();
-    const taken = new Set();
-    for (const name of [...new Set(names)].filter(Boolean).sort()) {
+  // A person has the color of the name, on every page and in every browser; where two would share one the later takes
+  // the next that the fewest have. Once given it stays, so that a dot and a bar of one person never differ.
+  function ofUser(name) {
+    if (!name) { return NOBODY; }
+    if (!placed.has(name)) {
+      const least = Math.min(...used);
       let at = slot(name);
-      for (let tried = 0; taken.has(at) && tried < COLOURS; tried += 1) { at = (at + 1) % COLOURS; }
-      taken.add(at);
+      while (used[at] > least) { at = (at + 1) % COLOURS; }
+      used[at] += 1;
       placed.set(name, at);
     }
+    return `p${placed.get(name)}`;
   }
 
-  function ofUser(name) {
-    return name ? `p${placed.has(name) ? placed.get(name) : slot(name)}` : NOBODY;
+  // Names that come together get their colors in the order of the alphabet, whatever the order of what shows them.
+  function meet(names) {
+    for (const name of [...new Set(names)].sort()) { ofUser(name); }
   }
 
   g.theme = {
@@ -84,7 +87,7 @@
 
   // A dot in a person's colour, and the name.
   g.person = function (name, fallback) {
-    const chip = g.make("span", { class: "person" }, g.make("span", { text: name || fallback || "somebody" }));
+    const chip = g.make("span", { class: "person" }, g.make("span", { text: name || fallback || "unknown" }));
     chip.style.setProperty("--c", `var(--${ofUser(name)})`);
     return chip;
   };

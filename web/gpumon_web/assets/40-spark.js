@@ -38,6 +38,7 @@
     for (const points of lines) {
       pen.beginPath();
       points.forEach(([a, b], at) => (at ? pen.lineTo(a, b) : pen.moveTo(a, b)));
+      if (points.length === 1) { pen.lineTo(points[0][0] + 1, points[0][1]); }
       pen.strokeStyle = g.theme.colour(role);
       pen.lineWidth = 1.4;
       pen.stroke();

@@ -227,6 +227,7 @@
         if (now) { draw(); } else { soon(); }
       },
       get figure() { return figure; },
+      get whole() { return figure && edges(); },
       get range() { return range || (figure && edges()); },
       clear() { figure = null; },
     };

@@ -5,6 +5,8 @@
   const USUAL = "600";
   const MOST = 2000;
   const ROOM = 200; // for what comes until the figure is asked for again
+  const FUTURE = 600; // s beyond now that are asked for, so that a zoom that reaches to now goes on
+  const SLACK = 600; // s that a link may reach beyond what there is
   const SETTLES = 180; // ms after the last zoom before finer points are asked for
   const t = g.text;
   const page = { title: "GPU" };
@@ -13,15 +15,17 @@
   const ask = g.asker();
   let parts;
   let chart;
-  let view = { gpu: "0", window: USUAL, range: null };
+  let view = { gpu: "0", window: USUAL, range: null, run: "" };
   let row = null;
   let tail = true; // whether the figure reaches to now
   let begin = 0;
+  let known = null; // [from, to] of what there is, in seconds
   let asked = ""; // what the figure that is shown or asked for is of
   let outline = "";
   let rest = 0;
   let timer = 0;
   let first = true;
+  let beyond = ""; // what a link asked for that there is not
 
   page.build = function (section) {
     parts = {
@@ -37,9 +41,12 @@
       split: g.make("div", { class: "split" }),
     };
     parts.divided = g.card("Memory", parts.split);
+    parts.look = g.make("ul", { class: "look" });
+    parts.lookCard = g.card("Worth a look", parts.look);
+    parts.epochsOf = g.make("div", { class: "epochs-of", role: "group", "aria-label": "Epochs of", hidden: true });
     parts.bar = g.make("span");
     parts.memory.extra.append(parts.bar);
-    chart = g.chart(parts.place, (range) => go(range, true));
+    chart = g.chart(parts.place, (range) => go(range));
     parts.windows.append(...WINDOWS.map(([value, text]) => g.make("button", {
       type: "button", text, "data-window": value, click: () => { view.window = value; go(null); },
     })));
@@ -47,11 +54,13 @@
     section.append(
       g.make("div", { class: "head" }, parts.title, parts.state, parts.name, parts.others),
       g.make("div", { class: "headlines" }, ...["utilization", "memory", "power", "temperature", "clock"].map((name) => parts[name].node)),
-      g.make("section", { class: "card", "aria-label": "Over time" },
-        g.make("div", { class: "cardhead" }, g.make("h2", { text: "Over time" }), g.chartKey(), parts.back, g.chartTools(chart, (range) => go(range, true)), parts.windows),
-        parts.place, parts.note, parts.missing),
+      parts.lookCard,
+      parts.over = g.make("section", { class: "card", "aria-label": "Over time" },
+        g.make("div", { class: "cardhead" }, g.make("h2", { text: "Over time" }), g.chartKey(), parts.back, g.chartTools(chart, go), parts.windows),
+        parts.epochsOf, parts.note, parts.place, parts.missing),
       parts.divided,
-      g.card("Processes", parts.table.node));
+      parts.processes = g.card("Processes", parts.table.node));
+    parts.headlines = section.querySelector(".headlines");
   };
 
   function columns() {
@@ -79,7 +88,9 @@
       gpu: params.get("id") || view.gpu,
       window: WINDOWS.some(([value]) => value === window_) ? window_ : USUAL,
       range: params.has("from") && range.every(t.known) && range[0] < range[1] ? range : null,
+      run: params.get("run") || "",
     };
+    beyond = "";
     if (before !== JSON.stringify([view.gpu, view.window])) { asked = ""; chart.clear(); first = true; }
     page.about();
   };
@@ -87,11 +98,13 @@
   // A link that shows the same elsewhere; the browser's history keeps pages, not each turn of the wheel.
   function address() {
     const range = view.range ? `&from=${view.range[0].toFixed(1)}&to=${view.range[1].toFixed(1)}` : "";
-    return `#/gpu/${encodeURIComponent(view.gpu)}?window=${view.window}${range}`;
+    const run = view.run ? `&run=${encodeURIComponent(view.run)}` : "";
+    return `#/gpu/${encodeURIComponent(view.gpu)}?window=${view.window}${range}${run}`;
   }
 
   function go(range) {
-    view.range = range;
+    view.range = range && known ? g.within(range, [known[0], Math.max(known[1], g.feed.now)]) : range;
+    beyond = "";
     history.replaceState(null, "", address());
     pressed();
     if (chart.figure) { chart.show(chart.figure, seen(), true); }
@@ -109,7 +122,7 @@
   // What of the figure is seen: what somebody zoomed to, else the window up to now.
   function seen() {
     if (view.range) { return view.range; }
-    const now = g.feed.now;
+    const now = g.feed.clock();
     if (view.window === "all") { return [Math.min(begin, now - 10), now]; }
     const length = Number(view.window);
     return [Math.max(now - length, Math.min(begin, now - Math.min(length, 30))), now];
@@ -122,24 +135,40 @@
     page.known = row;
     g.put(parts.title, row ? `GPU ${row.index}` : about.gpus.length ? "There is no such GPU" : "No GPU");
     g.put(parts.name, row ? row.name : "");
-    g.hide(parts.state, !row);
+    const state = row && g.feed.stateOf(row);
+    page.fresh = g.feed.isFresh();
+    for (const node of [parts.state, parts.headlines, parts.over, parts.processes]) { g.hide(node, !row); }
+    parts.headlines.classList.toggle("old", state === "stale");
     if (row) {
-      g.put(parts.state, row.reason || g.states[row.state] || row.state);
-      parts.state.className = `tag ${{ busy: "ok", free: "ok", held: "warn", idle: "", unknown: "" }[row.state] ?? "bad"}`;
+      g.put(parts.state, state === row.state && row.reason ? row.reason : g.states[state] || state);
+      parts.state.className = `tag ${{ busy: "ok", free: "ok", held: "warn", stale: "warn", idle: "", unknown: "" }[state] ?? "bad"}`;
     }
-    g.fill(parts.others, [about.gpus.map((gpu) => [gpu.index, gpu.state]), row && row.index], () => about.gpus.map((gpu) => g.make("a", {
-      href: `#/gpu/${gpu.index}?window=${view.window}`, "aria-current": row === gpu ? "page" : undefined, "aria-label": `GPU ${gpu.index}, ${g.states[gpu.state] || gpu.state}`,
-    }, g.make("span", { class: `state ${gpu.state}`, "aria-hidden": "true" }), String(gpu.index))));
-    parts.table.say(about.source === "replay" ? "A recording does not tell which processes ran." : "No process is known on this GPU.");
+    const alone = row && about.gpus.length === 1 && page.fresh ? about.look : [];
+    g.hide(parts.lookCard, !alone.length);
+    g.notes(parts.look, alone, "");
+    g.fill(parts.others, [about.gpus.map((gpu) => [gpu.index, g.feed.stateOf(gpu)]), row && row.index], () => about.gpus.map((gpu) => g.make("a", {
+      href: `#/gpu/${gpu.index}?window=${view.window}`, "aria-current": row === gpu ? "page" : undefined,
+      "aria-label": `GPU ${gpu.index}, ${g.states[g.feed.stateOf(gpu)] || gpu.state}`,
+    }, g.make("span", { class: `state ${g.feed.stateOf(gpu)}`, "aria-hidden": "true" }), String(gpu.index))));
+    parts.table.say(row && row.processes_unknown ? (about.source === "replay" ? "A recording does not tell which processes ran."
+      : `The process list is unknown: ${row.processes_unknown}.`)
+      : row && row.unlisted ? "The driver lists no process, although memory is in use: its holder is unknown." : "No process is on this GPU.");
     parts.table.show(row ? row.processes.map((one) => ({ key: one.pid, ...one })) : []);
     const missing = row ? Object.entries(row.missing) : [];
     g.hide(parts.missing, !missing.length);
-    g.put(parts.missing, missing.length ? `Not given by this card: ${missing.map(([name, why]) => `${name.replace(/^gpu\./, "").replace(/_/g, " ")} (${why})`).join(", ")}.` : "");
+    g.put(parts.missing, absent(missing));
     divide();
     pressed();
     page.tick(null);
     load(false);
   };
+
+  // `Not available: fan, memory activity (the recording does not have it).`: the metrics by their reason.
+  function absent(missing) {
+    const reasons = new Map();
+    for (const [name, why] of missing) { reasons.set(why, [...(reasons.get(why) || []), name.replace(/^gpu\./, "").replace(/_/g, " ")]); }
+    return reasons.size ? `Not available: ${[...reasons].map(([why, names]) => `${names.join(", ")} (${why})`).join("; ")}.` : "";
+  }
 
   // Whose and what the memory is: a bar of its parts, and each with its colour and its size.
   function divide() {
@@ -158,31 +187,64 @@
 
   // The figure anew: when it is of another GPU or window, when an epoch began, or when it has grown too long.
   function load(must) {
-    if (!row) { g.hide(parts.note, false); g.put(parts.note, "Choose one of the GPUs above."); g.hide(parts.place, true); return; }
+    if (!row) { return; }
     const run = g.feed.about.runs.find((one) => one.id === row.run);
     const now = run ? [run.id, run.epoch, run.phase, run.state].join() : "";
-    const wanted = JSON.stringify([g.feed.boot, row.uuid, view.window, view.range]);
+    const wanted = JSON.stringify([g.feed.boot, row.uuid, view.window, view.range, view.run]);
     if (!must && wanted === asked && (now === outline || performance.now() < rest)) { return; }
     asked = wanted;
     outline = now;
     let query = view.window === "all" ? "" : `&window=${view.window}`;
     if (view.range) {
       const [from, to] = view.range;
-      query = `&from=${from - (to - from) / 2}&to=${to + (to - from) / 2}`;
+      const end = Math.min(to + (to - from) / 2, g.feed.now + FUTURE);
+      const start = Math.max(0, from - (to - from) / 2);
+      query = start < end ? `&from=${start}&to=${end}` : "&window=10"; // what there is comes with every answer
     }
+    if (view.run) { query += `&run=${encodeURIComponent(view.run)}`; }
+    if (!chart.figure) { g.hide(parts.note, false); g.put(parts.note, "Loading the chart …"); g.hide(parts.place, true); }
     ask(`api/gpu?gpu=${encodeURIComponent(row.uuid)}&points=${MOST - ROOM}${query}`, (found, took) => {
       rest = performance.now() + Math.max(2000, 20000 * took);
       if (!found) { asked = ""; return; }
-      const drawable = found.figure.data.some((trace) => trace.meta.what === "line");
+      known = t.known(found.known.begin) ? [found.known.begin, found.known.end] : null;
+      const outside = clamp();
+      const drawable = !outside && found.figure.data.some((trace) => trace.meta.what === "line");
       g.hide(parts.place, !drawable);
-      g.hide(parts.note, drawable);
-      g.put(parts.note, drawable ? "" : "Nothing was sampled of this GPU in this time.");
+      const note = outside || beyond || (drawable ? kept(found.known) : "Nothing was sampled of this GPU in this time.");
+      g.hide(parts.note, !note);
+      g.put(parts.note, note);
+      choose(found.figure.runs);
       begin = found.begin;
       tail = !view.range || found.end >= g.feed.now - 2 * g.feed.interval;
       tidy(found.figure);
       chart.show(found.figure, seen(), first || must);
       first = false;
     });
+  }
+
+  // A link may name any time: it shows what there is of it, and says so. Gives what is wrong where there is nothing.
+  function clamp() {
+    if (!view.range || !known) { return ""; }
+    const [from, to] = view.range;
+    const end = Math.max(known[1], g.feed.now);
+    const span = `from ${t.moment(known[0])} to ${t.moment(end)}`;
+    if (to <= known[0] || from >= end) { return `Nothing is known of the time that this link names. There are samples ${span}.`; }
+    if (from < known[0] - SLACK || to > end + FUTURE) {
+      beyond = `This link names a longer time than is known: shown is what there is. There are samples ${span}.`;
+      view.range = [Math.max(from, known[0]), Math.min(to, end)];
+    }
+    return "";
+  }
+
+  const kept = (all) => (view.window === "all" && !view.range && all.cut ? `The last ${t.span(all.end - all.begin)} are kept here, not more.` : "");
+
+  // Which run's epochs are drawn, where several ran at the same time.
+  function choose(runs) {
+    g.hide(parts.epochsOf, runs.every((run) => run.drawn));
+    g.fill(parts.epochsOf, runs, () => ["Epochs of", ...runs.map((run) => g.make("button", {
+      type: "button", class: "choice", text: run.name, "aria-pressed": String(run.drawn),
+      click: () => { view.run = run.id; history.replaceState(null, "", address()); load(true); },
+    }))]);
   }
 
   // All lines share one list of times, so that what is new is put in once.
@@ -193,20 +255,23 @@
 
   page.tick = function (delta) {
     if (!row) { return; }
-    const now = g.feed.values.get(row.uuid) || {};
+    if (page.fresh !== g.feed.isFresh()) { page.about(); return; }
+    const now = g.feed.current(row);
     g.putValue(parts.utilization.value, t.percent(now["gpu.utilization"]));
-    g.put(parts.utilization.more, `${t.percent(now["gpu.memory_utilization"])} memory activity`);
+    g.put(parts.utilization.more, t.known(now["gpu.memory_utilization"]) ? `${t.percent(now["gpu.memory_utilization"])} memory activity` : "");
     g.putValue(parts.memory.value, t.ofTotal(now["gpu.memory_used"], row.memory_total));
-    const held = row.holders.filter((one) => t.known(one.memory));
-    g.fill(parts.bar, [held, row.memory_total, g.theme.isDark()], () => [g.bar(held.map((one) => ({
-      share: one.memory / row.memory_total, colour: g.theme.ofUser(one.user),
-    })))]);
-    g.put(parts.memory.more, held.map((one) => `${one.user || one.name} ${t.bytes(one.memory)}`).slice(0, 3).join(", ") || "held by nobody known");
-    g.putValue(parts.power.value, `${t.count(now["gpu.power"])} ${row.power_limit ? `/ ${t.watts(row.power_limit)}` : "W"}`);
-    g.put(parts.power.more, row.power_limit ? `${t.percent(now["gpu.power"] / row.power_limit)} of its limit` : "");
+    const held = g.byUser(row.holders);
+    g.fill(parts.bar, [held, row.memory_total, g.theme.isDark()], () => (t.known(row.memory_total) ? [g.bar(held.map((one) => ({
+      share: one.memory / row.memory_total, colour: one.user ? g.theme.ofUser(one.user) : "rest",
+    })))] : []));
+    const holders = held.map((one) => `${one.name} ${t.bytes(one.memory)}`);
+    g.put(parts.memory.more, holders.slice(0, 3).join(", ") + (holders.length > 3 ? ` and ${holders.length - 3} more` : "")
+      || (row.unlisted || row.processes_unknown || row.holders.length ? "holder unknown" : "no process"));
+    g.putValue(parts.power.value, t.known(now["gpu.power"]) ? `${t.count(now["gpu.power"])} ${row.power_limit ? `/ ${t.watts(row.power_limit)}` : "W"}` : t.MISSING);
+    g.put(parts.power.more, row.power_limit && t.known(now["gpu.power"]) ? `${t.percent(now["gpu.power"] / row.power_limit)} of its limit` : "");
     g.putValue(parts.temperature.value, t.celsius(now["gpu.temperature"]));
     g.putValue(parts.clock.value, t.megahertz(now["gpu.clock_sm"]));
-    const since = row.since ? t.span(g.feed.now - row.since) : "";
+    const since = row.since && page.fresh ? t.span(g.feed.now - row.since) : "";
     g.put(parts.temperature.more, "");
     g.put(parts.clock.more, since ? `nothing has run for ${row.at_least ? "at least " : ""}${since}` : "");
     if (delta) { append(delta); }
@@ -232,7 +297,7 @@
     const end = times[times.length - 1];
     if (band && outline) {
       const open = figure.bands[figure.bands.length - 1];
-      if (open && open[1] * 1000 >= last - 3000 * g.feed.interval) { open[1] = end / 1000; band.x[band.x.length - 1] = end; }
+      if (open && known && open[1] * 1000 >= last - 3000 * g.feed.interval) { open[1] = end / 1000; band.x[band.x.length - 1] = end; }
     }
     const from = view.range || view.window === "all" ? -Infinity : (g.feed.now - Number(view.window)) * 1000;
     const old = times.findIndex((time) => time >= from);

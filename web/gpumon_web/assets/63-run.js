@@ -8,7 +8,7 @@
   const LOGGED = 4;
   const PHASES = 200;
   const t = g.text;
-  const page = { title: "Run" };
+  const page = { title: "Run", alone: true };
   g.pages = g.pages || {};
   g.pages.run = page;
   const ask = g.asker();
@@ -39,7 +39,7 @@
     };
     parts.bar = g.make("span");
     parts.epoch.extra.append(parts.bar);
-    chart = g.chart(parts.place, (range) => go(range));
+    chart = g.chart(parts.place, go);
     parts.markCard = g.card("Noted", parts.marks);
     const epochCard = g.card("Epochs", parts.epochs);
     epochCard.querySelector(".cardhead").append(parts.csv);
@@ -47,10 +47,13 @@
     section.append(
       g.make("div", { class: "head" }, parts.title, parts.state, parts.facts),
       g.make("div", { class: "headlines" }, ...["epoch", "left", "mean", "utilization", "energy"].map((name) => parts[name].node)),
-      g.make("section", { class: "card", "aria-label": "Course" },
+      parts.course = g.make("section", { class: "card", "aria-label": "Course" },
         g.make("div", { class: "cardhead" }, g.make("h2", { text: "Course" }), g.chartKey(), parts.back, g.chartTools(chart, go), parts.devices),
         parts.parts, parts.place, parts.note),
-      parts.markCard, epochCard, parts.rankCard);
+      parts.markCard, parts.epochCard = epochCard, parts.rankCard);
+    parts.headlines = section.querySelector(".headlines");
+    parts.gone = g.make("p", { class: "empty", hidden: true });
+    section.append(parts.gone);
   };
 
   page.show = function (params) {
@@ -73,8 +76,11 @@
       g.putValue(parts[name].value, t.MISSING);
       g.put(parts[name].more, "");
     }
-    for (const node of [parts.markCard, parts.rankCard, parts.csv]) { g.hide(node, true); }
-    if (table) { table.show([]); }
+    for (const node of [parts.markCard, parts.rankCard, parts.csv, parts.gone, parts.place, parts.devices, parts.back]) { g.hide(node, true); }
+    for (const node of [parts.headlines, parts.course, parts.epochCard]) { g.hide(node, false); }
+    g.hide(parts.note, false);
+    g.put(parts.note, "Loading this run …");
+    if (table) { table.say("Loading the epochs …"); table.show([]); }
   }
 
   function address() {
@@ -85,7 +91,9 @@
   }
 
   function go(range) {
-    view.range = range;
+    const all = chart.figure && chart.whole;
+    view.range = range && all ? g.within(range, all) : range;
+    range = view.range;
     history.replaceState(null, "", address());
     g.hide(parts.back, !range);
     if (chart.figure) { chart.show(chart.figure, range, true); }
@@ -94,6 +102,7 @@
   const live = () => (g.feed.about && g.feed.about.runs.find((run) => run.id === view.id)) || null;
 
   page.about = function () {
+    if (found) { g.hide(parts.gone, true); }
     const run = live();
     const now = run ? [run.id, run.state, run.epoch, run.phase].join() : "";
     if (now !== outline) { outline = now; asked = Math.min(asked, performance.now() + 1000); }
@@ -118,16 +127,16 @@
   function gone() {
     clear();
     g.put(parts.title, "There is no trace of this run");
-    g.hide(parts.place, true);
-    g.hide(parts.note, false);
-    g.put(parts.note, "It may have been removed from the ledger, or belong to another server.");
+    for (const node of [parts.headlines, parts.course, parts.epochCard]) { g.hide(node, true); }
+    g.hide(parts.gone, false);
+    g.put(parts.gone, `No run here has the id ${view.id}. It may have been removed from the ledger, or belong to another server.`);
   }
 
   const merged = () => ({ ...found.run, ...(live() || {}) });
 
   function draw(first) {
     const run = merged();
-    g.put(parts.title, run.name || run.id);
+    g.put(parts.title, g.runName(run));
     g.hide(parts.state, false);
     g.fill(parts.facts, [run.user, run.framework, run.started, run.hostname, run.resumes], () => [
       g.person(run.user), fact("id", run.id), fact("with", run.framework), fact("on", run.hostname), fact("since", t.moment(run.started)),
@@ -144,13 +153,23 @@
     g.put(parts.note, drawable ? "" : "No daemon has kept the course of this run yet.");
     g.hide(parts.back, !view.range);
     if (drawable) { g.fill(parts.parts, [found.figure.data.map((trace) => trace.showlegend && trace.name), g.theme.isDark()], () => g.chartParts(found.figure)); }
-    if (drawable) { chart.show(withPhases(), view.range, first); }
+    if (drawable) { bound(); chart.show(withPhases(), view.range, first); }
     g.hide(parts.csv, !found.epochs.length);
     g.attribute(parts.csv, "href", `api/run.csv?id=${encodeURIComponent(view.id)}`);
     marks();
     epochs();
     rankTable();
     headlines();
+  }
+
+  // A link may name any time: one that has nothing of the run shows all of it.
+  function bound() {
+    const given = found.figure.layout.xaxis.range;
+    if (!given || !view.range) { return; }
+    const [low, high] = given.map((time) => time / 1000);
+    const [from, to] = view.range;
+    view.range = to <= low || from >= high ? null : g.within([Math.max(from, low), Math.min(to, high)], [low, high]);
+    g.hide(parts.back, !view.range);
   }
 
   // Phases behind the lines, the newest where there are many: each shade takes Plotly a tenth of a millisecond.
@@ -201,6 +220,7 @@
   }
 
   function verdict(one) {
+    if (Object.values(one.metrics).some((value) => t.odd(value))) { return ["diverged", "bad"]; }
     if (!t.known(one.ended)) { return found.run.state === "running" ? ["running", ""] : ["not finished", "warn"]; }
     if (t.known(one.wait) && one.wait / one.seconds >= INPUT_BOUND) { return ["waits for data", "warn"]; }
     if (one.throttled_share >= THROTTLED) { return ["throttled", "warn"]; }
@@ -218,6 +238,7 @@
       });
       parts.epochs.replaceChildren(table.node);
     }
+    table.say("No epoch has begun yet.");
     mostEnergy = found.epochs.reduce((most, one) => Math.max(most, one.energy || 0), 0);
     table.show(found.epochs.map((one) => ({ key: one.ordinal, ...one })));
   }
@@ -239,10 +260,14 @@
         value: (one) => one.beside, text: (one) => t.duration(one.beside) },
       { key: "peak", title: "Peak memory", help: "Allocated by the framework where it tells, else of the device", number: true, value: peak, text: (one) => t.bytes(peak(one)) },
       { key: "energy", title: "Energy", number: true, value: (one) => one.energy, text: (one) => t.joules(one.energy, mostEnergy) },
-      ...names.map((name, place) => ({ key: `logged-${place}`, title: name, number: true, className: "logged", value: (one) => one.metrics[name], text: (one) => t.plain(one.metrics[name]) })),
+      ...names.map((name, place) => ({ key: `logged-${place}`, title: name, number: true, className: "logged", value: (one) => (t.odd(one.metrics[name]) ? Infinity : one.metrics[name]),
+        sign: (one) => one.metrics[name] ?? null, draw: (one) => [logged(one.metrics[name])] })),
       { key: "verdict", title: "Verdict", value: (one) => verdict(one)[0], sign: verdict, draw: (one) => [g.make("span", { class: `tag ${verdict(one)[1]}`, text: verdict(one)[0] })] },
     ];
   }
+
+  // A loss that is NaN is no missing value: the training has diverged.
+  const logged = (value) => g.make("span", { class: t.odd(value) ? "alarm" : "", text: t.plain(value) });
 
   function rankTable() {
     g.hide(parts.rankCard, !(found.ranks || []).length);

@@ -1,8 +1,11 @@
 // How things are, in the head of every page: live, stale, reconnecting, replayed or simulated, and what is wrong.
 "use strict";
 (function (g) {
-  const WORDS = { connecting: "connecting", live: "live", stale: "stale", reconnecting: "reconnecting", locked: "locked out" };
+  const WORDS = {
+    connecting: "connecting", live: "live", stale: "stale", ended: "ended", reconnecting: "reconnecting", locked: "locked out",
+  };
   let said = "";
+  let timer = 0;
 
   g.status = function () {
     const feed = g.feed;
@@ -16,27 +19,46 @@
       g.put(document.getElementById("said"), WORDS[feed.state]);
       document.body.dataset.state = feed.state;
     }
+    g.attribute(document.body, "data-fresh", String(feed.isFresh()));
     const label = document.getElementById("label");
     g.hide(label, !feed.label);
     g.put(label, feed.label);
+    g.attribute(label, "title", feed.label);
     const host = document.getElementById("hostname");
     g.hide(host, !(feed.about && feed.about.hostname));
     g.put(host, (feed.about && feed.about.hostname) || "");
     const problem = document.getElementById("problem");
     const text = problemText();
     g.hide(problem, !text);
-    g.put(problem, text);
+    g.fill(problem, text, () => [text, g.make("span", { class: "ago", "aria-hidden": "true" })]);
+    const ago = problem.querySelector(".ago");
+    if (ago) { g.put(ago, counts() ? ` (${g.text.duration(Math.floor(feed.silence()))} ago)` : ""); }
+    clearTimeout(timer);
+    if (!feed.isFresh()) { timer = setTimeout(g.status, 1000); }
   };
 
-  // What is read out as an alert has no seconds in it that count up.
+  const isOld = () => ["stale", "reconnecting"].includes(g.feed.state) && !g.feed.isFresh() && g.text.known(g.feed.now);
+  const counts = () => isOld() && !g.feed.problem && g.text.known(g.feed.silence());
+  const lastSeen = () => (isOld() ? ` Last seen ${g.text.clock(g.feed.now, g.feed.clock())}` : "");
+
+  // What is read out as an alert has no seconds in it that count up: those stand apart.
   function problemText() {
     const feed = g.feed;
     if (feed.state === "locked") { return "This browser may not read any more: open the link that gpumon web printed when it started."; }
     if (feed.problem) { return feed.problem; }
-    if (feed.state === "stale") { return feed.said.replace(/ \([^()]* ago\)$/, "").replace(/stopped [\d:. a-z]*? ago$/, "stopped a while ago"); }
-    if (feed.state === "reconnecting" && !feed.about) { return "gpumon web does not answer. This page tries again by itself."; }
+    if (feed.state === "stale") { return `${why(feed.said)}.${lastSeen()}`; }
+    if (feed.state === "ended") { return `The recording has ended. Its last values are of ${g.text.moment(feed.now)}.`; }
+    if (feed.state === "reconnecting" && (!feed.about || !feed.isFresh())) {
+      return `gpumon web does not answer. This page tries again by itself.${lastSeen()}`;
+    }
     if (feed.state === "live" && !feed.about) { return "Waiting for the first numbers."; }
-    if (feed.about && !feed.about.gpus.length) { return "There is no GPU on this server, or none that its driver shows."; }
     return feed.leftOut;
+  }
+
+  // The state without its seconds: `Stale: the daemon is silent`.
+  function why(said) {
+    const text = said.replace(/:? last seen .*$/, "").replace(/ (\S+ )?\S+ ago$/, "");
+    const whole = text === "stale" ? "stale: the daemon is silent" : text;
+    return whole[0].toUpperCase() + whole.slice(1);
   }
 })(window.gpumon);

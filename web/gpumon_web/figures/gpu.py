@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -28,12 +29,14 @@ class Behind(NamedTuple):
     """Phases that are no training."""
     faults: list[float]
     """When memory ran out."""
+    runs: list[dict[str, Any]]
+    """The runs that the window has epochs of, and which of them are drawn."""
 
 
 def gpu_figure(
-    history: History, epochs: Epochs, sample: Sample, begin: float, end: float, points: int = MOST
+    history: History, epochs: Epochs, sample: Sample, begin: float, end: float, points: int = MOST, run: str = ""
 ) -> dict[str, Any]:
-    """The figure of a device from `begin` to `end` (s since 1970)."""
+    """The figure of a device from `begin` to `end` (s since 1970), with the epochs of `run` (an id) before others'."""
     uuid = sample.device.uuid
     panels = [panel for panel in GPU_PANELS if history.has(uuid, panel.metric.name)]
     found = columns(history, uuid, [panel.metric.name for panel in panels], begin, end, points)
@@ -48,8 +51,14 @@ def gpu_figure(
         )
         for panel, values in zip(panels, found.values, strict=True)
     ]
-    back = behind(epochs, epochs.runs_on(uuid), begin, end)
-    return figure(plots, found.times, back.bands, back.spans, back.faults)
+    until = min(end, history.times[-1]) if history.times else end  # nothing is known of what is to come
+    back = behind(epochs, epochs.runs_on(uuid), begin, until, run or _id(epochs, sample.run))
+    return {**figure(plots, found.times, back.bands, back.spans, back.faults), "runs": back.runs}
+
+
+def _id(epochs: Epochs, key: str) -> str:
+    run = epochs.run(key)
+    return run.id if run else ""
 
 
 def top_of(panel: Panel, sample: Sample) -> float | None:
@@ -60,20 +69,56 @@ def top_of(panel: Panel, sample: Sample) -> float | None:
     return limit if limit == limit and limit > 0 else None
 
 
-def behind(epochs: Epochs, keys: Sequence[str], begin: float, end: float) -> Behind:
-    """Bands of epochs, phases that are no training, and errors, as far as they lie within a window."""
-    drawn = epochs.drawn(keys)
-    over = {run.id: run.updated for key in keys if (run := epochs.run(key)) and run.state is not RunState.RUNNING}
-    bands = []
-    for place, mark in enumerate(drawn.marks):
-        after = drawn.marks[place + 1].time if place + 1 < len(drawn.marks) else end
-        after = min(after, over.get(mark.run, end), end)  # a run that is over has no epoch any more
-        if mark.time < end and after > begin:
-            bands.append(Band(max(mark.time, begin), after, mark.epoch))
+def behind(epochs: Epochs, keys: Sequence[str], begin: float, end: float, chosen: str = "") -> Behind:
+    """Bands of epochs, phases that are no training, and errors, as far as they lie within a window.
+
+    Two runs that train at the same time would be one muddle of bands: of those only one is drawn, `chosen` (an id)
+    if it is among them, else the one that began last.
+    """
+    groups: dict[str, list[str]] = {}
+    for key in keys:
+        groups.setdefault(_id(epochs, key) or key, []).append(key)
+    bands = {name: found for name, group in groups.items() if (found := _bands(epochs, group, begin, end))}
+    order = sorted(bands, key=lambda name: (name == chosen, bands[name][0].begin), reverse=True)
+    drawn: list[str] = []
+    for name in order:
+        first, last = bands[name][0].begin, bands[name][-1].end
+        if all(last <= bands[other][0].begin or first >= bands[other][-1].end for other in drawn):
+            drawn.append(name)
     spans = [
         (max(span.begin, begin), min(span.end, end))
-        for span in drawn.spans
+        for name, group in groups.items()
+        if name in drawn or name not in bands
+        for span in epochs.drawn(group).spans
         if span.begin < min(end, span.end) and span.end > begin
     ]
-    faults = [fault.time / SECOND for fault in drawn.faults]
-    return Behind(bands, spans, [at for at in faults if begin <= at <= end])
+    faults = [fault.time / SECOND for fault in epochs.drawn(keys).faults]
+    return Behind(
+        sorted(band for name in drawn for band in bands[name]),
+        sorted(spans),
+        [at for at in faults if begin <= at <= end],
+        [{"id": name, "name": _name(epochs, groups[name]), "drawn": name in drawn} for name in bands],
+    )
+
+
+def _bands(epochs: Epochs, keys: Sequence[str], begin: float, end: float) -> list[Band]:
+    """The epochs of one run."""
+    marks = epochs.drawn(keys).marks
+    over = max((_over(epochs, key) for key in keys), default=math.inf)
+    found = []
+    for place, mark in enumerate(marks):
+        after = marks[place + 1].time if place + 1 < len(marks) else end
+        after = min(after, over, end)  # a run that is over has no epoch any more
+        if mark.time < end and after > begin:
+            found.append(Band(max(mark.time, begin), after, mark.epoch))
+    return found
+
+
+def _over(epochs: Epochs, key: str) -> float:
+    run = epochs.run(key)
+    return run.updated if run and run.state is not RunState.RUNNING else math.inf
+
+
+def _name(epochs: Epochs, keys: Sequence[str]) -> str:
+    run = epochs.run(keys[0])
+    return (run.name.strip() or run.id) if run else keys[0]
