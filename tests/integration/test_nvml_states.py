@@ -60,6 +60,17 @@ def test_a_gpu_of_which_nothing_can_be_read_is_not_ok(
     assert len(well.values) == len(first.values), "also what is else read seldom"
 
 
+def test_a_state_is_that_of_the_errors_of_now(source: Source, stub: Stub) -> None:
+    source(1.0)
+    stub.set_lost(1)
+    assert source(2.0).gpus[1].state is Availability.LOST
+    stub.set_lost(1, False)
+    fail(stub, RESET_REQUIRED, gpu=1)
+    assert source(3.0).gpus[1].state is Availability.RESET_REQUIRED
+    stub.set_lost(1)
+    assert source(4.0).gpus[1].state is Availability.LOST
+
+
 def test_a_dead_gpu_costs_no_more_calls_than_one_that_is_well(source: Source, stub: Stub) -> None:
     fail(stub, UNKNOWN, gpu=1)
     source(1.0)

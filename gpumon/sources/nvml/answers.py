@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 from gpumon.clock import Clock
@@ -37,7 +37,7 @@ class Answers:
         """ns, CLOCK_MONOTONIC: when the gauges were read; 0 before."""
         self.counters_at = 0
         """ns, CLOCK_MONOTONIC: when the counters held their values; 0 where that is not known."""
-        self.batched: set[str] = set()
+        self.batched: Set[str] = frozenset()
         """Metrics that the last batch of fields gave."""
         self.single: set[str] = set()
         """Metrics that came from a call of their own, because the batch does not give them."""
@@ -50,7 +50,7 @@ class Answers:
     def clear(self) -> None:
         """Forget all values, as of a device that does not answer."""
         self.values.clear()
-        self.batched.clear()
+        self.batched = frozenset()
         self.single.clear()
         self.counters_at = 0
 

@@ -17,6 +17,7 @@ from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
 ASKED = tuple(dict.fromkeys(name for call in (*CALLS, *FALLBACKS) for name in call.metrics))
 """Other metrics are not the driver's to give, so it is not what lacks them."""
+_NANS = (NAN,) * len(_NAMES)
 _TURNS = 8
 _CONTEXT = 32 << 20
 """Bytes by which the memory of a device changes at least when a process comes or goes: its CUDA context takes more."""
@@ -31,10 +32,11 @@ _WORST = (
 class _Scheduled:
     """A call of the table, bound to this device's buffers, and when it is next due."""
 
-    __slots__ = ("call", "code", "due", "read")
+    __slots__ = ("call", "code", "due", "metrics", "read")
 
     def __init__(self, call: Call, read: Read) -> None:
         self.call = call
+        self.metrics = frozenset(call.metrics)
         self.read = read
         self.due = 0.0
         self.code = SUCCESS
@@ -70,18 +72,15 @@ class NvmlDevice:
         self._early_from = 0.0
         self._graphics_due = 0.0
         self._doubt_from = 0.0
+        self._is_gone = False
 
     def read(self, now: float) -> Sample:
         """All metrics; those that are not due keep their last value. `now` in seconds."""
         answers, before = self._answers, self.state
         answers.read_at = 0
-        codes = self._ask_due(now)
-        if codes and SUCCESS not in codes and now >= self._doubt_from and not self._is_gone:
-            # Is it this device or these calls? The others tell.
-            self._doubt_from = now + RARELY
-            self._ask_all(now)
-        self._judge()
-        if self.state is Availability.OK and before is not Availability.OK:
+        if not self._ask_due(now):
+            self._doubt(now)
+        elif before is not Availability.OK:
             self._ask_all(now)  # nothing was kept of what is read seldom
         if self.state is Availability.OK:
             self._try_fallbacks(now)
@@ -89,11 +88,8 @@ class NvmlDevice:
             # Old values of a device that is gone would look like a device that is there.
             answers.clear()
         self._tell_missing()
-        values = answers.values
-        return Sample(
-            self.device, self.state, [values.get(name, NAN) for name in _NAMES], monotonic=answers.read_at,
-            counters_monotonic=answers.counters_at,
-        )  # fmt: skip
+        values = list(map(answers.values.get, _NAMES, _NANS))
+        return Sample(self.device, self.state, values, "", 0.0, answers.read_at, answers.counters_at)
 
     def processes(self, now: float) -> list[Held] | None:
         """The processes on this device that are known, when it is time to look again, else None.
@@ -133,38 +129,43 @@ class NvmlDevice:
         """The driver's own utilization samples that are new; mostly none, as they come several seconds at once."""
         return self._busy.read(self.handle, now, clock) if self.state is Availability.OK else ()
 
-    @property
-    def _is_gone(self) -> bool:
-        return availability(self.failure) in _GONE
-
-    def _ask_due(self, now: float) -> list[int]:
-        """Ask what is due, and give the driver's codes."""
-        codes = []
-        self.failure = SUCCESS
+    def _ask_due(self, now: float) -> bool:
+        """Ask what is due. Whether it answers: anything at all, and to no call that it is gone."""
+        answers = self._answers
+        answered = self._is_gone = False
         for scheduled in self._calls:
             if scheduled.due <= now:
-                codes.append(self._ask(scheduled, now, self._answers.single))
+                code = self._ask(scheduled, now, answers.single)
                 # After the first row of the table: what moves fastest is then of this moment, whichever call hangs.
-                if not self._answers.read_at:
-                    self._answers.read_at = self._clock.monotonic()
-                if availability(scheduled.code) in _GONE:
-                    self.failure = scheduled.code
-                    break
-        return codes
+                if not answers.read_at:
+                    answers.read_at = self._clock.monotonic()
+                if code == SUCCESS:
+                    answered = True
+                elif availability(code) in _GONE:
+                    self.state, self.failure, self._is_gone = availability(code), code, True
+                    return False
+        if answered:
+            self.state, self.failure = Availability.OK, SUCCESS
+        return answered
 
-    def _ask_all(self, now: float) -> None:
+    def _ask_all(self, now: float) -> bool:
         """Ask for everything that is not read at each tick."""
         for scheduled in self._calls:
             if scheduled.call.period != EVERY_TICK:
                 scheduled.due = 0.0
-        self._ask_due(now)
+        return self._ask_due(now)
 
-    def _judge(self) -> None:
-        """Set the state: a device of which nothing at all can be read is not OK."""
+    def _doubt(self, now: float) -> None:
+        """Nothing answered: is it this device, or only these calls? The others tell."""
+        if not self._is_gone and now >= self._doubt_from:
+            self._doubt_from = now + RARELY
+            self._ask_all(now)
+        if self._is_gone:
+            return
         codes = [scheduled.code for scheduled in self._calls]
-        if not self._is_gone and codes and SUCCESS not in codes:
+        if codes and SUCCESS not in codes:
             self.failure = min(codes, key=lambda code: _WORST.index(availability(code)))
-        self.state = availability(self.failure)
+            self.state = availability(self.failure)
 
     def _ask(self, scheduled: _Scheduled, now: float, kept: Set[str] = frozenset()) -> int:
         """Make one call. Of the metrics that it cannot give, those `kept` come from elsewhere."""
@@ -172,9 +173,10 @@ class NvmlDevice:
         scheduled.due = self._next(now, call.period, scheduled.due)
         code = scheduled.code = scheduled.read(self.handle, answers)
         if code == SUCCESS:
-            for name in call.metrics:
-                if name in answers.values:
-                    answers.missing.pop(name, None)
+            if not answers.missing.keys().isdisjoint(call.metrics):
+                for name in call.metrics:
+                    if name in answers.values:
+                        answers.missing.pop(name, None)
             return code
         why = availability(code)
         for name in call.metrics:
@@ -188,10 +190,10 @@ class NvmlDevice:
         """Ask by itself for what the batch does not give."""
         answers = self._answers
         for scheduled in self._fallbacks:
-            metrics = scheduled.call.metrics
-            if answers.batched.issuperset(metrics):
+            metrics = scheduled.metrics
+            if answers.batched >= scheduled.metrics:
                 answers.single.difference_update(metrics)
-            elif scheduled.due <= now or not answers.single.issuperset(metrics):
+            elif scheduled.due <= now or not answers.single >= scheduled.metrics:
                 if self._ask(scheduled, now) == SUCCESS:
                     answers.single.update(metrics)
                 else:
@@ -221,6 +223,8 @@ class NvmlDevice:
         return []
 
     def _tell_missing(self) -> None:
+        if not self._answers.missing and not self.device.missing:
+            return
         values = self._answers.values
         missing = {name: why for name, why in self._answers.missing.items() if name not in values}
         if missing != self.device.missing:

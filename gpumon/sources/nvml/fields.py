@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any
@@ -12,27 +13,25 @@ import pynvml
 
 from gpumon.clock import SECOND, Clock
 from gpumon.metrics import BY_NAME, Availability, Kind
-from gpumon.sources.base import from_units
-from gpumon.sources.nvml.answers import Answers
+from gpumon.sources.nvml.answers import U32, U64, Answers
 from gpumon.sources.nvml.field_ids import Field, fields_for
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, availability
 from gpumon.sources.nvml.pcie import ByteCounter
 
-_ENTRY = struct.Struct("=IIqqii8s")
+_ENTRY = "IIqqiiQ"
 """nvmlFieldValue_t: id, scope, timestamp µs, latency µs, value type, return code, value."""
+_PARTS = len(_ENTRY)
 VALUE_TYPES = {0: "=d", 1: "=I", 2: "=Q", 3: "=Q", 4: "=q", 5: "=i", 6: "=H"}
 """nvmlValueType_t to struct formats: double, unsigned int, unsigned long (8 bytes here), ..."""
-_NO_NUMBER = {
-    1: (0xFFFF_FFFF,), 2: (0xFFFF_FFFF_FFFF_FFFF,), 3: (0xFFFF_FFFF_FFFF_FFFF,), 4: (-1, 2**63 - 1),
-    5: (-1, 2**31 - 1), 6: (0xFFFF,),
-}  # fmt: skip
-"""By value type: what stands for no value; nvml.h, NVML_VALUE_NOT_AVAILABLE, and the largest of the type."""
-_UNSIGNED_INT = 1
+_UNSIGNED_INT, _UNSIGNED_LONG_LONG = 1, 3
+_NO_NUMBER = {2: (U64,), 4: (-1, 2**63 - 1), 5: (-1, 2**31 - 1), 6: (0xFFFF,)}
+"""By other value types: what stands for no value; nvml.h, NVML_VALUE_NOT_AVAILABLE, and the largest of the type."""
 _BYTE_COUNTERS = ("gpu.pcie_sent", "gpu.pcie_received")
 _COUNTERS = frozenset(name for name, metric in BY_NAME.items() if metric.kind is Kind.COUNTER)
 _UNSURE = SECOND // 10
 """ns that a call may take at most for its counters to be of a known time, where the driver does not tell which."""
 _SWIFT = SECOND // 10_000
+"""ns: of a call, or of two, that are as good as one moment."""
 _NEAR = SECOND
 """ns: a stamp further than this from its call is of another clock, or never written."""
 
@@ -52,7 +51,7 @@ class FieldBatch:
         }
         self._at = 0
         self._last: dict[str, float] = {}
-        self._ask_for(list(dict.fromkeys(field for fields in self._batches for field in fields)))
+        self._ask_for(tuple(dict.fromkeys(field for fields in self._batches for field in fields)))
 
     @classmethod
     def make(cls, library: Library) -> FieldBatch | None:
@@ -65,67 +64,87 @@ class FieldBatch:
         began = answers.clock.monotonic()
         code = self._function(handle, self._count, self._batch)
         over = answers.clock.monotonic()
-        answers.batched.clear()
-        answers.counters_at = 0
         if code != SUCCESS:
+            answers.batched, answers.counters_at = frozenset(), 0
             return code
-        if len(self._fields) > len(self._batches[0]):
+        if len(self._rows) > len(self._batches[0]):
             self._choose()
-        failed = SUCCESS
-        for i, field in enumerate(self._fields):
-            _, _, stamp, _, kind, returned, raw = _ENTRY.unpack_from(self._view, i * _ENTRY.size)
-            metric = field.metric
+        found, values = self._unpack(self._batch), answers.values
+        stamp, failed, lacking = 0, SUCCESS, None
+        columns = zip(found[2::_PARTS], found[4::_PARTS], found[5::_PARTS], found[6::_PARTS], strict=True)
+        for (metric, factor, divisor, counts, bytes_counted), (when, kind, returned, number) in zip(
+            self._rows, columns, strict=True
+        ):
             if returned != SUCCESS:
                 failed = failed or returned
+                lacking = lacking or set()
+                lacking.add(metric)
                 # It may come from a call of its own.
                 if metric not in answers.single:
                     answers.lack(metric, availability(returned))
                 continue
-            number = struct.unpack_from(VALUE_TYPES.get(kind, "=Q"), raw)[0]
-            if number in _NO_NUMBER.get(kind, ()) or not isfinite(number):
+            known: float | None = number
+            if kind == _UNSIGNED_INT:
+                number &= U32
+                known = number if number != U32 else None
+            elif kind != _UNSIGNED_LONG_LONG or number == U64:
+                known = _decoded(kind, number)
+            if known is None:
+                lacking = lacking or set()
+                lacking.add(metric)
                 answers.lack(metric, Availability.NOT_SUPPORTED)
                 continue
-            if metric in _COUNTERS and not answers.counters_at:
-                answers.counters_at = moment(stamp, began, over, answers.clock)
-            answers.batched.add(metric)
-            if metric in self._bytes:
-                when = answers.counters_at or over
-                number = self._bytes[metric].total(handle, number, kind == _UNSIGNED_INT, when)
-                if number is None:
+            if counts and not stamp:
+                stamp = when
+            if bytes_counted is not None and (bytes_counted.narrow or number >> 32 == 0):
+                known = bytes_counted.total(handle, number, kind == _UNSIGNED_INT, over)
+                if known is None:
                     answers.lack(metric, Availability.UNRELIABLE)
                     continue
-            answers.values[metric] = from_units(number, field.scale)
+            elif bytes_counted is not None:
+                bytes_counted.number = number
+            values[metric] = known * factor / divisor
+        answers.batched = self._metrics if lacking is None else self._metrics - lacking
         if self._doubtful:
             self._doubt(answers)
-        if not answers.counters_at:
-            self._unstamped(answers, began, over)
+        answers.counters_at = over
+        if over - began > _SWIFT:
+            self._place(answers, stamp, began, over)
         return SUCCESS if answers.batched else failed
 
     def _ask_for(self, fields: Sequence[Field]) -> None:
         self._fields = fields
+        self._metrics = frozenset(field.metric for field in fields)
+        # Looked up once: metric, what to multiply and divide by (as `from_units`), whether it counts, and bytes.
+        self._rows = [
+            (
+                field.metric,
+                field.scale if field.scale >= 1 else 1,
+                1 if field.scale >= 1 else round(1 / field.scale),
+                field.metric in _COUNTERS,
+                self._bytes.get(field.metric),
+            )
+            for field in fields
+        ]
         # One entry more than asked for: drivers were seen to write behind the last (nvitop's finding).
         self._batch = (pynvml.c_nvmlFieldValue_t * (len(fields) + 1))()
         for i, field in enumerate(fields):
             self._batch[i].fieldId = field.id
-        self._view = memoryview(self._batch).cast("B")
         self._count = ctypes.c_int(len(fields))
+        self._unpack = struct.Struct("=" + _ENTRY * len(fields)).unpack_from
 
     def _choose(self) -> None:
         """Keep the likeliest batch whose doubtful fields answered, after all of them were asked once."""
-        answered = {
-            field.id
-            for i, field in enumerate(self._fields)
-            if _ENTRY.unpack_from(self._view, i * _ENTRY.size)[5] == SUCCESS
-        }
+        found = self._unpack(self._batch)
+        answered = {field.id for i, field in enumerate(self._fields) if found[i * _PARTS + _PARTS - 2] == SUCCESS}
         for at, fields in enumerate(self._batches):
             if any(field.id in answered for field in fields if field.metric in self._doubtful):
                 self._at = at
                 break
-        asked, view = self._fields, self._view
+        asked, batch = list(self._fields), self._batch
         self._ask_for(self._batches[self._at])
-        for i, field in enumerate(self._fields):  # what the driver wrote for them
-            at = asked.index(field) * _ENTRY.size
-            self._view[i * _ENTRY.size : (i + 1) * _ENTRY.size] = view[at : at + _ENTRY.size]
+        for i, field in enumerate(self._fields):
+            self._batch[i] = batch[asked.index(field)]  # what the driver wrote for it
 
     def _doubt(self, answers: Answers) -> None:
         """Turn to the other batch where one of these counters fell: it is none. All fall with a reset of the GPU."""
@@ -139,12 +158,21 @@ class FieldBatch:
             self._at = (self._at + 1) % len(self._batches)
             self._ask_for(self._batches[self._at])
 
-    def _unstamped(self, answers: Answers, began: int, over: int) -> None:
-        """Counters of which the driver did not say when they were read."""
-        answers.counters_at = over
-        if over - began > _UNSURE:
+    @staticmethod
+    def _place(answers: Answers, stamp: int, began: int, over: int) -> None:
+        """Say when in a call that took its time the counters were read, or that nobody can."""
+        when = moment(stamp, began, over, answers.clock)
+        answers.counters_at = when or over
+        if not when and over - began > _UNSURE:
             for metric in answers.batched & _COUNTERS:
                 answers.lack(metric, Availability.UNRELIABLE)
+
+
+def _decoded(kind: int, raw: int) -> float | None:
+    """A value of the rarer types; None where it stands for no value."""
+    number: float
+    (number,) = struct.unpack_from(VALUE_TYPES.get(kind, "=Q"), raw.to_bytes(8, sys.byteorder))
+    return number if isfinite(number) and number not in _NO_NUMBER.get(kind, (U64,)) else None
 
 
 def moment(stamp: int, began: int, over: int, clock: Clock) -> int:

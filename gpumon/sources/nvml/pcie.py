@@ -23,8 +23,10 @@ class ByteCounter:
         self._generation = library.find("nvmlDeviceGetMaxPcieLinkGeneration")
         self._width = library.find("nvmlDeviceGetMaxPcieLinkWidth")
         self._longest = 0
-        self._narrow = False
-        self._number = -1
+        self.narrow = False
+        """Whether it is taken for one of 32 bits."""
+        self.number = -1
+        """What the driver gave last; -1 before."""
         self._total = 0
         self._when = 0
 
@@ -33,13 +35,13 @@ class ByteCounter:
 
         None where the counter may have started over more than once since the last time.
         """
-        before, self._number = self._number, number
+        before, self.number = self.number, number
         passed, self._when = when - self._when, when
         if number >= _WRAP:
-            self._narrow = False
+            self.narrow = False
         elif narrow or 0 <= number < before < _WRAP:
-            self._narrow = True  # nvml.h says of both fields that they may wrap, whatever their type
-        if not self._narrow:
+            self.narrow = True  # nvml.h says of both fields that they may wrap, whatever their type
+        if not self.narrow:
             self._total = number
             return number
         if before < 0 or passed >= (self._longest or self._find_longest(handle)):

@@ -69,14 +69,13 @@ class NvmlSource:
             busy: dict[str, Busy] = {}
         else:
             self._read_processes(now)
-            # What can be known of the processes is known only now.
-            samples = [
-                sample if sample.device is device.device else sample._replace(device=device.device)
-                for sample, device in zip(samples, self._devices, strict=True)
-            ]
+            for i, device in enumerate(self._devices):
+                if samples[i].device is not device.device:  # only now is known whether its processes are
+                    samples[i] = samples[i]._replace(device=device.device)
             busy = self._read_busy(now)
             self._silent = self._why_silent()
-        samples += self._absent({sample.device.uuid for sample in samples})
+        if self._gone or self._refused:
+            samples += self._absent({sample.device.uuid for sample in samples})
         return [Reading(monotonic, time, samples, self._processes, busy=busy)]
 
     def _absent(self, present: Set[str]) -> list[Sample]:
@@ -90,8 +89,10 @@ class NvmlSource:
 
     def _why_silent(self) -> str:
         """What to do where the driver answers, and no GPU does."""
+        if any(device.failure == SUCCESS for device in self._devices):
+            return ""
         codes = [device.failure for device in self._devices] + list(self._refused.values())
-        return "" if SUCCESS in codes or not codes else advice(codes[0])
+        return advice(codes[0]) if codes else ""
 
     def close(self) -> None:
         if self._library is not None:
