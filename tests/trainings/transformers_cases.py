@@ -130,8 +130,8 @@ def main(directory: str) -> None:
     texts = Texts(16, pause=0.005)
     train("waits", directory, num_train_epochs=2, texts=texts, pause=0.03, eval_strategy="epoch", logging_strategy="no")
     told["waits"]["slept"] = texts.slept
-    texts = Texts(16, pause=0.005)
-    train("waits, logging each step", directory, num_train_epochs=2, texts=texts, pause=0.03, logging_steps=1)
+    texts = Texts(48, pause=0.002)
+    train("waits, logging each step", directory, num_train_epochs=1, texts=texts, pause=0.01, logging_steps=1)
     told["waits, logging each step"]["slept"] = texts.slept
     with suppress(ValueError):
         train("caught", directory, num_train_epochs=2, fail=5)
