@@ -59,6 +59,7 @@ class History:
         self._columns: dict[str, dict[str, array[float]]] = {}
         self._counters: dict[str, tuple[int, Sequence[float]]] = {}
         self._jumps: deque[float] = deque(maxlen=_USUAL)
+        self._pauses: set[float] = set()
 
     def add(self, frame: Frame) -> None:
         """Append a frame; one that is a little older than the last is left out, much older starts afresh."""
@@ -86,6 +87,10 @@ class History:
     def begin(self) -> float:
         """The oldest time there is, or NaN."""
         return self.times[0] if self.times else NAN
+
+    def sampled(self) -> list[float]:
+        """The times of frames: `times` without the rows that mark a pause."""
+        return [time for time in self.times if time not in self._pauses]
 
     def subjects(self) -> list[str]:
         """The machine and every device that has values."""
@@ -117,6 +122,7 @@ class History:
         self._jumps.append(jump)
         if jump > PAUSE * usual:
             self.times.append(frame.time - jump / 2)
+            self._pauses.add(self.times[-1])
             self._level()
 
     def _append(
@@ -147,6 +153,7 @@ class History:
                     column.append(NAN)
 
     def _trim(self) -> None:
+        self._pauses.difference_update(self.times[:SLACK])
         del self.times[:SLACK]
         for columns in self._columns.values():
             for column in columns.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -30,7 +31,7 @@ _SAME = 0.5
 
 
 class Logged:
-    """What trainings logged, as far as the last frames have it."""
+    """What trainings logged, as far as the last frames have it: a value holds until the next one is logged."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[str, deque[tuple[float, Mapping[str, float]]]] = OrderedDict()
@@ -52,15 +53,36 @@ class Logged:
         self._runs.clear()
         self._last.clear()
 
-    def timeline(self, keys: Iterable[str], begun: float, step: float, count: int) -> Timeline:
-        """The last value that was logged in each of `count` times of `step` seconds, of the first rank that logged."""
+    def timeline(self, keys: Iterable[str], begun: float, step: float, times: Sequence[float]) -> Timeline:
+        """What holds at `times`, those of frames, in cells of `step` seconds, of the first rank that logged."""
+        places = sorted({int((time - begun) / step) for time in times if time >= begun})
+        if not places or places[-1] > 2 * MOST:
+            return Timeline(begun, step, {})
+        count = places[-1] + 1
         columns: dict[str, list[float]] = {}
-        for time, metrics in self._of(keys):
-            place = int((time - begun) / step) if step > 0 else 0
-            if 0 <= place < count:
-                for name, value in metrics.items():
-                    columns.setdefault(name, [NAN] * count)[place] = value if math.isfinite(value) else NAN
+        changes = self._of(keys)
+        for at, (time, metrics) in enumerate(changes):
+            end = changes[at + 1][0] if at + 1 < len(changes) else math.inf
+            first = bisect_left(places, int((time - begun) / step))
+            last = bisect_left(places, (end - begun) / step)
+            for name, value in metrics.items():
+                column = columns.setdefault(name, [NAN] * count)
+                for place in places[first : max(last, first + 1)]:
+                    column[place] = value if math.isfinite(value) else NAN
         return Timeline(begun, step, {name: Course(line, line, line) for name, line in columns.items()})
+
+    def extended(self, kept: Timeline, keys: Iterable[str], times: Sequence[float]) -> Timeline:
+        """What the ledger keeps of what was logged, longer by what the last frames have after its end."""
+        since = kept.begun + kept.points * kept.step
+        later = times[bisect_left(times, since) :]
+        tail = self.timeline(keys, since, kept.step, later) if kept.points and len(later) else None
+        if tail is None or not 0 < tail.points <= MOST:
+            return kept
+        columns = {
+            name: _joined(course, tail.columns.get(name, _nothing(tail.points)))
+            for name, course in kept.columns.items()
+        }
+        return Timeline(kept.begun, kept.step, columns)
 
     def diverged(self, keys: Iterable[str]) -> dict[str, list[tuple[float, float]]]:
         """By metric, the times and values of what was logged and is NaN or infinite."""
@@ -82,7 +104,7 @@ def recent_course(history: History, uuid: str, begun: float, points: int = MOST)
     """
     if not history.times or history.begin > begun:
         return None
-    first = next((place for place, time in enumerate(history.times) if time >= begun), len(history.times))
+    first = bisect_left(history.times, begun)
     times = history.times[first:]
     if len(times) < 2:
         return None
@@ -95,6 +117,31 @@ def recent_course(history: History, uuid: str, begun: float, points: int = MOST)
         if len(history.values(uuid, name)) == len(history.times)
     }
     return Timeline(times[0] - step / 2, step, columns) if columns else None
+
+
+def extended(kept: Timeline, history: History, uuid: str) -> Timeline:
+    """The course that the ledger keeps, longer by what the last frames have after its end."""
+    since = kept.begun + kept.points * kept.step
+    first = bisect_left(history.times, since)
+    times = history.times[first:]
+    count = int((times[-1] - since) / kept.step) + 1 if len(times) else 0
+    if not kept.points or not 0 < count <= MOST:
+        return kept
+    places = [int((time - since) / kept.step) for time in times]
+    columns = {}
+    for name, course in kept.columns.items():
+        values = history.values(uuid, name)
+        tail = _cells(values[first:], places) if len(values) == len(history.times) else _nothing(count)
+        columns[name] = _joined(course, tail)
+    return Timeline(kept.begun, kept.step, columns)
+
+
+def _joined(course: Course, tail: Course) -> Course:
+    return Course(*([*before, *after] for before, after in zip(course, tail, strict=True)))
+
+
+def _nothing(count: int) -> Course:
+    return Course([NAN] * count, [NAN] * count, [NAN] * count)
 
 
 def _cells(values: Sequence[float], places: Sequence[int]) -> Course:

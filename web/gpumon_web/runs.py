@@ -1,7 +1,7 @@
 """Runs for the pages: what the ledger keeps of them, and what the ring tells of those that go on.
 
-A run that is younger than the ring has its course and what it logged from there, up to now; an older one from the
-ledger's trace, which is written once a minute.
+The course of a run that goes on, and what it logged, reach up to now: the ledger's trace is written once a minute, what
+is newer comes from the ring.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpumon.runs.ledger import Ledgers
 from gpumon.runs.report_figures import figure
 from gpumon.runs.report_timeline import Timeline, timeline
 from gpumon.runs.rows import Listed, Record, Trace
-from gpumon_web.course import recent_course, with_newest
+from gpumon_web.course import extended, recent_course, with_newest
 from gpumon_web.feed import Feed, shown
 from gpumon_web.fleet import run_row
 from gpumon_web.series import MOST
@@ -37,12 +37,13 @@ EPOCH = (
 
 
 class Recent(NamedTuple):
-    """What the ring has of a run that goes on."""
+    """A run up to now."""
 
     course: Timeline
     logged: Timeline
-    diverged: dict[str, list[tuple[float, float]]]
-    epochs: list[Stretch]
+    diverged: Mapping[str, Sequence[tuple[float, float]]] | None = None
+    epochs: Sequence[Stretch] = ()
+    """Those that the ring knows."""
 
 
 class Runs:
@@ -79,7 +80,8 @@ class Runs:
         devices = record.devices
         chosen = next((one for one in devices if one.uuid == device), devices[0] if devices else None)
         uuid = chosen.uuid if chosen else ""
-        recent = self._recent(record, uuid, points) if live and chosen else None
+        kept = timeline(record, traces, uuid or "-"), timeline(record, traces, "")
+        recent = self._recent(record, uuid, points, *kept) if live else Recent(*kept)
         whole = document.whole(record, self._now())
         return {
             **whole,
@@ -89,12 +91,12 @@ class Runs:
             "devices": [document.device_of(one) for one in devices],
             "phases": self._phases(record),
             "figure": figure(
-                recent.course if recent else timeline(record, traces, uuid or "-"),
-                recent.logged if recent else timeline(record, traces, ""),
+                recent.course,
+                recent.logged,
                 chosen,
-                with_newest(joined.epochs(record), recent.epochs if recent else ()),
+                with_newest(joined.epochs(record), recent.epochs),
                 record.marks,
-                diverged=recent.diverged if recent else None,
+                diverged=recent.diverged,
             ),
         }
 
@@ -138,21 +140,22 @@ class Runs:
         found = [*(span for span in joined.spans(record) if span.end <= since), *newer]
         return [[span.begin, document.known(span.end), span.phase] for span in found]
 
-    def _recent(self, record: Record, uuid: str, points: int) -> Recent | None:
-        """What the ring has, up to now, of a run that it still has from its begin; else None."""
+    def _recent(self, record: Record, uuid: str, points: int, course: Timeline, logged: Timeline) -> Recent:
+        """Up to now: the ring's of a run that it has from its begin, else what is kept and then the ring's."""
         if record.run.state is not RunState.RUNNING:
-            return None
+            return Recent(course, logged)
         keys = [rank.key for rank in record.ranks]
         feed = self._feed
         with feed.lock:
-            course = recent_course(feed.history, uuid, record.run.started, points)
-            if course is None:
-                return None
+            history = feed.history
+            whole = recent_course(history, uuid, record.run.started, points)
             return Recent(
-                course,
-                feed.logged.timeline(keys, course.begun, course.step, course.points),
+                whole or extended(course, history, uuid),
+                feed.logged.timeline(keys, whole.begun, whole.step, history.sampled())
+                if whole
+                else feed.logged.extended(logged, keys, history.sampled()),
                 feed.logged.diverged(keys),
-                feed.epochs.stretches(keys[0], feed.history.times[-1]) if keys else [],
+                feed.epochs.stretches(keys[0], history.times[-1]) if keys else (),
             )
 
 

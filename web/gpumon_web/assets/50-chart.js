@@ -144,7 +144,7 @@
         if (/^[xy]axis/.test(name) && axis.visible !== false) {
           Object.assign(axis, {
             gridcolor: name[0] === "x" ? "rgba(0,0,0,0)" : g.theme.colour("line"), zeroline: false,
-            linecolor: g.theme.colour("line"), exponentformat: axis.ticksuffix ? "none" : "e", minexponent: 5, tickfont: { color: g.theme.colour("mut"), size: 11 },
+            linecolor: g.theme.colour("line"), exponentformat: axis.ticksuffix ? "none" : "e", minexponent: isLarge(name) ? 6 : 3, tickfont: { color: g.theme.colour("mut"), size: 11 },
           });
         }
       }
@@ -177,6 +177,12 @@
         if (!Array.isArray(found.y) || found.mode !== "lines" || found.fill === "toself" || found.stackgroup) { return [found]; }
         return withArea(withDots(found));
       });
+    }
+
+    // Whether the values of an axis are beyond one: their ticks are whole numbers, which need no exponent.
+    function isLarge(axis) {
+      const name = axis.replace("axis", "");
+      return figure.data.some((trace) => (trace.yaxis || "y") === name && (trace.y || []).some((value) => Math.abs(value) >= 1));
     }
 
     function edges() {

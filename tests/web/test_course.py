@@ -1,0 +1,107 @@
+"""The course of a run that goes on: up to now, with its gaps, whatever the ledger has written of it yet."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.frame import Mark, RunState, Tick
+from tests.builders import TIME, boundary, device, run, sample, tick
+from tests.runs import BEGAN, Book
+from tests.web.served import Served
+
+KEY = "tag.1000.4711.abcd"
+
+
+def at(second: float, loss: float | None = None, epoch: int = 0) -> Tick:
+    """A tick `second` seconds after the run began; rings know the time by `TIME`, which is when it began."""
+    going = run(
+        KEY, id="net-1a2b", started=BEGAN, state=RunState.RUNNING, epoch=epoch, epoch_started=BEGAN + 20.0 * epoch,
+        gpus=(device().uuid,), metrics={} if loss is None else {"loss": loss},
+    )  # fmt: skip
+    found = tick(1, [sample(0, utilization=0.5, memory_used=4e9, memory_total=8e10, run=KEY)], runs=[going])
+    return found._replace(monotonic=round(second * 1e9), time=TIME + round(second * 1e9))
+
+
+def drawn(book: Book, ticks: list[Tick]) -> dict[str, Any]:
+    found: dict[str, Any] = Served(ticks, [str(book.path)]).json("/api/run?id=net-1a2b")["figure"]
+    return found
+
+
+def line(figure: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(one for one in figure["data"] if one.get("name") == name and one["mode"] == "lines")
+    return found
+
+
+def end(of: dict[str, Any]) -> float:
+    """When a line ends, in seconds since the run began."""
+    x = of["x"][-1] if "x" in of else of["x0"] + of["dx"] * (len(of["y"]) - 1)
+    return float(x / 1000 - BEGAN)
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Any:
+    """A run of which the ledger has the first 20 seconds and one epoch."""
+    with Book(tmp_path) as made:
+        rank = made.rank(made.run("net-1a2b", started=BEGAN * 10**9), key=KEY)
+        made.device(rank, 0, uuid=device().uuid)
+        made.epoch(rank, 0, ended=(BEGAN + 20) * 10**9, seconds=20.0)
+        made.trace(rank, device().uuid, {"gpu.utilization": [(0.5,) * 3] * 20, "gpu.memory_used": [(4e9,) * 3] * 20})
+        made.trace(rank, "", {"loss": [(2.0,) * 3] * 20})
+        yield made
+
+
+def test_what_a_run_logged_reaches_as_far_as_its_utilization(book: Book) -> None:
+    figure = drawn(book, [at(second, 3.0 - second / 50) for second in range(60)])
+    assert end(line(figure, "Utilization")) == pytest.approx(59, abs=1)
+    assert end(line(figure, "loss")) == pytest.approx(59, abs=1)
+
+
+def test_a_run_older_than_the_ring_is_drawn_from_the_ledger_and_then_up_to_now(book: Book) -> None:
+    figure = drawn(book, [at(second, 3.0) for second in range(15, 60)])
+    utilization = line(figure, "Utilization")
+    assert utilization["x0"] == BEGAN * 1000 + 500
+    assert utilization["y"] == [50.0] * len(utilization["y"])
+    assert end(utilization) == pytest.approx(59, abs=1)
+    assert end(line(figure, "loss")) == pytest.approx(59, abs=1)
+
+
+def test_the_open_epoch_has_its_band_up_to_now(book: Book) -> None:
+    begun = boundary(1, 1, Mark.EPOCH_BEGIN, KEY)._replace(time=TIME + 20 * 10**9)
+    ticks = [at(second, epoch=int(second >= 20)) for second in range(60)]
+    ticks[25] = ticks[25]._replace(boundaries=[begun])
+    figure = drawn(book, ticks)
+    names = [note["text"] for note in figure["layout"]["annotations"] if note["xref"] == "x"]
+    assert names == ["0", "1"]
+    assert figure["layout"]["xaxis"]["range"][1] / 1000 - BEGAN == pytest.approx(59, abs=1)
+
+
+def test_a_pause_keeps_its_length_and_is_a_gap(book: Book) -> None:
+    figure = drawn(book, [at(second, 2.0) for second in (*range(20), *range(40, 60))])
+    utilization, loss = line(figure, "Utilization"), line(figure, "loss")
+    assert utilization["dx"] == 1000
+    assert [value is None for value in utilization["y"]] == [20 <= second < 40 for second in range(60)]
+    times = [x / 1000 - BEGAN for x, y in zip(loss["x"], loss["y"], strict=True) if y is not None]
+    assert (len(times), max(time for time in times if time < 30), min(time for time in times if time > 20)) == (
+        40,
+        19,
+        40,
+    )
+    assert None in loss["y"]
+
+
+def test_a_loss_that_is_no_number_is_a_word_in_json_and_a_mark_in_the_figure(book: Book) -> None:
+    losses = [1.0] * 10 + [math.nan] * 10 + [math.inf] * 10 + [0.5] * 10
+    found = Served([at(second, loss) for second, loss in enumerate(losses[:20])], [str(book.path)])
+    assert found.json("/api/run?id=net-1a2b")["live"]["metrics"] == {"loss": "NaN"}
+    figure = drawn(book, [at(second, loss) for second, loss in enumerate(losses)])
+    (marks,) = [one for one in figure["data"] if one.get("marker", {}).get("symbol") == "x"]
+    assert [(x / 1000 - BEGAN, text) for x, text in zip(marks["x"], marks["text"], strict=True)] == [
+        (10.0, "NaN"),
+        (20.0, "Infinity"),
+    ]
+    loss = line(figure, "loss")
+    assert None in loss["y"], "no line over it"
