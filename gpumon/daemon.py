@@ -55,6 +55,7 @@ class Recorder:
         self.writer: RingWriter | None = None
         self.say: Callable[[str], None] = _say
         self._keeper: Follower | None = None
+        self._ledger_problem: Callable[[], str] = str
         self._clock = clock
         self.directory = directory
         self._slots = slots
@@ -86,6 +87,7 @@ class Recorder:
         if writer is None:
             return
         writer.heartbeat()
+        writer.tell_ledger(self._ledger_problem())
         if self._lock is None or now < self._check_at:
             return
         self._check_at = now + _CHECK_EVERY
@@ -121,9 +123,12 @@ class Recorder:
         finally:
             self.close()
 
-    def keep_runs(self, keeper: Follower | None) -> None:
-        """Hand every tick from now on to `keeper` too; it is closed with this recorder."""
-        self._keeper = keeper
+    def keep_runs(self, keeper: Follower | None, problem: Callable[[], str] = str) -> None:
+        """Hand every tick from now on to `keeper` too; it is closed with this recorder.
+
+        `problem` tells readers why nothing is kept just now, or is empty.
+        """
+        self._keeper, self._ledger_problem = keeper, problem
 
     def take_one(self) -> None:
         """One round, without waiting."""
@@ -170,7 +175,9 @@ class Recorder:
         try:
             self._keeper.add(tick)
         except Exception as error:  # live data is worth more than the ledger
-            self.say(f"the runs of this daemon are kept no longer: {type(error).__name__}: {error}")
+            problem = f"the runs of this daemon are kept no longer: {type(error).__name__}: {error}"
+            self.say(problem)
+            self._ledger_problem = lambda: problem
             self._stop_keeping()
 
     def _stop_keeping(self) -> None:
@@ -270,7 +277,7 @@ def _start(sampler: Sampler, where: Places, clock: Clock, directory: str, say: C
         raise
     recorder.say = say
     try:
-        recorder.keep_runs(_open_keeper(sampler, where, say))
+        _open_keeper(recorder, where, say)
         recorder.take_one()
     except BaseException:
         recorder.close()
@@ -278,16 +285,17 @@ def _start(sampler: Sampler, where: Places, clock: Clock, directory: str, say: C
     return recorder
 
 
-def _open_keeper(sampler: Sampler, where: Places, say: Callable[[str], None]) -> Follower | None:
-    """The ledger's keeper, for the hardware of this machine; None where there is nothing to keep, or no place."""
+def _open_keeper(recorder: Recorder, where: Places, say: Callable[[str], None]) -> None:
+    """Give it the ledger's keeper, for the hardware of this machine, where there is something to keep, and a place."""
     path = ledger_path(where)
-    if not sampler.source.live or not path:
-        return None
+    if not recorder.sampler.source.live or not path:
+        return
     from gpumon.runs.keeper import Keeper  # SQLite: only a daemon needs it
     from gpumon.runs.store import Store
 
     shared = where.uid == 0 and os.path.dirname(path) == where.system_state
-    return Keeper(Store(path, where.uid, say, shared=shared).start())
+    store = Store(path, where.uid, say, shared=shared).start()
+    recorder.keep_runs(Keeper(store), lambda: store.problem)
 
 
 def _lock(directory: str) -> WriterLock:

@@ -99,6 +99,11 @@ class Live:
         known = self._try(lambda reader: reader.directory())
         return known.hostname if known else ""
 
+    def ledger_problem(self) -> str:
+        """Why the daemon keeps no run just now; empty when it does, or nobody runs."""
+        known = self._try(lambda reader: reader.directory())
+        return known.ledger if known and self.is_alive() else ""
+
     def pulse(self) -> Pulse | None:
         """The writer's last sign of life."""
         return self._try(lambda reader: reader.pulse())

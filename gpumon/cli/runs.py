@@ -16,7 +16,8 @@ from typing import Any
 
 from gpumon.cli.options import add_places, settle
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
-from gpumon.paths import ledger_paths
+from gpumon.live import follow
+from gpumon.paths import Places, ledger_paths
 from gpumon.runs.find import find
 from gpumon.runs.ledger import NOTHING, Ledgers
 from gpumon.runs.rows import Record, Trace
@@ -92,10 +93,21 @@ def _json_option(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     where, arguments = settle(arguments)
     with Ledgers(ledger_paths(where)) as ledgers:
+        arguments.problem = problem = _ledger_problem(where)
         if not ledgers and arguments.action != "list":
-            raise GpumonError(NOTHING)
+            raise GpumonError(problem or NOTHING)
+        if problem:
+            print(f"gpumon: {problem}", file=sys.stderr)
         _ACTIONS[arguments.action](ledgers, arguments, time.time())
     return EXIT_OK
+
+
+def _ledger_problem(where: Places) -> str:
+    """Why a daemon that runs keeps no run just now; empty when it does."""
+    live = follow(where)
+    problem = live.ledger_problem()
+    live.close()
+    return f"no run is kept now: {problem}" if problem else ""
 
 
 def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
@@ -118,7 +130,8 @@ def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
             print(f"the newest {limit}; --limit 0 shows all")
     else:
         chosen = arguments.user or arguments.name or arguments.running
-        print("no run is like that: 'gpumon runs' lists all" if chosen and ledgers else NOTHING)
+        if (chosen and ledgers) or not arguments.problem:  # else it is said already, and something may have run
+            print("no run is like that: 'gpumon runs' lists all" if chosen and ledgers else NOTHING)
 
 
 def _show(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:

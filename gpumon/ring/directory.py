@@ -44,6 +44,7 @@ class Directory:
         self.origin = Origin("")
         self.driver = Driver()
         self.hostname = ""
+        self.ledger = ""
         self.dirty = True
         self._rows: dict[str, int] = {}
         self._strings: dict[str, int] = {}
@@ -105,6 +106,11 @@ class Directory:
             self.origin, self.driver, self.hostname = origin, driver, hostname
             self.dirty = True
 
+    def tell_ledger(self, problem: str) -> None:
+        """Store why no run is kept."""
+        if problem != self.ledger:
+            self.ledger, self.dirty = problem, True
+
     def forget(self, strings: Iterable[str], runs: Iterable[str]) -> None:
         """Drop what neither of these names, when there is too much of it."""
         if self._string_bytes > _STRING_BYTES:
@@ -134,6 +140,7 @@ class Directory:
                 "origin": self.origin._asdict(),
                 "driver": self.driver._asdict(),
                 "hostname": self.hostname,
+                "ledger": self.ledger,
                 "next": [self._next_string, self._next_run],
             },
             separators=(",", ":"),
@@ -185,6 +192,8 @@ class Known(NamedTuple):
     driver: Driver
     hostname: str
     next_ids: tuple[int, int]
+    ledger: str = ""
+    """Why the daemon keeps no run just now, for people; empty when it does, or has none to keep."""
 
 
 NOTHING = Known(0, {}, {}, {}, Origin(""), Driver(), "", (1, 1))
@@ -222,7 +231,10 @@ def _parse(version: int, found: Any) -> Known:
     origin = Origin(source, label, problem, ended=told.get("ended") is True)
     driver = Driver(*(_text(found["driver"][field]) for field in Driver._fields))
     first, second = found["next"]
-    return Known(version, devices, strings, runs, origin, driver, _text(found["hostname"]), (int(first), int(second)))
+    return Known(
+        version, devices, strings, runs, origin, driver, _text(found["hostname"]), (int(first), int(second)),
+        _text(found.get("ledger", ""), 1024),
+    )  # fmt: skip
 
 
 def _run(run: Mapping[str, Any]) -> Run:

@@ -142,6 +142,10 @@ class RingWriter:
             self.is_failing = True
         return number
 
+    def tell_ledger(self, problem: str) -> None:
+        """Say with the next frame why no run is kept; empty when all is well."""
+        self._directory.tell_ledger(problem[:1024])
+
     def heartbeat(self, state: int = RUNNING) -> None:
         """Tell readers that the writer lives, without a new frame; one that cannot write is as good as silent."""
         if self.is_failing and state == RUNNING:

@@ -64,6 +64,8 @@ class Store:
         self.path = path
         self.known: Known | None = None
         """None until the ledger was open for the first time."""
+        self.problem = ""
+        """Why nothing is written just now, for people; empty when all is well."""
         self._uid = uid
         self._log = log
         self._shared = shared
@@ -71,7 +73,6 @@ class Store:
         self._waiting = Batch()
         self._changed = Condition()
         self._stopping = False
-        self._complained = False
         self._dropped = 0
         self._refused = False
         self._connection: sqlite3.Connection | None = None
@@ -122,6 +123,7 @@ class Store:
                 if self._write_next():
                     return
             except NewerLedger as error:
+                self.problem = str(error)
                 self._log(f"{error}; the runs of this daemon are not kept")
                 return
             except (OSError, sqlite3.Error) as error:
@@ -163,8 +165,8 @@ class Store:
         if refused and not self._refused:
             self._refused = True
             self._log(f"{self.path}: {refused} rows made no sense and were left out")
-        if self._complained:
-            self._complained = False
+        if self.problem:
+            self.problem = ""
             self._log(f"{self.path} is written again")
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
@@ -201,9 +203,9 @@ class Store:
                 self._log(f"{self.path} is damaged ({error}): moved to {move_aside(self.path)}")
             return
         self._shut()
-        if not self._complained:
-            self._complained = True
-            self._log(f"{self.path} cannot be written ({error}): what is measured waits in memory and is tried again")
+        if not self.problem:
+            self.problem = f"{self.path} cannot be written ({error})"
+            self._log(f"{self.problem}: what is measured waits in memory and is tried again")
 
 
 def _look(connection: sqlite3.Connection) -> Known:

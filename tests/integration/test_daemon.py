@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -346,3 +347,19 @@ def test_nothing_of_the_daemon_is_left_behind(env: dict[str, str], live_dir: Pat
         children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
         assert children.stdout == ""
     assert sorted(path.name for path in live_dir.iterdir()) == ["lock", "ring", "tags"]
+
+
+def test_a_ledger_that_cannot_be_written_is_not_told_as_nothing_recorded(env: dict[str, str], live_dir: Path) -> None:
+    (live_dir / "file").touch()
+    env |= {"GPUMON_STATE_DIR": str(live_dir / "file" / "state")}  # root may write any directory
+    live = follow(Places(explicit=str(live_dir)))
+    with daemon("--interval", "0.05", env=env):
+        subprocess.run([sys.executable, "-c", "import gpumon\ngpumon.run('net').finish()"], env=env, check=True)
+        until(live.ledger_problem)
+        listed, shown = gpumon("runs", env=env), gpumon("runs", "show", "net", env=env)
+        said = f"gpumon: no run is kept now: {env['GPUMON_STATE_DIR']}/ledger.sqlite cannot be written"
+        assert (listed.returncode, listed.stdout) == (0, "")
+        assert listed.stderr.startswith(said)
+        assert (shown.returncode, shown.stdout) == (1, "")
+        assert shown.stderr.startswith(said)
+    assert live.ledger_problem() == "", "who does not run keeps nothing"

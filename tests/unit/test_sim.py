@@ -8,9 +8,12 @@ from itertools import pairwise
 import pytest
 
 from gpumon.clock import SECOND
+from gpumon.daemon import Recorder, make_sampler
 from gpumon.errors import UsageError
 from gpumon.frame import Boundary, Mark
+from gpumon.live import Live
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind
+from gpumon.paths import Places
 from gpumon.sources.base import Reading
 from gpumon.sources.sim import SCENARIOS, SimSource
 from gpumon.text import clean
@@ -33,6 +36,20 @@ def watched(seconds: int, scenario: str = "default", seed: int = 0) -> list[Read
 def test_it_says_that_it_is_simulated() -> None:
     source = SimSource(clock=FakeClock(START))
     assert (source.origin().label, source.live) == ("SIMULATED", False)
+
+
+def test_it_runs_on_a_machine_that_has_been_up_for_a_minute() -> None:
+    clock = FakeClock(60 * SECOND)
+    recorder = Recorder(make_sampler("sim", Places(), clock, 1.0), clock)
+    recorder.take_one()
+    live = Live(recorder.open_ring)
+    frames = live.since(0)
+    assert (len(frames), frames[0].monotonic, frames[-1].monotonic) == (601, -540 * SECOND, 60 * SECOND)
+    assert len(frames[0].samples) == len(frames[-1].samples) > 0
+    assert any(boundary.monotonic < 0 for frame in frames for boundary in frame.boundaries)
+    assert len(live.window("10m")) == 600
+    live.close()
+    recorder.close()
 
 
 def test_the_first_read_tells_of_ten_minutes() -> None:
