@@ -15,7 +15,18 @@ import pytest
 
 from gpumon.document import document
 from gpumon.frame import Driver, Origin
-from gpumon.metrics import BY_NAME, FROM_TRAININGS, GPU_METRICS, HOST_METRICS, METRICS, Kind, Metric, Scope, Unit
+from gpumon.metrics import (
+    BY_NAME,
+    FROM_TRAININGS,
+    GPU_METRICS,
+    HOST_METRICS,
+    METRICS,
+    Availability,
+    Kind,
+    Metric,
+    Scope,
+    Unit,
+)
 from gpumon.panels import GPU_PANELS, HOST_PANELS, PANELS
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
@@ -110,7 +121,7 @@ def test_a_metric_is_read_by_one_row_only() -> None:
     assert len(rows) == len(set(rows))
 
 
-@pytest.mark.parametrize("version", ["", "470.1", "535.2", "580.65.06", "590.44"])
+@pytest.mark.parametrize("version", ["", "470.1", "535.2", "580.65.06", "580.82.07", "590.44"])
 def test_every_driver_is_asked_for_the_same_metrics_in_one_batch(version: str) -> None:
     for fields in fields_for(version):
         assert [field.metric for field in fields] == [field.metric for field in fields_for("")[0]]
@@ -169,6 +180,14 @@ def test_the_json_has_every_key_that_its_schema_names() -> None:
     for part, schema in parts:
         assert set(schema["required"]) <= set(schema["properties"]) | set(part)
         assert set(schema["properties"]) | set(schema["required"]) <= set(part)
+
+
+def test_the_schema_knows_every_state_and_every_reason() -> None:
+    gpu = SCHEMA["$defs"]["gpu"]["properties"]
+    reasons = set(gpu["missing"]["additionalProperties"]["enum"])
+    assert reasons == {why.name.lower() for why in Availability} - {"ok", "absent"}
+    only_of_values = {"not_recorded", "unreliable"}
+    assert set(gpu["state"]["enum"]) == (reasons | {"ok"}) - only_of_values
 
 
 def test_the_schema_calls_ratio_what_the_table_calls_ratio() -> None:

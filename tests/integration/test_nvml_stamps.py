@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from gpumon.clock import SECOND
+from gpumon.history.recent import History
+from gpumon.live import follow
 from gpumon.metrics import Availability
+from gpumon.paths import Places
 from tests.nvml import Stub
-from tests.programs import until
+from tests.programs import daemon, environment, until
 from tests.sourced import Source, nvml_source
 
 FIELDS = "nvmlDeviceGetFieldValues"
@@ -87,3 +90,20 @@ def test_counters_of_a_slow_call_without_a_stamp_are_missing_and_its_gauges_are_
     assert second["power"] > 0
     stub.set_latency(FIELDS, 0, gpu=1)
     until(lambda: "gpu.energy" in source().gpus[1].values)
+
+
+def test_a_daemon_draws_no_false_rate_where_a_driver_call_hangs(stub: Stub, live_dir: Path) -> None:
+    stub.gpus = 3
+    with daemon("--interval", "0.2", env=environment(live_dir, stub.env())):
+        live = follow(Places(explicit=str(live_dir)))
+        for latency in (0, 600_000, 0):
+            stub.set_latency(FIELDS, latency, gpu=1)
+            begun = until(live.latest).number
+            until(lambda begun=begun: live.latest().number >= begun + 4)  # type: ignore[misc, union-attr]
+        history = History()
+        for frame in live.since(0):
+            history.add(frame)
+    for gpu in range(3):
+        rates = [rate for rate in history.values(stub.uuid(gpu), "gpu.pcie_sent") if rate == rate]
+        assert len(rates) >= 6
+        assert rates == pytest.approx([150e6 + 10e6 * gpu] * len(rates), rel=0.03), gpu
