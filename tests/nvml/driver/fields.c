@@ -3,8 +3,8 @@
 
 #include "control.h"
 
-/* Counters of throttled time. Branch 580 had three of them at 251-253; nvidia-ml-py 13.615 has them
- * at 269-271, and 251-253 mean power smoothing there. An id is therefore only good for its branch. */
+/* Counters of throttled time. Drivers from 575 to 580.65 have three of them at 251-253, later ones at 269-271;
+ * what each has at the other place is power smoothing. An id is therefore only good for its release. */
 #if DRIVER >= 615
 #define FIELD_SW_THERMAL 269
 #else
