@@ -21,7 +21,7 @@ _BELOW = "     "
 _STATES = {
     RunState.RUNNING: "running",
     RunState.FINISHED: "finished",
-    RunState.FAILED: "failed: its own code raised",
+    RunState.FAILED: "failed: it ended with an error",
     RunState.DIED: "died: its process went without a word, as when killed",
     RunState.INTERRUPTED: "interrupted: stopped by its user, as by Ctrl-C",
 }

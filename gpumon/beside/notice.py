@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Sequence
 
+from gpumon.beside.child import Ended
 from gpumon.paths import Places, tag_dir_for_client
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description
@@ -56,6 +58,7 @@ class Notice:
         """A training inside the command tells more of it: this one never was."""
         self._board.close(withdrawn=True)
 
-    def end(self, *, failed: bool, interrupted: bool = False) -> None:
-        """The command is over; `interrupted`: by Ctrl-C."""
-        self._board.close(failed=failed, interrupted=interrupted)
+    def end(self, ended: Ended) -> None:
+        """The command is over; Ctrl-C is an end that its user chose, also where it became an exit code."""
+        interrupted = ended.signal == signal.SIGINT or ended.code == 128 + signal.SIGINT
+        self._board.close(failed=not ended.fine, interrupted=interrupted)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from signal import SIGINT
 from threading import Event, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -109,30 +108,33 @@ class Watcher:
             _read(boards, epochs, boards.is_its)
             self._report = Report(trainings=epochs.trainings())
             return
+        clock = SystemClock()
+        sampling = Sampling(follow(where), lambda say: open_daemon(where, source, interval, speed, clock, say))
+        frames = sampling.frames(self._began)
+        # After the first sample: a run's energy is known where it lies between two readings of the counter.
         notice = Notice(name, where)
 
         def is_its_run(run: Run) -> bool:
             return run.key != notice.key and boards.is_its(run)
 
         cost = Cost(self._began, self.tree.holds, is_its_run)
-        clock = SystemClock()
-        sampling = Sampling(follow(where), lambda say: open_daemon(where, source, interval, speed, clock, say))
         while True:
             over = self._over.is_set()
             ended, at = self._ended
             if over:
                 _read(boards, epochs, is_its_run)
             wait = min(_WAIT, sampling.interval() + _LATE) if epochs else 0.0
-            frames = sampling.last(at, wait) if over else sampling.frames(self._began)
+            frames += sampling.last(at, wait) if over else sampling.frames(self._began)
             for frame in frames:
                 cost.take(frame, at if over else 0)
                 epochs.take(filter(is_its_run, frame.runs), frame.boundaries)
+            frames = []
             _tell(notice, cost, epochs)
             self._report = _report(cost, epochs, sampling)
             if over:
                 break
             self._over.wait(min(sampling.interval(), _LOOK))
-        notice.end(failed=not ended.fine, interrupted=ended.signal == SIGINT)
+        notice.end(ended)
         sampling.close()
         cost.finish(at)
         self._report = _report(cost, epochs, sampling)._replace(shown_as=_in_ledger(where, notice, epochs))

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,12 @@ def runs_in(live_dir: Path) -> dict[str, Run]:
     """The runs of the newest frame, by name."""
     frame = follow(Places(explicit=str(live_dir))).latest()
     return {run.name: run for run in frame.runs} if frame else {}
+
+
+def listed(env: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The runs of the ledger."""
+    found: list[dict[str, Any]] = json.loads(gpumon("runs", "--json", env=env).stdout)["runs"]
+    return found
 
 
 def python(source: str) -> list[str]:
@@ -325,6 +332,19 @@ def holding() -> Iterator[Holding]:
         process.communicate()
 
 
+@pytest.mark.parametrize("source", [None, "try: sys.stdin.readline()\nexcept KeyboardInterrupt: sys.exit(130)"])
+def test_a_command_that_ctrl_c_ended_is_kept_as_interrupted(
+    env: dict[str, str], holding: Holding, live_dir: Path, source: str | None
+) -> None:
+    line = "sys.stdin.readline()"
+    process, _ = holding(env, "--interval", "0.1", source=HOLDING.replace(line, source or line))
+    until(lambda: runs_in(live_dir))
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode in (-signal.SIGINT, 130)
+    assert [run["state"] for run in listed(env)] == ["interrupted"]
+
+
 def number_of(table: str, title: str) -> str:
     """What the table says for `title`."""
     found = re.search(rf"^  {title} +(\S+(?: (?:J|s|Wh|W|%|GiB|MiB))?)(  .*)?$", table, re.MULTILINE)
@@ -352,6 +372,21 @@ def test_the_table_tells_memory_energy_and_time_of_the_commands_processes(
     watts = stub.truth("gpu.power", 1)
     assert joules / seconds == pytest.approx(watts, rel=0.06)  # seconds are rounded to a tenth
     assert number_of(table, "utilization") == f"{stub.truth('gpu.utilization', 1) * 100:.0f} %"
+
+
+def test_the_ledger_has_the_energy_of_a_command_of_seconds_that_no_daemon_saw(
+    env: dict[str, str], holding: Holding, live_dir: Path, stub: Stub
+) -> None:
+    """Its run begins with the first sample: what lies before it is between no two readings of the counter."""
+    stub.constant = True
+    process, pid = holding(env)
+    stub.set_processes(0, [Process(pid, memory=2**30)])
+    until(lambda: runs_in(live_dir))
+    time.sleep(1.5)
+    _, table = process.communicate("\n", timeout=30)
+    assert number_of(table, "energy") != "–"
+    (kept,) = listed(env)
+    assert kept["energy"] == pytest.approx(float(number_of(table, "energy").removesuffix(" J")), rel=0.2)
 
 
 def test_a_command_without_a_gpu_is_told_so(env: dict[str, str], holding: Holding, live_dir: Path) -> None:
@@ -440,7 +475,7 @@ def test_trainings_shorter_than_a_sample_in_children_of_the_command_are_its_trai
         for name in names:
             assert re.search(rf"epochs +2  {name}, .* each, loss 0.5$", done.stderr, re.MULTILINE), done.stderr
         # The command itself is no run beside them: it is gone with the next sample.
-        until(lambda: {run["name"] for run in json.loads(gpumon("runs", "--json", env=env).stdout)["runs"]} == names)
+        until(lambda: {run["name"] for run in listed(env)} == names)
 
     if with_daemon:
         with daemon("--interval", "0.5", env=env):

@@ -176,7 +176,7 @@ def test_an_out_of_memory_error_and_the_memory_of_a_run_are_told(env: dict[str, 
     for screen in ("\n".join(lines), ended):
         assert "out of memory: asked 2.0 GiB, 1.0 GiB free, at " in screen
         assert "resumed at epoch 2" in screen
-    assert "failed: its own code raised" in ended
+    assert "failed: it ended with an error" in ended
 
 
 def test_the_memory_of_a_gpu_divides_into_its_parts(env: dict[str, str], stub: Stub) -> None:
