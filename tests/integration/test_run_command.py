@@ -340,7 +340,7 @@ def test_a_command_that_ctrl_c_ended_is_kept_as_interrupted(
     process, _ = holding(env, "--interval", "0.1", source=HOLDING.replace(line, source or line))
     until(lambda: runs_in(live_dir))
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.wait(30)  # before its input ends, which would be an end of its own
     assert process.returncode in (-signal.SIGINT, 130)
     assert [run["state"] for run in listed(env)] == ["interrupted"]
 
