@@ -57,7 +57,7 @@ def test_an_owner_that_has_been_silent_for_long_is_replaced_and_sees_it(path: st
     assert not first.is_mine()
 
 
-@pytest.mark.parametrize("pid", [1, os.getpid()])
+@pytest.mark.parametrize("pid", [1, os.getpid()], ids=["the first", "our own"])
 def test_a_lock_that_a_killed_newcomer_left_half_made_stops_nobody_and_goes(path: str, pid: int) -> None:
     Path(f"{path}.{pid}").touch()
     first = WriterLock(path)

@@ -223,9 +223,9 @@ def test_the_same_log_in_another_dress_gives_the_same(tmp_path: Path, content: b
     ("content", "words"),
     [
         (b"", "is empty"),
-        (gzip.compress(b""), "is empty"),
+        (gzip.compress(b"", mtime=0), "is empty"),
         (bytes(range(256)) * 20, "binary"),
-        (gzip.compress(bytes(range(256)) * 20), "binary"),
+        (gzip.compress(bytes(range(256)) * 20, mtime=0), "binary"),
         (b"\x1f\x8b\x08", "cut short"),
         (b"\x1f\x8b garbage that is no gzip at all", "nothing can be read"),
         (b"GPUMRNG\x01" + bytes(100), "not supported yet"),

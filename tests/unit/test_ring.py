@@ -264,7 +264,7 @@ def test_a_full_file_system_gets_a_smaller_ring_and_at_last_a_clear_error(
     assert RingReader.open(path).newest() is not None
 
 
-@pytest.mark.parametrize("pid", [1, os.getpid()])
+@pytest.mark.parametrize("pid", [1, os.getpid()], ids=["the first", "our own"])
 def test_a_ring_that_a_killed_daemon_left_half_made_stops_nobody_and_goes(path: str, pid: int) -> None:
     """In a container a daemon has the same pid each time."""
     left = Path(f"{path}.{pid}")
