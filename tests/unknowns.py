@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections.abc import Sequence
 from math import inf, isfinite, nan
 
 from gpumon.clock import SECOND
-from gpumon.frame import Device, Origin, Process, Sample, Tick
+from gpumon.frame import Device, Frame, Origin, Process, Sample, Tick
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, IDLE, PROCESSES, Availability
+from gpumon.ring.reader import RingReader
+from gpumon.ring.writer import RingWriter
 from tests.builders import process, tick
 
 GIB = 2.0**30
@@ -61,6 +64,21 @@ def any_tick(chance: random.Random, number: int, gpus: int) -> Tick:
 def same_tick(of: Tick, number: int) -> Tick:
     """The tick again, at second `number`."""
     return of._replace(monotonic=number * SECOND, time=of.time - of.monotonic + number * SECOND)
+
+
+def through_a_ring(now: Tick, number: int = 1) -> Frame:
+    """The tick as a view gets it, as frame `number`."""
+    writer = RingWriter.private(max(1, len(now.samples)), SECOND, 4)
+    writer.append(now)
+    reader = RingReader(os.dup(writer.fd))
+    frame = reader.newest()
+    assert frame is not None
+    assert [one.device for one in frame.samples] == [one.device for one in now.samples]
+    assert len(frame.processes) == len(now.processes)
+    reader.close()
+    writer.close()
+    frame.number = number
+    return frame
 
 
 def proves_free(one: Sample, processes: Sequence[Process]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from itertools import pairwise
 from math import isfinite, nan
@@ -14,36 +13,21 @@ from hypothesis import strategies as st
 
 from gpumon.clock import SECOND
 from gpumon.document import document
-from gpumon.frame import Driver, Frame, Origin, Sample, Tick
+from gpumon.frame import Driver, Origin, Sample
 from gpumon.gpu_state import GpuState
 from gpumon.history.recent import History
 from gpumon.metrics import GPU_METRICS, IDLE, PROCESSES, Availability
-from gpumon.ring.reader import RingReader
-from gpumon.ring.writer import RingWriter
 from gpumon.summary import lines
 from gpumon_tui.renderables.braille import area
 from gpumon_tui.renderables.buckets import columns as cells
 from gpumon_tui.renderables.buckets import fill
 from gpumon_web.series import columns
 from tests.builders import frame_of, sample, tick
-from tests.unknowns import any_tick, proves_free, same_tick, wrong
+from tests.unknowns import any_tick, proves_free, same_tick, through_a_ring, wrong
 from tests.web.served import Served
 
 SEEDS = st.integers(0, 2**32)
 GPUS = 4
-
-
-def through_a_ring(now: Tick) -> Frame:
-    """The tick as a view gets it."""
-    writer = RingWriter.private(GPUS, SECOND, 4)
-    writer.append(now)
-    reader = RingReader(os.dup(writer.fd))
-    frame = reader.newest()
-    assert frame is not None
-    assert [one.device for one in frame.samples] == [one.device for one in now.samples]
-    reader.close()
-    writer.close()
-    return frame
 
 
 @given(SEEDS, st.booleans())

@@ -11,7 +11,7 @@ from gpumon import units
 from gpumon.frame import TRAINING, Process, Run, Sample
 from gpumon.gpu_state import GpuState, has_unlisted_holder
 from gpumon.history.recent import History
-from gpumon.metrics import BY_NAME
+from gpumon.metrics import BY_NAME, IDLE
 from gpumon_tui import theme
 from gpumon_tui.levels import CRITICAL, FINE, WARN, level
 from gpumon_tui.renderables.cells import safe
@@ -47,6 +47,8 @@ def standing(sample: Sample, history: History, state: GpuState, age: float = 0.0
         heat = max(level(metric, history.last(uuid, metric.name)) for metric in HEAT)
         if heat > FINE:
             return Standing("slowed by heat", theme.CRITICAL if heat == CRITICAL else theme.WARN, False)
+        if state is GpuState.BUSY and sample.value("gpu.utilization") < IDLE:
+            word = "pausing"  # "busy" beside 0 % reads as an error
     return Standing(word, _STYLES.get(state, theme.DIM), state in _QUIET)
 
 

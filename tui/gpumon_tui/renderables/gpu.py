@@ -194,7 +194,9 @@ def _brief(gpu: Gpu) -> Line:
     run, epoch, users = holders(gpu.sample, gpu.run, gpu.processes)
     parts: Line = []
     if not now.quiet or not run:
-        parts.append(Segment(f"{now.word} ", now.style))
+        # A run says by itself that the GPU is allocated, and needs the room for its name and epoch.
+        word = "idle" if gpu.run and gpu.state is GpuState.HELD else now.word
+        parts.append(Segment(f"{word} ", now.style))
     if run:
         parts.append(Segment(run, theme.RUN if gpu.run else theme.PLAIN))
     if epoch:

@@ -1,0 +1,84 @@
+"""What a frame does not prove is claimed by no line, no card and no screen of the terminal view."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from gpumon.frame import Driver, Frame, Origin, Tick
+from gpumon.live import LiveState
+from gpumon_tui.app import GpumonApp
+from tests.tui.fakes import LIVE
+from tests.tui.screen import play, text
+from tests.unknowns import any_tick, same_tick, through_a_ring, wrong
+
+SCREENS = 40
+
+
+@dataclass
+class Frames:
+    """A feed of frames made elsewhere."""
+
+    frames: list[Frame]
+    live: LiveState = LIVE
+    problem: str = ""
+
+    def since(self, number: int) -> list[Frame]:
+        return [frame for frame in self.frames if frame.number > number]
+
+    def origin(self) -> Origin:
+        return Origin("nvml", "", self.problem)
+
+    def driver(self) -> Driver:
+        return Driver()
+
+    def hostname(self) -> str:
+        return "node"
+
+    def state(self) -> LiveState:
+        return self.live
+
+
+def each_screen(size: tuple[int, int], gpus: int, check: Callable[[Tick, list[str]], None]) -> None:
+    """Show frames of which anything is unknown, one after the other, in one view."""
+    chance = random.Random(f"{size} {gpus}")
+    feed = Frames([through_a_ring(any_tick(chance, 1, gpus))])
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        for number in range(2, 2 + SCREENS):
+            # Far enough apart that no state follows from the frame before.
+            now = same_tick(any_tick(chance, 1, gpus), 100 * number)
+            feed.frames.append(through_a_ring(now, number))
+            app.poll()
+            await pilot.pause()
+            check(now, text(app))
+
+    play(feed, size, script)
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (110, 30)])
+def test_a_line_claims_nothing_that_the_frame_does_not_prove(size: tuple[int, int]) -> None:
+    def check(now: Tick, screen: list[str]) -> None:
+        for one in now.samples:
+            row = next(line for line in screen if re.match(rf"[▌ ]{one.device.index}  ", line))
+            assert wrong(row[2:], one, now.processes) == [], row
+
+    each_screen(size, 8, check)
+
+
+@pytest.mark.parametrize("size", [(100, 30), (200, 50)])
+def test_a_card_claims_nothing_that_the_frame_does_not_prove(size: tuple[int, int]) -> None:
+    def check(now: Tick, screen: list[str]) -> None:
+        first = next(place for place, line in enumerate(screen) if re.search(r"GPU 0 +X", line))
+        card = [line for line in screen[first:] if re.match("[▌▏] ", line)]
+        assert len(card) >= 4
+        said = "\n".join(card).replace("GPU 0", "")
+        assert wrong(said, now.samples[0], now.processes) == [], said
+
+    each_screen(size, 1, check)
