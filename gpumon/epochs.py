@@ -87,6 +87,16 @@ class Epochs:
         if max(len(self._runs), len(self._boundaries)) > 16 * RUNS:
             self._forget({run.key for run in frame.runs})
 
+    def only(self, uuid: str) -> Epochs:
+        """Copy what ran on a device, for somebody who reads it while frames come."""
+        keys = self.runs_on(uuid)
+        found = Epochs()
+        found._boundaries = {key: dict(self._boundaries[key]) for key in keys if key in self._boundaries}
+        found._sorted = {key: self._sorted[key] for key in keys if key in self._sorted}
+        found._runs = {key: self._runs[key] for key in keys if key in self._runs}
+        found._on = {uuid: dict.fromkeys(keys)}
+        return found
+
     def run(self, key: str) -> Run | None:
         """The run as it was last seen."""
         return self._runs.get(key)

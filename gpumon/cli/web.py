@@ -10,6 +10,7 @@ import argparse
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
@@ -27,6 +28,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--port", type=int, default=8050, help="port to listen on (8050); 0 takes any that is free")
     group.add_argument("--socket", metavar="PATH", help="a unix socket with mode 0600 instead of a port, for tunnels")
     group.add_argument("--token-file", metavar="FILE", help="file with the token; without it one is made and kept")
+    group.add_argument("--sessions", action="store_true", help="say which browsers have signed in, and stop")
+    group.add_argument(
+        "--end-session", metavar="ID", help="end one of them, or 'all', also while gpumon web runs, and stop"
+    )
     group.add_argument(
         "--no-token", action="store_true", help="let in everybody who can connect to this machine's port"
     )
@@ -49,15 +54,21 @@ def run(arguments: argparse.Namespace) -> int:
     from gpumon_web.gate import Gate
     from gpumon_web.routes import Sources
     from gpumon_web.runs import Runs
+    from gpumon_web.sessions import FILE, Sessions
+    from gpumon_web.work import processes, threads
 
+    if arguments.sessions or arguments.end_session:
+        return _sessions(where, arguments.end_session)
     address = Address(arguments.host, arguments.port, arguments.socket or "")
     token = _token(where, arguments, is_local=address.is_local)
     opened = listen(address)
     port = 0 if address.path else opened.getsockname()[1]
     signal.signal(signal.SIGTERM, _stop)
     with _watched(where, arguments) as (live, ledgers):
-        feed = Feed(live)
-        app = make_app(Sources(feed, Runs(feed, ledgers)), Gate(token, _hosts(arguments), port))
+        feed, work, thread = Feed(live), processes(), threads()
+        sessions = Sessions(f"{where.state}/{FILE}" if where.state else "", thread)
+        gate = Gate(token, _hosts(arguments), port, sessions)
+        app = make_app(Sources(feed, Runs(feed, ledgers, work=work), thread), gate)
 
         def tell() -> None:
             for line in links(address, port, token):
@@ -67,8 +78,32 @@ def run(arguments: argparse.Namespace) -> int:
             serve(app, opened, tell)
         except KeyboardInterrupt:
             print(file=sys.stderr)
+        finally:
+            work.close()
     if address.path:
         os.unlink(address.path)
+    return EXIT_OK
+
+
+def _sessions(where: Places, end: str | None) -> int:
+    """List the sessions, or end one."""
+    from gpumon_web.sessions import ALL, FILE, Line, append, open_ones, read
+
+    file, now = f"{where.state}/{FILE}", time.time()
+    going = open_ones(read(file), now) if where.state else []
+    if end is None:
+        for line in going:
+            print(f"{line.id}  since {time.strftime('%Y-%m-%d %H:%M', time.localtime(line.time))}  from {line.peer}")
+        if not going:
+            print("no browser has signed in")
+        return EXIT_OK
+    if end != ALL and end not in {line.id for line in going}:
+        raise GpumonError(f"there is no session '{end}': 'gpumon web --sessions' lists them")
+    if going:
+        try:
+            append(file, Line(True, end, int(now), ""))
+        except OSError as error:
+            raise GpumonError(f"{file} cannot be written: {error.strerror or error}") from error
     return EXIT_OK
 
 

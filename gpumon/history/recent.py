@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Frame
@@ -82,6 +82,17 @@ class History:
         self._level()
         if len(self.times) >= self.keep + SLACK:
             self._trim()
+
+    def only(self, subject: str, metrics: Collection[str] | None = None) -> History:
+        """Copy one subject, or some metrics of it, for somebody who reads it while frames come."""
+        found = History(self.keep)
+        found.times = self.times[:]
+        found._pauses = set(self._pauses)
+        columns = self._columns.get(subject, {})
+        found._columns = {
+            subject: {name: column[:] for name, column in columns.items() if metrics is None or name in metrics}
+        }
+        return found
 
     @property
     def begin(self) -> float:

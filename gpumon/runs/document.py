@@ -40,12 +40,9 @@ def whole(record: Record, now: float) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "run": run_of(record.run, now),
-        "total": {"steps": total.steps, "wait": known(total.wait), **usage_of(total)},
-        "epochs": [
-            {**_stretch(epoch), "phases": [_phase(phase) for phase in phases.get(epoch.ordinal, ())]}
-            for epoch in epochs
-        ],
-        "ranks": [_rank(rank) for rank in record.ranks],
+        "total": total_of(total),
+        "epochs": [epoch_of(epoch, phases.get(epoch.ordinal, ())) for epoch in epochs],
+        "ranks": [rank_of(rank) for rank in record.ranks],
         "marks": [mark_of(mark, record.ranks) for mark in record.marks],
     }
 
@@ -60,6 +57,16 @@ def run_of(run: RunRow, now: float) -> dict[str, Any]:
         "world_size": run.world_size, "epochs_planned": run.epochs or None, "base": run.base,
         "first_epoch": run.first_epoch, "resumes": run.resumes or None,
     }  # fmt: skip
+
+
+def epoch_of(epoch: Stretch, phases: Iterable[Stretch]) -> dict[str, Any]:
+    """An epoch with its phases."""
+    return {**_stretch(epoch), "phases": [_phase(phase) for phase in phases]}
+
+
+def total_of(total: Stretch) -> dict[str, Any]:
+    """A whole run, from `joined.whole`."""
+    return {"steps": total.steps, "wait": known(total.wait), **usage_of(total)}
 
 
 def usage_of(stretch: Stretch) -> dict[str, Any]:
@@ -115,7 +122,8 @@ def _counted(stretch: Stretch) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _rank(rank: RankRow) -> dict[str, Any]:
+def rank_of(rank: RankRow) -> dict[str, Any]:
+    """A rank of a run."""
     return {
         "key": rank.key, "rank": rank.rank, "local_rank": rank.local_rank, "pid": rank.pid or None,
         "started": known(rank.started), "ended": known(rank.ended), "state": rank.state.name.lower(),

@@ -6,7 +6,6 @@ anything from a browser: every answer is a file, the skeleton, or one of the rou
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,12 +14,15 @@ from dash import Dash, html
 from dash.exceptions import DependencyException
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
+from werkzeug.routing import Rule
 
+from gpumon_web.complaints import Complaints
 from gpumon_web.compress import Compressor
-from gpumon_web.gate import NO_TOKEN, Gate, refusal
+from gpumon_web.environ import CHANNEL, JOB
+from gpumon_web.gate import NO_TOKEN, SIGN_OUT, TOO_MANY, WRONG_TOKEN, Gate, Refused, peer_of, refusal
 from gpumon_web.headers import add_headers, policy
-from gpumon_web.limits import Buckets
-from gpumon_web.pages import plain
+from gpumon_web.limits import GUESSES, PROGRAMS, Buckets
+from gpumon_web.pages import BadNumber, failure
 from gpumon_web.prefix import PLACEHOLDER, prefix_of, put_prefix
 from gpumon_web.routes import Sources, add_routes
 
@@ -53,13 +55,13 @@ def make_app(
         requests_pathname_prefix=PLACEHOLDER,
     )
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
-    app.layout = skeleton()
+    app.layout = skeleton(signs_out=gate.has_token)
     add_routes(app.server, sources)
     _guard(app.server, gate, policy(app.csp_hashes()), now, buckets or Buckets())
     return app
 
 
-def skeleton() -> html.Div:
+def skeleton(*, signs_out: bool) -> html.Div:
     """What every viewer gets: the places that the scripts fill."""
     return html.Div(
         id="app",
@@ -93,8 +95,20 @@ def skeleton() -> html.Div:
                 tabIndex="-1",
                 children=[html.Section(id=f"page-{name}", className="page", hidden=True) for name in _SECTIONS],
             ),
+            *([_sign_out()] if signs_out else []),
         ],
     )
+
+
+def _sign_out() -> html.Footer:
+    """Ends this browser's session; a form, so that no script of a page can be made to do it."""
+    button = html.Button("Sign out", type="submit", className="plainbutton")
+    return html.Footer(html.Form(button, action=SIGN_OUT.lstrip("/"), method="post"), className="foot")
+
+
+def _is_known(rule: Rule | None) -> bool:
+    """Whether a path is one of ours: not one that there is not, nor one that only Dash's rule for any path takes."""
+    return rule is not None and rule.rule != "/<path:path>"
 
 
 def _aria(**said: str) -> dict[str, Any]:
@@ -104,35 +118,61 @@ def _aria(**said: str) -> dict[str, Any]:
 
 def _guard(server: Flask, gate: Gate, csp: str, now: Callable[[], float], buckets: Buckets) -> None:
     """Before and after every request, whatever route it is for."""
-    compress = Compressor()
+    compress, complaints = Compressor(), Complaints()
 
     def before() -> Response | None:
-        refused = gate.refuses(request, now())
-        if refused in (None, NO_TOKEN) and "token" in request.args:
-            answer = gate.exchange(request, now())
-            if answer is not None:
-                return answer
-        if not buckets.takes(gate.visitor(request), time.monotonic()):
-            return plain(429, "Too many requests", "Wait a moment, then load the page again.", {"Retry-After": "2"})
+        then = now()
+        refused = gate.refuses(request, then)
+        if request.environ.get(JOB) is None:  # else it was counted when it began to wait
+            tried = tried_to_enter(refused, then)
+            if tried is not None:
+                return tried
         if refused is not None:
-            return refusal(refused)
+            return refusal(request, refused)
+        channel = request.environ.get(CHANNEL)
+        if channel is not None and gate.knows(request, then):
+            channel.is_proven = True
         # Dash answers any path with its page, whose relative addresses would then lead nowhere.
-        if request.path not in _PAGES and not request.path.startswith(_FILES):
-            return plain(404, "No such page", "Everything is on the first page.")
+        if request.path not in _PAGES and not (request.path.startswith(_FILES) and _is_known(request.url_rule)):
+            return failure(request, 404, "No such page", "Everything is on the first page.")
         return None
+
+    def tried_to_enter(refused: Refused | None, then: float) -> Response | None:
+        """The answer to a token in a link or a form, and to whoever asks too often."""
+        peer = peer_of(request)
+        forms = request.method == "POST" and refused is None
+        if forms and request.path == SIGN_OUT:
+            return gate.sign_out(request, then)
+        answer = None
+        if forms:
+            answer = gate.sign_in(request, then)
+        elif refused in (None, NO_TOKEN) and "token" in request.args:
+            answer = gate.exchange(request, then)
+        wrong = answer is None and (forms or gate.guesses(request))
+        # A token that is right is never too much: else whoever guesses could keep all others out.
+        if wrong and gate.has_token and not buckets.takes(f"guess {peer}", time.monotonic(), GUESSES):
+            return refusal(request, TOO_MANY)
+        share = PROGRAMS if gate.has_bearer(request) else 1.0
+        if answer is None and not buckets.takes(gate.visitor(request, then), time.monotonic(), share):
+            return refusal(request, TOO_MANY)
+        return refusal(request, WRONG_TOKEN) if forms and answer is None else answer
 
     def after(answer: Response) -> Response:
         if answer.mimetype == "text/html" and answer.status_code == 200:
             answer.set_data(put_prefix(answer.get_data(as_text=True), prefix_of(request.headers)))
+        gate.renew(request, answer, now())
         return add_headers(compress(request, answer), csp)
 
     def failed(error: Exception) -> Response:
+        if isinstance(error, BadNumber):
+            return failure(request, 400, "Not a number", f"{error} is a number of seconds, such as 600.")
         if isinstance(error, HTTPException):
-            return plain(error.code or 500, error.name, "Nothing else is known about it.")
+            return failure(request, error.code or 500, error.name, "Nothing else is known about it.")
         if isinstance(error, DependencyException):  # Dash's word for a file of a library that it does not have
-            return plain(404, "Not found", "There is no such file.")
-        print(f"gpumon web: {request.path[:80]!r}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        return plain(500, "Something went wrong", "The terminal in which gpumon web runs says what.")
+            return failure(request, 404, "Not found", "There is no such file.")
+        kind = type(error).__name__
+        complaints.say(kind, f"gpumon web: {request.path[:80]!r}: {kind}: {error}")
+        return failure(request, 500, "Something went wrong", "The terminal in which gpumon web runs says what.")
 
     server.before_request(before)
     server.after_request(after)

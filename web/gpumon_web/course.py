@@ -53,6 +53,12 @@ class Logged:
         self._runs.clear()
         self._last.clear()
 
+    def only(self, keys: Iterable[str]) -> Logged:
+        """Copy what some ranks logged, for somebody who reads it while frames come."""
+        found = Logged()
+        found._runs = OrderedDict((key, self._runs[key].copy()) for key in keys if key in self._runs)
+        return found
+
     def timeline(self, keys: Iterable[str], begun: float, step: float, times: Sequence[float]) -> Timeline:
         """What holds at `times`, those of frames, in cells of `step` seconds, of the first rank that logged."""
         places = sorted({int((time - begun) / step) for time in times if time >= begun})

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from gpumon.epochs import Epochs
 from gpumon.frame import Frame
 from gpumon.history.recent import HOST, History
+from gpumon.json_value import logged
 from gpumon.live import Live, LiveState
 from gpumon.metrics import HOST_METRICS, Kind
 from gpumon.panels import GPU_PANELS
@@ -81,6 +82,11 @@ class Feed:
     def boot(self) -> str:
         """Changes when numbers begin anew: another server, an emptied ring, a recording that starts again."""
         return f"{self._nonce}.{self._restarts}"
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest frame that was taken in."""
+        return self._newest
 
     def delta(self, boot: str, since: int, about: int) -> Answer:
         """What is new for a viewer that has seen frame `since` and `about` of `boot`."""
@@ -245,3 +251,8 @@ def shown(value: float) -> float | None:
     if value == 0 or value == int(value):
         return int(value) if abs(value) < 10**_DIGITS else float(f"{value:.{_DIGITS}g}")
     return float(f"{value:.{_DIGITS}g}")
+
+
+def said(value: float) -> float | str | None:
+    """A logged number as JSON has it: in words where it is NaN or infinite, which is a fact and not missing."""
+    return shown(value) if math.isfinite(value) else logged(value)

@@ -1,9 +1,10 @@
 """Who may ask, and for what: one check before every request, whatever route it is for.
 
 On a shared server loopback is not private: everybody who is logged in can connect to it. So there is
-a token even there. A browser brings it once, in the link that `gpumon web` prints, and gets a cookie
-for it; a program sends it as `Authorization: Bearer`. The page only reads, so every method but GET
-and HEAD is refused. Names in Host and Origin are checked against a list, which stops rebinding.
+a token even there. A browser brings it once, in the link that `gpumon web` prints or in the form of the page that
+asks for it, and gets a cookie for it; a program sends it as `Authorization: Bearer`. The page only reads, so every
+method but GET and HEAD is refused, save to sign in and out. Names in Host and Origin are checked against a list,
+which stops rebinding.
 """
 
 from __future__ import annotations
@@ -13,20 +14,30 @@ import secrets
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import NamedTuple
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from flask import Request, Response
 
-from gpumon_web.pages import plain
+from gpumon_web.environ import PEER
+from gpumon_web.pages import failure
+from gpumon_web.peers import network_of
+from gpumon_web.prefix import prefix_of
+from gpumon_web.sessions import LASTS, Session, Sessions
+
+__all__ = ["LASTS", "Gate"]
 
 OPEN = "/healthz"
 """The one path that answers without a token."""
+SIGN_IN, SIGN_OUT = "/sign-in", "/sign-out"
+"""The two paths that take a POST."""
 LOCAL = ("127.0.0.1", "localhost", "::1")
-LASTS = 30 * 86400
-"""Seconds that a cookie is good for."""
-SHORTEST = 16
-"""Characters of a token that somebody chose."""
+RENEWED = 3600
+"""Seconds after which a cookie that is used is given anew."""
 _FOREIGN = ("cross-site", "same-site")
+_SESSION = "gpumon.session"
+"""In a request's environment, where no client can write: its session, once it was looked for."""
+_COOKIES = 4
+"""Cookies of our name that are looked at: other programs of the host can set some, too."""
 
 
 class Refused(NamedTuple):
@@ -47,25 +58,39 @@ FOREIGN = Refused(403, "Asked by another site", "Open the page itself.")
 NO_TOKEN = Refused(
     401, "A token is needed", "Open the link that gpumon web printed when it started, or ask the person who started it."
 )
+WRONG_TOKEN = Refused(401, "That is not the token", NO_TOKEN.text)
+TOO_MANY = Refused(429, "Too many requests", "Wait a moment, then load the page again.")
 
 
 class Gate:
     """The check. `token` None lets everybody in who names an allowed host."""
 
-    def __init__(self, token: str | None, hosts: Iterable[str] = (), port: int = 0) -> None:
+    def __init__(
+        self, token: str | None, hosts: Iterable[str] = (), port: int = 0, sessions: Sessions | None = None
+    ) -> None:
         self._key = token.encode() if token else None
+        # Without a token a cookie opens nothing; it still tells one visitor from another.
+        self._signs = self._key or secrets.token_bytes(32)
         self._hosts = frozenset(host.lower().rstrip(".") for host in (*LOCAL, *hosts))
         # Cookies know no ports, and all of a person's tunnels are "localhost".
         self.cookie = f"gpumon-{port}"
+        self._sessions = sessions or Sessions()
+
+    @property
+    def has_token(self) -> bool:
+        """Whether a token is needed."""
+        return self._key is not None
 
     def refuses(self, request: Request, now: float) -> Refused | None:
         """Why this request is not answered; None when it is."""
         if not self._is_ours(request.headers.get("Host", "")):
             return UNKNOWN_HOST
+        if request.method == "POST" and request.path in (SIGN_IN, SIGN_OUT):
+            return None if _is_own_form(request) else FOREIGN
         if request.method not in ("GET", "HEAD"):
             return ONLY_READS
         origin = request.headers.get("Origin")
-        if origin is not None and not self._is_ours(urlsplit(origin).netloc):
+        if origin is not None and not self._is_ours(_netloc(origin)):
             return FOREIGN
         # A link in a mail may lead here; a script or a picture of another site may not.
         fetched = request.headers.get("Sec-Fetch-Mode", "navigate") != "navigate"
@@ -77,35 +102,85 @@ class Gate:
 
     def knows(self, request: Request, now: float) -> bool:
         """Whether the request carries the token, or a cookie that was given for it."""
-        if self._key is None:
-            return True
-        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and _same(given.strip().encode("utf-8", "replace"), self._key):
-            return True
-        return self._is_cookie(request.cookies.get(self.cookie, ""), now)
+        return self._key is None or self.has_bearer(request) or self.session(request, now) is not None
+
+    def has_bearer(self, request: Request) -> bool:
+        """Whether a program sends the token."""
+        return self._is_token(_bearer(request))
+
+    def guesses(self, request: Request) -> bool:
+        """Whether a token was given that is not the one."""
+        given = (request.args.get("token"), _bearer(request))
+        return any(token is not None and not self._is_token(token) for token in given)
+
+    def session(self, request: Request, now: float) -> Session | None:
+        """The session whose cookie the request has; None for a cookie that we did not give, or whose time is over."""
+        if _SESSION not in request.environ:
+            given = map(self._session_of, request.cookies.getlist(self.cookie)[:_COOKIES])
+            request.environ[_SESSION] = next(
+                (one for one in given if one is not None and not self._sessions.is_over(one, now)), None
+            )
+        found: Session | None = request.environ[_SESSION]
+        return found
 
     def exchange(self, request: Request, now: float) -> Response | None:
         """The answer to a link with the token in it: a cookie, and the same address without the token.
 
         None when there is no token in the address, or the wrong one.
         """
-        given = request.args.get("token")
-        if self._key is None or given is None or not _same(given.encode("utf-8", "replace"), self._key):
+        if request.path == OPEN or not self._is_token(request.args.get("token")):
             return None
         rest = [(name, value) for name, value in request.args.items(multi=True) if name != "token"]
-        # Relative: whatever prefix a proxy put in front of it stays.
-        name = request.path.rpartition("/")[2]
-        answer = Response(status=303, headers={"Location": (name or "./") + (f"?{urlencode(rest)}" if rest else "")})
-        answer.autocorrect_location_header = False
-        secure = request.is_secure or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
-        answer.set_cookie(
-            self.cookie, self._new_cookie(now), max_age=LASTS, secure=secure, httponly=True, samesite="Lax", path="/"
-        )
+        # Relative, so that whatever prefix a proxy put in front of it stays; and never read as another site's.
+        name = quote(request.path.rpartition("/")[2], safe="")
+        answer = _led_to(f"./{name}" + (f"?{urlencode(rest)}" if rest else ""))
+        self.give_cookie(request, answer, self._sessions.begin(peer_of(request), now), now)
         return answer
 
-    def visitor(self, request: Request) -> str:
-        """What tells one visitor from another, for limits: the cookie, else the connection."""
-        return request.cookies.get(self.cookie, "") or f"{request.remote_addr} {request.environ.get('REMOTE_PORT', '')}"
+    def sign_in(self, request: Request, now: float) -> Response | None:
+        """The answer to the form with the token; None when it is the wrong one."""
+        if not self._is_token(_token_in(request)):
+            return None
+        answer = _led_to("./")
+        self.give_cookie(request, answer, self._sessions.begin(peer_of(request), now), now)
+        return answer
+
+    def sign_out(self, request: Request, now: float) -> Response:
+        """End the session of whoever asks, wherever else its cookie may be."""
+        found = self.session(request, now)
+        if found is not None:
+            self._sessions.end(found, now)
+        answer = _led_to("./")
+        answer.delete_cookie(self.cookie, path=prefix_of(request.headers), httponly=True, samesite="Lax")
+        return answer
+
+    def renew(self, request: Request, answer: Response, now: float) -> None:
+        """Give a cookie anew that is used; and to those who need no token one, to tell them apart."""
+        found = self.session(request, now)
+        if found is not None and now - found.seen > RENEWED:
+            self.give_cookie(request, answer, found, now)
+        elif found is None and self._key is None and request.path == "/" and answer.status_code == 200:
+            self.give_cookie(request, answer, Session(secrets.token_urlsafe(6), int(now), int(now)), now)
+
+    def give_cookie(self, request: Request, answer: Response, session: Session, now: float) -> None:
+        """Put the cookie of a session into an answer: for the path below which we are, and for no script."""
+        said = f"{int(now)}.{session.begun:x}~{session.id}"
+        secure = request.is_secure or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
+        answer.set_cookie(
+            self.cookie,
+            f"{said}.{self._sign(said)}",
+            max_age=LASTS,
+            secure=secure,
+            httponly=True,
+            samesite="Lax",
+            path=prefix_of(request.headers),
+        )
+
+    def visitor(self, request: Request, now: float) -> bytes:
+        """What tells one visitor from another, for limits: a cookie that we gave, else where he asks from."""
+        found = self.session(request, now)
+        told = f"session {found.id}" if found is not None else peer_of(request)
+        return sha256(told.encode("utf-8", "replace")).digest()[:12]
 
     def _is_ours(self, netloc: str) -> bool:
         try:
@@ -114,31 +189,84 @@ class Gate:
             return False
         return name.rstrip(".") in self._hosts
 
-    def _new_cookie(self, now: float) -> str:
-        said = f"{int(now)}.{secrets.token_urlsafe(9)}"
-        return f"{said}.{self._sign(said)}"
-
-    def _is_cookie(self, value: str, now: float) -> bool:
-        said, _, signature = value.rpartition(".")
-        given = said.partition(".")[0]
-        if not (given.isascii() and given.isdigit() and len(given) < 12):
+    def _is_token(self, given: str | None) -> bool:
+        if self._key is None or given is None:
             return False
-        return -60 <= now - int(given) <= LASTS and _same(
-            signature.encode("utf-8", "replace"), self._sign(said).encode()
-        )
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self._key)
+
+    def _session_of(self, value: str) -> Session | None:
+        said, _, signature = value.rpartition(".")
+        if not hmac.compare_digest(signature.encode("utf-8", "replace"), self._sign(said).encode()):
+            return None
+        seen, _, rest = said.partition(".")
+        begun, _, name = rest.partition("~")
+        try:
+            return Session(name, int(begun, 16), int(seen))
+        except ValueError:
+            return None  # signed by us, but of another version
 
     def _sign(self, said: str) -> str:
-        assert self._key is not None
-        return hmac.new(self._key, said.encode("utf-8", "replace"), sha256).hexdigest()
+        return hmac.new(self._signs, said.encode("utf-8", "replace"), sha256).hexdigest()
 
 
-def _same(given: bytes, wanted: bytes) -> bool:
-    return hmac.compare_digest(given, wanted)
+def peer_of(request: Request) -> str:
+    """Where a request comes from: a user of this machine or an address, without the port."""
+    found = request.environ.get(PEER)
+    return found if isinstance(found, str) else network_of(request.remote_addr or "")
 
 
-def refusal(refused: Refused) -> Response:
+def refusal(request: Request, refused: Refused) -> Response:
     """The answer that says why."""
-    headers = {"Allow": "GET, HEAD"} if refused.status == 405 else {}
-    if refused.status == 401:
+    headers = {}
+    sign_in = ""
+    if refused.status == 405:
+        headers["Allow"] = "GET, HEAD"
+    elif refused.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="gpumon"'
-    return plain(refused.status, refused.title, refused.text, headers)
+        sign_in = prefix_of(request.headers) + SIGN_IN.lstrip("/")
+    elif refused.status == 429:
+        headers["Retry-After"] = "2"
+    return failure(request, refused.status, refused.title, refused.text, headers, sign_in=sign_in)
+
+
+def _bearer(request: Request) -> str | None:
+    """The token that a program sends; None for another kind of password, which is a proxy's."""
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    return given.strip() if scheme.lower() == "bearer" else None
+
+
+def _netloc(origin: str) -> str:
+    """The host and port of an origin; empty where there is none, which is no name of ours."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
+
+
+def _is_own_form(request: Request) -> bool:
+    """Whether a form of our own page was sent: another page of the same host, on another port, is another site.
+
+    A browser that does not say where it was sent from names the origin, or none: our pages send no referrer.
+    """
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None:
+        return site == "same-origin"
+    origin = request.headers.get("Origin")
+    return origin in (None, "null") or _netloc(origin).lower() == request.headers.get("Host", "").lower()
+
+
+def _token_in(request: Request) -> str | None:
+    if request.mimetype != "application/x-www-form-urlencoded":
+        return None
+    text = request.get_data(cache=False).decode("ascii", "replace")
+    try:
+        found = parse_qs(text, max_num_fields=4).get("token", [])
+    except ValueError:
+        return None
+    return found[0].strip() if len(found) == 1 else None
+
+
+def _led_to(place: str) -> Response:
+    answer = Response(status=303, headers={"Location": place})
+    answer.autocorrect_location_header = False
+    return answer

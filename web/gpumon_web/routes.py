@@ -1,24 +1,39 @@
-"""The routes that carry data: all of them read, all of them JSON but the table as CSV."""
+"""The routes that carry data: all of them read, all of them JSON but the table as CSV.
+
+A tick is answered at once. Everything else is made where it delays no tick, and sent when it is there.
+"""
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from collections.abc import Callable
-from threading import BoundedSemaphore
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple
 
 from flask import Flask, Response, request
 
+from gpumon_web.answers import Answers, Deferred, Packed
+from gpumon_web.environ import JOB
 from gpumon_web.feed import Feed
 from gpumon_web.figures.gpu import gpu_figure
-from gpumon_web.limits import PATIENCE, figure_turns
-from gpumon_web.pages import plain
+from gpumon_web.pages import BadNumber, failure
 from gpumon_web.runs import Runs
 from gpumon_web.series import MOST
+from gpumon_web.work import Inline, Work, WorkError
 
 LONGEST_TEXT = 200
 """Characters of an argument; a longer one names nothing that there is."""
+FURTHEST = 1e11
+"""Seconds since 1970 that an argument may name: beyond them no calendar goes."""
+FIGURES = 4 * 2**20
+"""Bytes of figures of GPUs that are kept: each is good for one tick."""
+PATIENCE = 60.0
+"""Seconds to wait for an answer that is being made, where the server cannot answer others meanwhile."""
+PREFIX = "api_"
+"""Begins the endpoint of each of these routes."""
 
 
 class Sources(NamedTuple):
@@ -26,87 +41,107 @@ class Sources(NamedTuple):
 
     feed: Feed
     runs: Runs
+    figures: Work = Inline()
+    """Makes figures of GPUs."""
 
 
 def add_routes(server: Flask, sources: Sources) -> None:
     """Register every route below `/api/`."""
-    feed, runs, turns = sources.feed, sources.runs, figure_turns()
+    feed, runs, answers = sources.feed, sources.runs, Answers(most=FIGURES)
 
     def delta() -> Response:
         answer = feed.delta(_text("boot"), _whole("since"), _whole("about"))
-        if "gzip" not in request.headers.get("Accept-Encoding", "").lower() or len(answer.plain) < 1024:
+        if not _takes_gzip() or len(answer.plain) < 1024:
             return Response(answer.plain, mimetype="application/json")
         return Response(answer.packed, mimetype="application/json", headers=_PACKED)
 
     def gpu() -> Response:
-        def make() -> Any:
+        wanted, begin, end, length = _text("gpu"), _number("from"), _number("to"), _number("window")
+        points, run = max(2, min(_whole("points") or MOST, MOST)), _text("run")
+
+        def start(_: Any) -> Future[Any]:
             with feed.lock:
                 feed.refresh()
-                sample = next((one for one in feed.frame.samples if _is_named(one.device, _text("gpu"))), None) \
-                    if feed.frame else None  # fmt: skip
-                if sample is None:
-                    return None
-                begin, end = _window(feed)
-                figure = gpu_figure(feed.history, feed.epochs, sample, begin, end, _points(), _text("run"))
-                known = feed.known()
-            return {"uuid": sample.device.uuid, "begin": begin, "end": end, "known": known, "figure": figure}
+                frame = feed.frame
+                sample = next((one for one in frame.samples if _is_named(one.device, wanted)), None) if frame else None
+                if frame is None or sample is None:
+                    return sources.figures.ask(_packed, lambda: (None,))
+                newest, uuid = frame.time, sample.device.uuid
+                first, last = begin, end
+                if first is None or last is None or not first < last:
+                    oldest = feed.history.begin if feed.history.times else newest
+                    first, last = (max(oldest, newest - length) if length else oldest), newest
+                history, epochs, known = feed.history.only(uuid), feed.epochs.only(uuid), feed.known()
 
-        return _figure(turns, make, "this GPU")
+            def make() -> Packed:
+                figure = gpu_figure(history, epochs, sample, first, last, points, run)
+                return _packed({"uuid": uuid, "begin": first, "end": last, "known": known, "figure": figure})
+
+            return sources.figures.ask(make, tuple)
+
+        with feed.lock:
+            feed.refresh()
+            key = (feed.boot, feed.newest, wanted, begin, end, length, points, run)
+        return _sent(partial(answers.get, key, math.inf, start), "this GPU")
 
     def all_runs() -> Response:
-        return _json(runs.all())
+        return _sent(runs.all, "any run")
 
     def one_run() -> Response:
-        return _figure(turns, lambda: runs.one(_text("id"), _text("gpu"), _points()), "this run")
+        return _sent(partial(runs.one, _text("id"), _text("gpu")), "this run")
+
+    def epochs() -> Response:
+        return _sent(partial(runs.epochs, _text("id")), "this run")
 
     def table() -> Response:
-        found = runs.table(_text("id"))
-        if found is None:
-            return _nothing("this run")
-        name = "".join(letter for letter in _text("id") if letter.isalnum() or letter in "-_")[:80]
-        headers = {"Content-Disposition": f'attachment; filename="epochs-{name}.csv"'}
-        return Response(found, mimetype="text/csv", headers=headers)
+        answer = _sent(partial(runs.table, _text("id")), "this run", "text/csv")
+        if answer.status_code == 200:
+            name = "".join(
+                letter for letter in _text("id") if letter.isascii() and (letter.isalnum() or letter in "-_")
+            )
+            answer.headers["Content-Disposition"] = f'attachment; filename="epochs-{name[:80]}.csv"'
+        return answer
 
     for path, view in (
-        ("delta", delta), ("gpu", gpu), ("runs", all_runs), ("run", one_run), ("run.csv", table),
+        ("delta", delta), ("gpu", gpu), ("runs", all_runs), ("run", one_run), ("run/epochs", epochs),
+        ("run.csv", table),
     ):  # fmt: skip
-        server.add_url_rule(f"/api/{path}", f"api_{path}", view, methods=["GET"])
+        server.add_url_rule(f"/api/{path}", f"{PREFIX}{path.replace('.', '_')}", view, methods=["GET"])
 
 
 _PACKED = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
 
 
-def _figure(turns: BoundedSemaphore, make: Callable[[], Any], what: str) -> Response:
-    if not turns.acquire(timeout=PATIENCE):
-        return plain(503, "Too many figures at once", "Wait a moment.", {"Retry-After": "2"})
+def _sent(start: Callable[[], Future[Packed]], what: str, mimetype: str = "application/json") -> Response:
+    """The answer that `start` begins to make, or has. Raises Deferred while it is being made."""
+    job: Future[Packed] | None = request.environ.get(JOB)
+    if job is None:
+        job = start()
+        if not job.done() and JOB in request.environ:
+            raise Deferred(job)
     try:
-        found = make()
-    finally:
-        turns.release()
-    return _nothing(what) if found is None else _json(found)
+        answer = job.result(PATIENCE)
+    except (WorkError, LookupError, OSError, EOFError, TimeoutError):
+        return failure(request, 503, "Busy", "Wait a moment, and ask again.", {"Retry-After": "2"})
+    if not answer.body:
+        return failure(request, 404, "Not found", f"There is no trace of {what}.")
+    if _takes_gzip():
+        return Response(answer.body, mimetype=mimetype, headers=_PACKED)
+    return Response(gzip.decompress(answer.body), mimetype=mimetype, headers={"Vary": "Accept-Encoding"})
 
 
-def _window(feed: Feed) -> tuple[float, float]:
-    """The window that is asked for: `from` and `to`, or the last `window` seconds; all there is without either."""
-    newest = feed.frame.time if feed.frame else 0.0
-    begin, end = _number("from"), _number("to")
-    if begin is not None and end is not None and begin < end:
-        return begin, end
-    length = _number("window")
-    oldest = feed.history.begin if feed.history.times else newest
-    return (max(oldest, newest - length) if length else oldest), newest
+def _packed(value: Any) -> Packed:
+    if value is None:
+        return Packed(b"")
+    return Packed(gzip.compress(json.dumps(value, separators=(",", ":"), allow_nan=False).encode(), 4, mtime=0))
+
+
+def _takes_gzip() -> bool:
+    return "gzip" in request.headers.get("Accept-Encoding", "").lower()
 
 
 def _is_named(device: Any, text: str) -> bool:
     return bool(text) and text in (device.uuid, str(device.index))
-
-
-def _json(value: Any) -> Response:
-    return Response(json.dumps(value, separators=(",", ":"), allow_nan=False), mimetype="application/json")
-
-
-def _nothing(what: str) -> Response:
-    return plain(404, "Not found", f"There is no trace of {what}.")
 
 
 def _text(name: str) -> str:
@@ -120,12 +155,14 @@ def _whole(name: str) -> int:
 
 
 def _number(name: str) -> float | None:
-    try:
-        given = float(_text(name))
-    except ValueError:
+    """A number of seconds; None where there is none. Raises BadNumber for one that nobody means."""
+    given = _text(name).strip()
+    if not given:
         return None
-    return given if math.isfinite(given) else None
-
-
-def _points() -> int:
-    return max(2, min(_whole("points") or MOST, MOST))
+    try:
+        number = float(given)
+    except ValueError:
+        raise BadNumber(name) from None
+    if not abs(number) <= FURTHEST:
+        raise BadNumber(name)
+    return number

@@ -1,109 +1,73 @@
 """Runs for the pages: what the ledger keeps of them, and what the ring tells of those that go on.
 
-The course of a run that goes on, and what it logged, reach up to now: the ledger's trace is written once a minute, what
-is newer comes from the ring.
+What the ring tells is read here, at the moment it is asked for; the ledger is read where work is done (`run_page`), and
+what came of it is kept while it is fresh.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
 
-from gpumon.epochs import Stretch
-from gpumon.errors import GpumonError
-from gpumon.frame import TRAINING, RunState
-from gpumon.json_value import logged
-from gpumon.ranks import ranks_of
-from gpumon.runs import document, joined
-from gpumon.runs.export_epochs import lines
-from gpumon.runs.ledger import Ledgers
-from gpumon.runs.report_figures import figure
-from gpumon.runs.report_timeline import Timeline, timeline
-from gpumon.runs.rows import Listed, Record, Trace
-from gpumon_web.course import extended, recent_course, with_newest
-from gpumon_web.feed import Feed, shown
+from gpumon.ranks import Ranks, ranks_of
+from gpumon.runs import document
+from gpumon_web import run_page
+from gpumon_web.answers import Answers, Packed
+from gpumon_web.course import COURSE
+from gpumon_web.feed import Feed, said
 from gpumon_web.fleet import run_row
-from gpumon_web.series import MOST
+from gpumon_web.run_page import Ring
+from gpumon_web.work import Inline, Work
 
-LISTED = 500
-"""Runs on the list."""
-EPOCH = (
-    "seconds", "wait", "utilization_mean", "idle_share", "energy", "run_allocated_peak", "memory_used_peak",
-    "throttled_share",
-)  # fmt: skip
-"""What the table of epochs shows."""
-
-
-class Recent(NamedTuple):
-    """A run up to now."""
-
-    course: Timeline
-    logged: Timeline
-    diverged: Mapping[str, Sequence[tuple[float, float]]] | None = None
-    epochs: Sequence[Stretch] = ()
-    """Those that the ring knows."""
+FRESH = 2.0
+"""Seconds for which an answer is good for all who ask: a page asks for a running one every five."""
 
 
 class Runs:
     """What is known of runs. `ledgers` names the files that may be read; they may come and go."""
 
-    def __init__(self, feed: Feed, ledgers: Callable[[], Sequence[str]], now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, feed: Feed, ledgers: Callable[[], Sequence[str]], now: Callable[[], float] = time.time,
+        work: Work | None = None, answers: Answers | None = None,
+    ) -> None:  # fmt: skip
         self._feed = feed
         self._ledgers = ledgers
         self._now = now
+        self._work = work or Inline()
+        self._answers = answers or Answers()
+        self._fresh = FRESH if work else 0.0
 
-    def all(self) -> dict[str, Any]:
-        """Every run, the newest first, and why those of the past are missing if they are."""
+    def all(self) -> Future[Packed]:
+        """Every run, the newest first."""
         live = self._live()
-        kept: list[Listed] = []
-        problem = ""
-        try:
-            with Ledgers(self._ledgers()) as ledgers:
-                kept = ledgers.runs(limit=LISTED)
-        except GpumonError as error:
-            problem = str(error)
-        rows: dict[str, dict[str, Any]] = {row["id"]: row for row in document.listing(kept, self._now())["runs"]}
-        for run, row in live.items():
-            rows[run] = {**rows.get(run, {}), "live": row, "id": run, "name": row["name"], "user": row["user"],
-                         "state": row["state"], "started": row["started"], "framework": row["framework"]}  # fmt: skip
-        return {"runs": sorted(rows.values(), key=lambda row: -(row["started"] or 0.0)), "problem": problem}
+        return self._answers.get(
+            ("runs",), self._fresh,
+            lambda known: self._work.ask(run_page.listed, lambda: (self._ledgers(), live, self._now(), known)),
+        )  # fmt: skip
 
-    def one(self, run: str, device: str, points: int = MOST) -> dict[str, Any] | None:
-        """One run whole, its figure that of `device` (a UUID; else its first); None for an unknown run."""
-        live = self._live().get(run)
-        found = self._record(run)
-        if found is None:
-            return {"run": live, "live": live, "epochs": [], "ranks": [], "marks": [], "devices": []} if live else None
-        record, traces = found
-        devices = record.devices
-        chosen = next((one for one in devices if one.uuid == device), devices[0] if devices else None)
-        uuid = chosen.uuid if chosen else ""
-        kept = timeline(record, traces, uuid or "-"), timeline(record, traces, "")
-        recent = self._recent(record, uuid, points, *kept) if live else Recent(*kept)
-        whole = document.whole(record, self._now())
-        return {
-            **whole,
-            "epochs": [epoch_row(epoch) for epoch in whole["epochs"]],
-            "live": live,
-            "device": uuid or None,
-            "devices": [document.device_of(one) for one in devices],
-            "phases": self._phases(record),
-            "figure": figure(
-                recent.course,
-                recent.logged,
-                chosen,
-                with_newest(joined.epochs(record), recent.epochs),
-                record.marks,
-                diverged=recent.diverged,
-            ),
-        }
+    def one(self, run: str, device: str) -> Future[Packed]:
+        """One run with its newest epochs, its figure that of `device` (a UUID; else its first)."""
 
-    def table(self, run: str) -> str | None:
-        """Its table of epochs as CSV; None for an unknown run."""
-        found = self._record(run)
-        return "".join(lines(found[0])) if found else None
+        def start(known: Any) -> Future[Any]:
+            live, ring = self._live().get(run), self._ring(run, device)
+            return self._work.ask(run_page.one, lambda: (self._ledgers(), run, device, live, ring, self._now(), known))
+
+        return self._answers.get(("run", run, device), self._fresh, start)
+
+    def epochs(self, run: str) -> Future[Packed]:
+        """All its epochs."""
+        return self._of_record("epochs", run_page.epochs, run)
+
+    def table(self, run: str) -> Future[Packed]:
+        """Its table of epochs as CSV."""
+        return self._of_record("table", run_page.table, run)
+
+    def _of_record(self, what: str, task: Callable[..., Any], run: str) -> Future[Packed]:
+        return self._answers.get(
+            (what, run), self._fresh, lambda known: self._work.ask(task, lambda: (self._ledgers(), run, known))
+        )
 
     def _live(self) -> dict[str, dict[str, Any]]:
         """What the ring tells of runs, by id, with the newest of what they logged."""
@@ -122,54 +86,23 @@ class Runs:
                 for ranks in ranks_of(frame.runs)
             }
 
-    def _record(self, run: str) -> tuple[Record, list[Trace]] | None:
-        try:
-            with Ledgers(self._ledgers()) as ledgers:
-                for ledger, row in ledgers.candidates(run):
-                    if row.id == run:
-                        return ledger.record(run), ledger.traces(run)
-        except GpumonError:
-            return None  # the list of runs says why
-        return None
-
-    def _phases(self, record: Record) -> list[list[Any]]:
-        """Phases of the first rank that are no training: [begin, end or None, name], the ledger's, then the ring's."""
+    def _ring(self, run: str, device: str) -> Ring | None:
+        """What the ring has of a run, copied so that nobody waits while it is drawn; None where it has nothing."""
         with self._feed.lock:
-            newer = self._feed.epochs.drawn([rank.key for rank in record.ranks[:1]]).spans
-        since = newer[0].begin if newer else math.inf
-        found = [*(span for span in joined.spans(record) if span.end <= since), *newer]
-        return [[span.begin, document.known(span.end), span.phase] for span in found]
+            feed, frame = self._feed, self._feed.frame
+            ranks = next((one for one in ranks_of(frame.runs) if one.first.id == run), None) if frame else None
+            if frame is None or ranks is None:
+                return None
+            uuid = device or self._first_of(ranks)
+            keys = [one.key for one in ranks.all]
+            return Ring(
+                uuid, feed.history.only(uuid, COURSE), feed.logged.only(keys),
+                {key: feed.epochs.stretches(key, frame.time) for key in keys[:1]},
+                {key: feed.epochs.drawn([key]).spans for key in keys[:1]},
+            )  # fmt: skip
 
-    def _recent(self, record: Record, uuid: str, points: int, course: Timeline, logged: Timeline) -> Recent:
-        """Up to now: the ring's of a run that it has from its begin, else what is kept and then the ring's."""
-        if record.run.state is not RunState.RUNNING:
-            return Recent(course, logged)
-        keys = [rank.key for rank in record.ranks]
-        feed = self._feed
-        with feed.lock:
-            history = feed.history
-            whole = recent_course(history, uuid, record.run.started, points)
-            return Recent(
-                whole or extended(course, history, uuid),
-                feed.logged.timeline(keys, whole.begun, whole.step, history.sampled())
-                if whole
-                else feed.logged.extended(logged, keys, history.sampled()),
-                feed.logged.diverged(keys),
-                feed.epochs.stretches(keys[0], history.times[-1]) if keys else (),
-            )
-
-
-def said(value: float) -> float | str | None:
-    """A logged number as JSON has it: in words where it is NaN or infinite, which is a fact and not missing."""
-    return shown(value) if math.isfinite(value) else logged(value)
-
-
-def epoch_row(epoch: Mapping[str, Any]) -> dict[str, Any]:
-    """An epoch as the page's table has it: a tenth of all that is known, as there may be thousands of them."""
-    beside = [phase["seconds"] for phase in epoch["phases"] if phase["phase"] != TRAINING]
-    return {
-        **{name: epoch[name] for name in ("ordinal", "epoch", "metrics")},
-        **{name: None if epoch[name] is None else round(epoch[name], 3) for name in ("begun", "ended")},
-        **{name: None if epoch[name] is None else shown(epoch[name]) for name in EPOCH},
-        "beside": shown(sum(beside)) if beside and None not in beside else None,
-    }
+    def _first_of(self, ranks: Ranks) -> str:
+        """The device with the lowest number, as the ledger orders them."""
+        frame = self._feed.frame
+        on = set(ranks.gpus)
+        return next((sample.device.uuid for sample in frame.samples if sample.device.uuid in on), "") if frame else ""

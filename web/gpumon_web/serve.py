@@ -6,22 +6,27 @@ slowly keeps nobody waiting.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import socket
 import stat
 from collections.abc import Callable, Sequence
-from logging import ERROR, getLogger
 from typing import Any, NamedTuple
 
 from dash import Dash
 
 from gpumon.errors import GpumonError, UsageError
 from gpumon_web import limits
-from gpumon_web.gate import LOCAL, SHORTEST
+from gpumon_web.complaints import Complaints, listen_to
+from gpumon_web.gate import LOCAL
 
 PORT = 8050
 TOKEN_FILE = "web-token"
+SHORTEST = 16
+"""Characters of a token that somebody chose."""
+VARIED = 8
+"""Different characters in it at least."""
 _LOOPBACK = (*LOCAL, "::ffff:127.0.0.1")
 
 
@@ -51,6 +56,10 @@ def token_from(file: str, *, make: bool) -> str:
             raise GpumonError(f"there is no token file {file}: write at least {SHORTEST} characters into it") from None
         return _new_token(file)
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise GpumonError(
+                f"the token file {file} cannot be read: it is a link; name the file that it leads to"
+            ) from None
         raise GpumonError(f"the token file {file} cannot be read: {error.strerror or error}") from error
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
@@ -64,7 +73,15 @@ def token_from(file: str, *, make: bool) -> str:
         raise GpumonError(f"others can read the token file {file}: chmod 600 it, after writing a new token into it")
     if len(token) < SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
         raise GpumonError(f"the token in {file} must have at least {SHORTEST} printable characters without spaces")
+    if is_weak(token):
+        raise GpumonError(f"the token in {file} is easy to guess: write into it what 'openssl rand -hex 16' prints")
     return token
+
+
+def is_weak(token: str) -> bool:
+    """Whether a token is a few characters, or the same ones again and again."""
+    repeats = any(token == (token[:length] * len(token))[: len(token)] for length in range(1, len(token) // 2 + 1))
+    return repeats or len(set(token)) < VARIED
 
 
 def _new_token(file: str) -> str:
@@ -134,16 +151,16 @@ def _answers(path: str) -> bool:
 
 def server_of(app: Dash, opened: socket.socket) -> Any:
     """A waitress server on a socket that listens; `run()` serves until `close()`."""
-    from waitress.server import create_server
+    from gpumon_web.crowd import make_server
 
-    getLogger("waitress.queue").setLevel(ERROR)  # a question that waits for a thread is no news
-    return create_server(
+    listen_to("waitress", Complaints())
+    return make_server(
         app.server,
-        sockets=[opened],
+        opened,
         threads=limits.THREADS,
-        connection_limit=limits.CONNECTIONS,
-        channel_timeout=limits.IDLE_SECONDS,
-        cleanup_interval=10,
+        connection_limit=2**31,  # `crowd` closes connections instead of leaving people at the door
+        asyncore_use_poll=True,  # select() knows no descriptor above 1023
+        cleanup_interval=1,
         max_request_header_size=limits.HEADER_BYTES,
         max_request_body_size=limits.BODY_BYTES,
         clear_untrusted_proxy_headers=False,  # only the prefix and the scheme are looked at, each checked

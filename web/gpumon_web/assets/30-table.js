@@ -5,8 +5,9 @@
   const CHUNK = 60;
 
   // columns: {key, title, help, number, value(row) to sort by, text(row) or draw(row) -> elements, sign(row), head}
+  // options.rest() is called when somebody wants rows that are not here: to see them, or to sort by them.
   g.table = function (caption, columns, options) {
-    const set = { order: columns[0].key, down: false, empty: "", className: "", ...options };
+    const set = { order: columns[0].key, down: false, empty: "", className: "", rest: () => {}, ...options };
     const body = g.make("tbody", { role: "rowgroup" });
     const headRow = g.make("tr", { role: "row" });
     const table = g.make("table", { class: `stack ${set.className}`, role: "table" },
@@ -19,6 +20,7 @@
     let order = set.order;
     let down = set.down;
     let rows = [];
+    let total = 0; // rows that there are, here or not
     let limit = CHUNK;
     const heads = columns.map(head);
     headRow.append(...heads);
@@ -35,6 +37,7 @@
         order = column.key;
         mark();
         draw();
+        if (rows.length < total) { set.rest(); }
       });
       cell.append(button);
       return cell;
@@ -89,13 +92,14 @@
       });
       g.hide(empty, rows.length > 0);
       g.hide(table, rows.length === 0);
-      g.hide(more, rows.length <= limit);
-      if (rows.length > limit) { g.put(more, `Show more: ${rows.length - limit} of ${rows.length} are not shown`); }
+      g.hide(more, total <= limit);
+      if (total > limit) { g.put(more, `Show more: ${total - limit} of ${total} are not shown`); }
     }
 
     function grow() {
       limit += limit < 4 * CHUNK ? CHUNK : limit;
       draw();
+      if (rows.length < Math.min(limit, total)) { set.rest(); }
     }
 
     new IntersectionObserver((seen) => {
@@ -104,7 +108,7 @@
 
     return {
       node,
-      show(found) { rows = found; draw(); },
+      show(found, all) { rows = found; total = all || found.length; draw(); },
       say(text) { g.put(empty, text); },
     };
   };

@@ -12,10 +12,12 @@
   g.pages = g.pages || {};
   g.pages.run = page;
   const ask = g.asker();
+  const askRest = g.asker();
   let parts;
   let chart;
   let view = { id: "", gpu: "", range: null };
   let found = null;
+  let older = new Map(); // epochs that came, with the run or later, by ordinal; null while the rest is asked for
   let asked = 0;
   let outline = "";
   let table = null;
@@ -63,7 +65,7 @@
       id: params.get("id") || "", gpu: params.get("gpu") || "",
       range: params.has("from") && range.every(t.known) && range[0] < range[1] ? range : null,
     };
-    if (before !== view.id + view.gpu) { found = null; chart.clear(); clear(); }
+    if (before !== view.id + view.gpu) { found = null; older = new Map(); chart.clear(); clear(); }
     asked = 0;
     page.tick();
   };
@@ -188,28 +190,24 @@
     const run = merged();
     g.put(parts.state, run.state);
     parts.state.className = `tag ${{ running: "ok", failed: "bad", died: "bad" }[run.state] || ""}`;
-    const ended = found.epochs.filter((one) => t.known(one.ended));
+    const summary = found.summary || {};
     const last = found.epochs[found.epochs.length - 1];
     g.putValue(parts.epoch.value, run.epoch || (last ? String(last.epoch) : t.MISSING));
-    g.put(parts.epoch.more, run.state === "running" && run.phase ? run.phase : `${ended.length}${found.run.epochs_planned ? ` of ${found.run.epochs_planned}` : ""} done`);
+    g.put(parts.epoch.more, run.state === "running" && run.phase ? run.phase : `${t.count(summary.done || 0)}${found.run.epochs_planned ? ` of ${found.run.epochs_planned}` : ""} done`);
     g.fill(parts.bar, [run.progress, run.user], () => (t.known(run.progress) ? [g.bar([{ share: run.progress, colour: g.theme.ofUser(run.user) }])] : []));
     const goes = run.state === "running";
     g.put(parts.left.node.querySelector(".what"), goes ? "Time left" : "Took");
     const lasted = goes && t.known(run.started) ? g.feed.now - run.started : found.run.seconds;
     g.putValue(parts.left.value, goes ? t.span(run.left) : t.span(lasted));
     g.put(parts.left.more, goes ? `${t.span(lasted)} so far` : run.ended ? `ended ${t.moment(run.ended)}` : "its end was not seen");
-    const times = ended.map((one) => one.seconds).filter(t.known);
-    g.putValue(parts.mean.value, times.length ? t.duration(times.reduce((a, b) => a + b, 0) / times.length) : t.MISSING);
-    g.put(parts.mean.more, times.length ? `from ${t.duration(least(times))} to ${t.duration(most(times))}` : "");
+    g.putValue(parts.mean.value, t.duration(summary.mean));
+    g.put(parts.mean.more, t.known(summary.mean) ? `from ${t.duration(summary.least)} to ${t.duration(summary.most)}` : "");
     const total = found.total || {};
     g.putValue(parts.utilization.value, t.percent(total.utilization_mean));
     g.put(parts.utilization.more, t.known(total.idle_share) ? `idle ${t.percent(total.idle_share)} of the time` : "");
     g.putValue(parts.energy.value, t.joules(total.energy));
     g.put(parts.energy.more, t.known(total.power_mean) ? `${t.watts(total.power_mean)} on average` : "");
   }
-
-  const least = (values) => values.reduce((a, b) => Math.min(a, b));
-  const most = (values) => values.reduce((a, b) => Math.max(a, b));
 
   function marks() {
     const noted = (found.marks || []).filter((one) => one.mark === "out_of_memory");
@@ -234,13 +232,25 @@
       tableNames = JSON.stringify(names);
       table = g.table("Epochs", epochColumns(names), {
         order: "epoch", down: true, className: "epochs",
-        empty: "No epoch has begun yet.",
+        empty: "No epoch has begun yet.", rest,
       });
       parts.epochs.replaceChildren(table.node);
     }
     table.say("No epoch has begun yet.");
-    mostEnergy = found.epochs.reduce((most, one) => Math.max(most, one.energy || 0), 0);
-    table.show(found.epochs.map((one) => ({ key: one.ordinal, ...one })));
+    mostEnergy = (found.summary || {}).most_energy || 0;
+    const rows = older || new Map();
+    for (const one of found.epochs) { rows.set(one.ordinal, one); }
+    table.show([...rows.values()].map((one) => ({ key: one.ordinal, ...one })), found.epochs_total);
+  }
+
+  // The newest epochs come with the run; the others once somebody scrolls to them, or sorts by something else.
+  function rest() {
+    if (older === null) { return; }
+    older = null;
+    askRest(`api/run/epochs?id=${encodeURIComponent(view.id)}`, (answer) => {
+      older = new Map(((answer && answer.epochs) || []).map((one) => [one.ordinal, one])); // none: asked for again
+      if (found) { epochs(); }
+    });
   }
 
   // What goes on has taken as long as it goes on.

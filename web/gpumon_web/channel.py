@@ -1,0 +1,135 @@
+"""A connection as waitress has it, made safe from whoever is slow, greedy or says two things at once.
+
+No thread waits in it: not for an answer that is being made, and not for a client that reads nothing. What a request
+means must not depend on who reads it: folded lines and two lengths are refused.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from concurrent.futures import Future
+from time import monotonic
+from typing import Any
+
+from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser, ParsingError
+from waitress.task import WSGITask
+
+from gpumon_web.answers import Deferred
+from gpumon_web.environ import CHANNEL, JOB, PEER
+from gpumon_web.limits import IDLE_SECONDS, REQUEST_SECONDS, UNREAD
+from gpumon_web.peers import peer_of
+
+_FOLDED = re.compile(rb"\n[ \t]")
+
+
+class Parser(HTTPRequestParser):
+    """Refuses what proxies are known to understand in different ways."""
+
+    path = ""
+    """Of a request that cannot be read: waitress names it when the client has gone meanwhile."""
+
+    def parse_header(self, header_plus: bytes) -> None:
+        """Raises ParsingError: the answer is 400, and the connection is closed."""
+        if _FOLDED.search(header_plus):
+            raise ParsingError("Header lines must not be folded")
+        super().parse_header(header_plus)
+        # Of HTTP/1.1 the coding is taken out once it is understood; that of an older version is none that we know.
+        if "TRANSFER_ENCODING" in self.headers or (self.chunked and "CONTENT_LENGTH" in self.headers):
+            raise ParsingError("A request has one length")
+
+
+class Task(WSGITask):
+    """A request, with what its connection knows."""
+
+    def get_environment(self) -> dict[str, Any]:
+        environ: dict[str, Any] = super().get_environment()
+        channel: Any = self.channel
+        environ[CHANNEL] = channel
+        environ[PEER] = channel.peer
+        environ[JOB] = channel.job_of(self.request)
+        return environ
+
+
+class Channel(HTTPChannel):
+    """One connection."""
+
+    task_class = Task
+    parser_class = Parser
+    server: Any
+
+    def __init__(self, server: Any, sock: socket.socket, addr: Any, adj: Any, map: Any = None) -> None:
+        self.peer = peer_of(sock, addr)
+        self.is_proven = False
+        """Whether it brought a token or a cookie that opens the page."""
+        self._job: tuple[Any, Future[Any]] | None = None
+        self.since = monotonic()
+        """When it opened, or its last request was answered."""
+        self._asked_since = self.since
+        self._moved = self.since
+        self._reading: Any = None
+        self._has_asked = False
+        self._is_parked = False
+        super().__init__(server, sock, addr, adj, map=map)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing that it asked for is still to be done."""
+        return not self.requests and not self.total_outbufs_len
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether it has had its time: for a whole request, for reading an answer, or for asking again."""
+        if self.total_outbufs_len:
+            return now - self._moved > IDLE_SECONDS
+        if self.requests:
+            return False
+        if self._reading is not None or not self._has_asked:
+            return now - self._asked_since > REQUEST_SECONDS
+        return now - self.since > IDLE_SECONDS
+
+    def received(self, data: bytes) -> bool:
+        found: bool = super().received(data)
+        if self.request is not self._reading:
+            self._reading = self.request
+            self._asked_since = monotonic()
+        return found
+
+    def job_of(self, request: Any) -> Future[Any] | None:
+        """What a request waited for, once that is there."""
+        job = self._job
+        return job[1] if job is not None and job[0] is request else None
+
+    def service(self) -> None:
+        """Answer the request in force, as far as this can be done without waiting."""
+        # Whoever sends a hundred requests at once and reads no answer gets the next one when he has read the last.
+        if self.total_outbufs_len > UNREAD:
+            self._is_parked = True
+            return
+        self._has_asked = True
+        request = self.requests[0]
+        try:
+            super().service()
+        except Deferred as deferred:
+            deferred.job.add_done_callback(lambda job: self._resume(request, job))
+            return
+        self.since = monotonic()
+
+    def _resume(self, request: Any, job: Future[Any]) -> None:
+        self._job = (request, job)
+        self.server.add_task(self)
+
+    def writable(self) -> bool:
+        return bool(super().writable()) or self._is_parked
+
+    def handle_write(self) -> None:
+        super().handle_write()
+        if self._is_parked and self.total_outbufs_len <= UNREAD:
+            self._is_parked = False
+            self.server.add_task(self)
+
+    def _flush_some(self, do_close: bool = True) -> bool:
+        moved: bool = super()._flush_some(do_close=do_close)  # type: ignore[misc]  # the stubs lack it
+        if moved:
+            self._moved = monotonic()
+        return moved

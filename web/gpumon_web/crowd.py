@@ -1,0 +1,75 @@
+"""A waitress server whose connections are shared fairly.
+
+Nobody is refused while there is room. When there is none, connections are closed that nobody misses: of those that
+ask for nothing at the moment, first those that never showed a token, and first those of whoever has the most.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from time import monotonic
+from typing import Any
+
+from waitress.adjustments import Adjustments
+from waitress.server import TcpWSGIServer, UnixWSGIServer
+from waitress.task import ThreadedTaskDispatcher
+
+from gpumon_web.channel import Channel
+from gpumon_web.limits import CONNECTIONS
+
+_ROOM = 0.05
+"""Share of the connections that is made free at once, so that a crowd at the door costs little."""
+
+
+class _Fair:
+    channel_class: Any = Channel
+    active_channels: Any
+
+    def handle_accept(self) -> None:
+        super().handle_accept()  # type: ignore[misc]
+        if len(self.active_channels) > CONNECTIONS:
+            self._make_room()
+
+    def maintenance(self, now: float) -> None:
+        """Close those that have had their time; `now` is a wall clock, which may jump."""
+        del now
+        then = monotonic()
+        for channel in list(self.active_channels.values()):
+            if channel.is_overdue(then):
+                channel.will_close = True
+
+    def _make_room(self) -> None:
+        channels = list(self.active_channels.values())
+        held = Counter(channel.peer for channel in channels)
+        idle = [channel for channel in channels if channel.is_idle]
+        idle.sort(key=lambda channel: (channel.is_proven, -held[channel.peer], channel.since))
+        # Where all of them wait for an answer, the newest has to ask again.
+        for channel in idle[: max(1, int(CONNECTIONS * _ROOM))] or channels[-1:]:
+            channel.handle_close()
+
+
+class _Tcp(_Fair, TcpWSGIServer):
+    """On a port."""
+
+
+class _Unix(_Fair, UnixWSGIServer):
+    """On a unix socket."""
+
+
+def make_server(application: Any, opened: socket.socket, **settings: Any) -> Any:
+    """A server on a socket that listens; `run()` serves until `close()`."""
+    adjustments = Adjustments(**settings)
+    dispatcher = ThreadedTaskDispatcher()
+    dispatcher.set_thread_count(adjustments.threads)
+    kind = _Unix if opened.family == socket.AF_UNIX else _Tcp
+    return kind(
+        application,
+        {},
+        True,
+        opened,
+        dispatcher=dispatcher,
+        adj=adjustments,
+        sockinfo=(opened.family, opened.type, opened.proto, opened.getsockname()),
+        bind_socket=False,
+    )

@@ -1,0 +1,264 @@
+"""What the pages show of runs, made from the ledger and packed to be sent.
+
+These functions run in the process of `worker`: they read files, and a run of thousands of epochs keeps them busy for a
+second. What they get and give is small and can be pickled.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gpumon.epochs import Span
+from gpumon.epochs import Stretch as Seen
+from gpumon.errors import GpumonError
+from gpumon.frame import TRAINING, RunState
+from gpumon.history.recent import History
+from gpumon.runs import document, joined
+from gpumon.runs.export_epochs import lines
+from gpumon.runs.joined import Stretch
+from gpumon.runs.ledger import Ledger, Ledgers
+from gpumon.runs.report_figures import figure
+from gpumon.runs.report_timeline import Timeline, timeline
+from gpumon.runs.rows import Listed, Record, RunRow
+from gpumon_web.answers import NOTHING, UNCHANGED, Packed
+from gpumon_web.course import Logged, extended, recent_course, with_newest
+from gpumon_web.feed import shown
+
+LISTED = 500
+"""Runs on the list."""
+ROWS = 100
+"""Epochs that come with a run; a page asks for the rest when somebody wants to see them."""
+PHASES = 200
+"""Phases that come with a run, the newest: a page shades no more."""
+EPOCH = (
+    "seconds", "wait", "utilization_mean", "idle_share", "energy", "run_allocated_peak", "memory_used_peak",
+    "throttled_share",
+)  # fmt: skip
+"""What the table of epochs shows."""
+
+Live = Mapping[str, Any]
+"""A row of what the ring tells of a run."""
+
+
+class Ring(NamedTuple):
+    """What the ring has of a run."""
+
+    uuid: str
+    """The device that `history` is of."""
+    history: History
+    logged: Logged
+    epochs: Mapping[str, Sequence[Seen]]
+    """By the key of a rank: the lowest one that is here."""
+    spans: Mapping[str, Sequence[Span]]
+    """Phases that are no training, by the same."""
+
+
+class Recent(NamedTuple):
+    """A run up to now."""
+
+    course: Timeline
+    logged: Timeline
+    diverged: Mapping[str, Sequence[tuple[float, float]]] | None = None
+    epochs: Sequence[Seen] = ()
+    """Those that the ring knows."""
+
+
+def listed(paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any) -> Packed | str:
+    """Every run, the newest first, and why those of the past are missing if they are."""
+    version = None if live else repr(_stamps(paths))
+    if version is not None and version == known:
+        return UNCHANGED
+    kept: list[Listed] = []
+    problem = ""
+    try:
+        with Ledgers(paths) as ledgers:
+            kept = ledgers.runs(limit=LISTED)
+    except GpumonError as error:
+        problem = str(error)
+    rows: dict[str, dict[str, Any]] = {row["id"]: row for row in document.listing(kept, now)["runs"]}
+    for run, row in live.items():
+        rows[run] = {**rows.get(run, {}), "live": row, "id": run, "name": row["name"], "user": row["user"],
+                     "state": row["state"], "started": row["started"], "framework": row["framework"]}  # fmt: skip
+    if any(one.run.state is RunState.RUNNING for one in kept):
+        version = None  # what is said of these depends on the time
+    newest_first = sorted(rows.values(), key=lambda row: -(row["started"] or 0.0))
+    return _packed({"runs": newest_first, "problem": problem}, version)
+
+
+def one(
+    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any
+) -> Packed | str:
+    """One run: its newest epochs, its ranks, and its figure on `device` (a UUID; else its first)."""
+    try:
+        with Ledgers(paths) as ledgers:
+            found = _find(ledgers, run)
+            if found is not None:
+                ledger, row = found
+                version = None if live or row.state is RunState.RUNNING else _version(ledger, row)
+                if version is not None and version == known:
+                    return UNCHANGED
+                return _packed(_page(ledger, run, device, live, ring, now), version)
+    except GpumonError:
+        pass  # the list of runs says why; what the ring tells is still shown
+    if live is None:
+        return NOTHING
+    return _packed({"run": live, "live": live, "epochs": [], "ranks": [], "marks": [], "devices": []})
+
+
+def epochs(paths: Sequence[str], run: str, known: Any) -> Packed | str:
+    """Every epoch of a run, as rows of the page's table."""
+
+    def made(record: Record) -> Packed:
+        found = joined.epochs(record)
+        return _packed({"epochs": _rows(record, found)})
+
+    return _of_record(paths, run, known, made)
+
+
+def table(paths: Sequence[str], run: str, known: Any) -> Packed | str:
+    """Its table of epochs as CSV."""
+    return _of_record(paths, run, known, lambda record: Packed(_compressed(line.encode() for line in lines(record))))
+
+
+def _page(ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring | None, now: float) -> dict[str, Any]:
+    record, traces = ledger.record(run), ledger.traces(run)
+    devices = record.devices
+    chosen = next((one for one in devices if one.uuid == device), devices[0] if devices else None)
+    uuid = chosen.uuid if chosen else ""
+    found = joined.epochs(record)
+    kept = timeline(record, traces, uuid or "-"), timeline(record, traces, "")
+    recent = _recent(record, uuid, ring, *kept) if ring else Recent(*kept)
+    return {
+        "schema": document.SCHEMA,
+        "run": document.run_of(record.run, now),
+        "total": document.total_of(joined.whole(record, found, now)),
+        "epochs": _rows(record, found[-ROWS:]),
+        "epochs_total": len(found),
+        "summary": _summary(found),
+        "ranks": [document.rank_of(rank) for rank in record.ranks],
+        "marks": [document.mark_of(mark, record.ranks) for mark in record.marks],
+        "live": live,
+        "device": uuid or None,
+        "devices": [document.device_of(one) for one in devices],
+        "phases": _phases(record, ring)[-PHASES:],
+        "figure": figure(
+            recent.course, recent.logged, chosen, with_newest(found, recent.epochs), record.marks,
+            diverged=recent.diverged,
+        ),
+    }  # fmt: skip
+
+
+def _recent(record: Record, uuid: str, ring: Ring, course: Timeline, logged: Timeline) -> Recent:
+    """Up to now: the ring's of a run that it has from its begin, else what is kept and then the ring's."""
+    if record.run.state is not RunState.RUNNING:
+        return Recent(course, logged)
+    keys = [rank.key for rank in record.ranks]
+    history = ring.history
+    whole = recent_course(history, uuid, record.run.started)
+    times = history.sampled()
+    return Recent(
+        whole or extended(course, history, uuid),
+        ring.logged.timeline(keys, whole.begun, whole.step, times)
+        if whole
+        else ring.logged.extended(logged, keys, times),
+        ring.logged.diverged(keys),
+        ring.epochs.get(keys[0], ()) if keys else (),
+    )
+
+
+def _rows(record: Record, found: Sequence[Stretch]) -> list[dict[str, Any]]:
+    ordinals = {epoch.ordinal for epoch in found}
+    # Only how long its phases took is shown, and that takes no usage.
+    of_them = record._replace(phases=[row for row in record.phases if row.ordinal in ordinals], usage=[])
+    phases = joined.phases(of_them)
+    return [epoch_row(epoch, phases.get(epoch.ordinal, ())) for epoch in found]
+
+
+def epoch_row(epoch: Stretch, phases: Iterable[Stretch]) -> dict[str, Any]:
+    """An epoch as the page's table has it: a tenth of all that is known, as there may be thousands of them."""
+    found = document.epoch_of(epoch, ())
+    beside = [phase.seconds for phase in phases if phase.phase != TRAINING]
+    return {
+        **{name: found[name] for name in ("ordinal", "epoch", "metrics")},
+        **{name: None if found[name] is None else round(found[name], 3) for name in ("begun", "ended")},
+        **{name: None if found[name] is None else shown(found[name]) for name in EPOCH},
+        "beside": shown(sum(beside)) if beside else None,
+    }
+
+
+def _summary(found: Sequence[Stretch]) -> dict[str, Any]:
+    """What the page says of all epochs, whose rows it does not have."""
+    ended = [epoch for epoch in found if epoch.ended == epoch.ended]
+    lengths = [epoch.seconds for epoch in ended if math.isfinite(epoch.seconds)]
+    energies = [energy for epoch in found if math.isfinite(energy := epoch.value("energy"))]
+    return {
+        "done": len(ended),
+        "mean": shown(sum(lengths) / len(lengths)) if lengths else None,
+        "least": shown(min(lengths)) if lengths else None,
+        "most": shown(max(lengths)) if lengths else None,
+        "most_energy": shown(max(energies)) if energies else None,
+    }
+
+
+def _phases(record: Record, ring: Ring | None) -> list[list[Any]]:
+    """Phases of the first rank that are no training: [begin, end or None, name], the ledger's, then the ring's."""
+    newer = ring.spans.get(record.ranks[0].key, ()) if ring and record.ranks else ()
+    since = newer[0].begin if newer else math.inf
+    found = [*(span for span in joined.spans(record) if span.end <= since), *newer]
+    return [[span.begin, document.known(span.end), span.phase] for span in found]
+
+
+def _of_record(paths: Sequence[str], run: str, known: Any, made: Any) -> Packed | str:
+    try:
+        with Ledgers(paths) as ledgers:
+            found = _find(ledgers, run)
+            if found is None:
+                return NOTHING
+            ledger, row = found
+            version = _version(ledger, row)
+            if version == known:
+                return UNCHANGED
+            packed: Packed = made(ledger.record(run))
+            return packed._replace(version=version)
+    except GpumonError:
+        return NOTHING  # the list of runs says why
+
+
+def _find(ledgers: Ledgers, run: str) -> tuple[Ledger, RunRow] | None:
+    return next(((ledger, row) for ledger, row in ledgers.candidates(run) if row.id == run), None)
+
+
+def _version(ledger: Ledger, row: RunRow) -> str:
+    """Changes with each word of the run that is written: text, because a NaN equals nothing."""
+    return repr((ledger.path, row))
+
+
+def _stamps(paths: Sequence[str]) -> list[Any]:
+    """Changes when a ledger does: it grows by a log beside it."""
+    found = []
+    for path in (part for each in paths for part in (each, f"{each}-wal")):
+        try:
+            there = os.stat(path)
+        except OSError:
+            continue
+        found.append((path, there.st_ino, there.st_mtime_ns, there.st_size))
+    return found
+
+
+def _packed(value: Any, version: Any = None) -> Packed:
+    return Packed(
+        gzip.compress(json.dumps(value, separators=(",", ":"), allow_nan=False).encode(), 5, mtime=0), version
+    )
+
+
+def _compressed(parts: Iterable[bytes]) -> bytes:
+    """All parts together compressed, without ever having them all in memory as they are."""
+    from zlib import compressobj
+
+    packer = compressobj(5, wbits=31)
+    return b"".join((*(packer.compress(part) for part in parts), packer.flush()))

@@ -1,0 +1,175 @@
+"""Who has signed in, and whose session has been ended: for one browser or for all, by its user or from the shell.
+
+A cookie names its session, and holds by its signature alone. What is kept is which sessions there were and which
+have been ended, as lines of a small file that only grows until it is rewritten; the server and `gpumon web
+--end-session` both append to it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable
+from threading import Lock
+from typing import NamedTuple
+
+from gpumon.text import clean
+from gpumon_web.work import Inline, Work
+
+FILE = "web-sessions"
+LONGEST = 7 * 86400
+"""Seconds after which a session ends, however much it is used."""
+LASTS = 12 * 3600
+"""Seconds without a request after which it ends."""
+ALL = "all"
+"""Ends every session that has begun by now."""
+_LOOK = 2.0
+"""Seconds between looks at the file."""
+_MOST = 2**20
+"""Bytes of the file from which on it is rewritten without what is over."""
+_KEPT = 4096
+"""Ends that are remembered by name; of more of them the oldest end all that began no later."""
+
+
+class Session(NamedTuple):
+    """A browser that has signed in."""
+
+    id: str
+    begun: int
+    """Seconds since 1970."""
+    seen: int
+    """When its cookie was given or renewed, the same."""
+
+
+class Line(NamedTuple):
+    """A line of the file."""
+
+    is_end: bool
+    id: str
+    time: int
+    peer: str
+    """Where it signed in from."""
+
+
+class Sessions:
+    """The file, read now and then. Safe to use from several threads. An empty `path` keeps nothing."""
+
+    def __init__(self, path: str = "", work: Work | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._work = work or Inline()
+        self._clock = clock
+        self._lock = Lock()
+        self._looked = -_LOOK
+        self._stamp: tuple[int, ...] = ()
+        self._ended: dict[str, int] = {}
+        self._all_ended = 0
+
+    def begin(self, peer: str, now: float) -> Session:
+        """A new session of somebody who has shown the token."""
+        found = Session(secrets.token_urlsafe(6), int(now), int(now))
+        self._append(Line(False, found.id, found.begun, peer))
+        return found
+
+    def end(self, session: Session, now: float) -> None:
+        """End one from now on, also when the server starts again."""
+        with self._lock:
+            self._note(session.id, int(now))
+        self._append(Line(True, session.id, int(now), ""))
+
+    def is_over(self, session: Session, now: float) -> bool:
+        """Whether it has been ended, or has lasted or been silent for too long."""
+        self._look()
+        # A clock that was put back a little is forgiven.
+        if not (-60 <= now - session.seen <= LASTS and -60 <= now - session.begun <= LONGEST):
+            return True
+        with self._lock:
+            return session.id in self._ended or session.begun <= self._all_ended
+
+    def _look(self) -> None:
+        now = self._clock()
+        if not self._path or now - self._looked < _LOOK:
+            return
+        self._looked = now
+        self._work.ask(self._read, tuple)
+
+    def _read(self) -> None:
+        try:
+            there = os.stat(self._path)
+        except OSError:
+            return
+        stamp = (there.st_ino, there.st_mtime_ns, there.st_size)
+        if stamp == self._stamp:
+            return
+        found = read(self._path)
+        self._stamp = stamp
+        with self._lock:
+            for line in found:
+                if line.is_end:
+                    self._note(line.id, line.time)
+        if there.st_size > _MOST:
+            shorten(self._path, time.time())
+
+    def _note(self, ended: str, now: int) -> None:
+        if ended == ALL:
+            self._all_ended = max(self._all_ended, now)
+            return
+        self._ended[ended] = now
+        while len(self._ended) > _KEPT:
+            oldest = next(iter(self._ended))
+            self._all_ended = max(self._all_ended, self._ended.pop(oldest))
+
+    def _append(self, line: Line) -> None:
+        if self._path:
+            self._work.ask(append, lambda: (self._path, line))
+
+
+def append(path: str, line: Line) -> None:
+    """Add a line to the file, made with mode 0600 when there is none. Raises OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as opened:
+        opened.write(_text(line))
+
+
+def read(path: str) -> list[Line]:
+    """The lines of the file that can be understood; none where there is no file."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, encoding="utf-8", errors="replace") as opened:
+            text = opened.read(16 * _MOST)
+    except OSError:
+        return []
+    return [line for each in text.splitlines() if (line := _line(each)) is not None]
+
+
+def shorten(path: str, now: float) -> None:
+    """Rewrite the file without sessions that are over by themselves. Raises OSError."""
+    kept = [line for line in read(path) if now - line.time <= LONGEST]
+    beside = f"{path}.{os.getpid()}"
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as opened:
+        opened.writelines(_text(line) for line in kept[-2 * _KEPT :])
+    os.rename(beside, path)
+
+
+def open_ones(lines: list[Line], now: float) -> list[Line]:
+    """The begins of sessions that may still go on, oldest first."""
+    ended = {line.id for line in lines if line.is_end}
+    all_ended = max((line.time for line in lines if line.is_end and line.id == ALL), default=0)
+    return [
+        line for line in lines
+        if not line.is_end and line.id not in ended and line.time > all_ended and now - line.time <= LONGEST
+    ]  # fmt: skip
+
+
+def _text(line: Line) -> str:
+    return f"{'ended' if line.is_end else 'begun'} {line.id} {line.time} {line.peer}".rstrip() + "\n"
+
+
+def _line(text: str) -> Line | None:
+    kind, _, rest = text.partition(" ")
+    named, _, rest = rest.partition(" ")
+    when, _, peer = rest.partition(" ")
+    if kind not in ("begun", "ended") or not named or not (when.isascii() and when.isdigit() and len(when) < 12):
+        return None
+    return Line(kind == "ended", named, int(when), clean(peer, 80))

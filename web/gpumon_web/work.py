@@ -1,0 +1,199 @@
+"""Work that lasts longer than a tick may wait: done beside the threads that answer.
+
+Reading a run of thousands of epochs takes a second of a core. In a thread of this process it would hold
+Python's lock while ticks wait; so it is done in a process of its own, at a lower priority. That process is started
+when there is work, and ends a minute after the last of it, so that its memory goes with it.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future
+from multiprocessing.connection import Connection
+from threading import Lock, Thread
+from typing import Any, NamedTuple, Protocol
+
+WAITING = 64
+"""Pieces of work that wait at most; beyond them the server says that it is busy."""
+LONGEST = 60.0
+"""Seconds after which work is given up: a disk that hangs must not hold all that comes after."""
+IDLE = 60.0
+"""Seconds without work after which the process ends."""
+
+Task = Callable[..., Any]
+"""A function of a module, which the other process finds by its name."""
+Arguments = Callable[[], tuple[Any, ...]]
+"""Gives a task's arguments when its turn has come, not in the thread that asks."""
+
+
+class WorkError(Exception):
+    """Work that could not be done."""
+
+
+class TaskError(WorkError):
+    """The task itself failed; whoever did it can do the next."""
+
+
+class Work(Protocol):
+    """Whoever does work."""
+
+    def ask(self, task: Task, arguments: Arguments) -> Future[Any]:
+        """Do `task` some time; the future has its result, or its error."""
+
+    def close(self) -> None:
+        """Stop, whatever is still to do."""
+
+
+class Inline:
+    """Does work at once, in the thread that asks."""
+
+    def ask(self, task: Task, arguments: Arguments) -> Future[Any]:
+        found: Future[Any] = Future()
+        _settle(found, lambda: task(*arguments()))
+        return found
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+
+class _Piece(NamedTuple):
+    found: Future[Any]
+    task: Task
+    arguments: Arguments
+
+
+class Queued:
+    """Does work in a thread, one piece after the other; `done_by` makes what does a piece, when the first one comes."""
+
+    def __init__(self, done_by: Callable[[], Doer], idle: float = IDLE) -> None:
+        self._done_by = done_by
+        self._idle = idle
+        self._pieces: queue.Queue[_Piece] = queue.Queue(WAITING)
+        self._lock = Lock()
+        self._thread: Thread | None = None
+        self._doer: Doer | None = None
+        self._closed = False
+
+    def ask(self, task: Task, arguments: Arguments) -> Future[Any]:
+        found: Future[Any] = Future()
+        with self._lock:
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name="work", daemon=True)
+                self._thread.start()
+        try:
+            self._pieces.put_nowait(_Piece(found, task, arguments))
+        except queue.Full:
+            found.set_exception(WorkError("too much is asked for at once"))
+        return found
+
+    def close(self) -> None:
+        self._closed = True
+        doer = self._doer
+        if doer is not None:
+            doer.close()
+
+    def _run(self) -> None:
+        while not self._closed:
+            try:
+                piece = self._pieces.get(timeout=self._idle if self._doer else None)
+            except queue.Empty:
+                self._drop()
+                continue
+            self._do(piece)
+
+    def _do(self, piece: _Piece) -> None:
+        def result() -> Any:
+            if self._doer is None:
+                self._doer = self._done_by()
+            return self._doer.do(piece.task, piece.arguments())
+
+        _settle(piece.found, result)
+        error = piece.found.exception()
+        if isinstance(error, OSError | EOFError | WorkError) and not isinstance(error, TaskError):
+            self._drop()
+
+    def _drop(self) -> None:
+        doer, self._doer = self._doer, None
+        if doer is not None:
+            doer.close()
+
+
+class Doer(Protocol):
+    """Does one piece of work after the other."""
+
+    def do(self, task: Task, arguments: tuple[Any, ...]) -> Any:
+        """The task's result. Raises what it raises, and OSError, EOFError or WorkError when no more can be done."""
+
+    def close(self) -> None:
+        """Stop, also in the middle of a piece."""
+
+
+class Here:
+    """Does work in the thread that asks it."""
+
+    def do(self, task: Task, arguments: tuple[Any, ...]) -> Any:
+        return task(*arguments)
+
+    def close(self) -> None:
+        """Nothing to stop."""
+
+
+class Process:
+    """Does work in a process of its own, with the lower priority of `worker`."""
+
+    def __init__(self, longest: float = LONGEST) -> None:
+        self._longest = longest
+        ours, theirs = socket.socketpair()
+        with theirs:
+            # A session of its own: Ctrl-C in the terminal is for this process, which then ends that one.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "gpumon_web.worker", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        self._connection = Connection(ours.detach())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def do(self, task: Task, arguments: tuple[Any, ...]) -> Any:
+        self._connection.send((task, arguments))
+        if not self._connection.poll(self._longest):
+            raise WorkError(f"given up after {self._longest:.0f} s")
+        is_result, found = self._connection.recv()
+        if not is_result:
+            raise TaskError(found)
+        return found
+
+    def close(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        self._connection.close()
+
+
+def processes() -> Queued:
+    """Work for another process."""
+    return Queued(Process)
+
+
+def threads() -> Queued:
+    """Work for one thread of this process: what is too much for a tick, and too little to be sent elsewhere."""
+    return Queued(Here)
+
+
+def _settle(found: Future[Any], result: Callable[[], Any]) -> None:
+    try:
+        value = result()
+    except Exception as error:
+        found.set_exception(error)
+    else:
+        found.set_result(value)

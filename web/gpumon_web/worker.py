@@ -1,0 +1,35 @@
+"""The process that does the work of `work`: python -m gpumon_web.worker DESCRIPTOR.
+
+It gets tasks over a socket that it inherits, and ends when that is closed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from multiprocessing.connection import Connection
+
+NICER = 10
+"""Steps of priority below that of the server, whose ticks come first."""
+
+
+def serve(connection: Connection) -> None:
+    """Do what is asked for until nobody is left who asks."""
+    while True:
+        try:
+            task, arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            answer = (True, task(*arguments))
+        except Exception as error:
+            answer = (False, f"{type(error).__name__}: {error}")
+        connection.send(answer)
+
+
+if __name__ == "__main__":
+    os.nice(NICER)
+    try:
+        serve(Connection(int(sys.argv[1])))
+    except OSError:
+        sys.exit(1)  # the server is gone
