@@ -179,7 +179,10 @@ class Gate:
     def visitor(self, request: Request, now: float) -> bytes:
         """What tells one visitor from another, for limits: a cookie that we gave, else where he asks from."""
         found = self.session(request, now)
-        told = f"session {found.id}" if found is not None else peer_of(request)
+        if found is not None:
+            told = f"session {found.id}"
+        else:
+            told = f"{'programs' if self.has_bearer(request) else 'strangers'} {peer_of(request)}"
         return sha256(told.encode("utf-8", "replace")).digest()[:12]
 
     def _is_ours(self, netloc: str) -> bool:

@@ -12,7 +12,7 @@ from threading import Lock
 BURST = 120.0
 """Requests that a page with all its files may send at once."""
 PER_SECOND = 20.0
-PROGRAMS = 15.0
+PROGRAMS = 20.0
 """Times as much for programs that send the token: many of them may share an address."""
 GUESSES = 1 / 6
 """Times as much for wrong tokens from an address."""
