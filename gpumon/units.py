@@ -192,7 +192,9 @@ def figures(value: float) -> str:
 
 
 def plain(value: float) -> str:
-    """A number whose meaning is the user's own, such as a loss: 4 significant digits."""
+    """A number that the user logged, such as a loss: 4 significant digits; one that diverged is `nan` or `∞`."""
+    if math.isnan(value):
+        return "nan"
     if odd := _odd(value):
         return odd
     if value != 0 and not 1e-3 <= abs(value) < 1e6:

@@ -79,6 +79,5 @@ class Epochs:
 
 def _losses(metrics: Mapping[str, float]) -> dict[str, float]:
     """The losses of what was logged; without any, the first number."""
-    known = {name: value for name, value in metrics.items() if value == value}
-    losses = [name for name in known if "loss" in name.lower()] or list(known)[:1]
-    return {name: known[name] for name in losses[:_SHOWN]}
+    losses = [name for name in metrics if "loss" in name.lower()] or list(metrics)[:1]
+    return {name: metrics[name] for name in losses[:_SHOWN]}

@@ -484,6 +484,11 @@ def test_trainings_shorter_than_a_sample_in_children_of_the_command_are_its_trai
         look()
 
 
+def test_a_loss_that_diverged_is_told_as_nan(env: dict[str, str]) -> None:
+    done = beside(env, *python(SHORT.format("diverged").replace("loss=0.5", "loss=float('nan')")))
+    assert re.search(r"epochs +2  .* each, loss nan$", done.stderr, re.MULTILINE), done.stderr
+
+
 def test_a_training_of_another_command_is_not_among_the_trainings(env: dict[str, str], tmp_path: Path) -> None:
     script = tmp_path / "other.py"
     script.write_text(SHORT.format("other"))
