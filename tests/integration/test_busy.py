@@ -152,12 +152,14 @@ def test_nothing_new_is_no_failure_and_is_asked_again(reader: Reader, stub: Stub
     assert len(given) >= 10 * SAMPLES_PER_SECOND, "what the driver kept meanwhile is not lost"
 
 
-def test_what_is_not_supported_is_asked_once(reader: Reader, stub: Stub) -> None:
+def test_what_is_not_supported_is_asked_again_each_minute(reader: Reader, stub: Stub) -> None:
     stub.set_error(CALL, NOT_SUPPORTED, gpu=0)
     assert reader.every_second(20, 60) == []
     assert stub.calls(0)[CALL] == 1
     assert set(reader.states) == {1}, "the GPU itself is there"
     assert stub.calls(1)[CALL] > 3
+    stub.set_error(CALL, 0, gpu=0)
+    assert reader.every_second(60, 90), "such as with MIG, which was switched off"
 
 
 @pytest.mark.parametrize("code", [NO_PERMISSION, UNKNOWN])

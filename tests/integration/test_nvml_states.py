@@ -286,6 +286,15 @@ def test_nobody_knows_who_is_on_a_gpu_that_does_not_answer(source: Source, stub:
     assert ([pid for pid, *_ in read.processes], listed(read.gpus[0])) == ([41], Availability.OK)
 
 
+def test_nobody_is_left_on_a_gpu_that_is_not_there_any_more(source: Source, stub: Stub) -> None:
+    stub.set_processes(1, [Process(41)])
+    assert source(1.0).processes
+    stub.gpus = 1
+    read = source(1.0 + LOOK)
+    assert read.processes == []
+    assert [gpu.state for gpu in read.gpus] == [Availability.OK, Availability.LOST]
+
+
 # When ----------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from gpumon.metrics import GPU_METRICS, PROCESSES, Availability
 from gpumon.sources.base import Reading
 from gpumon.sources.nvml.busy import Busy
 from gpumon.sources.nvml.device import ASKED, NvmlDevice
-from gpumon.sources.nvml.library import SUCCESS, VERSION_MISMATCH, Library, advice, availability, unspoken
+from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, VERSION_MISMATCH, Library, advice, availability
 from gpumon.sources.nvml.processes import Held
 
 _LOOK_AGAIN = 5.0
@@ -125,9 +125,11 @@ class NvmlSource:
             if device not in found:
                 # It keeps its row, so that people see that it was there and is lost.
                 self._gone[device.uuid] = device.device
+                self._held.pop(device.uuid, None)
         for device in found:
             self._gone.pop(device.uuid, None)
         self._devices = found
+        self._processes = self._all_processes()
 
     def _find(self, library: Library, index: int, known: dict[str, NvmlDevice]) -> NvmlDevice | None:
         """The device with this index; None where the driver refuses it, which is then noted."""
@@ -139,7 +141,7 @@ class NvmlSource:
             if device.handle.value == handle.value and device.device.index == index:
                 return device
         code, uuid = library.text("nvmlDeviceGetUUID", handle)
-        if unspoken(code) and (address := library.bus_address(handle)):
+        if code == NOT_SUPPORTED and (address := library.bus_address(handle)):
             uuid = f"PCI-{address}"  # a card that has no UUID
         if not uuid:
             return self._refuse(index, code, known)
@@ -174,7 +176,10 @@ class NvmlSource:
                 self._held[device.uuid] = tuple(self._process(device.uuid, process) for process in held)
         if not changed:
             return  # the same object: who gets it can tell that nothing is new
-        self._processes = tuple(process for device in self._devices for process in self._held.get(device.uuid, ()))
+        self._processes = self._all_processes()
+
+    def _all_processes(self) -> tuple[Process, ...]:
+        return tuple(process for device in self._devices for process in self._held.get(device.uuid, ()))
 
     def _read_busy(self, now: float) -> dict[str, Busy]:
         busy = {device.uuid: new for device in self._devices if (new := device.busy(now, self._clock))}
