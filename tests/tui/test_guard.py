@@ -71,6 +71,34 @@ def test_a_terminal_that_reads_nothing_cannot_keep_the_view_from_ending(open_vie
     view.master = master
 
 
+CRASH = """
+import sys
+import gpumon.cli
+from gpumon_tui.widgets.chart import Chart
+
+def lines(self):
+    names = "of other people's processes"
+    raise ValueError("broken")
+
+Chart.lines = lines
+sys.exit(gpumon.cli.main(["tui", "--source", "sim"]))
+"""
+
+
+def test_a_crash_is_one_line_and_its_details_lie_in_a_file(open_view: Open, live_dir: Path) -> None:
+    view = open_view(sys.executable, "-c", CRASH)
+    assert view.ended(20) == 1
+    assert view.left_behind() == []
+    told = view.output.rpartition("[?1004l")[2].strip()
+    assert "please report it" in told
+    assert len(told.splitlines()) == 1, told
+    assert "Traceback" not in view.output
+    details = Path(told.rpartition(" in ")[2])
+    assert details.stat().st_mode & 0o777 == 0o600
+    assert "ValueError: broken" in details.read_text()
+    assert "other people" not in details.read_text() + view.output
+
+
 def test_what_is_no_terminal_for_pictures_is_refused_in_a_line(live_dir: Path, open_view: Open) -> None:
     env = {**environment(live_dir), "LC_ALL": "POSIX", "PYTHONUTF8": "0"}
     view = Pseudo(command("tui", "--source", "sim"), env)
