@@ -142,6 +142,20 @@ class Epochs:
                     spans.append(Span(boundary.time / 1e9, end, boundary.phase))
         return spans
 
+    def lasted(self, keys: Iterable[str]) -> tuple[float, float]:
+        """Begin and end of some ranks of a run, from what is kept of them; the end is infinite while one runs.
+
+        NaN, which compares with nothing, where neither is known.
+        """
+        times: list[float] = []
+        for key in keys:
+            run = self._runs.get(key)
+            times += [boundary.time / 1e9 for boundary in (self._of(key)[:1] + self._of(key)[-1:])]
+            if run is not None:
+                times += [run.started, run.updated if run.state is not RunState.RUNNING else INFINITY]
+        known = [time for time in times if time == time]
+        return (min(known), max(known)) if known else (NAN, NAN)
+
     def stretches(self, key: str, now: float) -> list[Stretch]:
         """The epochs of a run, oldest first; one ends where the next begins, so that nothing falls between."""
         begins = self._begins(key)

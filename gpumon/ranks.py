@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import isfinite
 from typing import NamedTuple
 
 from gpumon import units
@@ -10,6 +11,8 @@ from gpumon.frame import NAN, Boundary, Process, Run, RunState
 
 OUT_OF_MEMORY = "out of memory"
 """How the note of an out-of-memory error begins."""
+TOGETHER = 10.0
+"""Seconds within which runs began together."""
 _WORST = (RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.RUNNING, RunState.FINISHED)
 
 
@@ -58,7 +61,7 @@ class Ranks(NamedTuple):
 
 
 def ranks_of(runs: Iterable[Run]) -> list[Ranks]:
-    """Runs that go on first, then the newest; where that is alike, in the order they came."""
+    """Runs that go on first, then the newest; those that began together by name, then in the order they came."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.id, []).append(run)
@@ -96,6 +99,8 @@ def _sum(values: Iterable[float]) -> float:
     return sum(known) if known else NAN
 
 
-def _order(ranks: Ranks) -> tuple[bool, float]:
-    started = ranks.first.started
-    return ranks.state is not RunState.RUNNING, -started if started == started else 0.0
+def _order(ranks: Ranks) -> tuple[bool, float, str, float]:
+    """Runs that began together, as from one script, are in the order of their names, not of milliseconds."""
+    first = ranks.first
+    started = first.started if isfinite(first.started) else 0.0
+    return ranks.state is not RunState.RUNNING, -(started // TOGETHER), first.name, -started

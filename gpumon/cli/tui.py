@@ -34,7 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
     where, arguments = settle(arguments)
     check()
     live = follow(where)
-    if arguments.source is None and live.is_alive():
+    # One that hangs in its driver has the last known values; to ask that driver here would hang as well.
+    if arguments.source is None and (live.is_alive() or live.writer_hangs()):
         return _show(live, live.interval(), where, arguments)
     live.close()
     with alone(where, arguments) as own:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from math import nan
 
 import pytest
 from rich.segment import Segment
+from rich.style import Style
 
-from gpumon.epochs import EpochMark
+from gpumon.epochs import EpochMark, Span
 from gpumon.frame import Boundary, Mark
+from gpumon.gpu_state import GpuState
+from gpumon.history.recent import History
 from gpumon.memory import PARTS, Split
 from gpumon.metrics import BY_NAME, Unit
 from gpumon_tui import theme
 from gpumon_tui.levels import CRITICAL, FINE, WARN, level
+from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.axis import scale_top, time_labels
 from gpumon_tui.renderables.bar import bar, bar_text, shared_bar
 from gpumon_tui.renderables.braille import area
@@ -21,9 +26,12 @@ from gpumon_tui.renderables.buckets import Columns, columns, fill
 from gpumon_tui.renderables.cells import fit, width
 from gpumon_tui.renderables.chart import Curve, chart
 from gpumon_tui.renderables.difference import changed
+from gpumon_tui.renderables.gpu import Gpu
+from gpumon_tui.renderables.gpu import line as gpu_line
 from gpumon_tui.renderables.marks import epoch_row
 from gpumon_tui.renderables.split import legend, shares, stacked
 from gpumon_tui.renderables.table import Cell, Column, table
+from tests.builders import sample
 
 
 def plain(line: list[Segment]) -> str:
@@ -77,11 +85,37 @@ def test_a_column_of_many_samples_is_their_mean_or_their_peak() -> None:
 
 def test_bars_read_without_colour() -> None:
     assert bar_text(0.5, 4) == "▄▄▁▁"
-    assert bar_text(0.01, 4) == "▖▁▁▁"
+    assert bar_text(0.01, 4) == "▃▁▁▁"
+    assert bar_text(0.6, 4) == "▄▄▃▁", "no hole between what is filled and the track"
+    assert bar_text(0.0004, 4) == "▁▁▁▁", "0.0 GiB of 80 is no bar"
     assert bar_text(0.0, 4) == "▁▁▁▁"
     assert bar_text(7.0, 4) == "▄▄▄▄"
     assert bar_text(nan, 4) == "┈┈┈┈"
     assert plain(bar(0.5, 4, theme.GOOD)) == bar_text(0.5, 4)
+
+
+def test_rows_of_cards_of_any_size_stand_under_each_other() -> None:
+    def drawn(used: float, total: float, watts: float, limit: float, cells: int) -> str:
+        card = sample(0, utilization=0.5, memory_used=used * 2**30, memory_total=total * 2**30, power=watts,
+                      power_limit=limit, temperature=71.0)  # fmt: skip
+        told = Gpu(card, None, (), GpuState.BUSY, 0.0, History(), 0.0, 60.0, 1.0, False, False, Memo())
+        return plain(gpu_line(told, cells))
+
+    for cells in (40, 60, 80, 120, 200):
+        lines = [
+            drawn(*card, cells)
+            for card in (
+                (0.4, 79.6, 69, 700),
+                (139.8, 139.8, 700, 700),
+                (216.4, 276.6, 1250, 1400),
+                (9.4, 276.6, 98, 1400),
+            )
+        ]
+        assert len({line.index("°C") for line in lines}) == 1, lines
+        assert len({line.index("G ") for line in lines}) == 1, lines
+        assert re.search(r"[▁▄▃ ] ?216/277G", lines[2])
+        assert not re.search(r"[▁▄▃]\d", "".join(lines)), "a gap between a bar and its number"
+        assert "71 °C 1250 W" in lines[2]
 
 
 def test_text_is_cut_by_cells() -> None:
@@ -148,6 +182,52 @@ def test_many_short_epochs_become_ticks() -> None:
     assert row.lines == []
     assert "╷" in plain(row.labels)
     assert len(plain(row.labels)) == 50
+
+
+def test_epochs_that_begin_to_crowd_do_not_flicker_between_lines_and_ticks() -> None:
+    grid = Columns(0.0, 1.0, 200)  # 100 cells
+    assert not epoch_row(marks(*range(0, 200, 20)), grid, 100).crowded
+    assert epoch_row(marks(*range(0, 200, 10)), grid, 100).crowded, "a line in each five cells buries the data"
+    between = marks(*range(0, 200, 18))
+    assert [epoch_row(between, grid, 100, (), before).crowded for before in (False, True)] == [False, True]
+
+
+def axis(spans: list[Span], cells: int = 60) -> list[Segment]:
+    made = curve([0.5] * 60, spans=spans, marks=())
+    return chart(made, cells, 8)[-1]
+
+
+def share_of(line: list[Segment], style: Style) -> float:
+    return sum(len(segment.text) for segment in line if segment.style == style) / sum(map(len, map(plain, [line])))
+
+
+def test_a_phase_takes_the_room_that_it_took_of_the_time() -> None:
+    line = axis([Span(36.0, 51.0, "validate")])
+    assert share_of(line, theme.PHASE) == pytest.approx(15 / 60, abs=0.05)
+    assert share_of(line, theme.BRIEF_PHASE) == 0
+
+
+def test_phases_narrower_than_a_cell_are_a_tint_and_not_a_solid_line() -> None:
+    """Epochs of 8 s with 1.6 s of validation, in a window of ten minutes."""
+    times = [float(second) for second in range(600)]
+    spans = [Span(at + 6.4, at + 8.0, "validate") for at in range(0, 600, 8)]
+    made = curve([0.5] * 600, times=times, window=600.0, spans=spans, marks=())
+    line = chart(made, 100, 8)[-1]
+    assert share_of(line, theme.PHASE) < 0.05
+    assert share_of(line, theme.BRIEF_PHASE) > 0.3
+
+
+def test_ranks_that_validate_together_are_one_phase() -> None:
+    assert share_of(axis([Span(20.0, 20.4, "validate")] * 8), theme.PHASE) == 0
+
+
+def test_a_chart_says_where_its_history_begins() -> None:
+    times = [float(second) for second in range(500, 600)]
+    made = curve([0.5] * 100, times=times, now=600.0, window=600.0, marks=())
+    drawn = [plain(line) for line in chart(made, 100, 8)]
+    (line,) = [line for line in drawn if "history begins here" in line]
+    assert re.search(r"history begins here [⢸⣿ ⣀⣤]", line)
+    assert all(width(line) == 100 for line in drawn)
 
 
 def fault(second: float) -> Boundary:

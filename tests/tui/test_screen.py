@@ -12,12 +12,12 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from gpumon.frame import RunState
+from gpumon.frame import Boundary, Mark, RunState
 from gpumon.history.recent import HOST
 from gpumon.live import LiveState
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.screens.help import Help
-from tests.tui.fakes import FakeFeed
+from tests.tui.fakes import START, FakeFeed
 from tests.tui.screen import play, text
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -170,7 +170,7 @@ def test_enter_opens_and_closes_a_run() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("enter")
         assert app._runs.page < 8, "no room for all at first"
-        await pilot.press("tab", "down", "enter")
+        await pilot.press("tab", "enter")
         screen = "\n".join(text(app))
         assert "▾ llama-8b-lora" in screen
         assert "▸ resnet50" in screen
@@ -180,7 +180,7 @@ def test_enter_opens_and_closes_a_run() -> None:
         await pilot.press("down", "enter")
         assert "▸ llama-8b-lora" in "\n".join(text(app)), "also from a row below it"
         assert app._runs.run == "id-1"
-        await pilot.press("up", "enter")
+        await pilot.press("down", "enter", "down")
         await pilot.pause()
         assert "rank 0 GPU 0" in "\n".join(text(app))
 
@@ -224,6 +224,55 @@ def test_a_click_selects_a_gpu() -> None:
         assert app.view.subject == "GPU-0005"
 
     play(FakeFeed(), (200, 50), script)
+
+
+def other_run(feed: FakeFeed) -> None:
+    """A training of another user on the devices of the first, with epochs of its own."""
+    for second, frame in enumerate(feed.frames):
+        first = frame.runs[0]
+        other = first._replace(key="other", id="id-other", name="vit", user="eve", epoch=second // 60 + 50, rank=0)
+        began = [
+            Boundary("other", second, Mark.EPOCH_BEGIN, second // 60 + 50, 0, "train", 0, (START + second) * 10**9)
+        ] * (second % 60 == 0)
+        frame._runs = (*frame.runs, other._replace(gpus=first.gpus, world_size=1))
+        frame._boundaries = (*frame.boundaries, *began)
+
+
+def test_a_chart_shows_the_epochs_of_one_run_at_a_time() -> None:
+    feed = FakeFeed()
+    other_run(feed)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        def marked() -> set[str]:
+            return {mark.run for mark in app.view.curve(0).marks}
+
+        await pilot.press("G")
+        await pilot.pause()
+        assert app.view.subject == HOST
+        seen = set()
+        await pilot.press("tab")
+        for _ in range(12):
+            await pilot.press("down")
+            assert marked() == {app.view.selected_run}
+            name = next(run.name for run in app.view.runs if run.id == app.view.selected_run)
+            assert f"epochs of {name}" in "\n".join(text(app))
+            seen |= marked()
+        assert {"id-0", "id-other"} <= seen
+        await pilot.press("g", "home")
+        assert app.view.subject == "GPU-0000"
+        assert marked() == {"id-0"}, "a GPU that two runs share, and the selected one is on another"
+        while app.view.selected_run != "id-other":
+            await pilot.press("down")
+        assert marked() == {"id-other"}
+
+    play(feed, (160, 50), script)
+
+
+def test_runs_are_counted_and_not_their_rows() -> None:
+    (title,) = [line for line in play(FakeFeed(), (200, 50)) if "─ Runs" in line]
+    assert title.rstrip(" ─").endswith(" 2")
+    (title,) = [line for line in play(FakeFeed(), (120, 30)) if "─ Runs" in line]
+    assert re.search(r" 2( · rows 1–\d+ of \d+)?$", title.rstrip(" ─"))
 
 
 def counted(lines: list[str], gpus: int) -> tuple[list[int], int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import nan
+from math import inf, nan
 
 import pytest
 
@@ -10,6 +10,7 @@ from gpumon.epochs import Epochs
 from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState
 from gpumon.history.recent import HOST, SLACK, History
 from gpumon.ranks import memory_of, notes, ranks_of
+from gpumon_tui import theme
 from gpumon_tui.flow import PATIENCE, Flow
 from gpumon_tui.layout import Tables, plan
 from gpumon_tui.renderables import runs
@@ -191,6 +192,12 @@ def test_runs_that_go_on_come_first_then_the_newest() -> None:
     assert [ranks.first.id for ranks in ranks_of(made)] == ["c", "b", "d", "a"]
 
 
+def test_runs_that_began_together_are_in_the_order_of_their_names() -> None:
+    began = {"vit": 1000.004, "bert": 1000.002, "gpt": 1000.009, "later": 1100.0}
+    made = [RUN._replace(key=name, id=name, name=name, started=at) for name, at in began.items()]
+    assert [ranks.first.name for ranks in ranks_of(made)] == ["later", "bert", "gpt", "vit"]
+
+
 def test_what_befell_a_run_is_told() -> None:
     fault = boundary(5, 2, 20, Mark.OUT_OF_MEMORY)._replace(asked=2 * GIB, free=1.1 * GIB)
     (resumed,) = ranks_of([RUN._replace(first_epoch=2)])
@@ -205,11 +212,19 @@ def test_what_befell_a_run_is_told() -> None:
     assert "(2 times)" in notes(plain, [fault, fault])[0]
 
 
-def test_metrics_with_long_names_and_without_a_value_have_room() -> None:
-    logged = {"validation/top_5_accuracy_of_all_classes": 0.5, "loss": nan} | {f"m{n}": float(n) for n in range(12)}
+def test_a_loss_that_is_no_number_stands_first_and_alarms() -> None:
+    for value, said in ((nan, "loss nan"), (inf, "loss inf"), (-inf, "loss -inf")):
+        (joined,) = ranks_of([RUN._replace(metrics={"acc": 0.5, "loss": value})])
+        cell = next(cell for cell in runs.row(joined, Epochs(), (), {}, START) if "loss" in cell.text)
+        assert cell.text == f"{said}  acc 0.5"
+        assert cell.style == theme.CRITICAL
+
+
+def test_metrics_with_long_names_have_room() -> None:
+    logged = {"validation/top_5_accuracy_of_all_classes": 0.5, "loss": 2.0} | {f"m{n}": float(n) for n in range(12)}
     (joined,) = ranks_of([RUN._replace(metrics=logged)])
     text = next(cell.text for cell in runs.row(joined, Epochs(), (), {}, START) if "loss" in cell.text)
-    assert text.startswith("validatio… 0.5  loss –  m0 0")
+    assert text.startswith("validatio… 0.5  loss 2  m0 0")
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,7 @@ class GpumonApp(App[None]):
     def draw(self) -> None:
         """Show the view as it is now."""
         self._judge_freshness()
+        self._runs.follow()
         self._arrange()
         for part in self._parts:
             part.show()
@@ -205,7 +206,9 @@ class GpumonApp(App[None]):
     def action_move(self, step: int) -> None:
         """Move the cursor of the table that has the keys."""
         self._table.move(step)
-        self._epochs.show()
+        if self._table is self._runs:
+            self._runs.follow()
+            self.draw()
 
     def action_page(self, pages: int) -> None:
         """Move it by pages."""

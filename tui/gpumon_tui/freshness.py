@@ -72,6 +72,8 @@ def _silent(state: LiveState, frame: Frame, silence: float) -> Freshness:
     if math.isinf(state.age):  # written before the machine was restarted
         return Freshness(f"{state.text} · {seen}", theme.WARN, seen, state.age)
     age = state.age or max(silence, 1.0)
+    if seen in state.text:
+        return Freshness(state.text, theme.WARN, ago(age), age)
     told = seen if state.age else f"{seen} ({ago(age)})"  # the state itself says how long
     return Freshness(f"{state.text} · {told}", theme.WARN, ago(age), age)
 

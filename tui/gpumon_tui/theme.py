@@ -32,6 +32,8 @@ RULE = Style(color="#323b50")
 EPOCH = (Style(color=LAVENDER), Style(color="#f2a7d8"), Style(color="#9ad7ff"))
 """Epoch lines: of one run, and of others on the same chart."""
 PHASE = Style(color="#f2a7d8")
+BRIEF_PHASE = Style(color="#a67a9c")
+"""Where phases were too brief to be drawn to scale."""
 RUN = Style(color=LAVENDER)
 KEY = Style(color=CYAN, bold=True, bgcolor=PANEL)
 ON_BAR = Style(bgcolor=PANEL)

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpumon.epochs import Epochs
+from gpumon.epochs import Drawn, Epochs
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.gpu_state import Activity, GpuState, is_held, judge
 from gpumon.history.recent import HOST, History
@@ -37,6 +37,8 @@ class View:
         """Runs of the ledger, where that is asked for: on a machine without a GPU."""
         self.has_simulation = False
         """Whether a key shows a simulation in the place of this machine."""
+        self.selected_run = ""
+        """Id of the run under the cursor of the table."""
         self._window = 0
         self._interval = interval
         self.forget()
@@ -155,7 +157,7 @@ class View:
         """The chart at a place: the selected metric, then the ones after it."""
         panels = self.panels()
         panel = panels[(self._panel + place) % len(panels)]
-        drawn = self.epochs.drawn(self.epochs.runs_on(self.subject))
+        drawn, of = self._epochs_drawn()
         times = self.history.times
         values = self.history.values(self.subject, panel.metric.name)
         if self.paused:
@@ -176,8 +178,46 @@ class View:
             spans=drawn.spans,
             faults=drawn.faults,
             missing=self._missing(panel.metric),
+            epochs_of=of,
             edge=self.freshness.edge,
         )
+
+    def _epochs_drawn(self) -> tuple[Drawn, str]:
+        """Epochs for the charts of the subject, of one run at a time; and its name where several could be meant.
+
+        On the host they are those of the run that is selected in the table; on a GPU that several runs share too,
+        if it is one of them. Runs that were there before, and over when it began, are left on the chart.
+        """
+        subject = self.subject
+        groups: dict[str, list[str]] = {}
+        for key in self.epochs.runs_on(subject):
+            run = self.epochs.run(key)
+            groups.setdefault(run.id if run else key, []).append(key)
+        chosen = self.selected_run if self.selected_run in groups else ""
+        if subject == HOST:
+            groups = {chosen: groups[chosen]} if chosen else {}
+        elif len(groups) > 1:
+            sample = self.sample
+            run = self.epochs.run(sample.run) if sample and sample.run else None
+            return self._one_at_a_time(groups, chosen or (run.id if run else list(groups)[-1]))
+        keys = [key for group in groups.values() for key in group]
+        return self.epochs.drawn(keys), self._name_of(chosen, groups) if subject == HOST else ""
+
+    def _one_at_a_time(self, groups: dict[str, list[str]], chosen: str) -> tuple[Drawn, str]:
+        """The chosen run, and of the others those that were over before the next began."""
+        taken = [self.epochs.lasted(groups[chosen])]
+        kept = list(groups[chosen])
+        for name, keys in reversed(groups.items()):
+            begin, end = self.epochs.lasted(keys)
+            if name != chosen and all(end <= other[0] or begin >= other[1] for other in taken):
+                taken.append((begin, end))
+                kept += keys
+        is_shared = len(taken) < len(groups)
+        return self.epochs.drawn(kept), self._name_of(chosen, groups) if is_shared else ""
+
+    def _name_of(self, chosen: str, groups: dict[str, list[str]]) -> str:
+        run = self.epochs.run(groups[chosen][0]) if chosen else None
+        return safe(run.name) if run else ""
 
     def subject_name(self) -> str:
         """The subject for people: `GPU 3 · NVIDIA H100 80GB`, or the host."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import NamedTuple
 
 from rich.segment import Segment
@@ -20,6 +21,12 @@ from gpumon_tui.renderables.braille import area
 from gpumon_tui.renderables.buckets import Columns, columns, fill
 from gpumon_tui.renderables.cells import Line, fit, rule, width
 from gpumon_tui.renderables.marks import EpochRow, epoch_row
+
+PAINTED = 0.5
+"""The share of a cell that phases take from which it is painted as phase."""
+BEGINS = "history begins here"
+BRIEF = 2
+"""Cells below which a phase may have none that is painted: then those that it touches are tinted."""
 
 
 class Curve(NamedTuple):
@@ -41,6 +48,8 @@ class Curve(NamedTuple):
     """Why there are no values, for people."""
     faults: Sequence[Boundary] = ()
     """Out-of-memory errors."""
+    epochs_of: str = ""
+    """Whose epochs are marked, where that is not plain from the subject."""
     edge: str = NOW
     """What the right edge is: now, or how long ago the newest sample was."""
 
@@ -62,7 +71,8 @@ def chart(curve: Curve, cells: int, height: int) -> list[Line]:
     """The chart in `cells` × `height`; with less room it loses its labels first."""
     if not fits(cells, height):
         return []
-    return [title(curve, cells), *picture(curve, room(curve, cells, height))]
+    place = room(curve, cells, height)
+    return [title(curve, cells), *picture(curve, place, epochs_of(curve, place))]
 
 
 def fits(cells: int, height: int) -> bool:
@@ -85,17 +95,23 @@ def title(curve: Curve, cells: int) -> Line:
     """What it shows, and the newest value."""
     newest = curve.values[-1] if curve.values else float("nan")
     name: Line = [Segment(curve.metric.title, theme.TITLE), Segment(f"  {curve.subject}", theme.PLAIN)]
+    if curve.epochs_of:
+        name.append(Segment(f"  epochs of {curve.epochs_of}", theme.DIM))
     style = theme.LEVELS[level(curve.metric, newest, curve.limit)]
     value = units.metric(newest, curve.metric)
     window = f"last {units.ago(curve.window).removeprefix('-')}"
     return rule(name, [Segment(value, style), Segment(f"  {window}", theme.DIM)], cells, theme.RULE)
 
 
-def picture(curve: Curve, place: Room) -> list[Line]:
+def epochs_of(curve: Curve, place: Room, crowded: bool = False) -> EpochRow:
+    """The epochs of the picture; `crowded` as in the last one."""
+    return epoch_row(curve.marks, place.grid, place.inner, curve.faults, crowded)
+
+
+def picture(curve: Curve, place: Room, row: EpochRow) -> list[Line]:
     """All below the title."""
     rows, has_epochs, labels, margin, inner, grid = place
     lines: list[Line] = []
-    row = epoch_row(curve.marks, grid, inner, curve.faults)
     if has_epochs:
         lines.append([Segment(" " * margin), *row.labels])
     dots = fill(curve.times, curve.values, grid, 2.2 * curve.interval, peaks=curve.metric.warn < float("inf"))
@@ -106,8 +122,24 @@ def picture(curve: Curve, place: Room) -> list[Line]:
     if rows > 0 and all(map(str.isspace, pictures)):  # a known value has at least one dot
         reason = (curve.missing or "no samples in this window").center(inner)[:inner]
         lines[-1 - rows // 2] = [Segment(" " * margin), Segment(reason, theme.DIM)]
+    elif rows > 0:
+        _tell_begin(lines, curve, place, pictures)
     lines.append([Segment(" " * margin), *_time_line(curve, grid, inner)])
     return lines
+
+
+def _tell_begin(lines: list[Line], curve: Curve, place: Room, pictures: Sequence[str]) -> None:
+    """In the room before the oldest sample, why there is nothing."""
+    free = place.grid.at(curve.times[0]) // 2
+    row = -1 - place.rows // 2
+    if free > len(BEGINS) + 2 and pictures[row][:free].isspace():
+        label, *drawn = lines[row]
+        rest: Line = []
+        skipped = free
+        for text, style, _ in drawn:
+            rest.append(Segment(text[skipped:], style))
+            skipped = max(0, skipped - len(text))
+        lines[row] = [label, Segment(f"{BEGINS} ".rjust(free), theme.DIM), *rest]
 
 
 def _row_styles(curve: Curve, rows: int) -> list[Style]:
@@ -135,18 +167,45 @@ def _with_epochs(picture: str, row: EpochRow, style: Style) -> Line:
 
 
 def _time_line(curve: Curve, grid: Columns, cells: int) -> Line:
-    """The axis; heavy where a run validated, tested or saved rather than trained."""
+    """The axis; heavy where a run validated, tested or saved rather than trained, in a tint where that was brief."""
+    styles = [theme.DIM] * cells
     ground = ["─"] * cells
-    for span in curve.spans:
-        for cell in range(max(0, grid.at(span.begin) // 2), min(cells, -(-grid.at(min(span.end, curve.now)) // 2))):
-            ground[cell] = "━"
+    for cell, (share, brief) in _phases(curve, grid, cells).items():
+        if share >= PAINTED:
+            ground[cell], styles[cell] = "━", theme.PHASE
+        elif brief:
+            styles[cell] = theme.BRIEF_PHASE
     text = lay(time_labels(grid, cells, curve.now, curve.edge), "".join(ground))
-    if not curve.spans:
-        return [Segment(text, theme.DIM)]
+    # Labels stand on the axis, and are not of its phases.
+    inks = [style if letter in "─━" else theme.DIM for letter, style in zip(text, styles, strict=True)]
     line: Line = []
     begin = 0
     for end in range(1, cells + 1):
-        if end == cells or (text[end] == "━") != (text[begin] == "━"):
-            line.append(Segment(text[begin:end], theme.PHASE if text[begin] == "━" else theme.DIM))
+        if end == cells or inks[end] is not inks[begin]:
+            line.append(Segment(text[begin:end], inks[begin]))
             begin = end
     return line
+
+
+def _phases(curve: Curve, grid: Columns, cells: int) -> dict[int, tuple[float, bool]]:
+    """The share of each cell that is phase, and whether one of its phases is narrower than two cells."""
+    found: dict[int, tuple[float, bool]] = {}
+    for first, last in _merged(curve.spans):
+        begin = max(0.0, (first - grid.begin) / grid.step / 2)
+        end = min(float(cells), (min(last, curve.now) - grid.begin) / grid.step / 2)
+        for cell in range(int(begin), ceil(end)):
+            share, was_brief = found.get(cell, (0.0, False))
+            share += min(end, cell + 1) - max(begin, cell)
+            found[cell] = share, was_brief or end - begin < BRIEF
+    return found
+
+
+def _merged(spans: Sequence[Span]) -> list[tuple[float, float]]:
+    """Begins and ends without overlaps: the ranks of a run validate at the same time."""
+    found: list[tuple[float, float]] = []
+    for begin, end, _ in sorted(spans):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((begin, end))
+    return found

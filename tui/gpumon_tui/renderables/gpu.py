@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import NamedTuple
 
 from rich.segment import Segment
@@ -95,24 +96,24 @@ def line(gpu: Gpu, cells: int) -> Line:
     inner = cells - 1
     mark = Segment("▌" if gpu.selected else " ", theme.TITLE)
     index = Segment(f"{gpu.sample.device.index:<2} ", theme.STRONG if gpu.selected else theme.TITLE)
-    bar_cells = max(0, min(30, (inner - 56) // 3))
+    bar_cells = max(0, min(30, (inner - 57) // 3))
     temperature, power = gpu.text("gpu.temperature"), gpu.text("gpu.power")
     head: Line = [mark, index]
     if cells >= DETAILED_LINE:
         head += [*_history(gpu, 16, 1, 0)[0], Segment(" ")]
-        bar_cells = max(6, (inner - 86) // 3)
+        bar_cells = max(6, (inner - 87) // 3)
     head += [
         *bar(gpu.sample.value("gpu.utilization"), bar_cells, gpu.bar_style("gpu.utilization")),
         Segment(f"{units.percent(gpu.sample.value('gpu.utilization')):>5} ", theme.PLAIN),
         *bar(gpu.share("gpu.memory_used"), bar_cells, gpu.bar_style("gpu.memory_used")),
         Segment(f"{_used(gpu):>11}", gpu.style("gpu.memory_used")),
         Segment(f"{temperature:>7}", gpu.style("gpu.temperature")),
-        Segment(f"{power:>6}", theme.PLAIN),
+        Segment(f"{power:>7}", theme.PLAIN),
         Segment(f"{_of_limit(gpu):<6} ", theme.DIM) if cells >= DETAILED_LINE else Segment("  "),
     ]
     if length(head) > inner:
         return cut(head, cells)
-    return spread([*head, *_brief(gpu)], [Segment(" ")], cells)
+    return [*head, *_brief(gpu, cells - length(head))]
 
 
 def hidden(above: int, below: int, free: int) -> Line:
@@ -188,27 +189,31 @@ def _who(gpu: Gpu, cells: int) -> Line:
     return spread(left, [Segment(f"  {now.word}", now.style)], cells)
 
 
-def _brief(gpu: Gpu) -> Line:
-    """The end of a line: the word first where somebody should look, else the run."""
+def _brief(gpu: Gpu, cells: int) -> Line:
+    """The end of a line: the run, and after it, if somebody should look, the word; the word alone where no run is."""
     now = gpu.standing()
     run, epoch, users = holders(gpu.sample, gpu.run, gpu.processes)
-    parts: Line = []
-    if not now.quiet or not run:
-        # A run says by itself that the GPU is allocated, and needs the room for its name and epoch.
-        word = "idle" if gpu.run and gpu.state is GpuState.HELD else now.word
-        parts.append(Segment(f"{word} ", now.style))
-    if run:
-        parts.append(Segment(run, theme.RUN if gpu.run else theme.PLAIN))
+    # A run says by itself that the GPU is allocated, and needs the room for its name and epoch.
+    told = "idle" if gpu.run and gpu.state is GpuState.HELD else now.word
+    word = [Segment(f" {told} ", now.style)]
+    if not run:
+        return cut(word, cells)
+    parts: Line = [Segment(run, theme.RUN if gpu.run else theme.PLAIN)]
     if epoch:
         parts.append(Segment(f" {epoch}", theme.STRONG))
     if users:
         parts.append(Segment(f" · {users}", theme.DIM))
-    return parts
+    return spread(parts, [Segment(" ")] if now.quiet else word, cells)
 
 
 def _used(gpu: Gpu) -> str:
+    """At most ten cells, so that rows of cards of any size stand under each other: `72.0/79.6G`, `216/277G`."""
     used, total = (gpu.sample.value(name) for name in ("gpu.memory_used", "gpu.memory_total"))
-    return f"{units.gibibytes(used)}/{units.gibibytes(total)}G" if total == total else units.gibibytes(used)
+    return f"{_gibibytes(used)}/{_gibibytes(total)}G" if isfinite(total) else _gibibytes(used)
+
+
+def _gibibytes(value: float) -> str:
+    return units.whole(value / 2**30) if value / 2**30 >= 99.95 else units.gibibytes(value)
 
 
 def _of_limit(gpu: Gpu) -> str:

@@ -14,8 +14,9 @@ from gpumon_tui import theme
 from gpumon_tui.renderables.buckets import Columns
 from gpumon_tui.renderables.cells import Line
 
-CROWDED = 3
-"""With more than one line in so many cells the lines would be the picture: only ticks remain."""
+CROWDED, SPARSE = 8, 10
+"""With more than one line in so many cells the lines would bury the picture: only ticks remain, until there is less
+than one in so many again; between the two it stays as it is."""
 FAULT = "OOM"
 Labels = dict[int, tuple[str, Style]]
 """Text by its first cell."""
@@ -24,14 +25,21 @@ Labels = dict[int, tuple[str, Style]]
 class EpochRow(NamedTuple):
     """Where epochs begin on a chart, and where memory ran out."""
 
+    crowded: bool
+    """Whether epochs have ticks alone."""
     labels: Line
     """The row above the area: `e7   e8   OOM  e9`."""
     lines: list[tuple[int, Segment]]
     """Cells of the vertical lines, ascending; those of epochs only where they do not crowd."""
 
 
-def epoch_row(marks: Sequence[EpochMark], columns: Columns, cells: int, faults: Sequence[Boundary] = ()) -> EpochRow:
-    """Marks of the window, by cell. A label that would touch another is left out, never its line."""
+def epoch_row(
+    marks: Sequence[EpochMark], columns: Columns, cells: int, faults: Sequence[Boundary] = (), crowded: bool = False
+) -> EpochRow:
+    """Marks of the window, by cell. A label that would touch another is left out, never its line.
+
+    `crowded`: whether they were when this was last drawn.
+    """
     runs: dict[str, Style] = {}
     at: Labels = {}
     for mark in marks:
@@ -41,11 +49,11 @@ def epoch_row(marks: Sequence[EpochMark], columns: Columns, cells: int, faults: 
             at[cell] = (f"e{mark.epoch}", style)
     broken = sorted({cell for fault in faults if 0 <= (cell := columns.at(fault.time / 1e9) // 2) < cells})
     if not at and not broken:
-        return EpochRow([Segment(" " * cells)], [])
-    crowded = len(at) * CROWDED > cells
+        return EpochRow(False, [Segment(" " * cells)], [])
+    crowded = len(at) * (SPARSE if crowded else CROWDED) > cells
     lines = {} if crowded else {cell: Segment("│", style) for cell, (_, style) in at.items()}
     lines |= {cell: Segment("╳", theme.CRITICAL) for cell in broken}
-    return EpochRow(_labels(at, broken, cells, crowded), sorted(lines.items()))
+    return EpochRow(crowded, _labels(at, broken, cells, crowded), sorted(lines.items()))
 
 
 def _labels(at: Labels, broken: Sequence[int], cells: int, crowded: bool) -> Line:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
+
+from rich.style import Style
 
 from gpumon import units
 from gpumon.epochs import Epochs
@@ -54,7 +57,7 @@ def row(
     word, style = RESUMED if state is RunState.RUNNING and slowest.resumed else STATES[state]
     duration = epochs.duration(slowest.key)
     goes_on = state is RunState.RUNNING
-    metrics = Cell(" · ".join(told), theme.CRITICAL) if told and state in ENDED_BADLY else Cell(_metrics(first))
+    metrics = Cell(" · ".join(told), theme.CRITICAL) if told and state in ENDED_BADLY else _metrics(first)
     return (
         Cell(lead + safe(first.name), theme.RUN),
         Cell(safe(first.user)),
@@ -87,7 +90,7 @@ def rank_row(run: Run, first: Run, processes: Sequence[Process], indexes: Mappin
         Cell(str(run.step), quiet),
         Cell(safe(run.phase) if run.state is RunState.RUNNING else "", quiet),
         Cell(units.bytes_binary(memory_of((run,), processes)), quiet),
-        Cell(_metrics(run) if run.metrics != first.metrics else "", quiet),
+        own if (own := _metrics(run, quiet)).text != _metrics(first).text else Cell(""),
         Cell(""),
         Cell(""),
         Cell(word, style if run.state in ENDED_BADLY else quiet),
@@ -128,8 +131,15 @@ def numbers(uuids: Sequence[str], indexes: Mapping[str, int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
-def _metrics(run: Run) -> str:
-    return "  ".join(f"{_name(name)} {units.plain(value)}" for name, value in run.metrics.items())
+def _metrics(run: Run, style: Style = theme.PLAIN) -> Cell:
+    """What the training logged; what is no number comes first, so that a loss that diverged is seen."""
+    odd = {name: value for name, value in run.metrics.items() if not isfinite(value)}
+    text = "  ".join(f"{_name(name)} {_logged(value)}" for name, value in {**odd, **run.metrics}.items())
+    return Cell(text, theme.CRITICAL if odd else style)
+
+
+def _logged(value: float) -> str:
+    return units.plain(value) if isfinite(value) else f"{value}"  # nan, inf or -inf: logged, and no number
 
 
 def _name(name: str) -> str:

@@ -48,16 +48,20 @@ def fitting(columns: tuple[Column, ...], cells: int) -> tuple[tuple[int, Column]
 
 def table(
     title: str, columns: tuple[Column, ...], rows: Sequence[Row], cursor: int, top: int, cells: int, height: int,
-    active: bool, empty: str, aside: str = "", position: str = "",
+    active: bool, empty: str, aside: str = "", count: int | None = None,
 ) -> list[Line]:  # fmt: skip
-    """Title, headings and the rows from `top` on; `cursor` of -1 marks none, `aside` stands after the title."""
+    """Title, headings and the rows from `top` on; `cursor` of -1 marks none, `aside` stands after the title.
+
+    `count`: what there is, where that is another number than that of the rows.
+    """
     shown = max(0, height - 2)
     chosen = fitting(columns, cells - 1)
     head = theme.TITLE if active else theme.DIM
-    if not position:
-        position = str(len(rows))
-        if len(rows) > shown > 0:
-            position = f"{top + 1}–{min(top + shown, len(rows))} of {position}"
+    position = str(len(rows) if count is None else count)
+    if len(rows) > shown > 0 and count is None:
+        position = f"{top + 1}–{min(top + shown, len(rows))} of {position}"
+    elif len(rows) > shown > 0:
+        position = f"{position} · rows {top + 1}–{min(top + shown, len(rows))} of {len(rows)}"
     name: Line = [Segment(title, head), Segment(f"  {aside}" if aside else "", theme.DIM)]
     lines = [rule(name, [Segment(position, theme.DIM)], cells, theme.RULE)]
     headings = "".join(" " + fit(column.title, column.cells, column.right) for _, column in chosen)

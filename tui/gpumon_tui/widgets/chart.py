@@ -20,6 +20,8 @@ class Chart(Lines):
         super().__init__(view, id=f"chart{place}")
         self.place = place
         self._memo: Memo[list[Line]] = Memo()
+        self._crowded = False
+        """Whether epochs had ticks alone when this was last drawn."""
 
     def lines(self) -> list[Line]:
         view, (cells, height) = self.view, self.size
@@ -32,4 +34,9 @@ class Chart(Lines):
             curve.metric.name, view.subject, curve.interval, curve.top, str(curve.limit), curve.missing,
             curve.marks, curve.spans, curve.faults, curve.edge,
         )  # fmt: skip
-        return [chart.title(curve, cells), *self._memo.get(0, shows, lambda: chart.picture(curve, room))]
+        return [chart.title(curve, cells), *self._memo.get(0, shows, lambda: self._picture(curve, room))]
+
+    def _picture(self, curve: chart.Curve, room: chart.Room) -> list[Line]:
+        row = chart.epochs_of(curve, room, self._crowded)
+        self._crowded = row.crowded
+        return chart.picture(curve, room, row)

@@ -61,6 +61,11 @@ class Table(Lines):
         """What is there and has no row, because a frame has no room for it."""
         return 0
 
+    @property
+    def count(self) -> int | None:
+        """How many things the rows are of, where one may have several; None where each has one."""
+        return None
+
     def __init__(self, view: View, *, id: str) -> None:
         super().__init__(view, id=id)
         self.active = False
@@ -80,7 +85,9 @@ class Table(Lines):
         self._scroll()
         cursor = self.cursor if self.active else -1
         aside = "  ".join(text for text in (f"and {self.left_out} more" if self.left_out else "", self.aside) if text)
-        return table(self.title, self.columns, rows, cursor, self.top, *self.size, self.active, self.empty, aside)
+        return table(
+            self.title, self.columns, rows, cursor, self.top, *self.size, self.active, self.empty, aside, self.count
+        )
 
     def move(self, step: int) -> None:
         """Move the cursor; it stays within the rows."""

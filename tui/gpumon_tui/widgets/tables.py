@@ -88,6 +88,11 @@ class Runs(Table):
         """Trainings that had no room in the frame."""
         return self.view.frame.dropped_runs if self.view.frame else 0
 
+    @property
+    def count(self) -> int:
+        """Runs, whatever is open below them."""
+        return len(self._all())
+
     def __init__(self, view: View, *, id: str) -> None:
         super().__init__(view, id=id)
         self._opened: dict[str, bool] = {}
@@ -132,12 +137,17 @@ class Runs(Table):
 
     def toggle(self) -> None:
         """Open or close the run under the cursor, and stay on it."""
-        self._follow(self.rows()[0])  # the table may have come on screen just now
+        self.follow()  # the table may have come on screen just now
         if self.run:
             own = RunKey(self.run)
             is_open = sum(isinstance(key, RunKey) and key.id == own.id for key in self._keys) > 1
             self._opened[own.id] = not is_open
             self.cursor = self._keys.index(own)
+
+    def follow(self) -> None:
+        """Find the run under the cursor again; charts show its epochs, also where the table is not on screen."""
+        self._follow(self.rows()[0])
+        self.view.selected_run = self.run
 
     def _all(self) -> list[Entry]:
         """The runs of the frame on screen."""
@@ -188,5 +198,5 @@ class Epochs(Lines):
         title = f"Epochs of {safe(found.first.name)}"
         return table(
             title, epochs.columns(bool(uuids)), rows, -1, 0, self.size.width, self.size.height, False,
-            "no epoch has begun", position=str(len(stretches)),
+            "no epoch has begun", count=len(stretches),
         )  # fmt: skip
