@@ -14,7 +14,8 @@ from textual.pilot import Pilot
 from gpumon.frame import Driver, Frame, Origin, Tick
 from gpumon.live import LiveState
 from gpumon_tui.app import GpumonApp
-from tests.tui.fakes import LIVE
+from tests.builders import TIME
+from tests.tui.fakes import LIVE, FakeFeed
 from tests.tui.screen import play, text
 from tests.unknowns import any_tick, same_tick, through_a_ring, wrong
 
@@ -82,3 +83,17 @@ def test_a_card_claims_nothing_that_the_frame_does_not_prove(size: tuple[int, in
         assert wrong(said, now.samples[0], now.processes) == [], said
 
     each_screen(size, 1, check)
+
+
+@pytest.mark.parametrize("size", [(60, 20), (100, 30), (200, 50)])
+def test_a_screen_whose_source_went_silent_calls_nothing_busy_free_or_live(size: tuple[int, int]) -> None:
+    feed = FakeFeed(seconds=100)
+    said = "stale: the daemon has been silent for 15 s"
+    feed.live = LiveState(False, said, 1.0, age=15.0, since=TIME / 1e9, stale=True)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        assert not re.search(r"\b(busy|free now|live)\b", "\n".join(text(app)))
+
+    screen = "\n".join(play(feed, size, script))
+    assert "stale" in screen
+    assert "15 s" in screen
