@@ -113,6 +113,16 @@ def span(seconds: float) -> str:
     return duration(seconds)
 
 
+def count(number: int) -> str:
+    """A whole number with its thousands set apart: `1,000,000`."""
+    return f"{number:,}"
+
+
+def limited(value: float, unit: Unit, sign: str) -> str:
+    """A value that is only known to be no more (`≤`) or no less (`≥`): `≤5.0 GiB`; without a sign as `number`."""
+    return f"{sign}{number(value, unit)}" if value == value else MISSING
+
+
 def ago(seconds: float) -> str:
     """A mark on a time axis: `-40s`, `-5m`, `-2h`, `-2h30`."""
     if odd := _odd(seconds):
@@ -200,6 +210,17 @@ def plain(value: float) -> str:
     if value != 0 and not 1e-3 <= abs(value) < 1e6:
         return f"{value:.2e}"
     return f"{value:.4g}"
+
+
+def plains(values: Sequence[float]) -> list[str]:
+    """The logged numbers of one column with equal decimals, so that their points stand below each other."""
+    texts = [plain(value) for value in values]
+    if any("e" in text for text in texts):
+        return texts
+    decimals = max((len(text.partition(".")[2]) for text in texts), default=0)
+    return [
+        f"{value:.{decimals}f}" if math.isfinite(value) else text for value, text in zip(values, texts, strict=True)
+    ]
 
 
 def _hertz(value: float) -> str:

@@ -172,17 +172,19 @@ def training(
     book.db.execute("BEGIN")
     for rank in range(gpus):
         key = book.rank(run_id, rank, started=round(began * SECOND), ended=end if over else None, state=state,
-                        steps=100 * epochs, wait=0.05 * sum(lengths), retries=0.0, ooms=0.0)  # fmt: skip
+                        steps=100 * epochs, wait=0.05 * sum(lengths), retries=0.0, ooms=0.0, peak=31 * GIB)  # fmt: skip
         uuid = book.device(key, rank, **(device or {}))
         time = began
         for i, length in enumerate(lengths):
             logged = {"loss": 2.3 * math.exp(-3 * i / epochs) + 0.1, "accuracy": 1 - 0.8 * math.exp(-4 * i / epochs)}
             book.epoch(key, i, begun=round(time * SECOND), ended=round((time + length) * SECOND), seconds=length,
-                       wait=0.05 * length, metrics=json.dumps(logged if rank == 0 else {}))  # fmt: skip
+                       wait=0.05 * length, metrics=json.dumps(logged if rank == 0 else {}),
+                       peak=31 * GIB, peak_reached=int(i == 0))  # fmt: skip
             worked = utilization + 0.02 * random.random() - 0.05 * (i == 0)
             book.usage(key, i, uuid, **measured(length, worked, **(usage or {})))
             for phase, share in with_phases:
-                book.phase(key, i, phase, share * length, steps=round(100 * share), wait=0.05 * share * length)
+                book.phase(key, i, phase, share * length, steps=round(100 * share), wait=0.05 * share * length,
+                           peak=31 * GIB, peak_reached=int(i == 0))  # fmt: skip
                 book.usage(key, i, uuid, phase, **measured(share * length, worked * (0.5 + share / 2), **(usage or {})))
             time += length
         book.usage(key, WHOLE_RUN, uuid, **measured(sum(lengths), utilization, **(usage or {})))

@@ -6,26 +6,22 @@ it should be and is not known otherwise.
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 import zlib
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gpumon.frame import NAN, Mark, RunState
-from gpumon.runs.rows import Course, DeviceRow, EpochRow, MarkRow, PhaseRow, RankRow, RunRow, Trace, UsageRow
-from gpumon.runs.schema import USAGE
+from gpumon.runs.rows import Course, DeviceRow, MarkRow, RankRow, RunRow, Trace
+from gpumon.runs.table_columns import parsed_json
 from gpumon.text import clean
 
 _MARKS = frozenset(Mark)
 _STATES = frozenset(RunState)
 _POINTS = 1 << 14
 _COLUMNS = 256
-_SPANS = 64
 """More than a trace ever has: nothing is unpacked by what a damaged row says."""
-_MEASURED = tuple(column.name for column in USAGE)
 
 
 class Cells(dict[str, Any]):
@@ -68,6 +64,7 @@ def run_row(cells: Cells) -> RunRow:
         cells.text("source"), cells.text("label"), cells.text("driver"), cells.whole("world_size"),
         cells.whole("epochs"), cells.whole("base"), cells.whole("first_epoch"), cells.time("started"),
         cells.time("ended"), cells.state(), cells.time("updated"), cells.text("resumes"),
+        cells.real("seconds"),
     )  # fmt: skip
 
 
@@ -75,8 +72,9 @@ def rank_row(cells: Cells, devices: Sequence[DeviceRow]) -> RankRow:
     """A row of `rank`, with its devices."""
     return RankRow(
         cells.text("key"), cells.whole("rank"), cells.whole("local_rank"), cells.whole("pid"), cells.time("started"),
-        cells.time("ended"), cells.state(), cells.whole("steps"), cells.real("wait"), cells.whole("lost_events"),
+        cells.time("ended"), cells.state(), cells.whole("steps"), cells.real("wait") or NAN, cells.whole("lost_events"),
         cells.real("peak"), cells.real("retries"), cells.real("ooms"), tuple(devices), cells.real("batch"),
+        cells.real("seconds"),
     )  # fmt: skip
 
 
@@ -85,32 +83,6 @@ def device_row(cells: Cells) -> DeviceRow:
     return DeviceRow(
         cells.text("uuid"), cells.whole("number"), cells.text("name"), cells.real("memory_total"),
         cells.real("power_limit"),
-    )  # fmt: skip
-
-
-def epoch_row(cells: Cells) -> EpochRow:
-    """A row of `epoch`."""
-    return EpochRow(
-        cells.text("rank"), cells.whole("ordinal"), cells.whole("epoch"), cells.time("begun"), cells.time("ended"),
-        cells.real("seconds"), cells.whole("steps"), cells.real("wait"), _metrics(cells.get("metrics")),
-    )  # fmt: skip
-
-
-def phase_row(cells: Cells) -> PhaseRow:
-    """A row of `phase`."""
-    return PhaseRow(
-        cells.text("rank"), cells.whole("ordinal"), cells.text("phase"), cells.real("seconds"), cells.whole("times"),
-        cells.whole("steps"), cells.real("wait"), _spans(cells.get("spans")),
-    )  # fmt: skip
-
-
-def usage_row(cells: Cells) -> UsageRow:
-    """A row of `usage`."""
-    get = cells.get
-    values = tuple(cell if type(cell) is float else cells.real(name) for name in _MEASURED for cell in (get(name),))
-    return UsageRow(
-        cells.text("rank"), cells.whole("ordinal"), cells.text("phase"), cells.text("uuid"),
-        cells.text("utilization_from"), values,
     )  # fmt: skip
 
 
@@ -127,7 +99,7 @@ def mark_row(cells: Cells) -> MarkRow | None:
 
 def trace_row(cells: Cells) -> Trace | None:
     """A row of `trace`, unpacked; None for one that is damaged."""
-    names, points = _json(cells.get("columns")), cells.whole("points")
+    names, points = parsed_json(cells.get("columns")), cells.whole("points")
     packed, step = cells.get("cells"), cells.real("step")
     if not isinstance(names, list) or not isinstance(packed, bytes) or not (0 < points <= _POINTS and step > 0):
         return None
@@ -141,13 +113,6 @@ def trace_row(cells: Cells) -> Trace | None:
     return Trace(cells.text("rank"), cells.text("uuid"), cells.time("begun"), step, points, columns)
 
 
-def _spans(cell: object) -> tuple[tuple[float, float], ...]:
-    found = _json(cell)
-    pairs = [pair for pair in found[:_SPANS] if isinstance(pair, list)] if isinstance(found, list) else []
-    known = [[float(one) for one in pair if isinstance(one, float | int) and 0 <= one < math.inf] for pair in pairs]
-    return tuple((pair[0], pair[1]) for pair in known if len(pair) == 2)
-
-
 def _unpacked(packed: bytes, size: int) -> array[float] | None:
     try:
         plain = zlib.decompressobj().decompress(packed, size + 1)
@@ -159,20 +124,3 @@ def _unpacked(packed: bytes, size: int) -> array[float] | None:
     if sys.byteorder == "big":
         values.byteswap()
     return values
-
-
-def _metrics(cell: object) -> Mapping[str, float]:
-    found = _json(cell)
-    if not isinstance(found, dict):
-        return {}
-    return {
-        clean(name, 64): float(value) if isinstance(value, float | int) and math.isfinite(value) else NAN
-        for name, value in found.items()
-    }
-
-
-def _json(cell: object) -> object:
-    try:
-        return json.loads(cell) if isinstance(cell, str) else None
-    except (ValueError, RecursionError):
-        return None

@@ -31,6 +31,7 @@ def doubts(records: Sequence[Record], epochs: Sequence[Sequence[Stretch]]) -> li
         *_differ("other numbers of epochs planned", names, [str(record.run.epochs or "") for record in records]),
         *_differ("other numbers of steps in an epoch", names, [_steps(counted) for counted in epochs]),
         *_differ("not all are of this hardware", names, [record.run.label or "live" for record in records]),
+        *_differ("not all frameworks tell their peak of tensors", names, [_peaks(counted) for counted in epochs]),
         *_heat(names, records),
     ]
     for name, record, counted in zip(names, records, epochs, strict=True):
@@ -64,6 +65,14 @@ def _steps(epochs: Sequence[Stretch]) -> str:
     """Of most epochs."""
     counts = [epoch.steps for epoch in epochs if epoch.steps]
     return str(max(set(counts), key=lambda steps: (counts.count(steps), steps))) if counts else ""
+
+
+def _peaks(epochs: Sequence[Stretch]) -> str:
+    """Where the most in live tensors is from; empty where nobody tells."""
+    if any(epoch.live_peak.value == epoch.live_peak.value for epoch in epochs):
+        return "the framework's own"
+    read = any(not math.isnan(epoch.value("run_allocated_peak")) for epoch in epochs)
+    return "read between steps, where activations are freed" if read else ""
 
 
 def _heat(names: Sequence[str], records: Sequence[Record]) -> Iterator[str]:

@@ -57,6 +57,12 @@ def _usage(name: str, unit: Unit, title: str = "") -> Measure:
     )  # fmt: skip
 
 
+def tensors_peak(epoch: Stretch) -> float:
+    """The most in live tensors: the framework's own peak, else what was read between steps."""
+    peak = epoch.live_peak.value
+    return peak if peak == peak else epoch.value("run_allocated_peak")
+
+
 MEASURES: tuple[Measure, ...] = (
     Measure("seconds", "Epoch time", lambda epoch: epoch.seconds, units.span),
     Measure("steps_per_second", "Steps per second", lambda epoch: epoch.steps_per_second, units.figures),
@@ -66,7 +72,8 @@ MEASURES: tuple[Measure, ...] = (
     _usage("utilization_mean", Unit.RATIO),
     _usage("idle_share", Unit.RATIO),
     _usage("memory_used_peak", Unit.BYTES),
-    _usage("run_allocated_peak", Unit.BYTES),
+    Measure("run_allocated_peak", _TITLE["run_allocated_peak"], tensors_peak,
+            lambda value: units.number(value, Unit.BYTES)),
     _usage("energy", Unit.JOULES, "Energy per epoch"),
     Measure("energy_per_step", "Energy per step", lambda epoch: epoch.energy_per_step,
             lambda value: f"{units.figures(value)} J" if value == value else units.MISSING),

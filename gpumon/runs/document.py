@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gpumon.json_value import logged
 from gpumon.runs import joined
 from gpumon.runs.joined import Stretch
 from gpumon.runs.rows import DeviceRow, Listed, MarkRow, RankRow, Record, RunRow
@@ -66,12 +67,21 @@ def epoch_of(epoch: Stretch, phases: Iterable[Stretch]) -> dict[str, Any]:
 
 def total_of(total: Stretch) -> dict[str, Any]:
     """A whole run, from `joined.whole`."""
-    return {"steps": total.steps, "wait": known(total.wait), **usage_of(total)}
+    return {
+        "steps": total.steps, "wait": known(total.wait), "wait_share": known(total.wait_share), **peak_of(total),
+        **usage_of(total), "seconds": known(total.seconds),
+    }  # fmt: skip
 
 
 def usage_of(stretch: Stretch) -> dict[str, Any]:
     """What was measured in a stretch."""
     return {"utilization_from": stretch.utilization_from or None, **values_of(stretch.values)}
+
+
+def peak_of(stretch: Stretch) -> dict[str, Any]:
+    """The framework's own peak of live tensors: whether it was reached here, or it was no more than that."""
+    peak = stretch.live_peak
+    return {"framework_peak": known(peak.value), "framework_peak_reached": peak.reached if peak.value > 0 else None}
 
 
 def values_of(values: Sequence[float]) -> dict[str, float | None]:
@@ -88,9 +98,9 @@ def mark_of(mark: MarkRow, ranks: Sequence[RankRow]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def metrics_of(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """What was logged."""
-    return {name: known(value) for name, value in metrics.items()}
+def metrics_of(metrics: Mapping[str, float]) -> dict[str, float | int | str]:
+    """What was logged; NaN and the infinities are words."""
+    return {name: value if math.isfinite(value) else logged(value) for name, value in metrics.items()}
 
 
 def known(value: float) -> float | None:
@@ -116,6 +126,7 @@ def _phase(phase: Stretch) -> dict[str, Any]:
 def _counted(stretch: Stretch) -> dict[str, Any]:
     return {
         "ranks": stretch.ranks, "steps": stretch.steps, "wait": known(stretch.wait),
+        "wait_share": known(stretch.wait_share), **peak_of(stretch),
         "steps_per_second": known(stretch.steps_per_second), "energy_per_step": known(stretch.energy_per_step),
         "samples_per_second": known(stretch.samples_per_second),
         "energy_per_sample": known(stretch.energy_per_sample),

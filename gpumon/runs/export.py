@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from gpumon.errors import GpumonError
 from gpumon.runs.csv_cells import csv_line, named, utc
 from gpumon.runs.document import device_of, known, metrics_of, values_of, whole
-from gpumon.runs.rows import Course, DeviceRow, EpochRow, PhaseRow, RankRow, Record, RunRow, Trace, UsageRow
+from gpumon.runs.rows import Course, DeviceRow, EpochRow, LivePeak, PhaseRow, RankRow, Record, RunRow, Trace, UsageRow
 from gpumon.runs.schema import USAGE, WHOLE_EPOCH
 
 LOGGED = "logged."
@@ -56,10 +56,16 @@ FIELDS: tuple[Field, ...] = (
     Field("begun_utc", lambda row: utc(row.epoch.begun), "The same as a date and a time of day, in UTC."),
     Field("ended_seconds", lambda row: known(row.epoch.ended), "When it ended, since 1970; empty when it did not."),
     Field("ended_utc", lambda row: utc(row.epoch.ended), "The same as a date and a time of day, in UTC."),
-    Field("steps", lambda row: (row.phase or row.epoch).steps, "Steps of the rank in it."),
+    Field("steps", lambda row: (row.phase or row.epoch).steps,
+          "Steps of the rank in it; of an epoch with phases those of training."),
     Field("times", lambda row: row.phase.times if row.phase else 1, "How often the phase was entered."),
     Field("seconds", lambda row: known((row.phase or row.epoch).seconds), "How long it took, by the training's clock."),
-    Field("wait_seconds", lambda row: known((row.phase or row.epoch).wait), "Of it, waited for data."),
+    Field("wait_seconds", lambda row: known((row.phase or row.epoch).wait),
+          "Of it, waited for data; empty where nobody measured it."),
+    Field("framework_peak_bytes", lambda row: known((row.phase or row.epoch).peak.value),
+          "The framework's own peak of live tensors, over all devices of the rank."),
+    Field("framework_peak_reached", lambda row: reached((row.phase or row.epoch).peak),
+          "1: it was reached in here; 0: it was no more than that."),
     Field("utilization_from", lambda row: row.usage.utilization_from if row.usage else "",
           "Where utilization is from: driver, ticks, or empty where nothing was sampled."),
     *(Field(named(column.name, column.unit), _measured(i), column.help) for i, column in enumerate(USAGE)
@@ -144,13 +150,18 @@ def _rows(record: Record) -> Iterator[_Row]:
                 yield _Row(record.run, rank, epoch, part, None, None)
 
 
+def reached(peak: LivePeak) -> int | None:
+    """1 where a peak was reached, 0 where it was no more than that, None where it is unknown."""
+    return int(peak.reached) if peak.value == peak.value else None
+
+
 def _logged(record: Record) -> list[str]:
     return list(dict.fromkeys(name for epoch in record.epochs for name in epoch.metrics))
 
 
 def _metrics(row: _Row, names: Sequence[str]) -> list[float | None]:
     metrics = {} if row.phase else row.epoch.metrics
-    return [known(metrics[name]) if name in metrics else None for name in names]
+    return [metrics.get(name) for name in names]
 
 
 def _trace(trace: Trace, ranks: dict[str, int]) -> dict[str, Any]:

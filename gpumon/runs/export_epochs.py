@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpumon.metrics import Unit
 from gpumon.runs.csv_cells import BYTE_ORDER_MARK, Cell, csv_line, named, utc
 from gpumon.runs.document import known
-from gpumon.runs.export import LOGGED
+from gpumon.runs.export import LOGGED, reached
 from gpumon.runs.joined import Stretch, epochs
 from gpumon.runs.rows import Record
 from gpumon.runs.schema import USAGE
@@ -40,6 +40,9 @@ FIELDS: tuple[Field, ...] = (
     Field("steps_per_second", _derived("steps_per_second")),
     Field("samples_per_second", _derived("samples_per_second")),
     Field("wait_seconds", _derived("wait")),
+    Field(named("wait_share", Unit.RATIO), _derived("wait_share")),
+    Field("framework_peak_bytes", lambda epoch: known(epoch.live_peak.value)),
+    Field("framework_peak_reached", lambda epoch: reached(epoch.live_peak)),
     *(Field(named(column.name, column.unit), _measured(column.name)) for column in USAGE if column.name != "seconds"),
     Field(named("energy_per_step", Unit.JOULES), _derived("energy_per_step")),
     Field(named("energy_per_sample", Unit.JOULES), _derived("energy_per_sample")),
@@ -53,8 +56,4 @@ def lines(record: Record) -> Iterator[str]:
     names = list(dict.fromkeys(name for epoch in found for name in epoch.metrics))
     yield BYTE_ORDER_MARK + csv_line([*(field.name for field in FIELDS), *(LOGGED + name for name in names)])
     for epoch in found:
-        yield csv_line([*(field.of(epoch) for field in FIELDS), *(_logged(epoch, name) for name in names)])
-
-
-def _logged(epoch: Stretch, name: str) -> Any:
-    return known(epoch.metrics[name]) if name in epoch.metrics else None
+        yield csv_line([*(field.of(epoch) for field in FIELDS), *(epoch.metrics.get(name) for name in names)])

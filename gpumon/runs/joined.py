@@ -11,17 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.epochs import Span
-from gpumon.frame import NAN
-from gpumon.runs.rows import UNMEASURED, USAGE_INDEX, EpochRow, PhaseRow, Record, UsageRow
-from gpumon.runs.schema import USAGE, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.frame import NAN, TRAINING
+from gpumon.runs.joining import highest, lowest, mean, over_devices_each, seen_by, seen_share, totals
+from gpumon.runs.rows import UNMEASURED, USAGE_INDEX, EpochRow, LivePeak, PhaseRow, Record, UsageRow
+from gpumon.runs.schema import WHOLE_EPOCH, WHOLE_RUN
 
-_ADDED = frozenset(("energy", "power_mean"))
-_HIGHEST = frozenset(column.name for column in USAGE if column.name.endswith("_peak")) | {"seconds", "utilization_p95"}
-_LOWEST = frozenset(("sampled", "utilization_p5"))
-_LASTING = frozenset(("seconds", "sampled", "energy"))
-"""What adds up over time, too."""
-_UNJOINABLE = frozenset(("utilization_p5", "utilization_p95"))
-"""Percentiles of a whole do not follow from those of its parts."""
+_CLOCK_SET = 1.0
+"""Seconds by which the wall clock's idea of an epoch may differ from the steady clock's before it was set."""
 
 
 class Stretch(NamedTuple):
@@ -47,6 +43,14 @@ class Stretch(NamedTuple):
     """In the order of `schema.USAGE`, joined over devices."""
     batch: float = NAN
     """Samples of a step, of all ranks together."""
+    trained: float = NAN
+    """Seconds of training among them, to which the steps belong; NaN where that is the whole time, or unknown."""
+    wait_of: float = NAN
+    """Seconds of the phases in which the wait was measured; NaN where that is the whole time, or unknown."""
+    peak: LivePeak = LivePeak()
+    """The framework's own peak of live tensors, of the fullest device."""
+    sampled_share: float = NAN
+    """Share of the time that samples saw, of the rank and device that was seen least; NaN without a length."""
 
     def value(self, column: str) -> float:
         """The value of a column of `schema.USAGE`, by its name."""
@@ -54,12 +58,23 @@ class Stretch(NamedTuple):
 
     @property
     def steps_per_second(self) -> float:
-        return self.steps / self.seconds if self.seconds > 0 and self.steps else NAN
+        """Of the time spent in training, where that is known: not of validation and checkpoints."""
+        seconds = self.trained if self.trained > 0 else self.seconds
+        return self.steps / seconds if seconds > 0 and self.steps else NAN
 
     @property
     def wait_share(self) -> float:
-        """Share of the time in which the training waited for data."""
-        return self.wait / self.seconds if self.seconds > 0 else NAN
+        """Share of the time in which the training waited for data, of the phases in which that was measured."""
+        seconds = self.wait_of if self.wait_of > 0 else self.seconds
+        return min(1.0, self.wait / seconds) if seconds > 0 else NAN
+
+    @property
+    def live_peak(self) -> LivePeak:
+        """The most in live tensors: reached where the framework tells or readings between steps agree, else no more.
+
+        Its value is NaN where the framework has no such counter, or it was not read.
+        """
+        return self.peak._replace(reached=True) if self.value("run_allocated_peak") >= self.peak.value else self.peak
 
     @property
     def energy_per_step(self) -> float:
@@ -73,14 +88,6 @@ class Stretch(NamedTuple):
     def energy_per_sample(self) -> float:
         return self.energy_per_step / self.batch if self.batch > 0 else NAN
 
-    @property
-    def sampled_share(self) -> float:
-        """Share of the time that samples saw; NaN where the length is not known."""
-        seconds, sampled = self.value("seconds"), self.value("sampled")
-        if not seconds > 0:
-            return NAN
-        return 0.0 if math.isnan(sampled) else min(1.0, sampled / seconds)
-
 
 def epochs(record: Record) -> list[Stretch]:
     """The epochs of a run in their order."""
@@ -90,28 +97,44 @@ def epochs(record: Record) -> list[Stretch]:
     for row in sorted(record.epochs, key=lambda row: (row.ordinal, order.get(row.rank, 0))):
         groups.setdefault(row.ordinal, []).append(row)
     batch = _batch(record)
-    found = (_epoch(rows, usage.get((ordinal, WHOLE_EPOCH), ())) for ordinal, rows in groups.items())
-    return [epoch._replace(batch=batch) for epoch in found]
+    single = _single_devices(record)
+    used = [usage.get((ordinal, WHOLE_EPOCH), ()) for ordinal in groups]
+    joined = over_devices_each(used)
+    return [
+        _epoch(rows, held, values, batch, single)
+        for rows, held, values in zip(groups.values(), used, joined, strict=True)
+    ]
 
 
 def phases(record: Record) -> dict[int, list[Stretch]]:
-    """The phases of each epoch, by its ordinal, in the order in which the ledger has them."""
+    """The phases of each epoch, by its ordinal, in the order in which the first epoch entered them."""
     usage = _grouped(row for row in record.usage if row.phase != WHOLE_EPOCH)
     numbers = {row.ordinal: row.epoch for row in record.epochs}
+    single = _single_devices(record)
     groups: dict[tuple[int, str], list[PhaseRow]] = {}
     for row in record.phases:
         groups.setdefault((row.ordinal, row.phase), []).append(row)
+    used = [usage.get(key, ()) for key in groups]
     found: dict[int, list[Stretch]] = {}
-    for (ordinal, phase), rows in groups.items():
-        held = usage.get((ordinal, phase), ())
+    for ((ordinal, phase), rows), held, values in zip(groups.items(), used, over_devices_each(used), strict=True):
         found.setdefault(ordinal, []).append(
             Stretch(
-                ordinal, numbers.get(ordinal, ordinal), phase, NAN, NAN, _highest([row.seconds for row in rows]),
-                max(row.times for row in rows), max(row.steps for row in rows), _mean([row.wait for row in rows]),
-                {}, len(rows), seen_by(held), over_devices(held),
+                ordinal, numbers.get(ordinal, ordinal), phase, NAN, NAN, highest([row.seconds for row in rows]),
+                max(row.times for row in rows), max(row.steps for row in rows), mean([row.wait for row in rows]),
+                {}, len(rows), seen_by(held), values, peak=_fullest(rows, single), sampled_share=seen_share(held),
             )
         )  # fmt: skip
-    return found
+    order: dict[str, int] = {}
+    for row in sorted(record.phases, key=lambda row: (row.ordinal, _entered(row))):
+        order.setdefault(row.phase, len(order))
+    return {ordinal: sorted(parts, key=lambda part: order[part.phase]) for ordinal, parts in found.items()}
+
+
+def _entered(row: PhaseRow) -> float:
+    """A number that grows with when a phase was first entered; a ledger of an older version has it for some."""
+    if row.place == row.place:
+        return row.place
+    return row.spans[0][0] if row.spans else 0.0 if row.phase == TRAINING else math.inf
 
 
 def spans(record: Record) -> list[Span]:
@@ -133,35 +156,23 @@ def whole(record: Record, parts: Sequence[Stretch], now: float) -> Stretch:
     Its steps are those of its epochs: a resumed training may go on counting where it was.
     """
     run = record.run
+    trained, wait_of = (math.fsum(_known(part) for part in each) for each in (
+        [epoch.trained for epoch in parts], [epoch.wait_of for epoch in parts],
+    ))  # fmt: skip
+    peaks = [LivePeak(rank.peak, reached=True) for rank in record.ranks]
+    single = _single_devices(record)
     return Stretch(
         WHOLE_RUN, WHOLE_RUN, WHOLE_EPOCH, run.started, run.ended, run.lasted(now), 1,
-        sum(epoch.steps for epoch in parts), _mean([rank.wait for rank in record.ranks]), {},
+        sum(epoch.steps for epoch in parts), mean([rank.wait for rank in record.ranks]), {},
         len(record.ranks), seen_by(record.usage), totals(record.whole_epochs), _batch(record),
+        trained or NAN, wait_of or NAN,
+        _joined_peaks([peak if rank.key in single else peak._replace(reached=False)
+                       for rank, peak in zip(record.ranks, peaks, strict=True)]),
     )  # fmt: skip
 
 
-def totals(rows: Sequence[UsageRow]) -> tuple[float, ...]:
-    """Usage of a whole run: the row that the ledger has for it, else what its epochs come to."""
-    whole_run = [row for row in rows if row.ordinal == WHOLE_RUN]
-    if whole_run:
-        return over_devices(whole_run)
-    return _over_time([over_devices(group) for _, group in sorted(_grouped(rows).items())])
-
-
-def over_devices(rows: Sequence[UsageRow]) -> tuple[float, ...]:
-    """One stretch of time on several devices. A device on which several ranks train counts once."""
-    if len(rows) == 1:
-        return tuple(rows[0].values)
-    devices: dict[str, list[Sequence[float]]] = {}
-    for row in rows:
-        devices.setdefault(row.uuid, []).append(row.values)
-    once = [_combined(same, same_device=True) if len(same) > 1 else same[0] for same in devices.values()]
-    return _combined(once, same_device=False) if once else UNMEASURED
-
-
-def seen_by(rows: Iterable[UsageRow]) -> str:
-    """Where utilization is from: `driver`, `ticks`, both, or empty."""
-    return ", ".join(sorted({row.utilization_from for row in rows if row.utilization_from}))
+def _known(seconds: float) -> float:
+    return seconds if seconds > 0 else 0.0
 
 
 def _batch(record: Record) -> float:
@@ -170,21 +181,62 @@ def _batch(record: Record) -> float:
     return math.fsum(rank.batch for rank in record.ranks) if told else NAN
 
 
-def _epoch(rows: Sequence[EpochRow], usage: Sequence[UsageRow]) -> Stretch:
-    begun = min((row.begun for row in rows if not math.isnan(row.begun)), default=NAN)
-    over = all(not math.isnan(row.ended) for row in rows)
-    ended = max(row.ended for row in rows) if over else NAN
-    last = ended if over else max(row.begun + row.seconds for row in rows)  # as far as it is known
-    seconds = rows[0].seconds if len(rows) == 1 else last - begun
-    metrics: dict[str, float] = {}
-    for row in rows:
-        metrics = {**row.metrics, **metrics}  # the lowest rank's word holds
-    ordered = {name: metrics[name] for row in rows for name in row.metrics}
+def _epoch(
+    rows: Sequence[EpochRow], usage: Sequence[UsageRow], values: Sequence[float], batch: float, single: set[str]
+) -> Stretch:
+    if len(rows) == 1:
+        (row,) = rows
+        begun, ended, seconds, metrics = row.begun, row.ended, row.seconds, row.metrics
+        steps, wait, trained, wait_of = row.steps, row.wait, row.trained, row.wait_of
+    else:
+        begun = lowest([row.begun for row in rows])
+        over = all(row.ended == row.ended for row in rows)
+        ended = max([row.ended for row in rows]) if over else NAN
+        last = ended if over else max(row.begun + row.seconds for row in rows)  # as far as it is known
+        seconds = _steady(rows) if over else last - begun
+        named: dict[str, float] = {}
+        for row in rows:
+            named = {**row.metrics, **named}  # the lowest rank's word holds
+        metrics = {name: named[name] for row in rows for name in row.metrics}
+        steps, wait = max([row.steps for row in rows]), mean([row.wait for row in rows])
+        trained, wait_of = highest([row.trained for row in rows]), mean([row.wait_of for row in rows])
+    if seconds != seconds:
+        seconds = ended - begun
     return Stretch(
-        rows[0].ordinal, rows[0].epoch, WHOLE_EPOCH, begun, ended,
-        last - begun if math.isnan(seconds) else seconds, 1, max(row.steps for row in rows),
-        _mean([row.wait for row in rows]), ordered, len(rows), seen_by(usage), over_devices(usage),
+        rows[0].ordinal, rows[0].epoch, WHOLE_EPOCH, begun, ended, seconds, 1, steps, wait, metrics, len(rows),
+        seen_by(usage), values, batch, trained, wait_of, _fullest(rows, single), seen_share(usage),
     )  # fmt: skip
+
+
+def _steady(rows: Sequence[EpochRow]) -> float:
+    """From the first begin of an epoch to its last end, by the steady clock.
+
+    The wall clock says how far ranks were apart; where it was set meanwhile, an epoch's own length says so.
+    """
+    by_wall = max(row.ended for row in rows) - min(row.begun for row in rows)
+    longest = highest([row.seconds for row in rows])
+    if longest != longest:
+        return by_wall
+    set_by = highest([abs(row.ended - row.begun - row.seconds) for row in rows])
+    return longest if set_by > _CLOCK_SET else max(longest, by_wall)
+
+
+def _fullest(rows: Sequence[EpochRow] | Sequence[PhaseRow], single: set[str]) -> LivePeak:
+    """The peak of the fullest device: the counter of a rank on several devices is of all of them together."""
+    if len(rows) == 1 and rows[0].rank in single:
+        return rows[0].peak
+    return _joined_peaks([row.peak if row.rank in single else row.peak._replace(reached=False) for row in rows])
+
+
+def _joined_peaks(peaks: Sequence[LivePeak]) -> LivePeak:
+    if not peaks or any(peak.value != peak.value for peak in peaks):
+        return LivePeak()  # one of which it is unknown may be the fullest
+    return max(peaks)
+
+
+def _single_devices(record: Record) -> set[str]:
+    """Keys of the ranks on one device."""
+    return {rank.key for rank in record.ranks if len(rank.devices) == 1}
 
 
 def _grouped(rows: Iterable[UsageRow]) -> dict[tuple[int, str], list[UsageRow]]:
@@ -192,54 +244,3 @@ def _grouped(rows: Iterable[UsageRow]) -> dict[tuple[int, str], list[UsageRow]]:
     for row in rows:
         groups.setdefault((row.ordinal, row.phase), []).append(row)
     return groups
-
-
-def _combined(rows: Sequence[Sequence[float]], *, same_device: bool) -> tuple[float, ...]:
-    values = []
-    for column, cells in zip(USAGE, zip(*rows, strict=True), strict=True):
-        if column.name in _ADDED:
-            values.append(_highest(cells) if same_device else _sum(cells))
-        elif column.name in _HIGHEST:
-            values.append(_highest(cells))
-        elif column.name in _LOWEST:
-            values.append(-_highest([-cell for cell in cells]))
-        else:
-            values.append(_mean(cells))
-    return tuple(values)
-
-
-def _over_time(rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    if not rows:
-        return UNMEASURED
-    if len(rows) == 1:
-        return tuple(rows[0])
-    weights = [row[USAGE_INDEX["sampled"]] for row in rows]
-    values = []
-    for column, cells in zip(USAGE, zip(*rows, strict=True), strict=True):
-        if column.name in _LASTING:
-            values.append(_sum(cells))
-        elif column.name in _UNJOINABLE:
-            values.append(NAN)
-        elif column.name in _HIGHEST:
-            values.append(_highest(cells))
-        elif column.name == "temperature_start":
-            values.append(cells[0])
-        else:
-            known = [(cell, weight) for cell, weight in zip(cells, weights, strict=True) if cell == cell and weight > 0]
-            span = sum(weight for _, weight in known)
-            values.append(sum(cell * weight for cell, weight in known) / span if span else NAN)
-    return tuple(values)
-
-
-def _sum(values: Sequence[float]) -> float:
-    """NaN when one is missing: part of a sum is not the sum."""
-    return math.fsum(values) if all(math.isfinite(value) for value in values) else NAN
-
-
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if value == value]
-    return sum(known) / len(known) if known else NAN
-
-
-def _highest(values: Sequence[float]) -> float:
-    return max((value for value in values if value == value), default=NAN)

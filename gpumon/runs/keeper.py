@@ -198,6 +198,7 @@ class Keeper:
     def _add(self, rank: Rank, horizon: int, batch: Batch) -> None:
         batch.add(rank.rows(horizon))
         batch.late += rank.late()
+        batch.left += rank.left()
 
     def _forget(self, key: str) -> None:
         del self._ranks[key]

@@ -7,13 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Boundary, Mark
+from gpumon.frame import NAN, Boundary, Mark, waited_between
+from gpumon.runs.keeper_peak import Peak, PeakCounter, counter_of
 
 OUTSIDE = -1
 """Ordinal of what lies in no epoch: it counts for the whole run only."""
 KEPT_SPANS = 4096
 KEPT_TIMES = 16
 """Times that a phase was entered of which it is kept when."""
+
+
+_LOST = (OUTSIDE - 1, "")
+"""Where the run was between boundaries that were lost."""
 
 
 class Span(NamedTuple):
@@ -30,20 +35,22 @@ class Spent:
     __slots__ = ("seconds", "spans", "steps", "times", "wait")
 
     def __init__(
-        self, seconds: float = 0.0, times: int = 0, steps: int = 0, wait: float = 0.0,
+        self, seconds: float = 0.0, times: int = 0, steps: int = 0, wait: float = NAN,
         spans: Sequence[tuple[float, float]] = (),
     ) -> None:  # fmt: skip
         self.seconds = seconds
         self.times = times
         self.steps = steps
         self.wait = wait
+        """Seconds waited for data where that was measured; NaN where it never was."""
         self.spans = spans
         """The first `KEPT_TIMES`: seconds after the epoch's begin, and seconds."""
 
     def plus(self, part: Spent, after: float) -> Spent:
         """With one stretch more, which began `after` seconds of the epoch."""
         spans = (*self.spans, (round(after, 3), round(part.seconds, 3)))[:KEPT_TIMES]
-        return Spent(self.seconds + part.seconds, self.times + 1, self.steps + part.steps, self.wait + part.wait, spans)
+        wait = part.wait if self.wait != self.wait else self.wait + (part.wait if part.wait == part.wait else 0.0)
+        return Spent(self.seconds + part.seconds, self.times + 1, self.steps + part.steps, wait, spans)
 
 
 class Moment(NamedTuple):
@@ -68,14 +75,20 @@ class Epoch:
         self.ended: int | None = None
         """ns since 1970; None also when it was left without an end."""
         self.phases: dict[str, Spent] = {}
+        self.peaks: dict[str, Peak] = {}
+        """Of the framework's memory, by phase; of the whole epoch under ''."""
         self.metrics: dict[str, float] = {}
+
+    def note_peak(self, phase: str, peak: Peak) -> None:
+        """A stretch of a phase (of the epoch: '') had this peak."""
+        self.peaks[phase] = self.peaks.get(phase, Peak()).joined(peak)
 
     def as_json(self) -> dict[str, Any]:
         """For `epoch_of`."""
         return {
             "epoch": [self.ordinal, self.epoch, self.begun, self.begin], "end": self.end, "ended": self.ended,
             "phases": {name: [s.seconds, s.times, s.steps, s.wait, s.spans] for name, s in self.phases.items()},
-            "metrics": self.metrics,
+            "peaks": self.peaks, "metrics": self.metrics,
         }  # fmt: skip
 
 
@@ -86,6 +99,7 @@ def epoch_of(found: Mapping[str, Any]) -> Epoch:
     epoch.end = Moment(*found["end"]) if found["end"] else None
     epoch.ended = found["ended"]
     epoch.phases = {name: Spent(*row) for name, row in found["phases"].items()}
+    epoch.peaks = {phase: Peak(*peak) for phase, peak in found.get("peaks", {}).items()}
     epoch.metrics = dict(found["metrics"])
     return epoch
 
@@ -116,6 +130,9 @@ class Course:
         """Ordinal of the next epoch."""
         self.last = Moment(0, 0, NAN)
         """The newest boundary."""
+        self.peak = PeakCounter()
+        self.left: list[int] = []
+        """Numbers of epochs that were written with an end, and had none."""
         self._since = Moment(0, 0, NAN)
         self._by_number: dict[int, int] = {}
 
@@ -127,6 +144,7 @@ class Course:
         self.newest = boundary.number
         at = Moment(max(boundary.monotonic, self.last.monotonic), boundary.step, boundary.wait)
         mark, before = boundary.mark, self.open
+        self._read_peak(boundary.peak, missed)
         if missed:
             self.lost += missed
             if before is not None and (mark == Mark.EPOCH_BEGIN or boundary.epoch != before.epoch):
@@ -147,6 +165,8 @@ class Course:
             self._leave(at)
             if boundary.epoch in self._by_number:
                 self.epochs[self._by_number[boundary.epoch]].ended = None
+            elif boundary.epoch >= 0:
+                self.left.append(boundary.epoch)
         elif mark == Mark.RUN_END:
             self._leave(at)
             self.ended = at.monotonic
@@ -193,14 +213,47 @@ class Course:
             found[phase] = self._with_part(epoch, found.get(phase), now)
         return found
 
+    def peaks_at(self, epoch: Epoch, now: float) -> dict[str, Peak]:
+        """The framework's peak in each phase of an epoch, and ('') in all of it; `now`: the counter's value now."""
+        pending = {phase for ordinal, phase in self.peak.since if ordinal == epoch.ordinal}
+        if epoch is not self.open:
+            # What was not read behind its end is not known to be its own.
+            return {
+                phase: peak
+                for phase, peak in epoch.peaks.items()
+                if phase not in pending and not (pending and not phase)
+            }
+        found = dict(epoch.peaks)
+        if now == now and self.spans:
+            counter = counter_of(self.peak.as_json())
+            counter.passed((epoch.ordinal, self.spans[-1].phase))
+            for place, peak in counter.judged(now):
+                if place == epoch.ordinal:
+                    found[""] = found.get("", Peak()).joined(peak)
+                elif isinstance(place, tuple) and place[0] == epoch.ordinal:
+                    found[place[1]] = found.get(place[1], Peak()).joined(peak)
+        return found
+
     def as_json(self) -> dict[str, Any]:
         """For `course_of`."""
         return {
             "newest": self.newest, "lost": self.lost, "begun": self.begun, "ended": self.ended, "spans": self.spans,
             "epochs": [epoch.as_json() for epoch in self.epochs.values()],
             "open": self.open.ordinal if self.open else None, "logged": self.logged, "next": self.next,
-            "last": self.last, "since": self._since,
+            "last": self.last, "since": self._since, "peak": self.peak.as_json(),
         }  # fmt: skip
+
+    def _read_peak(self, value: float, missed: int) -> None:
+        """The framework's peak counter at a boundary, for what lay before it."""
+        phase = self.spans[-1].phase if self.open is not None and self.spans else ""
+        self.peak.passed((self.open.ordinal if self.open is not None else OUTSIDE, phase))
+        if missed:
+            self.peak.passed(_LOST)
+        if value == value:
+            for place, peak in self.peak.read(value):
+                ordinal, phase = place if isinstance(place, tuple) else (place, "")
+                if ordinal in self.epochs and (phase or not isinstance(place, tuple)):
+                    self.epochs[ordinal].note_peak(phase, peak)
 
     def _leave(self, at: Moment) -> None:
         """The open epoch, if any, is over."""
@@ -229,7 +282,7 @@ class Course:
         return (so_far or Spent()).plus(_between(self._since, until), after)
 
     def _log(self, number: int, metrics: Mapping[str, float], *, again: bool) -> None:
-        if not metrics or (again and all(self.logged.get(name) == value for name, value in metrics.items())):
+        if not metrics or (again and all(same(self.logged.get(name), value) for name, value in metrics.items())):
             return  # the end of a run says once more what the last epoch said
         self.logged.update(metrics)
         ordinal = self._by_number.get(number)
@@ -248,8 +301,15 @@ def course_of(found: Mapping[str, Any]) -> Course:
     course.open = course.epochs[found["open"]] if found["open"] is not None else None
     course.logged, course.next = dict(found["logged"]), found["next"]
     course.last, course._since = Moment(*found["last"]), Moment(*found["since"])
+    if "peak" in found:
+        course.peak = counter_of(found["peak"])
     course._by_number = {epoch.epoch: epoch.ordinal for epoch in course.epochs.values()}
     return course
+
+
+def same(before: float | None, value: float) -> bool:
+    """Whether a logged number is what was logged before; a NaN is like every other."""
+    return before == value or (before is not None and before != before and value != value)
 
 
 def _start(span: Span) -> int:
@@ -257,5 +317,5 @@ def _start(span: Span) -> int:
 
 
 def _between(begin: Moment, end: Moment) -> Spent:
-    wait = end.wait - begin.wait
-    return Spent(max(0, end.monotonic - begin.monotonic) / SECOND, 1, max(0, end.step - begin.step), wait)
+    seconds = max(0, end.monotonic - begin.monotonic) / SECOND
+    return Spent(seconds, 1, max(0, end.step - begin.step), waited_between(begin.wait, end.wait))

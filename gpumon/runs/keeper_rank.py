@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gpumon import json_value
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, TRAINING, Device, Run, RunState, Tick
+from gpumon.frame import NAN, TRAINING, Device, Run, RunState, Tick, waited_between
 from gpumon.metrics import GPU_INDEX
 from gpumon.runs.accumulate import Amounts, merged
-from gpumon.runs.keeper_course import Course, Epoch, Moment, course_of
+from gpumon.runs.keeper_course import Course, Epoch, Moment, course_of, same
 from gpumon.runs.keeper_device import REMEMBERED, DeviceShare, Recent, share_of
+from gpumon.runs.keeper_peak import Peak
 from gpumon.runs.schema import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.runs.store import Cells
 from gpumon.runs.store_write import Late, Row
@@ -49,6 +52,7 @@ class Rank:
         self.written_at = 0
         self.traced_at = 0
         self._over: list[Row] = []
+        self._peak = NAN
         self._moments: list[Moment] = []
         """Steps and wait as the last two ticks had them."""
         self._alive_at = 0
@@ -58,6 +62,7 @@ class Rank:
     def see(self, run: Run, tick: Tick) -> None:
         """The run as a tick shows it."""
         self.run, self.tick = run, tick
+        self._highest()
         self._moments = [*self._moments[-1:], Moment(tick.monotonic, run.step, run.wait)]
         if run.state == RunState.RUNNING:
             self._alive_at = tick.monotonic
@@ -140,7 +145,8 @@ class Rank:
         yield Row("rank", {
             "key": key, "run": self.id, "rank": run.rank, "local_rank": run.local_rank, "pid": run.pid,
             "started": started, "ended": self.ended, "state": int(self.state), "steps": run.step,
-            "wait": _known(run.wait), "lost_events": course.lost, "peak": _known(run.memory.peak),
+            "seconds": max(0, (self.end or tick.monotonic) - self.begin) / SECOND,
+            "wait": _known(run.wait) or None, "lost_events": course.lost, "peak": _known(self._highest()),
             "retries": _known(run.memory.retries), "ooms": _known(run.memory.ooms), "batch": run.batch or None,
         })  # fmt: skip
         for uuid, (device, total, limit) in self.devices.items():
@@ -172,6 +178,18 @@ class Rank:
         known = [moment for moment in (*self._moments, self.course.last) if moment.monotonic <= horizon]
         latest = max(known, key=lambda moment: moment.monotonic, default=self.course.last)
         return latest._replace(monotonic=horizon)
+
+    def _highest(self) -> float:
+        """The highest peak of the framework's memory: the training may have reset the counter in between."""
+        known = [v for v in (self._peak, self.course.peak.highest, self.run.memory.peak) if v == v]
+        self._peak = max(known, default=NAN)
+        return self._peak
+
+    def left(self) -> list[tuple[str, int]]:
+        """Epochs that were written with an end and had none: the rank's key, and their numbers."""
+        found = [(self.run.key, number) for number in self.course.left]
+        self.course.left.clear()
+        return found
 
     def late(self) -> list[Late]:
         """What was logged for epochs that are written already."""
@@ -211,9 +229,7 @@ class Rank:
                 trace.add(tick.monotonic, [values[i] for i in _TRACED])
         if self.run.metrics:
             trace = self.traces.get("") or self._new_trace("", tick, ())
-            for name in self.run.metrics:
-                trace.column(name)
-            trace.add(tick.monotonic, [self.run.metrics.get(name, NAN) for name in trace.columns])
+            trace.log(tick.monotonic, self.run.metrics)
 
     def _new_trace(self, uuid: str, tick: Tick, columns: Sequence[str]) -> Trace:
         for place, begun, step, points, names, cells in self._stored_traces:
@@ -237,18 +253,25 @@ class Rank:
         if epoch is self.course.open:
             # What the board shows may still be of the epoch before.
             logged = self.course.logged
-            metrics |= {name: value for name, value in self.run.metrics.items() if logged.get(name) != value}
+            metrics |= {name: v for name, v in self.run.metrics.items() if not same(logged.get(name), v)}
+        phases = self.course.phases_at(epoch, until)
+        peaks = self.course.peaks_at(epoch, self.run.memory.peak)
+        trained = phases.get(TRAINING)
+        steps = max(0, until.step - epoch.begin.step)
         yield Row("epoch", {
             "rank": key, "ordinal": epoch.ordinal, "epoch": epoch.epoch, "begun": epoch.begun, "ended": epoch.ended,
-            "seconds": seconds, "steps": max(0, until.step - epoch.begin.step),
-            "wait": _known(until.wait - epoch.begin.wait), "metrics": numbers(metrics),
+            "seconds": seconds, "steps": trained.steps if trained and trained.steps else steps,
+            "trained": trained.seconds if trained and trained.steps else None,
+            "wait": _known(waited_between(epoch.begin.wait, until.wait)),
+            "wait_of": sum(spent.seconds for spent in phases.values() if spent.wait == spent.wait) or None,
+            **_peak(peaks, ""),
+            "metrics": numbers(metrics),
         })  # fmt: skip
-        phases = self.course.phases_at(epoch, until)
-        for name, spent in phases.items():
+        for place, (name, spent) in enumerate(phases.items()):
             if name:
                 yield Row("phase", {
-                    "rank": key, "ordinal": epoch.ordinal, "phase": name, "seconds": spent.seconds,
-                    "times": spent.times, "steps": spent.steps, "wait": _known(spent.wait),
+                    "rank": key, "ordinal": epoch.ordinal, "phase": name, "place": place, "seconds": spent.seconds,
+                    "times": spent.times, "steps": spent.steps, "wait": _known(spent.wait), **_peak(peaks, name),
                     "spans": None if name == TRAINING else json.dumps(spent.spans),
                 })  # fmt: skip
         for uuid, parts in sums.items():
@@ -266,10 +289,14 @@ class Rank:
 
 
 def numbers(metrics: Mapping[str, float]) -> str:
-    """Numbers by name as JSON. An infinite one is `1e999`, which every reader of JSON takes for infinite."""
-    known = {name: float(v) for name, v in metrics.items() if v == v}
-    text = {name: ("1e999" if v > 0 else "-1e999") if abs(v) == float("inf") else repr(v) for name, v in known.items()}
-    return "{" + ", ".join(f"{json.dumps(name)}: {number}" for name, number in text.items()) + "}"
+    """Numbers by name as JSON; NaN and the infinities are words."""
+    known = {name: float(v) if math.isfinite(v) else json_value.logged(v) for name, v in metrics.items()}
+    return json.dumps(known)
+
+
+def _peak(peaks: Mapping[str, Peak], phase: str) -> dict[str, Any]:
+    peak = peaks.get(phase, Peak())
+    return {"peak": _known(peak.value), "peak_reached": int(peak.reached) if peak.value == peak.value else None}
 
 
 def _ns(seconds: float) -> int:

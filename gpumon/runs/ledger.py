@@ -18,9 +18,10 @@ from gpumon.errors import GpumonError
 from gpumon.frame import NAN, RunState
 from gpumon.runs import cells
 from gpumon.runs.cells import Cells
-from gpumon.runs.joined import totals
+from gpumon.runs.joining import totals
 from gpumon.runs.rows import USAGE_INDEX, DeviceRow, Listed, Record, RunRow, Trace
 from gpumon.runs.schema import VERSION, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.runs.table_columns import TableColumns, epoch_rows, phase_rows, usage_rows
 from gpumon.text import clean
 
 NOTHING = "nothing is recorded yet: run 'gpumon daemon', then a training that publishes its epochs (docs/runs.md)"
@@ -82,8 +83,16 @@ class Ledger:
         with self._reading():
             return self._listed(run)
 
-    def record(self, run_id: str, *, phases: bool = True) -> Record:
-        """A run with all that hangs on it but its traces. Raises GpumonError when it is not there (any more)."""
+    def record(
+        self, run_id: str, *, phases: bool = True, times: bool = False, ordinals: tuple[int, int] | None = None
+    ) -> Record:
+        """A run with all that hangs on it but its traces. Raises GpumonError when it is not there (any more).
+
+        `phases`: also what devices did in each phase, two thirds of all rows; `times`: of phases no more than when
+        and how long they were. `ordinals`: only epochs from the first of them up to before the second.
+        """
+        part = f"rank {_RANKS}" + (" AND ordinal >= ? AND ordinal < ?" if ordinals else "")
+        chosen = (*(ordinals or ()),)
         with self._reading():
             run_id = self._as_written(run_id)
             found = self._rows("SELECT * FROM run WHERE id = ?", run_id)
@@ -93,18 +102,26 @@ class Ledger:
             for row in self._rows(f"SELECT * FROM device WHERE rank {_RANKS} ORDER BY number, uuid", run_id):
                 held.setdefault(row.text("rank"), []).append(cells.device_row(row))
             ranks = self._rows("SELECT * FROM rank WHERE run = ? ORDER BY rank, key", run_id)
-            epochs = self._rows(f"SELECT * FROM epoch WHERE rank {_RANKS} ORDER BY rank, ordinal", run_id)
-            spans = self._rows(f"SELECT * FROM phase WHERE rank {_RANKS} ORDER BY rank, ordinal, seconds DESC", run_id)
-            usage = f"SELECT * FROM usage WHERE rank {_RANKS}" + ("" if phases else f" AND phase = '{WHOLE_EPOCH}'")
+            whole = f"SELECT * FROM usage WHERE rank {_RANKS} AND ordinal = {WHOLE_RUN}"
+            usage = f"SELECT * FROM usage WHERE {part} AND ordinal != {WHOLE_RUN}"
+            usage += "" if phases else f" AND phase = '{WHOLE_EPOCH}'"
             marks = self._rows(f"SELECT * FROM mark WHERE rank {_RANKS} ORDER BY time, number", run_id)
             return Record(
                 cells.run_row(found[0]),
                 [cells.rank_row(row, held.get(row.text("key"), ())) for row in ranks],
-                [cells.epoch_row(row) for row in epochs],
-                [cells.phase_row(row) for row in spans] if phases else [],
-                [cells.usage_row(row) for row in self._rows(usage, run_id)],
+                epoch_rows(self._columns(f"SELECT * FROM epoch WHERE {part} ORDER BY rank, ordinal", run_id, *chosen)),
+                phase_rows(self._columns(
+                    f"SELECT * FROM phase WHERE {part} ORDER BY rank, ordinal, seconds DESC", run_id, *chosen
+                )) if phases or times else [],
+                [*usage_rows(self._columns(whole, run_id)), *usage_rows(self._columns(usage, run_id, *chosen))],
                 [mark for row in marks if (mark := cells.mark_row(row)) is not None],
-            )
+            )  # fmt: skip
+
+    def epochs(self, run_id: str) -> int:
+        """How many epochs a run has begun: ordinals go from 0 up to before it."""
+        with self._reading():
+            query = f"SELECT coalesce(max(ordinal), -1) + 1 FROM epoch WHERE rank {_RANKS}"
+            return self._count(query, self._as_written(run_id))
 
     def traces(self, run_id: str) -> list[Trace]:
         """The course of a run: one for each rank and device, and one for what each rank logged."""
@@ -120,8 +137,9 @@ class Ledger:
         ended = self._count(f"SELECT count(DISTINCT ordinal) FROM epoch WHERE rank {_RANKS} AND ended > 0", run_id)
         gpus = self._count(f"SELECT count(DISTINCT uuid) FROM device WHERE rank {_RANKS}", run_id)
         usage = f"SELECT * FROM usage WHERE rank {_RANKS} AND phase = '{WHOLE_EPOCH}'"
-        rows = self._rows(f"{usage} AND ordinal = {WHOLE_RUN}", run_id) or self._rows(usage, run_id)
-        came_to = totals([cells.usage_row(row) for row in rows])
+        rows = usage_rows(self._columns(f"{usage} AND ordinal = {WHOLE_RUN}", run_id))
+        rows = rows or usage_rows(self._columns(usage, run_id))
+        came_to = totals(rows)
         return Listed(run, ended, gpus, came_to[USAGE_INDEX["energy"]], came_to[USAGE_INDEX["utilization_mean"]])
 
     def _as_written(self, run_id: str) -> str:
@@ -146,6 +164,12 @@ class Ledger:
     def _rows(self, query: str, *values: object) -> list[Cells]:
         found: list[Cells] = self._db.execute(query, values).fetchall()
         return found
+
+    def _columns(self, query: str, *values: object) -> TableColumns:
+        cursor = self._db.cursor()
+        cursor.row_factory = None
+        rows = cursor.execute(query, values).fetchall()
+        return TableColumns([column[0] for column in cursor.description], rows)
 
     def _count(self, query: str, *values: object) -> int:
         return int(next(iter(self._rows(query, *values)[0].values())))

@@ -47,7 +47,7 @@ def _row(listed: Listed, now: float) -> tuple[str, ...]:
     run = listed.run
     return (
         run.id, run.name if run.name not in run.id else "", run.user, units.age(run.started, now),
-        units.duration(run.lasted(now)), state(run, now), done(listed), str(listed.gpus or units.MISSING),
+        units.span(run.lasted(now)), state(run, now), done(listed), str(listed.gpus or units.MISSING),
         units.percent(listed.utilization), units.number(listed.energy, Unit.JOULES), run.resumes,
         run.hostname, run.framework or run.label,
     )  # fmt: skip

@@ -32,6 +32,9 @@ from gpumon.runs.table import Column
 PHASES_UP_TO = 500
 """Epochs of which the table shows the phases, too."""
 _NOTHING = "No daemon kept the course of this run."
+_NO_NUMBERS = frozenset(map(units.plain, (NAN, math.inf, -math.inf)))
+"""What a diverged training logs."""
+_BAD = ' class="bad"'
 _HELP = {column.heading: column.help for column in USAGE}
 
 
@@ -106,7 +109,7 @@ def _sums(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterator
          f"idle {units.number(values['idle_share'], Unit.RATIO)} of the time"),
         ("Waited for data", units.number(total.wait_share, Unit.RATIO), units.duration(total.wait)),
         ("Device memory, peak", units.number(values["memory_used_peak"], Unit.BYTES),
-         f"of {units.number(memory, Unit.BYTES)}; tensors {units.number(values['run_allocated_peak'], Unit.BYTES)}"),
+         f"of {units.number(memory, Unit.BYTES)}; tensors {show.live_peak(total)}"),
         ("Energy", units.number(values["energy"], Unit.JOULES),
          f"{units.figures(total.energy_per_step)} J a step, {units.number(values['power_mean'], Unit.WATTS)}"),
     )  # fmt: skip
@@ -121,6 +124,7 @@ def _sums(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterator
 
 def _notes(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterator[str]:
     bad = {show.out_of_memory(record, mark) for mark in record.marks if mark.mark is Mark.OUT_OF_MEMORY}
+    bad |= set(show.diverged(epochs))
     yield '<ul class="notes">'
     for note in show.notes(record, epochs, total):
         yield f"<li{' class=bad' if note in bad else ''}>{escape(note)}</li>"
@@ -171,7 +175,8 @@ def _table(
         kind = " class=phase" if row[0].startswith(" ") else ""
         if last_is_total and place == len(rows) - 1:
             kind = " class=total"
-        yield f"<tr{kind}>" + "".join(f"<td{kinds[i]}>{escape(row[i].strip())}</td>" for i in kept) + "</tr>"
+        cells = (f"<td{_BAD if row[i] in _NO_NUMBERS else kinds[i]}>{escape(row[i].strip())}</td>" for i in kept)
+        yield f"<tr{kind}>{''.join(cells)}</tr>"
     yield "</tbody></table></div></section>"
 
 

@@ -17,7 +17,7 @@ from gpumon.frame import NAN, Mark
 from gpumon.memory import OF, PARTS, PROCESSES, Split, divide
 from gpumon.metrics import BY_NAME
 from gpumon.runs.joined import Stretch
-from gpumon.runs.report_timeline import MOST, Timeline
+from gpumon.runs.report_timeline import MOST, Timeline, found_odd
 from gpumon.runs.rows import DeviceRow, MarkRow
 from gpumon.runs.table import cut
 
@@ -56,9 +56,9 @@ def figure(
 ) -> Figure:  # fmt: skip
     """Utilization, memory, power, temperature and what was logged, on one time axis with the epochs behind.
 
-    `spans`: the phases that are no training, which are shaded. `diverged`: what was logged and is no number.
+    `spans`: the phases that are no training, which are shaded. `diverged`: what was logged and is no number, else as `logged` has it.
     """
-    panels = [panel for panel in _panels(course, logged, device, epochs, diverged or {}) if panel[1]]
+    panels = [panel for panel in _panels(course, logged, device, epochs, diverged or found_odd(logged)) if panel[1]]
     height = 1 / max(1, len(panels))
     data: list[Line] = []
     layout: dict[str, Any] = {

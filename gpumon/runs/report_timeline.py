@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -51,6 +52,20 @@ def timeline(record: Record, traces: Sequence[Trace], uuid: str) -> Timeline:
         name: Course(*(bridged(line) for line in thinned(course, every))) for name, course in best.columns.items()
     }
     return Timeline(best.begun, best.step * every, columns)
+
+
+def found_odd(logged: Timeline) -> dict[str, list[tuple[float, float]]]:
+    """By metric, when what was logged was no number (s since 1970), and which: NaN or infinite.
+
+    A ledger's trace has such a point as an infinite extreme; one that is infinite to both sides was NaN.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    for name, course in logged.columns.items():
+        for place, (low, high) in enumerate(zip(course.low, course.high, strict=True)):
+            if low == -math.inf or high == math.inf:
+                value = NAN if low == -high else low if low == -math.inf else high
+                found.setdefault(name, []).append((logged.begun + (place + 0.5) * logged.step, value))
+    return found
 
 
 def thinned(course: Course, every: int) -> Course:

@@ -47,12 +47,18 @@ class RunRow(NamedTuple):
     """When the daemon last wrote it."""
     resumes: str
     """Id of the run that this one goes on with, or empty."""
+    seconds: float = NAN
+    """How long it took, or until it was last written, by the steady clock; NaN in ledgers of older versions."""
 
     def lasted(self, now: float) -> float:
-        """Seconds from its begin to its end, or until it was last seen."""
+        """Seconds from its begin to its end, or until it was last seen: by the steady clock where that was kept."""
+        going_on = math.isnan(self.ended) and self.state is RunState.RUNNING and not self.unseen(now)
+        if self.seconds >= 0:
+            # The wall clock may be set while it runs: only what is new since the last word is by it.
+            return self.seconds + (max(0.0, now - self.updated) if going_on else 0.0)
         end = self.ended
         if math.isnan(end):
-            end = now if self.state is RunState.RUNNING and not self.unseen(now) else self.updated
+            end = now if going_on else self.updated
         return max(0.0, end - self.started)
 
     def unseen(self, now: float) -> float:
@@ -73,6 +79,15 @@ class Listed(NamedTuple):
     """Joules, over all devices."""
     utilization: float
     """Mean over devices."""
+
+
+class LivePeak(NamedTuple):
+    """The framework's own peak of live tensors, over all devices of a rank; NaN where it is unknown."""
+
+    value: float = NAN
+    """Bytes."""
+    reached: bool = False
+    """Whether it was reached within the stretch; else it was no more than that."""
 
 
 class DeviceRow(NamedTuple):
@@ -98,7 +113,7 @@ class RankRow(NamedTuple):
     state: RunState
     steps: int
     wait: float
-    """Seconds waited for data, of the whole run."""
+    """Seconds waited for data, of the whole run; NaN where nobody measured it."""
     lost_events: int
     """Boundaries that were overwritten before anybody read them."""
     peak: float
@@ -108,6 +123,8 @@ class RankRow(NamedTuple):
     devices: tuple[DeviceRow, ...]
     batch: float = NAN
     """Samples of a step, of this rank."""
+    seconds: float = NAN
+    """From its begin to its end, by the steady clock."""
 
 
 class EpochRow(NamedTuple):
@@ -126,7 +143,12 @@ class EpochRow(NamedTuple):
     steps: int
     wait: float
     metrics: Mapping[str, float]
-    """What was logged with it."""
+    """What was logged with it; a number may be NaN or infinite."""
+    trained: float = NAN
+    """Seconds of training among them, to which `steps` belong; NaN where steps were not told apart."""
+    wait_of: float = NAN
+    """Seconds of the phases in which the wait was measured; NaN where it was not, or that is unknown."""
+    peak: LivePeak = LivePeak()
 
 
 class PhaseRow(NamedTuple):
@@ -142,6 +164,9 @@ class PhaseRow(NamedTuple):
     wait: float
     spans: Sequence[tuple[float, float]] = ()
     """When and for how long, seconds after the epoch's begin and seconds; of training, and of later times, not kept."""
+    place: float = NAN
+    """The how many-th phase of its epoch, from 0, by when it was first entered."""
+    peak: LivePeak = LivePeak()
 
 
 class UsageRow(NamedTuple):

@@ -51,7 +51,8 @@ USAGE: tuple[Column, ...] = (
            "The most that the run's processes held, from the driver: with contexts and libraries."),
     Column("run_reserved_peak", "Framework memory, peak", "HELD MAX", Unit.BYTES,
            "The most that the framework's allocator held."),
-    Column("run_allocated_peak", "Tensors, peak", "LIVE MAX", Unit.BYTES, "The most in live tensors."),
+    Column("run_allocated_peak", "Tensors, peak", "LIVE MAX", Unit.BYTES,
+           "The most in live tensors as read between steps, where activations are freed."),
     Column("run_allocated_mean", "Tensors", "ALLOC", Unit.BYTES, "Mean of what was in live tensors."),
     Column("run_inactive_split_peak", "Fragments, peak", "FRAG MAX", Unit.BYTES,
            "The most in free parts of blocks that could not be given back."),
@@ -65,9 +66,7 @@ USAGE: tuple[Column, ...] = (
     Column("clock_sm_mean", "SM clock", "CLOCK", Unit.HERTZ, "Mean over time."),
 )  # fmt: skip
 
-_MEASURED = ",\n  ".join(f"{column.name} REAL" for column in USAGE)
-
-_FIRST = f"""
+_FIRST = """
 CREATE TABLE run (
   id TEXT PRIMARY KEY, name TEXT NOT NULL, user TEXT NOT NULL, hostname TEXT NOT NULL, framework TEXT NOT NULL,
   source TEXT NOT NULL, label TEXT NOT NULL, driver TEXT NOT NULL, world_size INTEGER NOT NULL,
@@ -106,7 +105,11 @@ CREATE TABLE usage (
   rank TEXT NOT NULL REFERENCES rank (key) ON DELETE CASCADE, ordinal INTEGER NOT NULL,
   phase TEXT NOT NULL, uuid TEXT NOT NULL,
   utilization_from TEXT NOT NULL,
-  {_MEASURED},
+  seconds REAL, sampled REAL, utilization_mean REAL, utilization_p5 REAL, utilization_p95 REAL, idle_share REAL,
+  energy REAL, power_mean REAL, memory_used_peak REAL, memory_used_mean REAL, run_used_peak REAL,
+  run_reserved_peak REAL, run_allocated_peak REAL, run_allocated_mean REAL, run_inactive_split_peak REAL,
+  throttled_share REAL, capped_share REAL, temperature_start REAL, temperature_mean REAL, temperature_peak REAL,
+  clock_sm_mean REAL,
   PRIMARY KEY (rank, ordinal, phase, uuid)
 ) WITHOUT ROWID;
 CREATE TABLE mark (
@@ -124,7 +127,7 @@ CREATE TABLE progress (
   rank TEXT PRIMARY KEY REFERENCES rank (key) ON DELETE CASCADE, state TEXT NOT NULL
 ) WITHOUT ROWID;
 """
-"""`epoch.metrics`: JSON object. `rank.batch`: samples of a step of this rank.
+"""`epoch.metrics`: JSON object. `rank.peak`: the highest over the run. `rank.batch`: samples of a step of this rank.
 `epoch.wait`, `phase.wait`: seconds waited for data in it. `epoch.ended` NULL: the
 epoch is going on, or the run went away in it. `run.resumes`: id of the run that this one goes on with.
 `epoch.seconds` is by the steady clock of the training; of an epoch that did not end, it is how far it was seen.
@@ -140,6 +143,25 @@ _SECOND = "ALTER TABLE phase ADD COLUMN spans TEXT"
 """`phase.spans`: when it was entered and for how long, a JSON list of [seconds after the epoch's begin, seconds];
 the first 16 times of a phase that is no training, NULL of training."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND)
+_THIRD = """
+ALTER TABLE run ADD COLUMN seconds REAL;
+ALTER TABLE rank ADD COLUMN seconds REAL;
+ALTER TABLE epoch ADD COLUMN trained REAL;
+ALTER TABLE epoch ADD COLUMN wait_of REAL;
+ALTER TABLE epoch ADD COLUMN peak REAL;
+ALTER TABLE epoch ADD COLUMN peak_reached INTEGER;
+ALTER TABLE phase ADD COLUMN place INTEGER;
+ALTER TABLE phase ADD COLUMN peak REAL;
+ALTER TABLE phase ADD COLUMN peak_reached INTEGER
+"""
+"""`run.seconds`, `rank.seconds`: how long, by the steady clock: `started` and `ended` are of the wall clock, which
+may be set in between. `epoch.steps` are those of training where the epoch has a phase of it, and `epoch.trained`
+the seconds of that. `epoch.wait_of`: seconds of the phases in which somebody measured the wait.
+`phase.place`: the how many-th phase of its epoch it was, by when it was first entered.
+`peak`: the framework's own peak of live tensors, bytes, over all devices of the rank; `peak_reached` 1: it was
+reached in here; 0: it was no more than that. NULL: the framework has none, or it was not read.
+`epoch.metrics`: since this version what is no number in JSON is one of the texts NaN, Infinity and -Infinity."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD)
 VERSION = len(MIGRATIONS)
-"""`PRAGMA user_version`; `MIGRATIONS[n]` leads from version n to n + 1."""
+"""`PRAGMA user_version`; `MIGRATIONS[n]` leads from version n to n + 1, and never changes once it was released."""

@@ -10,15 +10,19 @@ from gpumon.frame import Mark
 from gpumon.metrics import Unit
 from gpumon.runs import joined
 from gpumon.runs.joined import Stretch
+from gpumon.runs.joining import totals
 from gpumon.runs.lists import state
-from gpumon.runs.rows import DeviceRow, MarkRow, Record, UsageRow
+from gpumon.runs.rows import DeviceRow, MarkRow, RankRow, Record, UsageRow
 from gpumon.runs.schema import USAGE, WHOLE_EPOCH, WHOLE_RUN
-from gpumon.runs.table import Column, draw
+from gpumon.runs.table import Column, distinct, draw
 
 SEEN = 0.98
 """A stretch of which samples saw less was not sampled in full."""
+AT_MOST, AT_LEAST = "≤", "≥"
 _OPEN = " …"
 """Behind the number of an epoch that has not ended."""
+_NAME_WIDTH = 16
+"""Cells of a metric's name."""
 _METRICS = 8
 """Logged metrics that get a column."""
 _NOTED = 5
@@ -98,7 +102,7 @@ def standing(record: Record, epochs: Sequence[Stretch], now: float) -> Iterator[
     yield state(run, now)
     if run.unseen(now):
         yield f"no daemon has seen it since {units.moment(run.updated)}, nor its end"
-    yield f"{units.moment(run.started)}, {units.duration(run.lasted(now))}"
+    yield f"{units.moment(run.started)}, {units.span(run.lasted(now))}"
     ended = sum(not math.isnan(epoch.ended) for epoch in epochs)
     planned = f" of {run.epochs}" if run.epochs else ""
     before = max(0, run.first_epoch - run.base) if epochs else 0
@@ -125,6 +129,12 @@ def gpus(devices: Sequence[DeviceRow]) -> str:
 def notes(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterator[str]:
     """What a reader must know to read the numbers right."""
     yield utilization_note(total)
+    peaks = {live_peak(stretch)[0] for stretch in (*epochs, total)}
+    if AT_MOST in peaks:
+        yield f"{AT_MOST} the framework's own peak was reached before: here it was no more than that."
+    if AT_LEAST in peaks:
+        yield f"{AT_LEAST} as read between steps, where activations are freed: the framework's own peak is unknown."
+    yield from diverged(epochs)
     if any(math.isnan(epoch.ended) for epoch in epochs):
         yield f"{_OPEN.strip()} an epoch that has not ended."
     missed = [epoch for epoch in epochs if epoch.sampled_share < SEEN]
@@ -136,6 +146,15 @@ def notes(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterator
     for mark in record.marks:
         if mark.mark is Mark.OUT_OF_MEMORY:
             yield out_of_memory(record, mark)
+
+
+def diverged(epochs: Sequence[Stretch]) -> Iterator[str]:
+    """What was logged and is no number, a sentence for each name."""
+    for name in dict.fromkeys(name for epoch in epochs for name in epoch.metrics):
+        odd = [epoch for epoch in epochs if not math.isfinite(epoch.metrics.get(name, 0.0))]
+        if odd:
+            more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+            yield f"Diverged: {name} is {units.plain(odd[0].metrics[name])} in epoch {odd[0].epoch}{more}."
 
 
 def utilization_note(total: Stretch) -> str:
@@ -163,7 +182,7 @@ def epoch_table(
 ) -> tuple[list[Column], list[tuple[str, ...]]]:
     """The columns and rows of the table of epochs; a phase is a row whose first cell is indented."""
     names = list(dict.fromkeys(name for epoch in epochs for name in epoch.metrics))[:_METRICS]
-    logged = [Column(name, 88 if i == 0 else 56 - i, most=16) for i, name in enumerate(names)]
+    logged = [Column(text, 88 if i == 0 else 56 - i) for i, text in enumerate(distinct(names, _NAME_WIDTH))]
     named: list[tuple[str, Stretch]] = []
     for epoch in epochs:
         named.append((f"{epoch.epoch}{_OPEN if math.isnan(epoch.ended) else ''}", epoch))
@@ -171,7 +190,11 @@ def epoch_table(
             named.append((f"  {phase.phase}{f' ×{phase.times}' if phase.times > 1 else ''}", phase))
     named.append(("all", total))
     energies = units.energies([stretch.value("energy") for _, stretch in named])
-    rows = [_row(title, stretch, energy, names) for (title, stretch), energy in zip(named, energies, strict=True)]
+    told = dict(zip(names, (_told([stretch for _, stretch in named], name) for name in names), strict=True))
+    rows = [
+        _row(title, stretch, energies[place], [told[name][place] for name in names])
+        for place, (title, stretch) in enumerate(named)
+    ]
     nothing = {place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) == {units.MISSING}}
     # Of which nobody knows anything, the note below says it once.
     rows = [tuple("" if place in nothing else cell for place, cell in enumerate(row)) for row in rows]
@@ -183,21 +206,35 @@ def rank_table(record: Record) -> tuple[Sequence[Column], list[tuple[str, ...]]]
     return _RANKS, [_rank(record, i) for i in range(len(record.ranks))]
 
 
-def _row(title: str, stretch: Stretch, energy: str, names: Sequence[str]) -> tuple[str, ...]:
+def live_peak(stretch: Stretch) -> str:
+    """The most in live tensors: `31.0 GiB`, `≤31.0 GiB` or `≥31.0 GiB`."""
+    peak, read = stretch.live_peak, stretch.value("run_allocated_peak")
+    if peak.value != peak.value:
+        return units.limited(read, Unit.BYTES, AT_LEAST)
+    return units.limited(peak.value, Unit.BYTES, "" if peak.reached else AT_MOST)
+
+
+def _told(stretches: Sequence[Stretch], name: str) -> list[str]:
+    """What was logged by a name, with equal decimals; empty where it was not."""
+    texts = iter(units.plains([stretch.metrics[name] for stretch in stretches if name in stretch.metrics]))
+    return [next(texts) if name in stretch.metrics else "" for stretch in stretches]
+
+
+def _row(title: str, stretch: Stretch, energy: str, logged: Sequence[str]) -> tuple[str, ...]:
     values = dict(zip(_HEADING, stretch.values, strict=True))
     low, high = values["utilization_p5"], values["utilization_p95"]
     return (
-        title, units.span(stretch.seconds), str(stretch.steps), units.figures(stretch.steps_per_second),
+        title, units.span(stretch.seconds), units.count(stretch.steps), units.figures(stretch.steps_per_second),
         units.figures(stretch.samples_per_second),
         units.percent(stretch.wait_share), units.percent(values["utilization_mean"]),
         f"{units.percent(low)[:-1]}–{units.percent(high)}" if low == low and high == high else units.MISSING,
         units.percent(values["idle_share"]),
-        *(units.number(values[f"{name}_peak"], Unit.BYTES)
-          for name in ("run_allocated", "run_reserved", "run_used", "memory_used")),
+        live_peak(stretch),
+        *(units.number(values[f"{name}_peak"], Unit.BYTES) for name in ("run_reserved", "run_used", "memory_used")),
         energy, units.figures(stretch.energy_per_step),
         units.figures(stretch.energy_per_sample),
         units.percent(values["throttled_share"]),
-        *(units.plain(stretch.metrics[name]) if name in stretch.metrics else "" for name in names),
+        *logged,
     )  # fmt: skip
 
 
@@ -205,14 +242,21 @@ def _rank(record: Record, place: int) -> tuple[str, ...]:
     rank = record.ranks[place]
     own: list[UsageRow] = [row for row in record.whole_epochs if row.rank == rank.key]
     whole = [row for row in own if row.ordinal == WHOLE_RUN and row.phase == WHOLE_EPOCH]
-    values = dict(zip(_HEADING, joined.totals(whole or own), strict=True))
+    values = dict(zip(_HEADING, totals(whole or own), strict=True))
     return (
         str(rank.rank), str(rank.pid or units.MISSING), ", ".join(str(device.number) for device in rank.devices),
-        rank.state.name.lower(), str(rank.steps), units.duration(rank.wait),
-        units.percent(values["utilization_mean"]), units.number(values["run_allocated_peak"], Unit.BYTES),
+        rank.state.name.lower(), units.count(rank.steps), units.span(rank.wait),
+        units.percent(values["utilization_mean"]), _rank_peak(rank, values["run_allocated_peak"]),
         units.number(values["memory_used_peak"], Unit.BYTES), units.number(values["energy"], Unit.JOULES),
         units.whole(rank.retries), units.whole(rank.ooms),
     )  # fmt: skip
+
+
+def _rank_peak(rank: RankRow, read: float) -> str:
+    """Of all devices of a rank together, as its framework counts them."""
+    if rank.peak == rank.peak:
+        return units.number(rank.peak, Unit.BYTES)
+    return units.limited(read, Unit.BYTES, AT_LEAST)
 
 
 def _missed(epoch: Stretch) -> str:

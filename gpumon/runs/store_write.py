@@ -25,6 +25,10 @@ KEYS: dict[str, tuple[str, ...]] = {
 TRACE_ROOM = 256 * 2**20
 """Bytes that traces may take in all; the oldest go first."""
 _ORDER = {table: i for i, table in enumerate(KEYS)}
+_BY_BADNESS = (RunState.FINISHED, RunState.INTERRUPTED, RunState.FAILED, RunState.DIED)
+"""A run stands as the worst of its ranks, and these are in that order."""
+_BADNESS = f"CASE state {' '.join(f'WHEN {state:d} THEN {i}' for i, state in enumerate(_BY_BADNESS))} END"
+_STATES = " ".join(f"WHEN {i} THEN {state:d}" for i, state in enumerate(_BY_BADNESS))
 _SKIPPED = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, OverflowError)
 """What is wrong with one row and not with the file."""
 
@@ -55,13 +59,15 @@ class Batch:
     def __init__(self) -> None:
         self.rows: dict[tuple[Any, ...], Row] = {}
         self.late: list[Late] = []
+        self.left: list[tuple[str, int]] = []
+        """Keys of ranks, and numbers of epochs that have been written with an end and had none."""
         self.died: list[tuple[str, int]] = []
         """Keys of ranks that were left running and are gone, unless their run was updated after that time (ns)."""
         self.withdrawn: list[str] = []
         """Ids of runs that are to be forgotten."""
 
     def __bool__(self) -> bool:
-        return bool(self.rows or self.late or self.died or self.withdrawn)
+        return bool(self.rows or self.late or self.left or self.died or self.withdrawn)
 
     def add(self, rows: Iterable[Row]) -> None:
         """Put rows in, over older ones of the same key."""
@@ -72,6 +78,7 @@ class Batch:
         """This batch, and what came later."""
         self.rows |= newer.rows
         self.late += newer.late
+        self.left += newer.left
         self.died += newer.died
         self.withdrawn += newer.withdrawn
         return self
@@ -88,6 +95,11 @@ def write(connection: sqlite3.Connection, batch: Batch, trace_room: int = TRACE_
                 "(SELECT max(ordinal) FROM epoch WHERE rank = ? AND epoch = ?)",
                 (late.metrics, late.rank, late.rank, late.epoch),
             )
+        connection.executemany(
+            "UPDATE epoch SET ended = NULL WHERE rank = ?1 AND ordinal = "
+            "(SELECT max(ordinal) FROM epoch WHERE rank = ?1 AND epoch = ?2)",
+            batch.left,
+        )
         runs = {row.values["id"] for row in batch.rows.values() if row.table == "run"}
         for key, since in batch.died:
             runs |= _died(connection, key, since)
@@ -122,7 +134,7 @@ def _upsert(table: str, names: tuple[str, ...], columns: tuple[str, ...]) -> str
     changes = [
         f"{name} = excluded.{name}" if name in names else f"{name} = NULL"
         for name in columns
-        if name not in key and not (table == "run" and name in ("resumes", "ended", "state", "started"))
+        if name not in key and not (table == "run" and name in ("resumes", "ended", "state", "started", "seconds"))
     ]
     return (
         f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
@@ -154,12 +166,15 @@ def _died(connection: sqlite3.Connection, key: str, since: int) -> set[str]:
     return {run for (run,) in connection.execute("SELECT run FROM rank WHERE key = ?", (key,))}
 
 
+_WORST = f"CASE max({_BADNESS}) {_STATES} END"
+
+
 def _sum_up(connection: sqlite3.Connection, run: str) -> None:
     """What a run has from its ranks: it runs while one does, else it stands as the worst of them."""
     connection.execute(
-        "UPDATE run SET (started, ended, state) = (SELECT min(started), "
+        "UPDATE run SET (started, ended, state, seconds) = (SELECT min(started), "
         "CASE WHEN count(*) = count(ended) THEN max(ended) END, "
-        "CASE WHEN count(*) = count(ended) THEN max(state) ELSE 0 END FROM rank WHERE rank.run = run.id) "
+        f"CASE WHEN count(*) = count(ended) THEN {_WORST} ELSE 0 END, max(seconds) FROM rank WHERE rank.run = run.id) "
         "WHERE id = ? AND EXISTS (SELECT 1 FROM rank WHERE rank.run = run.id)",
         (run,),
     )

@@ -73,6 +73,25 @@ def cut(text: str, width: int) -> str:
     return text + "…"
 
 
+def distinct(names: Sequence[str], width: int) -> list[str]:
+    """Names in at most `width` cells each; of those that begin alike, the middle is left out, so that they differ."""
+    ends = [cut(name, width) for name in names]
+    for tail in range(width // 2, width - 1):
+        alike = {end for end in ends if ends.count(end) > 1}
+        if not alike:
+            break
+        for place, (name, end) in enumerate(zip(names, ends, strict=True)):
+            if end in alike and cells(name) > width:
+                ends[place] = cut(name, width - tail) + _end(name, tail)
+    return ends
+
+
+def _end(text: str, width: int) -> str:
+    while cells(text) > width:
+        text = text[1:]
+    return text
+
+
 def _line(columns: Sequence[Column], texts: Sequence[str], widths: Sequence[int]) -> str:
     padded = []
     for column, text, width in zip(columns, texts, widths, strict=True):

@@ -1,13 +1,15 @@
 """The course of a whole run in a bounded number of points, from ticks as they come.
 
-A point holds minimum, mean and maximum of `step` seconds. When there are `POINTS` of them, two become
+A point holds minimum, mean and maximum of `step` seconds; one in which a diverged training logged no number, has an
+infinite one. When there are `POINTS` of them, two become
 one and the step doubles: so an hour and a month take the same room.
 """
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import add
 
 from gpumon.clock import SECOND
@@ -42,6 +44,26 @@ class Trace:
 
     def add(self, monotonic: int, values: Sequence[float]) -> None:
         """The values of all columns at one moment; NaN where one is not known. Moments only go forward."""
+        at = self._place(monotonic)
+        for line, value in zip(self._lines, values, strict=True):
+            if value == value:
+                line.add(at, value)
+
+    def log(self, monotonic: int, metrics: Mapping[str, float]) -> None:
+        """What was logged at one moment; by its presence it was, also when it is NaN or infinite."""
+        for name in metrics:
+            self.column(name)
+        at = self._place(monotonic)
+        for name, line in zip(self.columns, self._lines, strict=True):
+            value = metrics.get(name)
+            if value is None:
+                continue
+            if math.isfinite(value):
+                line.add(at, value)
+            else:
+                line.diverge(at, value)
+
+    def _place(self, monotonic: int) -> int:
         at = max(0, monotonic - self._origin) // self.step
         while at >= POINTS:
             for line in self._lines:
@@ -53,9 +75,7 @@ class Trace:
             for line in self._lines:
                 line.grow(at + 1 - self.points)
             self.points = at + 1
-        for line, value in zip(self._lines, values, strict=True):
-            if value == value:
-                line.add(at, value)
+        return at
 
     def cells(self) -> bytes:
         """Little-endian f4 [column][point][minimum, mean, maximum], not packed."""
@@ -95,14 +115,18 @@ class _Line:
     def add(self, at: int, value: float) -> None:
         # In single precision a huge number becomes infinite; it stays one value among others.
         count = self.counts[at] = self.counts[at] + 1
-        if count == 1:
-            self.least[at] = self.most[at] = self.means[at] = value
-            return
-        self.means[at] += (value - self.means[at]) / count
-        if value < self.least[at]:
+        self.means[at] = value if count == 1 else self.means[at] + (value - self.means[at]) / count
+        if not value >= self.least[at]:
             self.least[at] = value
-        if value > self.most[at]:
+        if not value <= self.most[at]:
             self.most[at] = value
+
+    def diverge(self, at: int, value: float) -> None:
+        """A number that is none was logged: infinite to its side, NaN to both, and no part of the mean."""
+        if not value > 0:
+            self.least[at] = -math.inf
+        if not value < 0:
+            self.most[at] = math.inf
 
     def halve(self) -> None:
         if len(self.means) % 2:

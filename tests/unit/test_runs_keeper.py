@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+import math
+import struct
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -118,10 +120,11 @@ def test_an_epoch_has_the_training_own_times_steps_wait_and_numbers() -> None:
     assert epoch == {
         "rank": KEY, "ordinal": 0, "epoch": 0, "begun": TIME + round(2.25 * SECOND),
         "ended": TIME + round(7.75 * SECOND), "seconds": 5.5, "steps": 40, "wait": 0.5, "metrics": '{"loss": 0.25}',
+        "trained": 5.5, "wait_of": 5.5, "peak": None, "peak_reached": None,
     }  # fmt: skip
     assert ledger.row("phase", KEY, 0, "train") == {
         "rank": KEY, "ordinal": 0, "phase": "train", "seconds": 5.5, "times": 1, "steps": 40, "wait": 0.5,
-        "spans": None,
+        "spans": None, "place": 0, "peak": None, "peak_reached": None,
     }  # fmt: skip
 
 
@@ -272,6 +275,120 @@ def test_phases_are_the_union_of_their_stretches_within_one_tick_too() -> None:
     assert ledger.usage(0)["energy"] == pytest.approx(200.0)
 
 
+def test_the_wait_is_known_of_the_phases_in_which_somebody_measured_it() -> None:
+    ledger, make = Memory(), Course()
+    events = [
+        make(Mark.RUN_BEGIN, 1.0, -1, "", wait=0.0),
+        make(Mark.EPOCH_BEGIN, 2.0, 0, wait=0.0), make(Mark.PHASE, 5.0, 0, "validate", wait=0.75),
+        make(Mark.PHASE, 6.0, 0, "train", wait=0.75), make(Mark.EPOCH_END, 7.0, 0, "", wait=1.0),
+        make(Mark.EPOCH_BEGIN, 7.0, 1, wait=1.0), make(Mark.EPOCH_END, 9.0, 1, "", wait=1.0),
+    ]  # fmt: skip
+    keep(ledger, spread([on(n) for n in range(13)], events))
+    assert ledger.row("phase", KEY, 0, "train")["wait"] == 1.0
+    assert ledger.row("phase", KEY, 0, "validate")["wait"] is None
+    assert [(row["wait"], row["wait_of"]) for row in ledger.all("epoch")] == [(1.0, 4.0), (None, None)]
+
+
+def test_a_run_in_which_nobody_measured_a_wait_has_none() -> None:
+    ledger = Memory()
+    events = [boundary._replace(wait=0.0) for boundary in one_epoch(2.25, 7.75)]
+    keep(ledger, spread([on(n, of=run(gpus=(GPU,), started=TIME / SECOND + 1, wait=NAN)) for n in range(12)], events))
+    assert ledger.row("epoch", KEY, 0)["wait"] is None
+    assert ledger.row("rank", KEY)["wait"] is None
+
+
+def test_the_steps_of_an_epoch_are_those_of_training_and_not_of_validation() -> None:
+    ledger, make = Memory(), Course()
+    events = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0, step=0),
+        make(Mark.PHASE, 4.0, 0, "validate", step=10), make(Mark.EPOCH_END, 7.0, 0, "", step=20),
+    ]  # fmt: skip
+    keep(ledger, spread([on(n) for n in range(12)], events))
+    epoch = ledger.row("epoch", KEY, 0)
+    assert (epoch["steps"], epoch["trained"], epoch["seconds"]) == (10, 2.0, 5.0)
+    assert ledger.row("phase", KEY, 0, "validate")["steps"] == 10
+    assert [ledger.row("phase", KEY, 0, phase)["place"] for phase in ("train", "validate")] == [0, 1]
+
+
+def test_the_framework_own_peak_is_that_of_the_stretch_in_which_its_counter_moved() -> None:
+    ledger, make = Memory(), Course()
+    events = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""),  # the framework has not come up
+        make(Mark.EPOCH_BEGIN, 2.0, 0, peak=1.0),
+        make(Mark.PHASE, 3.0, 0, "validate", peak=5.0), make(Mark.EPOCH_END, 4.0, 0, "", peak=5.0),
+        make(Mark.EPOCH_BEGIN, 4.0, 1, peak=5.0), make(Mark.EPOCH_END, 5.0, 1, "", peak=5.0),
+        make(Mark.EPOCH_BEGIN, 5.0, 2, peak=2.0),  # reset by the training
+        make(Mark.EPOCH_END, 6.0, 2, "", peak=3.0),
+        make(Mark.EPOCH_BEGIN, 6.0, 3), make(Mark.PHASE, 6.5, 3, "validate"),  # not read
+        make(Mark.EPOCH_END, 7.0, 3, "", peak=4.0),
+        make(Mark.EPOCH_BEGIN, 7.0, 4), make(Mark.EPOCH_END, 8.0, 4, ""), make(Mark.RUN_END, 8.5, 4, "", peak=9.0),
+    ]  # fmt: skip
+    keep(ledger, spread([on(n) for n in range(12)], events))
+    peaks = [(row["peak"], row["peak_reached"]) for row in ledger.all("epoch")]
+    assert peaks == [(5.0, 1), (5.0, 0), (3.0, 1), (4.0, 0), (9.0, 0)]
+    found = {row["phase"]: (row["peak"], row["peak_reached"]) for row in ledger.all("phase") if row["ordinal"] == 0}
+    assert found == {"train": (5.0, 1), "validate": (5.0, 0)}
+    assert ledger.row("rank", KEY)["peak"] == 9.0
+
+
+def test_a_running_epoch_has_the_peak_that_its_framework_tells_now() -> None:
+    ledger, make = Memory(), Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0, peak=1.0)]
+    mine = run(gpus=(GPU,), started=TIME / SECOND + 1, memory=FrameworkMemory(peak=6.0))
+    keep(ledger, spread([on(n, of=mine) for n in range(15)], events), close=False)
+    assert (ledger.row("epoch", KEY, 0)["peak"], ledger.row("epoch", KEY, 0)["peak_reached"]) == (6.0, 1)
+
+
+def test_the_peak_goes_on_over_a_restart_of_the_daemon() -> None:
+    make = Course()
+    events = [
+        make(Mark.RUN_BEGIN, 1.0, -1, "", peak=1.0), make(Mark.EPOCH_BEGIN, 2.0, 0, peak=5.0),
+        make(Mark.EPOCH_END, 20.0, 0, "", peak=5.0),
+    ]  # fmt: skip
+    ticks = spread([on(n) for n in range(28)], events)
+    first, second = Memory(), Memory()
+    keep(first, ticks[:16], close=False)
+    progress = json.loads(first.row("progress", KEY)["state"])
+    second.known = Known({KEY: Open("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
+    keep(second, ticks[18:])
+    assert (second.row("epoch", KEY, 0)["peak"], second.row("epoch", KEY, 0)["peak_reached"]) == (5.0, 0)
+
+
+def test_how_long_a_run_took_is_by_the_steady_clock() -> None:
+    ledger = Memory()
+    ticks = spread([on(n) for n in range(14)], one_epoch(2.0, 9.0))
+    # Somebody sets the wall clock an hour forward at 5 s.
+    ticks = [one._replace(time=one.time + (3600 * SECOND if n > 5 else 0)) for n, one in enumerate(ticks)]
+    keep(ledger, ticks)
+    assert ledger.row("rank", KEY)["seconds"] == 9.0
+
+
+def test_an_epoch_that_proves_broken_after_it_was_settled_is_told_to_the_ledger() -> None:
+    ledger, make = Memory(), Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0), make(Mark.EPOCH_END, 4.0, 0, ""),
+              make(Mark.EPOCH_LEFT, 9.0, 0, "")]  # fmt: skip
+    keep(ledger, spread([on(n) for n in range(13)], events))
+    assert [left for batch in ledger.batches for left in batch.left] == [(KEY, 0)]
+
+
+def test_a_loss_that_is_no_number_is_kept_in_words_and_marks_its_course() -> None:
+    ledger, make = Memory(), Course()
+    events = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0),
+        make(Mark.EPOCH_END, 4.0, 0, "", metrics={"loss": NAN, "up": float("inf"), "down": float("-inf"), "lr": 0.5}),
+        make(Mark.RUN_END, 6.0, 0, ""),
+    ]  # fmt: skip
+    ticks = [on(n, of=run(gpus=(GPU,), started=TIME / SECOND + 1, metrics={"loss": 1.0 if n < 4 else NAN}))
+             for n in range(10)]  # fmt: skip
+    keep(ledger, spread(ticks, events))
+    logged = json.loads(ledger.row("epoch", KEY, 0)["metrics"])
+    assert logged == {"loss": "NaN", "up": "Infinity", "down": "-Infinity", "lr": 0.5}
+    row = ledger.row("trace", KEY, "")
+    points = list(struct.iter_unpack("<3f", row["cells"]))
+    assert (-math.inf, math.inf) in {(low, high) for low, _, high in points}
+    assert {mean for _, mean, _ in points if mean == mean} == {1.0}, "it is no part of any mean"
+
+
 def test_of_a_phase_that_is_entered_all_the_time_it_is_kept_when_for_the_first_times() -> None:
     ledger, make = Memory(), Course()
     events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 1.0)]
@@ -395,7 +512,7 @@ def test_a_killed_run_died_when_it_was_last_seen_alive_and_keeps_its_open_epoch(
     rank, epoch = ledger.row("rank", KEY), ledger.row("epoch", KEY, 0)
     assert (rank["state"], rank["ended"]) == (RunState.DIED, TIME + 5 * SECOND)
     assert (epoch["ended"], epoch["seconds"], epoch["steps"], epoch["wait"]) == (None, 3.0, 7, 0.25)
-    assert json.loads(epoch["metrics"]) == {"old": 1.0, "loss": 0.5}
+    assert json.loads(epoch["metrics"]) == {"old": 1.0, "loss": 0.5, "no": "NaN"}
     assert ledger.usage(0)["energy"] == pytest.approx(300.0)
 
 
@@ -410,7 +527,7 @@ def test_epochs_with_one_number_are_told_apart_and_what_is_logged_later_goes_to_
     keep(ledger, spread([on(n) for n in range(14)], [*events, soon, late]))
     assert [(row["ordinal"], row["epoch"]) for row in ledger.all("epoch")] == [(0, 4), (1, 4)]
     assert ledger.row("epoch", KEY, 0)["metrics"] == '{"loss": 0.0}'
-    assert json.loads(ledger.row("epoch", KEY, 1)["metrics"]) == {"loss": 1.0, "accuracy": float("inf")}
+    assert json.loads(ledger.row("epoch", KEY, 1)["metrics"]) == {"loss": 1.0, "accuracy": "Infinity"}
     assert [tuple(late) for batch in ledger.batches for late in batch.late] == [(KEY, 4, '{"late": 3.0}')]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import stat
@@ -9,6 +10,7 @@ import threading
 import zlib
 from array import array
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ import pytest
 
 from gpumon.frame import RunState
 from gpumon.paths import Places, ledger_path, ledger_paths, places
+from gpumon.runs import joined
 from gpumon.runs.ledger import Ledger
-from gpumon.runs.schema import MIGRATIONS, VERSION
+from gpumon.runs.schema import MIGRATIONS, USAGE, VERSION
 from gpumon.runs.store import Store
 from gpumon.runs.store_open import NewerLedger, on_network, open_ledger
 from gpumon.runs.store_write import Batch, Late, Row, write
@@ -111,6 +114,51 @@ def test_an_older_ledger_is_brought_up_to_date_and_keeps_what_it_has(tmp_path: P
     assert (phase.phase, phase.seconds, phase.spans) == ("validate", 1.0, ())
     with closing(sqlite3.connect(path)) as new:
         new.execute("UPDATE phase SET spans = '[[1, 2]]'")
+
+
+def test_a_migration_never_changes_once_it_was_released() -> None:
+    released = [sha256(migration.encode()).hexdigest()[:16] for migration in MIGRATIONS]
+    assert released == ["8c259e5b26bd568b", "8cfd2ca89cd74b9d", "4f2e4c6797e1263c"]
+    measured = {line.split()[0] for line in MIGRATIONS[0].partition("utilization_from TEXT NOT NULL,")[2].split(",")}
+    assert {column.name for column in USAGE} <= measured | {"seconds"}, "a new column needs a migration of its own"
+
+
+def test_a_ledger_of_version_2_is_read_as_it_is_and_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "ledger.sqlite"
+    path.parent.mkdir(mode=0o700)
+    with closing(sqlite3.connect(path)) as old:
+        for migration in MIGRATIONS[:2]:
+            old.executescript(migration)
+        old.execute(
+            "INSERT INTO run VALUES ('r', 'net', 'alice', 'node1', '', 'nvml', '', '', 1, 3, 0, 0, 1000000000, "
+            "11000000000, 1, 2, NULL)"
+        )
+        old.execute("INSERT INTO rank VALUES ('k', 'r', 0, 0, 1, 1, 2, 1, 5, 0.0, 0, 7.0, NULL, NULL, NULL)")
+        old.execute("""INSERT INTO epoch VALUES ('k', 0, 0, 1, 2, 1.0, 5, 0.0, '{"loss": 1e999, "lr": 0.5}')""")
+        old.execute("INSERT INTO phase VALUES ('k', 0, 'train', 0.4, 1, 4, 0.0, NULL)")
+        old.execute("INSERT INTO phase VALUES ('k', 0, 'validate', 0.6, 1, 1, 0.0, '[[0.4, 0.6]]')")
+        old.execute("PRAGMA user_version = 2")
+        old.commit()
+    for _ in range(2):
+        with Ledger(str(path)) as ledger:
+            record = ledger.record("r")
+        (epoch,) = record.epochs
+        assert epoch.metrics == {"loss": math.inf, "lr": 0.5}
+        assert math.isnan(epoch.wait), "no wait is exactly 0: nobody measured this one"
+        assert (math.isnan(epoch.trained), math.isnan(epoch.peak.value)) == (True, True)
+        assert record.run.lasted(0.0) == 10.0
+        assert [phase.phase for phase in joined.phases(record)[0]] == ["train", "validate"]
+        open_ledger(str(path), shared=False, uid=UID, log=pytest.fail).close()
+    assert ask(path, "PRAGMA user_version") == [(VERSION,)]
+
+
+def test_an_epoch_that_proves_broken_after_it_was_written_has_no_end(connection: sqlite3.Connection) -> None:
+    write(connection, batch(*run_rows("r", "k"), *(epoch_row("k", ordinal, epoch=7) for ordinal in (0, 1))))
+    broken = Batch()
+    broken.left.append(("k", 7))
+    write(connection, broken)
+    assert connection.execute("SELECT ordinal, ended IS NULL FROM epoch").fetchall() == [(0, 0), (1, 1)]
+    connection.close()
 
 
 def test_a_newer_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -213,6 +261,9 @@ def test_one_row_that_makes_no_sense_does_not_take_the_others_with_it(connection
         ([1, 1], (RunState.FINISHED, 301)),
         ([2, 1], (RunState.FAILED, 301)),
         ([3, 2], (RunState.DIED, 301)),
+        ([4, 1], (RunState.INTERRUPTED, 301)),
+        ([3, 4], (RunState.DIED, 301)),
+        ([2, 4], (RunState.FAILED, 301)),
     ],
 )
 def test_a_run_stands_as_the_worst_of_its_ranks(

@@ -278,3 +278,18 @@ def test_the_last_epoch_of_a_plan_is_its_last_whatever_the_framework_counts_from
 
 def test_in_a_narrow_column_an_epoch_is_counted_for_people() -> None:
     assert [units.epoch_place(1, planned, 0) for planned in (2, 0)] == ["2/2", "1"]
+
+
+def test_logged_numbers_of_one_column_have_equal_decimals() -> None:
+    assert units.plains([0.9711, 0.3, 2.0, NAN]) == ["0.9711", "0.3000", "2.0000", "nan"]
+    assert units.plains([1.0, 2e-5]) == ["1", "2.00e-05"], "a column of both kinds stays as it is"
+    assert units.plains([]) == []
+
+
+def test_thousands_are_set_apart() -> None:
+    assert units.count(1_000_000) == "1,000,000"
+
+
+def test_a_value_that_is_only_bounded_says_so() -> None:
+    assert units.limited(5 * GIB, Unit.BYTES, "≤") == "≤5.0 GiB"
+    assert units.limited(NAN, Unit.BYTES, "≤") == "–"
