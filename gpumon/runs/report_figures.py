@@ -56,7 +56,8 @@ def figure(
 ) -> Figure:  # fmt: skip
     """Utilization, memory, power, temperature and what was logged, on one time axis with the epochs behind.
 
-    `spans`: the phases that are no training, which are shaded. `diverged`: what was logged and is no number, else as `logged` has it.
+    `spans`: the phases that are no training, which are shaded. `diverged`: what was logged and is no number,
+    else as `logged` has it.
     """
     panels = [panel for panel in _panels(course, logged, device, epochs, diverged or found_odd(logged)) if panel[1]]
     height = 1 / max(1, len(panels))
