@@ -126,7 +126,7 @@ def table(paths: Sequence[str], run: str, known: Any) -> Packed | str:
 
 
 def _page(ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring | None, now: float) -> dict[str, Any]:
-    record, traces = ledger.record(run), ledger.traces(run)
+    record, traces = ledger.record(run, phases=False, times=True), ledger.traces(run)
     devices = record.devices
     chosen = next((one for one in devices if one.uuid == device), devices[0] if devices else None)
     uuid = chosen.uuid if chosen else ""
@@ -223,7 +223,7 @@ def _of_record(paths: Sequence[str], run: str, known: Any, made: Any) -> Packed 
             version = _version(ledger, row)
             if version == known:
                 return UNCHANGED
-            packed: Packed = made(ledger.record(run))
+            packed: Packed = made(ledger.record(run, phases=False, times=True))
             return packed._replace(version=version)
     except GpumonError:
         return NOTHING  # the list of runs says why
