@@ -213,7 +213,7 @@ def test_what_befell_a_run_is_told() -> None:
 
 
 def test_a_loss_that_is_no_number_stands_first_and_alarms() -> None:
-    for value, said in ((nan, "loss nan"), (inf, "loss inf"), (-inf, "loss -inf")):
+    for value, said in ((nan, "loss nan"), (inf, "loss ∞"), (-inf, "loss -∞")):
         (joined,) = ranks_of([RUN._replace(metrics={"acc": 0.5, "loss": value})])
         cell = next(cell for cell in runs.row(joined, Epochs(), (), {}, START) if "loss" in cell.text)
         assert cell.text == f"{said}  acc 0.5"

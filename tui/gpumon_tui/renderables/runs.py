@@ -134,12 +134,8 @@ def numbers(uuids: Sequence[str], indexes: Mapping[str, int]) -> str:
 def _metrics(run: Run, style: Style = theme.PLAIN) -> Cell:
     """What the training logged; what is no number comes first, so that a loss that diverged is seen."""
     odd = {name: value for name, value in run.metrics.items() if not isfinite(value)}
-    text = "  ".join(f"{_name(name)} {_logged(value)}" for name, value in {**odd, **run.metrics}.items())
+    text = "  ".join(f"{_name(name)} {units.plain(value)}" for name, value in {**odd, **run.metrics}.items())
     return Cell(text, theme.CRITICAL if odd else style)
-
-
-def _logged(value: float) -> str:
-    return units.plain(value) if isfinite(value) else f"{value}"  # nan, inf or -inf: logged, and no number
 
 
 def _name(name: str) -> str:
