@@ -1,0 +1,307 @@
+"""What is unknown, old or over is shown as that on every page: no number, state or line stands for it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from gpumon.frame import Origin, Process, Run, RunState, Sample, Tick
+from gpumon.live import Live, LiveState
+from gpumon.metrics import PROCESSES, Availability
+from tests.builders import TIME, boundary, device, process, run, sample, tick
+from tests.programs import until
+from tests.runs import Book
+from tests.web.conftest import PATIENCE, on_a_port, visit
+from tests.web.served import Served
+
+expect.set_options(timeout=PATIENCE)
+
+GIB = 2.0**30
+FIRST, SECOND_RUN = "tag.1000.11.aaaa", "tag.1000.12.bbbb"
+_INK = """(place, end) => {
+  const copy = new OffscreenCanvas(place.width, place.height);
+  const pen = copy.getContext("2d", { willReadFrequently: true });
+  pen.drawImage(place, 0, 0);
+  const column = (part) => pen.getImageData(Math.floor(part * (place.width - 1)), 0, 1, place.height - 3).data;
+  return end.map((part) => column(part).some((value) => value > 0));
+}"""
+"""Whether a small chart has anything at some parts of its width, but for its base line."""
+
+
+def gpu(index: int, state: Availability = Availability.OK, **values: float) -> Sample:
+    usual = {
+        "utilization": 0.7, "memory_used": 20 * GIB, "memory_total": 80 * GIB, "power": 300.0, "power_limit": 700.0,
+        "temperature": 60.0, "pcie_sent": 0.0,
+    }  # fmt: skip
+    return sample(index, state, **{**usual, **values})
+
+
+def trainings() -> list[Run]:
+    """Two on GPU 0; the name of the second shows nothing."""
+    usual = {"gpus": (device(0).uuid,), "started": TIME / 1e9, "epoch_started": TIME / 1e9 + 300, "epoch": 3}
+    return [
+        run(FIRST, id="net-a-1111", name="net-a", user="alice", **usual),
+        run(SECOND_RUN, id="net-b-2222", name="   ", user="bob", **{**usual, "epoch": 5}),
+    ]
+
+
+def frames() -> Iterator[Tick]:
+    """Ten minutes with a pause of two, of GPUs of which something or other is unknown."""
+    people: list[Process] = [
+        process(11, 0, user="alice", run=FIRST, memory_used=5 * GIB),
+        process(12, 0, user="bob", run=SECOND_RUN, memory_used=6 * GIB),
+        process(17049, 1, user="", name="", memory_used=42 * GIB),
+        *(process(100 + at, 2, user="carol", name=f"worker-{at}", memory_used=GIB) for at in range(9)),
+    ]
+    blind = device(3, missing={PROCESSES: Availability.NO_PERMISSION})
+    marks = [
+        boundary(number, epoch, key=key)._replace(time=TIME + (at + 60 * epoch) * 10**9)
+        for key, at in ((FIRST, 100), (SECOND_RUN, 130)) for number, epoch in ((1, 0), (2, 1), (3, 2))
+    ]  # fmt: skip
+    for number in (*range(1, 240), *range(360, 600)):
+        samples = [
+            gpu(0, pcie_sent=number * 20 * GIB)._replace(run=FIRST), gpu(1), gpu(2),
+            gpu(3, utilization=0.0, memory_used=0.0)._replace(device=blind),
+            gpu(4, memory_total=float("nan")),
+            gpu(5, Availability.STALE)._replace(age=12.0),
+            gpu(6, utilization=float("nan")),
+        ]  # fmt: skip
+        yield tick(number, samples, people, trainings(), marks if number == 400 else [], hostname="node1")
+
+
+@pytest.fixture(scope="module")
+def link() -> Iterator[str]:
+    """A server of GPUs of which something is unknown."""
+    with on_a_port(Served(frames(), devices=7)) as found:
+        yield found
+
+
+def row(page: Page, index: int) -> Locator:
+    return page.locator(".fleet tbody tr").nth(index)
+
+
+def test_the_fleet_says_of_each_gpu_what_is_known_and_no_more(browser: Browser, link: str) -> None:
+    with visit(browser, link) as visitor:
+        page = visitor.open("#/fleet")
+        expect(page.locator(".fleet tbody tr")).to_have_count(7)
+        # Two trainings: both, with their progress and a link, and one without a visible name by its id.
+        for name, target in (("net-a", "#/run/net-a-1111"), ("net-b-2222", "#/run/net-b-2222")):
+            expect(row(page, 0).get_by_role("link", name=name)).to_have_attribute("href", target)
+        expect(row(page, 0).locator(".progress")).to_have_count(2)
+        expect(row(page, 1)).to_contain_text("unknown(pid 17049)")
+        expect(row(page, 2)).to_contain_text("worker-0, worker-1, worker-2 and 6 more")
+        expect(row(page, 3)).to_contain_text(f"processes unknown: {Availability.NO_PERMISSION.reason}")
+        expect(row(page, 3)).not_to_contain_text("free")
+        expect(row(page, 4).locator(".pair")).to_have_text("20.0 GiB–")
+        expect(row(page, 4).locator(".bar")).to_have_count(0)
+        expect(row(page, 5)).to_contain_text("stale 12 s")
+        expect(row(page, 5).locator(".state")).to_have_class("state stale")
+        expect(row(page, 5)).to_have_class(re.compile("old"))
+        expect(row(page, 6).locator(".big")).to_have_text("–")
+        expect(row(page, 6).locator(".state")).to_have_class("state unknown")
+        heads = page.locator("#page-fleet .headlines")
+        expect(heads).to_contain_text("0 of 7")
+        expect(heads).not_to_contain_text("all are in use")
+        expect(heads).to_contain_text("of 5 of 7 GPUs")  # utilization: not of the one that is stale, nor unknown
+        # A pause of two of the ten minutes is a hole in the small chart, and what came before and after is not.
+        spark = row(page, 0).locator("canvas")
+        assert spark.evaluate(_INK, [0.3, 0.45, 0.55, 0.8]) == [True, False, False, True]
+        assert row(page, 5).locator("canvas").evaluate(_INK, [0.3, 0.8, 0.99]) == [False] * 3
+
+
+def test_a_gpus_page_shows_the_epochs_of_one_run_at_a_time(browser: Browser, link: str) -> None:
+    with visit(browser, link) as visitor:
+        page = visitor.open("#/gpu/0?window=all")
+        plot = page.locator("#page-gpu .plot[data-drawn]")
+        expect(plot).to_be_visible()
+        choice = page.locator(".epochs-of")
+        expect(choice.get_by_role("button", name="net-a")).to_have_attribute("aria-pressed", "true")
+        bands = "() => gpumon_bands()"
+        page.evaluate("window.gpumon_bands = () => document.querySelector('#page-gpu .plot').data"
+                      ".find((one) => one.meta.what === 'band').x.filter((_, at) => at % 2 === 0)")  # fmt: skip
+        assert page.evaluate(bands) == [TIME / 1e6 + at * 1000 for at in (100, 160, 220, 300)]
+        choice.get_by_role("button", name="net-b-2222").click()
+        until(lambda: page.evaluate(bands) == [TIME / 1e6 + at * 1000 for at in (130, 190, 250, 300)])
+        assert "run=net-b-2222" in page.url
+        expect(page.locator("#page-gpu .headlines")).to_contain_text("bob 6.0 GiB, alice 5.0 GiB")
+
+
+def test_no_area_is_filled_over_a_pause_and_no_axis_has_an_exponent(browser: Browser, link: str) -> None:
+    with visit(browser, link) as visitor:
+        page = visitor.open("#/gpu/0?window=all")
+        plot = page.locator("#page-gpu .plot[data-drawn]")
+        expect(plot).to_be_visible()
+        x, y = plot.evaluate("(place) => { const one = place.data.find((other) => other.meta.what === 'area');"
+                             " return [one.x, one.y]; }")  # fmt: skip
+        pause = [TIME / 1e6 + 239_500, TIME / 1e6 + 359_500]
+        assert [time for time in x if pause[0] < time < pause[1]] == []
+        assert y.count(None) == 2, "a shape before, a shape behind"
+        filled = "(place) => place.data.filter((one) => one.meta.what === 'line' && one.fill !== 'none')"
+        assert plot.evaluate(filled) == []
+        ticks = plot.locator(".yaxislayer-above text").all_text_contents()
+        assert any(text.endswith(" GiB/s") for text in ticks)
+        assert not any("e+" in text for text in ticks)
+
+
+def seen(page: Page) -> list[float]:
+    """From when to when the chart shows, in seconds since the first sample."""
+    found = page.evaluate(
+        "document.querySelector('#page-gpu .plot').layout.xaxis.range.map((time) => +new Date(time) / 1000)"
+    )
+    return [time - TIME / 1e9 for time in found]
+
+
+def test_nobody_gets_beyond_what_there_is(browser: Browser, link: str) -> None:
+    with visit(browser, link) as visitor:
+        page = visitor.open("#/gpu/0?window=60")
+        expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
+        for _ in range(5):
+            page.locator("#page-gpu").get_by_role("button", name="Zoom out").click()
+        page.locator("#page-gpu").get_by_role("button", name="Later").click()
+        until(lambda: seen(page) == pytest.approx([1, 599], abs=0.1))
+        page.goto(f"{link}#/gpu/0?from=0&to=1e300")
+        expect(page.locator("#page-gpu")).to_contain_text("names a longer time than is known")
+        until(lambda: seen(page) == pytest.approx([1, 599], abs=0.1))
+        page.goto(f"{link}#/gpu/0?from=1000&to=2000")
+        expect(page.locator("#page-gpu")).to_contain_text("Nothing is known of the time that this link names")
+        expect(page.locator("#page-gpu .plot")).to_be_hidden()
+
+
+def test_a_process_list_that_is_unknown_is_not_called_empty(browser: Browser, link: str) -> None:
+    with visit(browser, link) as visitor:
+        page = visitor.open("#/gpu/3")
+        expect(page.locator("#page-gpu")).to_contain_text(
+            f"The process list is unknown: {Availability.NO_PERMISSION.reason}"
+        )
+        expect(page.locator("#page-gpu .headlines")).to_contain_text("holder unknown")
+
+
+def test_a_page_or_a_run_that_is_none_is_said_to_be_none(browser: Browser, link: str) -> None:
+    with visit(browser, link) as visitor:
+        page = visitor.open("#/users")
+        expect(page.locator("#notice")).to_have_text('There is no page "users". This is the fleet.')
+        visitor.open("#/run/nope")
+        expect(page.locator("#page-run h1")).to_have_text("There is no trace of this run")
+        expect(page.locator("#notice")).to_be_hidden()
+        assert (
+            page.locator("#page-run .card:visible, #page-run .headline:visible, #page-run button:visible").count() == 0
+        )
+        visitor.open("#/gpu/99")
+        expect(page.locator("#page-gpu h1")).to_have_text("There is no such GPU")
+        assert page.locator("#page-gpu .card:visible, #page-gpu .headline:visible").count() == 0
+
+
+def test_a_person_has_one_color_on_every_page_and_in_every_order(browser: Browser, link: str) -> None:
+    dot = "(one) => getComputedStyle(one, '::before').backgroundColor"
+    with visit(browser, link) as visitor:
+        page = visitor.open("#/runs")
+        first = page.locator("#page-runs .person", has_text="bob").first.evaluate(dot)
+        bar = page.locator("#page-runs tr", has_text="net-b-2222").locator(".bar i")
+        assert bar.evaluate("(one) => getComputedStyle(one).backgroundColor") == first
+        visitor.open("#/fleet")
+        assert page.locator("#page-fleet .person", has_text="bob").first.evaluate(dot) == first
+
+
+class Aged(Live):
+    """A reader of a daemon that has been silent for `age` seconds."""
+
+    age = 0.0
+
+    def state(self) -> LiveState:
+        found = super().state()
+        if not self.age:
+            return found
+        return found._replace(
+            live=False, text=f"stale: last seen 00:00:00 ({self.age} s ago)", age=self.age, stale=True
+        )
+
+
+def test_what_is_old_is_dimmed_and_dated_and_nothing_is_claimed_of_now(browser: Browser) -> None:
+    idle = [gpu(0), gpu(1, utilization=0.0, memory_used=0.0, memory_reserved=GIB)]
+    served = Served(tick(number, idle) for number in range(1, 400))
+    live = served.feed.live = Aged(lambda: os.dup(served.writer.fd))
+    with on_a_port(served) as link, visit(browser, link, timezone_id="Asia/Kolkata") as visitor:
+        page = visitor.open("#/fleet")
+        heads = page.locator("#page-fleet .headlines")
+        expect(heads).to_contain_text("1 of 2")
+        bright = row(page, 0).locator(".c-power").evaluate("(one) => getComputedStyle(one).color")
+        assert row(page, 0).locator("canvas").evaluate(_INK, [0.99]) == [True]
+        live.age = 60.0
+        expect(page.locator("#problem")).to_contain_text("Stale: the daemon is silent. Last seen 19:49:59")
+        expect(page.locator("#problem .ago")).to_have_text(re.compile(r"\(1:0\d ago\)"))
+        expect(heads).not_to_contain_text("of 2")
+        expect(page.locator("#page-fleet .chip")).to_have_count(0)
+        expect(row(page, 1)).not_to_contain_text("free")
+        expect(page.locator(".fleet .state.busy, .fleet .state.free")).to_have_count(0)
+        expect(page.locator("#page-fleet .look")).not_to_contain_text("free")
+        assert row(page, 0).locator(".c-power").evaluate("(one) => getComputedStyle(one).color") != bright
+        assert row(page, 0).locator("canvas").evaluate(_INK, [0.8, 0.95]) == [True, False]
+        visitor.page.goto(f"{link}#/gpu/1")
+        expect(page.locator("#page-gpu .head .tag").first).to_have_text("stale")
+
+
+def test_a_server_that_is_gone_is_an_alert_with_the_time_of_what_is_shown(browser: Browser) -> None:
+    served = Served(tick(number, [gpu(0)]) for number in range(1, 30))
+    with on_a_port(served) as link, visit(browser, link, strict=False, timezone_id="UTC") as visitor:
+        page = visitor.open("#/fleet")
+        expect(page.locator("#page-fleet")).to_contain_text("70 %")
+        visitor.context.set_offline(True)
+        expect(page.locator("#problem")).to_contain_text("gpumon web does not answer")
+        expect(page.locator("#problem")).to_contain_text("Last seen 14:13:49")
+        expect(page.locator(".fleet .state")).to_have_class("state stale")
+
+
+def test_a_recording_that_has_ended_is_not_live_and_its_gpus_are_not_busy(browser: Browser) -> None:
+    over = Origin("replay", "REPLAY net.csv ended", ended=True)
+    served = Served(tick(number, [gpu(0), gpu(1)], origin=over) for number in range(1, 30))
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.page
+        page.goto(f"{link}#/fleet")
+        expect(page.locator("#live")).to_have_text("ended")
+        expect(page.locator("#problem")).to_contain_text("The recording has ended. Its last values are of 2026-")
+        expect(page.locator(".fleet .state.busy")).to_have_count(0)
+        expect(page.locator("#page-fleet .headlines")).not_to_contain_text("all are in use")
+        expect(row(page, 0)).to_contain_text("70 %")
+
+
+@pytest.mark.parametrize("place", ["", "#/gpu/0"])
+def test_a_machine_without_a_gpu_says_what_was_looked_for_and_leads_on(
+    browser: Browser, tmp_path: Any, place: str
+) -> None:
+    with Book(tmp_path) as book:
+        book.run("net-1a2b", name="resnet50", state=RunState.FINISHED)
+    why = "no NVIDIA driver answers: install it"
+    served = Served([tick(1, [], origin=Origin("nvml", "", why))], [str(book.path)])
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        visitor.open(place)
+        shown = visitor.page.locator("#page-none")
+        for text in ("No GPU", why, "gpumon web --source sim", "CPU", "of a minute", "resnet50"):
+            expect(shown).to_contain_text(text)
+        expect(visitor.page.locator("main")).not_to_contain_text(re.compile("in use$|Nothing stands out|Choose"))
+        expect(shown.get_by_role("link", name="resnet50")).to_have_attribute("href", "#/run/net-1a2b")
+
+
+def test_who_opens_a_machine_of_one_gpu_sees_that_gpu(browser: Browser) -> None:
+    served = Served(tick(number, [gpu(0)]) for number in range(1, 30))
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        visitor.page.goto(link)
+        expect(visitor.page.locator("#page-gpu h1")).to_have_text("GPU 0")
+        expect(visitor.page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
+
+
+def test_a_loss_that_is_no_number_is_an_alarm_and_no_missing_value(browser: Browser, tmp_path: Any) -> None:
+    with Book(tmp_path) as book:
+        rank = book.rank(book.run("net-1a2b"))
+        for at, loss in enumerate(("0.5", '"NaN"')):
+            book.epoch(rank, at, metrics=f'{{"loss": {loss}}}')
+    served = Served([tick(1, [gpu(0)])], [str(book.path)])
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/run/net-1a2b")
+        cells = page.get_by_role("table", name="Epochs").locator("td[data-label=loss]")
+        expect(cells).to_have_text(["NaN", "0.5"])
+        expect(cells.first.locator(".alarm")).to_have_count(1)
