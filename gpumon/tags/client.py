@@ -100,8 +100,8 @@ class Board:
         self._number = number = self._number + 1
         try:
             head = layout.pack_head(
-                number, monotonic or self._monotonic(), self._now(), _int64(self.steps), self.wait,
-                self._epoch_begin, self._epoch, self._phase, self._flags,
+                number, monotonic or self._monotonic(), self._now(), _int64(self.steps),
+                min(self.wait, layout.NOT_KNOWN), self._epoch_begin, self._epoch, self._phase, self._flags,
             )  # fmt: skip
             mapped[_SLOTS[number & 1]] = layout.pack_state(head, self._tail)
         except Exception as error:  # a tag is never worth a training
@@ -251,7 +251,8 @@ class Board:
             try:
                 event = layout.Event(
                     mark, self._phase, number, monotonic or self._monotonic(), self._now(),
-                    _int64(self.steps), self.wait, self._epoch if epoch is None else _int32(epoch), aux, asked, free,
+                    _int64(self.steps), min(self.wait, layout.NOT_KNOWN),
+                    self._epoch if epoch is None else _int32(epoch), aux, asked, free,
                     tuple(self._logged if logged is None else logged), peak,
                 )  # fmt: skip
                 record, supplement = layout.pack_event(event), layout.pack_supplement(event)

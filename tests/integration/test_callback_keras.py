@@ -167,6 +167,7 @@ def test_keras_tells_how_many_samples_a_step_has_and_a_told_number_stands(cases:
     assert cases["whole"].run.batch == 8
     assert cases["steps told"].run.batch == (0 if cases.backend == "tensorflow" else 8), "by the first batch"
     assert cases["copied"].run.batch == 5
+    assert cases["short"].run.batch == 20 / 3, "the last batch is half as large"
 
 
 def test_a_training_within_a_training_leaves_it_running(cases: Cases) -> None:

@@ -205,6 +205,7 @@ def threads(net: Any) -> None:
 def main() -> None:
     net = model()
     fit("whole", net, X, Y, batch_size=BATCH, epochs=3, validation_data=(X, Y))
+    fit("short", net, X[:20], Y[:20], batch_size=BATCH, epochs=1)
     fit("resumed", net, X, Y, batch_size=BATCH, epochs=5, initial_epoch=3)
     fit("steps told", net, batches(10), epochs=2, steps_per_epoch=5)
     fit("no length", net, batches(7), epochs=1, validation_data=(X, Y))

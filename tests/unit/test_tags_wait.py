@@ -63,6 +63,7 @@ def test_a_wait_that_cannot_be_told_is_not_known_from_then_on(run: Run, reader: 
     list(run.steps([1]))
     run.wait_unknown()
     run.waited(5)
+    list(run.steps([1]))
     run.end_epoch()
     poll = reader.poll()
     assert math.isnan(poll.runs[0].wait)
