@@ -8,8 +8,9 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -334,7 +335,7 @@ def test_a_log_without_times_counts_a_second_a_tick(tmp_path: Path) -> None:
     clock = FakeClock(SECOND)
     source, readings = everything(write(tmp_path, "power.draw [W]\n1 W\n2 W\n3 W\n"), clock)
     assert [r.monotonic - readings[0].monotonic for r in readings] == [0, SECOND, 2 * SECOND]
-    assert source.origin().label == "REPLAY log.csv ended (no times: 1 s a tick)"
+    assert source.origin().label == "REPLAY log.csv ended (no times: 1 s a tick, rows name no GPU: shown as one)"
 
 
 def test_ticks_become_due_at_ten_times_the_speed(tmp_path: Path, opened: Callable[..., ReplaySource]) -> None:
@@ -418,6 +419,46 @@ def test_a_stall_inside_a_tick_does_not_part_it(tmp_path: Path) -> None:
             times.append(now)
         now += 100
     assert [len(p) for p in powers(replayed(tmp_path, rows(times)))] == [4] * 40
+
+
+def stalling(gpus: int, interval: int, seed: int, ticks: int = 250) -> list[int]:
+    """Times (ms) of a log like those of a real driver: a pause within a tick is mostly 0 to 3 ms, at times up to nearly
+    the interval, of any length between; and nvidia-smi sleeps for as long as ever after the tick."""
+    chance = Random(seed)
+    times, now = [], 0
+    for _ in range(ticks):
+        stalls = chance.randrange(gpus) if chance.random() < 0.12 else -1
+        for gpu in range(gpus):
+            now += chance.choice((0, 1, 1, 2, 2, 2, 3)) if gpu else 0
+            now += round(4 * (0.22 * interval) ** chance.random()) if gpu and gpu == stalls else 0
+            times.append(now)
+        now += interval + chance.choice((0, 1, 2, 2, 3, 4))
+    return times
+
+
+@pytest.mark.parametrize("gpus", [2, 3, 8, 16])
+@pytest.mark.parametrize("interval", [100, 1000])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_gpus_are_told_apart_though_the_driver_stalls(tmp_path: Path, gpus: int, interval: int, seed: int) -> None:
+    times = stalling(gpus, interval, seed)
+    source, readings = everything(write(tmp_path, rows(times, [100.0 + i % gpus for i in range(len(times))])))
+    assert powers(readings) == [[100.0 + gpu for gpu in range(gpus)]] * 250
+    assert "shown as one" not in source.origin().label
+
+
+def test_one_gpu_whose_driver_stalls_stays_one_gpu(tmp_path: Path) -> None:
+    for seed in range(3):
+        source, readings = everything(write(tmp_path, rows(stalling(1, 100, seed))))
+        assert {len(reading.samples) for reading in readings} == {1}
+        assert "shown as one" not in source.origin().label
+
+
+def test_a_log_that_does_not_tell_how_many_gpus_it_has_says_so(tmp_path: Path) -> None:
+    chance = Random(5)
+    times = list(accumulate(round(chance.expovariate(1 / 80)) for _ in range(600)))
+    source, readings = everything(write(tmp_path, rows(times)))
+    assert {len(reading.samples) for reading in readings} == {1}
+    assert "rows name no GPU: shown as one" in source.origin().label
 
 
 def test_a_missing_row_does_not_shift_those_after_it(tmp_path: Path) -> None:

@@ -33,7 +33,8 @@ class ReplaySource:
     label says how many were. More than 10 such lines and more than 1 % refuse the log: the
     constructor raises, and later `read` gives nothing more and `origin().problem` says why.
     A GPU that has no row in a tick keeps its last values and is stale. Rows that do not name
-    their GPU are told apart by the gaps between ticks; without times too, they are one GPU.
+    their GPU are told apart by the gaps between ticks; where these do not tell, they are one GPU, and
+    the label says so.
     """
 
     live = False
@@ -61,6 +62,7 @@ class ReplaySource:
             form = self._rows.checked(head)
             self._timed = form.timed
             found = layout(head, form.identified, len(head) < LOOKAHEAD)
+            self._sure = found.sure
             self.interval = found.interval / SECOND
             """Seconds from tick to tick in the log: the median of its beginning."""
             self.pace = self.interval / speed
@@ -111,6 +113,8 @@ class ReplaySource:
         remarks = []
         if not self._timed:
             remarks.append("no times: 1 s a tick")
+        if not self._sure:
+            remarks.append("rows name no GPU: shown as one")
         if self._rows.skipped:
             remarks.append(f"{self._rows.skipped} {'line' if self._rows.skipped == 1 else 'lines'} skipped")
         if self._log.cut:

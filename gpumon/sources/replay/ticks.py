@@ -18,6 +18,10 @@ _MS = SECOND // 1000
 _STALL = 50 * _MS
 """Rows of one tick are hardly ever so far apart: the driver answers for a GPU in 1 to 10 ms."""
 _MOST = 1024
+_COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64)
+"""Numbers of GPUs that are tried; the gap that is found by one of them parts the ticks of others too."""
+_LEAST = 8
+"""Ticks from which on a pattern is one."""
 
 
 class Layout(NamedTuple):
@@ -31,6 +35,8 @@ class Layout(NamedTuple):
     """ns; rows further apart than this seem to be of two ticks."""
     interval: int
     """ns from tick to tick: the median."""
+    sure: bool = True
+    """False where the rows may be of several GPUs and nothing tells: they are shown as one."""
 
 
 def layout(rows: Sequence[Row], identified: bool, whole: bool) -> Layout:
@@ -40,8 +46,8 @@ def layout(rows: Sequence[Row], identified: bool, whole: bool) -> Layout:
     large gaps: nvidia-smi writes the rows of a tick within milliseconds and then sleeps.
     """
     if not identified:
-        gpus, gap = _by_runs(rows, whole)
-        found = Layout(False, gpus, gap, SECOND)
+        by_runs = _by_runs(rows, whole)
+        found = Layout(False, by_runs.gpus, by_runs.gap, SECOND, by_runs.sure)
     else:
         seen: dict[str, int] = {}
         spacing = []
@@ -113,16 +119,38 @@ def _apart(a: Row, b: Row, gap: int) -> bool:
     return a.time is None or b.time is None or b.time - a.time > gap
 
 
-def _by_runs(rows: Sequence[Row], whole: bool) -> tuple[int, int]:
-    """Rows in a tick, and the gap between ticks (ns)."""
+class _Found(NamedTuple):
+    """How rows that name no GPU make ticks."""
+
+    gpus: int = 1
+    gap: int = 0
+    """ns; 0 where every row is a tick."""
+    sure: bool = True
+
+
+def _by_runs(rows: Sequence[Row], whole: bool) -> _Found:
+    """Tell the GPUs apart by the gaps between rows: short within a tick, long between two."""
     if not rows or rows[0].time is None:
         lengths = _lengths(rows, 0, only_first=True)
-        return (Counter(lengths).most_common(1)[0][0] if len(lengths) > 1 else 1), 0
+        if len(lengths) > 1:
+            return _Found(Counter(lengths).most_common(1)[0][0])
+        return _Found(sure=len(rows) < 2)
     gaps = sorted(
         b.time - a.time for a, b in pairwise(rows) if a.time is not None and b.time is not None and not b.first
     )
     restarts = sum(row.first for row in rows[1:])
-    # A gap that parts ticks has few of smaller size near it: try the widest steps in the sorted gaps.
+    found = _by_steps(rows, gaps, restarts) or _by_upper_half(rows, gaps)
+    if found is not None:
+        return found
+    together = not gaps or gaps[-1] <= 20 * _MS
+    if together and (restarts or (whole and len(rows) <= 64)):
+        return _Found(_commonest(_lengths(rows, 20 * _MS))[0], 20 * _MS)
+    return _Found(sure=_is_regular(gaps))
+
+
+def _by_steps(rows: Sequence[Row], gaps: Sequence[int], restarts: int) -> _Found | None:
+    """The widest step in the sorted gaps that makes ticks of one length."""
+    # A gap that parts ticks has few of smaller size near it.
     fewest = max(1, len(rows) // 130)
     steps = sorted(
         ((gaps[i + 1] + _MS) / (gaps[i] + _MS), i)
@@ -135,11 +163,33 @@ def _by_runs(rows: Sequence[Row], whole: bool) -> tuple[int, int]:
         usual, share, times = _commonest(_lengths(rows, gap))
         close = gaps[i // 2] < _STALL
         if 1 < usual <= _MOST and (share >= 0.5 if close else share >= 0.8 and times >= 8):
-            return usual, gap
-    together = not gaps or gaps[-1] <= 20 * _MS
-    if together and (restarts or (whole and len(rows) <= 64)):
-        return _commonest(_lengths(rows, 20 * _MS))[0], 20 * _MS
-    return 1, 0
+            return _Found(usual, gap)
+    return None
+
+
+def _by_upper_half(rows: Sequence[Row], gaps: Sequence[int]) -> _Found | None:
+    """Half of what the longest gaps usually are, where a driver that stalls now and then leaves no clear step.
+
+    Of a log of N GPUs, every Nth gap is one between ticks. N is not known: each is tried, and the surest counts.
+    """
+    best: tuple[float, _Found] | None = None
+    for gpus in _COUNTS:
+        upper = gaps[-(len(gaps) // gpus) :] if len(gaps) >= _LEAST * gpus else ()
+        gap = upper[len(upper) // 2] // 2 if upper else 0
+        if not gap:
+            break
+        usual, share, times = _commonest(_lengths(rows, gap))
+        if usual > 1 and times >= _LEAST and share >= 0.8 and (best is None or share > best[0]):
+            best = share, _Found(usual, gap)
+    return best[1] if best else None
+
+
+def _is_regular(gaps: Sequence[int]) -> bool:
+    """Whether nearly all rows come evenly, as those of one GPU do."""
+    if not gaps:
+        return True
+    usual = gaps[len(gaps) // 2]
+    return sum(usual <= 2 * gap + _MS and gap <= 2 * usual + _MS for gap in gaps) >= 0.9 * len(gaps)
 
 
 def _lengths(rows: Sequence[Row], gap: int, only_first: bool = False) -> list[int]:
