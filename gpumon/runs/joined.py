@@ -66,7 +66,8 @@ class Stretch(NamedTuple):
     def wait_share(self) -> float:
         """Share of the time in which the training waited for data, of the phases in which that was measured."""
         seconds = self.wait_of if self.wait_of > 0 else self.seconds
-        return min(1.0, self.wait / seconds) if seconds > 0 else NAN
+        # In this order: of 1 and NaN `min` gives whichever comes first.
+        return min(self.wait / seconds, 1.0) if seconds > 0 else NAN
 
     @property
     def live_peak(self) -> LivePeak:

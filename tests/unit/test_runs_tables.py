@@ -60,6 +60,15 @@ def test_an_epoch_of_several_ranks_begins_with_the_first_and_ends_with_the_last(
     assert epoch.metrics == {"loss": 0.5, "only 0": 0, "only 1": 1}, "rank 0 is believed"
 
 
+def test_a_wait_that_nobody_measured_is_no_share_of_the_time(book: Book) -> None:
+    key = book.rank(book.run())
+    book.epoch(key, 0, wait=None)
+    book.epoch(key, 1, wait=0.5)
+    shares = [epoch.wait_share for epoch in joined.epochs(record_of(book))]
+    assert math.isnan(shares[0])
+    assert shares[1] == 0.05
+
+
 def test_an_epoch_that_has_not_ended_is_as_long_as_its_ranks_are_known_to_be_in_it(book: Book) -> None:
     book.run(world_size=2)
     for number in range(2):
