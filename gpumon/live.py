@@ -121,6 +121,10 @@ class Live:
         pulse = self.pulse()
         return pulse is not None and _is_beating(pulse, self.interval())
 
+    def has_writer(self) -> bool:
+        """Whether this is the ring to follow: somebody writes it, or is there and silent for now."""
+        return self.is_alive() or self.state().stale
+
     def state(self) -> LiveState:
         """How things are; never raises."""
         pulse = self.pulse()

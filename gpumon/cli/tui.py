@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     check()
     live = follow(where)
     # One that hangs in its driver has the last known values; to ask that driver here would hang as well.
-    if arguments.source is None and (live.is_alive() or live.state().stale):
+    if arguments.source is None and live.has_writer():
         return _show(live, live.interval(), where, arguments)
     live.close()
     with alone(where, arguments) as own:

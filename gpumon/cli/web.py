@@ -139,7 +139,7 @@ def _token(where: Places, arguments: argparse.Namespace, *, is_local: bool) -> s
 def _watched(where: Places, arguments: argparse.Namespace) -> Iterator[tuple[Live, Callable[[], list[str]]]]:
     """What to show, and the ledgers that may be read: the daemon's, or what is sampled in this process meanwhile."""
     live = follow(where)
-    if arguments.source is None and live.is_alive():
+    if arguments.source is None and live.has_writer():
         try:
             yield live, lambda: ledger_paths(where)
         finally:

@@ -227,6 +227,21 @@ def test_a_daemon_whose_driver_hangs_before_its_first_sample_stops_when_it_is_to
     assert process.returncode == 0
 
 
+BY_ITSELF = """
+import argparse
+from gpumon.cli.alone import alone
+from gpumon.paths import places
+with alone(places(), argparse.Namespace(source=None, interval=0.1, speed=1.0)) as live:
+    print(live.state().text, flush=True)
+"""
+
+
+def test_a_view_that_samples_by_itself_ends_although_its_driver_hangs(env: dict[str, str], stub: Stub) -> None:
+    stub.set_latency(None, HANG)
+    done = subprocess.run([sys.executable, "-c", BY_ITSELF], env=env, capture_output=True, text=True, timeout=10)
+    assert (done.returncode, done.stdout) == (0, "waiting for the first sample\n")
+
+
 @pytest.mark.parametrize("harm", ["truncate", "remove", "empty"])
 def test_a_ring_file_that_somebody_breaks_is_made_anew(env: dict[str, str], live_dir: Path, harm: str) -> None:
     ring = live_dir / "ring"

@@ -125,6 +125,8 @@ def test_a_writer_that_is_silent_for_longer_than_three_seconds_is_stale_since_it
     state = live.state()
     assert (state.live, state.stale, state.interval) == (False, True, 1.0)
     assert 3.5 <= state.age < 4.5
+    silence(ring, 60)
+    assert (live.is_alive(), live.has_writer()) == (False, True), "its last values are better than none"
     assert state.since == ring_time(live)
     assert state.text == f"stale: last seen {clock(state.since)} ({duration(state.age)} ago)"
 
@@ -167,6 +169,7 @@ def test_a_daemon_that_was_killed_is_gone_and_not_stale(live: Live, ring: RingWr
     state = live.state()
     assert (state.live, state.stale) == (False, False)
     assert state.text.startswith("no daemon runs here any more: last seen ")
+    assert not live.has_writer()
 
 
 def test_nothing_is_known_of_a_ring_that_is_not_there(tmp_path: Path) -> None:
