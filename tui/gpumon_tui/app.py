@@ -90,6 +90,7 @@ class GpumonApp(App[None]):
         self._past = past
         self._loop: asyncio.AbstractEventLoop | None = None
         self._newest = 0
+        self._latest: Frame | None = None
         self._waiting: deque[Frame] = deque()
         self._plan: Plan | None = None
         self._gpus = Gpus(self.view)
@@ -132,6 +133,7 @@ class GpumonApp(App[None]):
             self._waiting.extend(frames)
             if view.frame is None and not frames[-1].samples:
                 self._begin_without_gpu()
+            self._latest = frames[-1]
             if not view.paused:
                 view.frame = frames[-1]
         self._take_in()
@@ -197,6 +199,8 @@ class GpumonApp(App[None]):
     def action_pause(self) -> None:
         """Hold the picture, or go on with the newest."""
         self.view.paused = not self.view.paused
+        if not self.view.paused:
+            self.view.frame = self._latest  # there may be no newer one for long
         self.draw()
 
     def action_table(self) -> None:
@@ -260,7 +264,7 @@ class GpumonApp(App[None]):
 
     def _follow(self, feed: Feed) -> None:
         """Show another source from now on."""
-        self.feed, self._newest = feed, 0
+        self.feed, self._newest, self._latest = feed, 0, None
         self._waiting.clear()
         self.view.forget()
         self._came = self._clock.monotonic()
