@@ -94,13 +94,7 @@ class Watcher:
 
     def _look_on(self) -> None:
         from gpumon.beside.boards import Boards
-        from gpumon.beside.cost import Cost
         from gpumon.beside.epochs import Epochs
-        from gpumon.beside.notice import Notice
-        from gpumon.beside.sampling import Sampling
-        from gpumon.clock import SystemClock
-        from gpumon.daemon import open_daemon
-        from gpumon.live import follow
 
         name, where, source, interval, speed = self._wanted
         boards, epochs = Boards(where, self._pid, self._began, self.tree.holds), Epochs()
@@ -108,6 +102,13 @@ class Watcher:
             _read(boards, epochs, boards.is_its)
             self._report = Report(trainings=epochs.trainings())
             return
+        from gpumon.beside.cost import Cost
+        from gpumon.beside.notice import Notice
+        from gpumon.beside.sampling import Sampling
+        from gpumon.clock import SystemClock
+        from gpumon.daemon import open_daemon
+        from gpumon.live import follow
+
         clock = SystemClock()
         sampling = Sampling(follow(where), lambda say: open_daemon(where, source, interval, speed, clock, say))
         frames = sampling.frames(self._began)
