@@ -11,7 +11,7 @@ from typing import Any
 
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.json_value import logged
-from gpumon.memory import fragmentation, split
+from gpumon.memory import THIS_RUN, fragmentation, split, titles
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
 
 SCHEMA = 1
@@ -80,7 +80,12 @@ def _processes(sample: Sample, frame: Frame, runs: dict[str, Run]) -> list[dict[
 
 def _split(sample: Sample) -> dict[str, float | int | None] | None:
     divided = split(sample)
-    return {part: _known(value) for part, value in divided._asdict().items()} if divided is not None else None
+    if divided is None:
+        return None
+    found: dict[str, float | int | None] = {part: _known(value) for part, value in divided._asdict().items()}
+    undivided = titles([divided])["context"] == THIS_RUN
+    # Where its framework tells of nothing, a run's memory is known and its parts are not.
+    return {**found, "context": None if undivided else found["context"], "run": found["context"] if undivided else None}
 
 
 def _process(process: Process, runs: dict[str, Run]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpumon.frame import NAN, FrameworkMemory, Sample
@@ -15,7 +16,8 @@ class Split(NamedTuple):
     cached: float
     """Taken from the driver by the framework, and in no tensor now."""
     context: float
-    """Of the run's processes, beside what their framework tells of: CUDA contexts and libraries."""
+    """Of the run's processes, beside what their framework tells of: CUDA contexts and libraries. Where it tells of
+    nothing, all that they have; see `titles`."""
     others: float
     """Of all processes that are not the run's."""
     free: float
@@ -44,6 +46,8 @@ PARTS: tuple[Part, ...] = (
 
 PROCESSES = "processes"
 """What the part `others` is called where nothing is known of a run."""
+THIS_RUN = "this run"
+"""What the part `context` is called where the run's framework tells of nothing: it is all that the run has."""
 OF = tuple(
     f"gpu.{key}"
     for key in ("memory_total", "memory_used", "memory_reserved", "run_allocated", "run_reserved", "run_used")
@@ -73,7 +77,7 @@ def divide(total: float, used: float, kept: float, allocated: float, held: float
     """How a device's memory divides, from the metrics of `OF`; None where the driver does not tell what is used.
 
     The framework's numbers are up to half a second older than the driver's: where they are larger, the
-    driver's hold. Without them the run's memory is one part, `context`.
+    driver's hold. Without them the run's memory is one part, `context`, and called otherwise.
     """
     if not 0 <= used <= total:
         return None
@@ -93,11 +97,25 @@ def divide(total: float, used: float, kept: float, allocated: float, held: float
     return Split(live, cached, context, used - run, free, driver)
 
 
+def titles(divided: Iterable[Split]) -> dict[str, str]:
+    """What each part is called, by its name, in splits that are shown together."""
+    found = {part.name: part.title for part in PARTS}
+    splits = list(divided)
+    if not any(value == value for one in splits for value in one[:2]):
+        found["context"] = THIS_RUN
+        if not any(one.context == one.context for one in splits):
+            found["others"] = PROCESSES
+    return found
+
+
 def told(divided: Split) -> list[tuple[Part, float]]:
-    """The parts that are known. Where nothing is known of a run, all that is used is just `processes`."""
-    known = [(part, value) for part, value in zip(PARTS, divided, strict=True) if value == value]
-    alone = not any(value == value for value in divided[:3])
-    return [(part._replace(title=PROCESSES) if alone and part.name == "others" else part, v) for part, v in known]
+    """The parts that are known, each under its title here."""
+    names = titles([divided])
+    return [
+        (part._replace(title=names[part.name]), value)
+        for part, value in zip(PARTS, divided, strict=True)
+        if value == value
+    ]
 
 
 def fragmentation(memory: FrameworkMemory) -> Fragmentation:

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpumon.epochs import Span
 from gpumon.frame import NAN, Mark
-from gpumon.memory import OF, PARTS, PROCESSES, Split, divide
+from gpumon.memory import OF, PARTS, Split, divide, titles
 from gpumon.metrics import BY_NAME
 from gpumon.runs.joined import Stretch
 from gpumon.runs.report_timeline import MOST, Timeline, found_odd
@@ -173,14 +173,14 @@ def _memory(course: Timeline, device: DeviceRow | None) -> list[Line]:
     given = {**{name: [NAN] * course.points for name in OF}, "gpu.memory_total": [total] * course.points}
     given |= {name: list(found.mean) for name, found in course.columns.items() if name in given}
     divided = [divide(*amounts) or _UNDIVIDED for amounts in zip(*(given[name] for name in OF), strict=True)]
-    alone = not any(value == value for one in divided for value in one[:3])
+    names = titles(divided)
     stretches = _longest(_whole_stretches(_numbers_of(given["gpu.memory_used"], 1, None)))
     lines: list[Line] = []
     for part, colour, values in zip(
         PARTS, COLOURS, zip(*divided, strict=True) if divided else (), strict=bool(divided)
     ):
         cells = _numbers_of(values, 1 / _GIB, 2)
-        name = PROCESSES if alone and part.name == "others" else part.title
+        name = names[part.name]
         drawn = [(begin, end) for begin, end in stretches if any(cells[begin:end])]
         lines += [
             {

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumon import document
 from gpumon.frame import Device, FrameworkMemory, Sample
 from gpumon.memory import PARTS, Split, fragmentation, split, told
 from gpumon.metrics import GPU_METRICS, Availability
@@ -42,6 +43,28 @@ def test_a_framework_that_tells_of_tensors_alone_has_the_rest_of_its_processes_a
 
 def test_processes_that_the_driver_does_not_show_leave_what_the_framework_tells() -> None:
     assert str(parts(run_allocated=20.0, run_reserved=25.0)) == str(Split(20.0, 5.0, nan, 25.0, 30.0, nan))
+
+
+def test_a_run_whose_framework_tells_nothing_is_this_run_and_not_its_libraries() -> None:
+    def named(**known: float) -> dict[str, float]:
+        return {part.title: value for part, value in told(parts(**known))}
+
+    assert named(run_used=45.0) == {"this run": 45.0, "other processes": 5.0, "free": 30.0}
+    assert named(run_allocated=20.0, run_reserved=30.0, run_used=31.0) == {
+        "allocated": 20.0, "cached": 10.0, "context and libraries": 1.0, "other processes": 19.0, "free": 30.0,
+    }  # fmt: skip
+    assert named() == {"processes": 50.0, "free": 30.0}
+
+
+def test_the_json_tells_what_a_run_holds_apart_from_what_its_libraries_hold() -> None:
+    def made(**known: float) -> dict[str, float | None]:
+        found = document._split(sample(memory_total=TOTAL, memory_used=50.0, **known))
+        assert found is not None
+        return {name: value for name, value in found.items() if name in ("context", "run", "allocated")}
+
+    assert made(run_used=45.0) == {"allocated": None, "context": None, "run": 45}
+    assert made(run_allocated=20.0, run_reserved=30.0, run_used=31.0) == {"allocated": 20, "context": 1, "run": None}
+    assert made() == {"allocated": None, "context": None, "run": None}
 
 
 def test_unknown_use_does_not_divide() -> None:
