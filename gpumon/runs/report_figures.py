@@ -8,8 +8,7 @@ those of the viewer's theme. Text of strangers is escaped, because Plotly takes 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from html import escape
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpumon.epochs import Span
@@ -17,9 +16,10 @@ from gpumon.frame import NAN, Mark
 from gpumon.memory import OF, PARTS, Split, divide, titles
 from gpumon.metrics import BY_NAME
 from gpumon.runs.joined import Stretch
-from gpumon.runs.report_timeline import MOST, Timeline, found_odd
+from gpumon.runs.report_axes import instant, numbers_of, placed, plain_text
+from gpumon.runs.report_logged import Diverged, logged_lines
+from gpumon.runs.report_timeline import Timeline, found_odd
 from gpumon.runs.rows import DeviceRow, MarkRow
-from gpumon.runs.table import cut
 
 BANDS = 120
 """Epoch bands that are drawn; with more epochs, several are one band."""
@@ -42,8 +42,6 @@ _UNDIVIDED = Split(NAN, NAN, NAN, NAN, NAN, NAN)
 
 Figure = dict[str, Any]
 Line = dict[str, Any]
-Diverged = Mapping[str, Sequence[tuple[float, float]]]
-"""By metric that was logged: times in s since 1970, and values that are NaN or infinite."""
 
 
 COLOURS = ("@u0/0.85", "@u0/0.4", "@u4/0.6", "@u1/0.65", "@u7/0.1", "@u7/0.35")
@@ -117,18 +115,18 @@ def _panels(
             if name == "gpu.power":
                 axis["rangemode"] = "tozero"
             yield BY_NAME[name].title, lines, axis
-    for i, (name, lines) in enumerate(_logged(logged, epochs, _unsampled(course), diverged)[:LOGGED]):
+    for i, (name, lines) in enumerate(logged_lines(logged, epochs, _unsampled(course), diverged)[:LOGGED]):
         look = {"color": f"@u{(3, 6, 4, 0, 2, 1)[i % 6]}"}
         drawn = [
             {**line, "line": {**look, "width": 1.6}, "marker": {**look, **line.get("marker", {})}} for line in lines
         ]
-        yield _text(name), drawn, {}
+        yield plain_text(name), drawn, {}
 
 
 def _banded(course: Timeline, name: str, scale: float, digits: int, colour: str, suffix: str) -> list[Line]:
     """The mean as a line, and behind it from the smallest to the largest."""
     found = course.columns[name]
-    low, mean, high = (_numbers_of(part, scale, digits) for part in found)
+    low, mean, high = (numbers_of(part, scale, digits) for part in found)
     if not any(value is not None for value in mean):
         return []
     lines: list[Line] = []
@@ -136,7 +134,7 @@ def _banded(course: Timeline, name: str, scale: float, digits: int, colour: str,
     for begin, end in _longest(_whole_stretches(mean)) if low != high else ():
         edge = {
             "mode": "lines", "line": {"width": 0, "color": colour}, "hoverinfo": "skip", "name": "",
-            **_at(course, begin),
+            **placed(course, begin),
         }  # fmt: skip
         lines += [
             {**edge, "y": high[begin:end]},
@@ -144,7 +142,7 @@ def _banded(course: Timeline, name: str, scale: float, digits: int, colour: str,
         ]
     lines.append({
         "mode": "lines", "line": {"width": 1.4, "color": colour}, "y": mean, "name": BY_NAME[name].title,
-        "hovertemplate": f"%{{y}}{suffix}", **_at(course),
+        "hovertemplate": f"%{{y}}{suffix}", **placed(course),
     })  # fmt: skip
     return lines
 
@@ -174,96 +172,23 @@ def _memory(course: Timeline, device: DeviceRow | None) -> list[Line]:
     given |= {name: list(found.mean) for name, found in course.columns.items() if name in given}
     divided = [divide(*amounts) or _UNDIVIDED for amounts in zip(*(given[name] for name in OF), strict=True)]
     names = titles(divided)
-    stretches = _longest(_whole_stretches(_numbers_of(given["gpu.memory_used"], 1, None)))
+    stretches = _longest(_whole_stretches(numbers_of(given["gpu.memory_used"], 1, None)))
     lines: list[Line] = []
     for part, colour, values in zip(
         PARTS, COLOURS, zip(*divided, strict=True) if divided else (), strict=bool(divided)
     ):
-        cells = _numbers_of(values, 1 / _GIB, 2)
+        cells = numbers_of(values, 1 / _GIB, 2)
         name = names[part.name]
         drawn = [(begin, end) for begin, end in stretches if any(cells[begin:end])]
         lines += [
             {
                 "mode": "lines", "line": {"width": 0, "color": colour}, "fillcolor": colour, "y": cells[begin:end],
                 "stackgroup": f"memory{begin}", "stackgaps": "infer zero", "name": name, "legendgroup": name,
-                "showlegend": place == 0, "hovertemplate": "%{y} GiB", **_at(course, begin),
+                "showlegend": place == 0, "hovertemplate": "%{y} GiB", **placed(course, begin),
             }
             for place, (begin, end) in enumerate(drawn)
         ]  # fmt: skip
     return lines
-
-
-def _logged(
-    logged: Timeline, epochs: Sequence[Stretch], unsampled: Sequence[tuple[float, float]], diverged: Diverged
-) -> list[tuple[str, list[Line]]]:
-    """Logged metrics: each one's line where it is kept, its value at the end of each epoch as a dot, NaN as a cross."""
-    ended = [epoch for epoch in epochs if not math.isnan(epoch.ended)]
-    names = dict.fromkeys([*logged.columns, *(name for epoch in ended for name in epoch.metrics), *diverged])
-    found = []
-    for name in names:
-        at_end = [(epoch.ended, epoch.metrics[name]) for epoch in ended if name in epoch.metrics]
-        dots = [(time, value) for time, value in at_end if math.isfinite(value)]
-        odd = sorted({*((time, value) for time, value in at_end if not math.isfinite(value)), *diverged.get(name, ())})
-        mean = logged.columns[name].mean if name in logged.columns else []
-        known = [value for value in mean if math.isfinite(value)]
-        lines: list[Line] = []
-        if known:
-            breaks = sorted([*unsampled, *((time, time) for time, _ in odd)])
-            lines.append({
-                "mode": "lines", "name": _text(name), "hovertemplate": "%{y}", **_joined(logged, mean, breaks),
-            })  # fmt: skip
-        if dots and not (known and len(dots) > BANDS):
-            points = _thinned(dots if known else at_end)
-            lines.append({
-                "mode": "markers" if known else "lines+markers", "marker": {"size": 5},
-                "x": [_day(time) for time, _ in points], "y": _numbers_of([value for _, value in points], 1, None),
-                "name": f"{_text(name)}, end of epoch", "hovertemplate": "%{y}",
-            })  # fmt: skip
-        if odd:
-            lines.append(_crosses(name, _thinned(odd), min([*known, *(value for _, value in dots)], default=0.0)))
-        found.append((name, lines))
-    return found
-
-
-def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    return points[:: max(1, -(-len(points) // MOST))]
-
-
-def _joined(logged: Timeline, values: Sequence[float], breaks: Sequence[tuple[float, float]]) -> Line:
-    """A line from each value to the next one, as not every moment has one; broken at `breaks`."""
-    cells = _numbers_of(values, 1, None)
-    if None not in cells and not breaks:
-        return {"y": cells, **_at(logged)}
-    x: list[int] = []
-    y: list[float | None] = []
-    gaps = [*breaks, (math.inf, math.inf)]
-    place = 0
-    for point, value in enumerate(cells):
-        if value is None:
-            continue
-        time = logged.begun + (point + 0.5) * logged.step
-        if time >= gaps[place][1]:
-            while time >= gaps[place][1]:
-                place += 1
-            if y:
-                x.append(_day(gaps[place - 1][0]))
-                y.append(None)
-        x.append(_day(time))
-        y.append(value)
-    return {"x": x, "y": y, "connectgaps": False}
-
-
-def _crosses(name: str, odd: Sequence[tuple[float, float]], low: float) -> Line:
-    """Values that are no number, such as the loss of a training that diverged: marks at the foot of the panel."""
-    return {
-        "mode": "markers", "marker": {"size": 9, "symbol": "x", "color": "@bad"}, "x": [_day(time) for time, _ in odd],
-        "y": [low] * len(odd), "text": [_word(value) for _, value in odd], "name": _text(name),
-        "hovertemplate": "%{text}",
-    }  # fmt: skip
-
-
-def _word(value: float) -> str:
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
 def _where(course: Timeline, epochs: Sequence[Stretch], spans: Sequence[Span]) -> Line:
@@ -277,11 +202,11 @@ def _where(course: Timeline, epochs: Sequence[Stretch], spans: Sequence[Span]) -
         inside = epochs and epochs[place].begun <= time and not time > epochs[place].ended
         while phase < len(spans) and spans[phase].end <= time:
             phase += 1
-        within = f", {_text(spans[phase].phase)}" if phase < len(spans) and spans[phase].begin <= time else ""
+        within = f", {plain_text(spans[phase].phase)}" if phase < len(spans) and spans[phase].begin <= time else ""
         texts.append(f"epoch {epochs[place].epoch}{within}" if inside else "between epochs")
     return {
         "mode": "lines", "line": {"width": 0, "color": "@mut"}, "y": [0] * course.points, "text": texts, "name": "",
-        "hovertemplate": "%{text}<extra></extra>", "xaxis": "x", "yaxis": "y", "showlegend": False, **_at(course),
+        "hovertemplate": "%{text}<extra></extra>", "xaxis": "x", "yaxis": "y", "showlegend": False, **placed(course),
     }  # fmt: skip
 
 
@@ -326,7 +251,9 @@ def _numbers(epochs: Sequence[Stretch]) -> Iterator[Line]:
     bands = _grouped(epochs)
     every = next(step for step in _steps() if len(bands) <= NUMBERS * step)
     for begun, ended, text in bands[::every]:
-        yield _note(text, _day((begun + ended) / 2 if every == 1 else begun), 1, xref="x", yanchor="bottom", yshift=2)
+        yield _note(
+            text, instant((begun + ended) / 2 if every == 1 else begun), 1, xref="x", yanchor="bottom", yshift=2
+        )
     if bands:
         yield _note("epoch", 0, 1, xanchor="right", yanchor="bottom", xshift=-8, yshift=2)
 
@@ -355,7 +282,7 @@ def _gaps(course: Timeline) -> Iterator[Line]:
 def _deaths(marks: Sequence[MarkRow]) -> Iterator[Line]:
     for mark in marks:
         if mark.mark is Mark.OUT_OF_MEMORY:
-            at = _day(mark.time)
+            at = instant(mark.time)
             yield {
                 "type": "line", "xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1,
                 "line": {"color": "@bad", "width": 1.5, "dash": "dot"},
@@ -366,13 +293,20 @@ def _captions(marks: Sequence[MarkRow]) -> Iterator[Line]:
     for mark in marks[:NUMBERS]:
         if mark.mark is Mark.OUT_OF_MEMORY:
             yield _note(
-                "out of memory", _day(mark.time), 0, xref="x", yanchor="bottom", xanchor="left", xshift=3, colour="@bad"
+                "out of memory",
+                instant(mark.time),
+                0,
+                xref="x",
+                yanchor="bottom",
+                xanchor="left",
+                xshift=3,
+                colour="@bad",
             )
 
 
 def _band(begun: float, ended: float, colour: str) -> Line:
     return {
-        "type": "rect", "xref": "x", "yref": "paper", "x0": _day(begun), "x1": _day(ended), "y0": 0, "y1": 1,
+        "type": "rect", "xref": "x", "yref": "paper", "x0": instant(begun), "x1": instant(ended), "y0": 0, "y1": 1,
         "fillcolor": colour, "line": {"width": 0}, "layer": "below",
     }  # fmt: skip
 
@@ -390,26 +324,4 @@ def _range(course: Timeline, epochs: Sequence[Stretch]) -> list[int] | None:
     if course.points:
         begins.append(course.begun)
         ends.append(course.begun + course.points * course.step)
-    return [_day(min(begins)), _day(max(ends))] if begins and ends else None
-
-
-def _at(course: Timeline, first: int = 0) -> dict[str, Any]:
-    """The x of each point from `first` on, in the middle of its time: a beginning, and a step in milliseconds."""
-    return {"x0": _day(course.begun + (first + 0.5) * course.step), "dx": course.step * 1000}
-
-
-def _day(seconds: float) -> int:
-    """A time as Plotly takes it."""
-    return round(seconds * 1000) if math.isfinite(seconds) else 0
-
-
-def _numbers_of(values: Sequence[float], scale: float, digits: int | None) -> list[float | None]:
-    """Numbers for JSON, no longer than a screen can show; null where there is none."""
-    if digits is None:
-        return [float(f"{value:.6g}") if math.isfinite(value) else None for value in values]
-    return [round(value * scale, digits) if math.isfinite(value) else None for value in values]
-
-
-def _text(stranger: str) -> str:
-    """A stranger's text as Plotly shows it as it is: no tags, and no %{…} of templates."""
-    return escape(cut(stranger, 40), quote=False)
+    return [instant(min(begins)), instant(max(ends))] if begins and ends else None
