@@ -194,7 +194,7 @@ def follow(where: Places) -> Live:
     """The ring of the daemon for these directories, now or whenever one starts."""
 
     def opener() -> int:
-        # A ring whose daemon is gone must not hide one that is written: the first that lives, else the first.
+        # A ring whose daemon is gone must not hide one that is written, or whose daemon hangs.
         opened = [fd for path in ring_paths(where) if (fd := _open(path)) is not None]
         if not opened:
             for path in refused_rings(where):
@@ -205,7 +205,7 @@ def follow(where: Places) -> Live:
             raise FileNotFoundError(2, "no ring")
         if len(opened) == 1:
             return opened[0]
-        chosen = next((fd for fd in opened if _is_written(fd)), opened[0])
+        chosen = max(opened, key=_liveliness)  # of several alike the first
         for fd in opened:
             if fd != chosen:
                 os.close(fd)
@@ -221,15 +221,19 @@ def _open(path: str) -> int | None:
         return None
 
 
-def _is_written(fd: int) -> bool:
+def _liveliness(fd: int) -> int:
+    """2 for a ring that is written, 1 for one whose writer is there and silent, else 0."""
     try:
         reader = RingReader(os.dup(fd))
     except RingError:
-        return False
+        return 0
     try:
-        return _is_beating(reader.pulse(), reader.written_by.interval / SECOND)
+        pulse = reader.pulse()
+        if _is_beating(pulse, reader.written_by.interval / SECOND):
+            return 2
+        return int(pulse.state == RUNNING and reader.is_writer_there())
     except RingError:
-        return False
+        return 0
     finally:
         reader.close()
 

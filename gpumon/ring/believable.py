@@ -22,12 +22,14 @@ _NOT_NAN = bytes(second != 0xF8 for second in range(256))
 
 def believable(values: Iterable[float]) -> tuple[float, ...]:
     """The values, NaN in place of what is infinite or beyond reason."""
-    return tuple(value if -LARGEST < value < LARGEST else NAN for value in values)
+    least, most, missing = -LARGEST, LARGEST, NAN  # locals, and a list first: it is done for each process
+    return tuple([value if least < value < most else missing for value in values])
 
 
-def is_doubtful(raw: bytes | bytearray | memoryview) -> bool:
-    """Whether one of the little-endian float64 in `raw` might not be believable; most never are."""
-    highest, second = bytes(raw[7::8]), bytes(raw[6::8])
+def is_doubtful(raw: bytes | bytearray, offsets: Iterable[int] = (0,), stride: int = 8) -> bool:
+    """Whether one of the little-endian float64 at `offsets` of each record of `stride` bytes might not be believable."""
+    highest = b"".join([raw[at + 7 :: stride] for at in offsets])
+    second = b"".join([raw[at + 6 :: stride] for at in offsets])
     if highest.translate(_EXPONENT).find(1) >= 0:
         return True
     infinite = int.from_bytes(highest.translate(_HIGHEST), "little")

@@ -15,6 +15,8 @@ from gpumon.ring.layout import BOUNDARY, BOUNDARY_ROOM, KINDS, PROCESS, RUN, RUN
 _NANS = (NAN,) * RUN_METRICS
 _HELD = len(FrameworkMemory._fields)
 _GPU_NAMES = tuple(metric.name for metric in GPU_METRICS)
+_PROCESS_FLOATS = range(PROCESS.size - 6 * 8, PROCESS.size, 8)
+_STAMPS = 1 << 63
 _STATES = frozenset(RunState)
 _HOST_NAMES = tuple(metric.name for metric in HOST_METRICS)
 
@@ -76,7 +78,7 @@ class Encoder:
             age = min(int(sample.age * 1000), 0xFFFFFFFF)
             record.pack_into(
                 states, row * record.size, sample.state, self._directory.run_id(sample.run), age,
-                sample.monotonic, sample.counters_monotonic,
+                _stamp(sample.monotonic), _stamp(sample.counters_monotonic),
             )  # fmt: skip
         self.buffer[SLOT.size : SLOT.size + len(states)] = states
         self._metrics.pack_into(self.buffer, self._layout.metrics_at, *grid)
@@ -145,15 +147,15 @@ class SlotParts:
 
     def processes(self) -> tuple[Process, ...]:
         found = []
-        known = self._known
-        for i in range(self._n[0]):
-            pid, row, kind, name, user, run_id, *values = PROCESS.unpack_from(
-                self._raw, self._layout.variable_at + i * PROCESS.size
-            )
+        known, at = self._known, self._layout.variable_at
+        end = at + self._n[0] * PROCESS.size
+        doubtful = is_doubtful(self._raw[at:end], _PROCESS_FLOATS, PROCESS.size)
+        for place in range(at, end, PROCESS.size):
+            pid, row, kind, name, user, run_id, *values = PROCESS.unpack_from(self._raw, place)
             device = known.devices.get(row)
             if device is None:
                 continue
-            started, used, sm, activity, cpu, host = believable(values)
+            started, used, sm, activity, cpu, host = believable(values) if doubtful else values
             run = known.runs.get(run_id)
             found.append(
                 Process(
@@ -211,6 +213,11 @@ def decode(raw: bytes, layout: Layout, known: Known) -> Frame:
     return Frame(
         number, monotonic, time, interval / 1e6, took / 1e6, late, dropped, SlotParts(raw, layout, known), runs
     )
+
+
+def _stamp(monotonic: int) -> int:
+    """A time that has room; a driver's stamp may be anything, and 0 says that it is not known."""
+    return monotonic if -_STAMPS <= monotonic < _STAMPS else 0
 
 
 def _floats(raw: bytes, at: int, count: int) -> tuple[float, ...]:

@@ -103,6 +103,19 @@ def test_a_stopped_writer_is_told_from_a_silent_one(live: Live, ring: RingWriter
     assert live.latest() is not None, "what it recorded can still be looked at"
 
 
+def test_a_ring_whose_daemon_has_stopped_does_not_hide_one_whose_daemon_hangs(tmp_path: Path) -> None:
+    where = Places(system=str(tmp_path / "system"), runtime=str(tmp_path / "runtime"), shared_memory="/nowhere")
+    rings = []
+    for directory in (tmp_path / "system", tmp_path / "runtime" / "gpumon"):
+        directory.mkdir(parents=True)
+        rings.append(RingWriter.create(str(directory / "ring"), 1, SECOND))
+        rings[-1].append(now(hostname=directory.name))
+    rings[0].close()
+    silence(rings[1], 60)
+    live = follow(where)
+    assert (live.hostname(), live.state().stale) == ("gpumon", True)
+
+
 def silence(ring: RingWriter, seconds: float) -> None:
     """As if the writer had not been heard for so long."""
     _, _, state, version = layout.HOT.unpack(os.pread(ring.fd, layout.HOT.size, layout.HOT_OFFSET))

@@ -61,3 +61,18 @@ def test_what_is_infinite_or_beyond_reason_in_a_ring_is_missing_in_every_part(tm
     assert not any(math.isfinite(number) or math.isinf(number) for number in numbers if number == number)
     assert list(lines(frame, Origin("nvml"), Driver(), "node1", ""))
     assert document(frame, Origin("nvml"), Driver(), "node1", None)
+
+
+@pytest.mark.parametrize("field", ["started", "memory_used", "sm_utilization", "memory_utilization", "cpu_utilization"])
+def test_one_infinity_among_many_processes_is_found(tmp_path: Path, field: str) -> None:
+    path = str(tmp_path / "ring")
+    ring = RingWriter.create(path, 1, SECOND)
+    several = [process(pid, memory_used=2.0**30 - pid, host_memory=float(pid)) for pid in range(20)]
+    several[7] = several[7]._replace(**{field: -math.inf})
+    ring.append(tick(1, processes=several))
+    frame = RingReader.open(path).newest()
+    assert frame is not None
+    (found,) = (found for found in frame.processes if found.pid == 7)
+    assert math.isnan(getattr(found, field))
+    assert found.host_memory == 7.0
+    assert len(frame.processes) == 20

@@ -110,6 +110,15 @@ def test_the_times_at_which_devices_were_read_come_back(path: str) -> None:
     assert {found.device.index: (found.monotonic, found.counters_monotonic) for found in newest.samples} == stamps
 
 
+@pytest.mark.parametrize("stamp", [1 << 63, -(1 << 70)])
+def test_a_stamp_that_no_clock_gives_is_not_known_and_stops_no_daemon(path: str, stamp: int) -> None:
+    ring = RingWriter.create(path, 1, SECOND)
+    ring.append(tick(1, [sample(0)._replace(monotonic=stamp, counters_monotonic=stamp)]))
+    newest = RingReader.open(path).newest()
+    assert newest is not None
+    assert newest.samples[0][-2:] == (0, 0)
+
+
 def test_a_frame_from_before_the_machine_started_is_kept(path: str) -> None:
     """A simulation shows ten minutes of history on a machine that is up for one."""
     ring = RingWriter.create(path, 1, SECOND)
