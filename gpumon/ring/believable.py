@@ -27,7 +27,7 @@ def believable(values: Iterable[float]) -> tuple[float, ...]:
 
 
 def is_doubtful(raw: bytes | bytearray, offsets: Iterable[int] = (0,), stride: int = 8) -> bool:
-    """Whether one of the little-endian float64 at `offsets` of each record of `stride` bytes might not be believable."""
+    """Whether a little-endian float64 at one of `offsets` in a record of `stride` bytes might not be believable."""
     highest = b"".join([raw[at + 7 :: stride] for at in offsets])
     second = b"".join([raw[at + 6 :: stride] for at in offsets])
     if highest.translate(_EXPONENT).find(1) >= 0:
