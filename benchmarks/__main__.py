@@ -19,6 +19,7 @@ PROGRAMS = {
     "ring": "frames in and out of the ring",
     "tui": "the terminal view",
     "web": "the web view and its viewers",
+    "long_run": "the web view while a crowd opens one long run",
     "page": "the pages of the web view in a browser",
 }
 

@@ -57,7 +57,7 @@ def measure(stage: Stage, effort: Effort) -> Result:
             length = max(seconds, _CALLS) if counted else seconds
             before, begun, used = place.stub.calls(), time.monotonic(), cpu_seconds(pid)
             if viewers:
-                load = watch(port, viewers, length, lambda last: _question(port, token, last))
+                load = watch(port, viewers, length, lambda last: question(port, token, last))
             else:
                 time.sleep(length)
             passed = time.monotonic() - begun
@@ -142,7 +142,7 @@ def plain_dash(place: Place) -> Iterator[tuple[int, int]]:
         server.wait(timeout=20)
 
 
-def _question(port: int, token: str, last: dict[str, object]) -> bytes:
+def question(port: int, token: str, last: dict[str, object]) -> bytes:
     """What the page asks, from what it has."""
     query = f"boot={last.get('boot', '')}&since={last.get('seq', 0)}&about={last.get('about_number', 0)}"
     return (
