@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from dash import Dash
 from flask.testing import FlaskClient
+from waitress import wasyncore
 
 from gpumon.frame import Tick
 from gpumon.live import Live
@@ -18,6 +21,9 @@ from gpumon_web.gate import Gate
 from gpumon_web.limits import Buckets
 from gpumon_web.routes import Sources
 from gpumon_web.runs import Runs
+from gpumon_web.serve import Address, listen, server_of
+from gpumon_web.sessions import Sessions
+from gpumon_web.work import Work
 
 TOKEN = "a-token-for-tests-0123456789"
 HOST = "127.0.0.1:8050"
@@ -28,7 +34,7 @@ class Served:
 
     def __init__(
         self, ticks: Iterable[Tick] = (), ledgers: Iterable[str] = (), token: str | None = TOKEN, devices: int = 2,
-        hosts: Iterable[str] = (), buckets: Buckets | None = None,
+        hosts: Iterable[str] = (), buckets: Buckets | None = None, work: Work | None = None, sessions: str = "",
     ) -> None:  # fmt: skip
         self.writer = RingWriter.private(devices, 1_000_000_000, 600)
         for tick in ticks:
@@ -36,9 +42,9 @@ class Served:
         self.live = Live(lambda: os.dup(self.writer.fd))
         self.feed = Feed(self.live)
         self.now = 1_790_000_000.0
-        self.gate = Gate(token, hosts, 8050)
+        self.gate = Gate(token, hosts, 8050, Sessions(sessions))
         self.app: Dash = make_app(
-            Sources(self.feed, Runs(self.feed, lambda: list(ledgers), lambda: self.now)),
+            Sources(self.feed, Runs(self.feed, lambda: list(ledgers), lambda: self.now, work)),
             self.gate,
             lambda: self.now,
             buckets or Buckets(1e9, 1e9),
@@ -70,3 +76,25 @@ class Served:
                     filled = filled.replace(shape, "x")
             found.add(filled)
         return sorted(found)
+
+
+@contextmanager
+def on_waitress(served: Served) -> Iterator[int]:
+    """The app on the server that people use, in this process: its port."""
+    opened = listen(Address(port=0))
+    server = server_of(served.app, opened)
+    port: int = opened.getsockname()[1]
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        yield port
+    finally:
+        server.trigger.pull_trigger(lambda: _close(server))
+        thread.join(20)
+        server.task_dispatcher.shutdown()
+
+
+def _close(server: Any) -> None:
+    for channel in list(server.active_channels.values()):
+        channel.handle_close()
+    wasyncore.close_all(server._map)
