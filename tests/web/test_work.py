@@ -1,0 +1,306 @@
+"""What takes long delays nobody: it is done elsewhere, once for all who ask, and holds no thread meanwhile."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import os
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.frame import RunState
+from gpumon_web import run_page
+from gpumon_web.answers import NOTHING, UNCHANGED, Answers, Packed
+from gpumon_web.limits import THREADS
+from gpumon_web.run_page import ROWS
+from gpumon_web.work import Arguments, Inline, Process, Queued, Task, TaskError, WorkError, processes
+from tests.builders import tick
+from tests.programs import until
+from tests.runs import Book, training
+from tests.web.served import TOKEN, Served, on_waitress
+
+
+class Held:
+    """Work that is done when a test lets it."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Future[Any], Task, Arguments]] = []
+
+    def ask(self, task: Task, arguments: Arguments) -> Future[Any]:
+        found: Future[Any] = Future()
+        self.asked.append((found, task, arguments))
+        return found
+
+    def let(self) -> None:
+        """Do all that was asked for so far."""
+        asked, self.asked = self.asked, []
+        for found, task, arguments in asked:
+            found.set_result(task(*arguments()))
+
+    def fail(self) -> None:
+        """Let all of it fail."""
+        asked, self.asked = self.asked, []
+        for found, _, _ in asked:
+            found.set_exception(WorkError("killed"))
+
+    def close(self) -> None:
+        """Nothing to stop."""
+
+
+def get(port: int, path: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def test_viewers_get_their_ticks_while_a_crowd_waits_for_one_long_run(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "net-1a2b", 3)
+    work = Held()
+    served = Served([tick(1)], [str(book.path)], work=work)
+    paths = ["/api/run?id=net-1a2b", "/api/run.csv?id=net-1a2b", "/api/runs", "/api/run/epochs?id=net-1a2b"]
+    with on_waitress(served) as port, ThreadPoolExecutor(8 * len(paths)) as crowd:
+        waiting = [crowd.submit(get, port, path) for path in paths for _ in range(8)]
+        until(lambda: len(work.asked) == len(paths))
+        assert len(waiting) > THREADS
+        for _ in range(5):
+            assert get(port, "/api/delta")[0] == 200
+        assert not any(one.done() for one in waiting)
+        assert len(work.asked) == len(paths), "once for all who ask"
+        work.let()
+        assert {one.result(30)[0] for one in waiting} == {200}
+
+
+def test_work_that_fails_is_answered_by_come_again(tmp_path: Path) -> None:
+    work = Held()
+    with on_waitress(Served([tick(1)], work=work)) as port, ThreadPoolExecutor(2) as crowd:
+        waiting = [crowd.submit(get, port, "/api/runs") for _ in range(2)]
+        until(lambda: work.asked)
+        work.fail()
+        status, said = waiting[0].result(30)
+        assert status == 503
+        assert b"Busy" in said
+
+
+def test_who_leaves_while_he_waits_harms_nobody(tmp_path: Path) -> None:
+    work = Held()
+    with on_waitress(Served([tick(1)], work=work)) as port:
+        for _ in range(20):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection.request("GET", "/api/runs", headers={"Authorization": f"Bearer {TOKEN}"})
+            connection.close()
+        until(lambda: work.asked)
+        work.let()
+        for _ in range(5):
+            assert get(port, "/api/delta")[0] == 200
+
+
+# Answers
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def made(body: bytes, version: Any = None) -> Future[Any]:
+    found: Future[Any] = Future()
+    found.set_result(Packed(body, version))
+    return found
+
+
+def test_an_answer_is_made_anew_once_it_is_not_fresh_and_kept_while_it_holds() -> None:
+    clock, asked = Clock(), list[Any]()
+    answers = Answers(clock)
+
+    def start(known: Any) -> Future[Any]:
+        asked.append(known)
+        found: Future[Any] = Future()
+        found.set_result(UNCHANGED if known == "v1" else Packed(b"one", "v1"))
+        return found
+
+    for seconds, times in ((0.0, 1), (1.9, 1), (2.1, 2), (4.0, 2), (4.2, 3)):
+        clock.now = seconds
+        assert answers.get("key", 2.0, start).result().body == b"one"
+        assert len(asked) == times
+    assert asked == [None, "v1", "v1"]
+
+
+def test_answers_are_bounded_in_bytes() -> None:
+    answers = Answers(Clock(), most=1000)
+    for key in range(20):
+        answers.get(key, 1.0, lambda _: made(b"x" * 100))
+    assert sum(len(kept.answer.body) for kept in answers._kept.values()) <= 1000
+    assert answers.get(0, 1.0, lambda _: made(b"again")).result().body == b"again", "forgotten, as the oldest"
+
+
+def test_work_that_failed_is_tried_again() -> None:
+    answers = Answers(Clock())
+    failed: Future[Any] = Future()
+    failed.set_exception(WorkError("killed"))
+    assert isinstance(answers.get("key", 1.0, lambda _: failed).exception(), WorkError)
+    assert answers.get("key", 1.0, lambda _: made(b"one")).result().body == b"one"
+
+
+# The other process
+
+
+def where() -> tuple[int, int]:
+    """Which process does the work, and how nice it is."""
+    return os.getpid(), os.nice(0)
+
+
+def long() -> None:
+    time.sleep(60)
+
+
+def wrong() -> None:
+    raise ValueError("no such thing")
+
+
+def end() -> None:
+    os._exit(3)
+
+
+def test_work_is_done_in_another_process_that_gives_way_to_ours() -> None:
+    work = processes()
+    try:
+        pid, niceness = work.ask(where, tuple).result(30)
+        assert pid != os.getpid()
+        assert niceness > os.nice(0)
+        with pytest.raises(TaskError, match="ValueError: no such thing"):
+            work.ask(wrong, tuple).result(30)
+        assert work.ask(where, tuple).result(30)[0] == pid, "a task that fails ends nothing"
+    finally:
+        work.close()
+    until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_a_process_that_dies_or_hangs_is_started_again_for_the_next_work() -> None:
+    work = Queued(lambda: Process(longest=1.0))
+    try:
+        for task in (end, long):
+            assert isinstance(work.ask(task, tuple).exception(30), EOFError | OSError | WorkError)
+            assert work.ask(where, tuple).result(30)[0] != os.getpid()
+    finally:
+        work.close()
+
+
+def test_the_process_goes_when_there_is_nothing_to_do() -> None:
+    work = Queued(Process, idle=0.2)
+    try:
+        pid, _ = work.ask(where, tuple).result(30)
+        until(lambda: not Path(f"/proc/{pid}").exists())
+        assert work.ask(where, tuple).result(30)[0] != pid
+    finally:
+        work.close()
+
+
+def test_the_process_goes_with_a_server_that_is_killed() -> None:
+    doer = Process()
+    try:
+        pid, _ = doer.do(where, ())
+        doer._connection.close()
+        assert doer._process.wait(20) is not None
+        assert pid == doer.pid
+    finally:
+        doer._process.kill()
+        doer._process.wait()
+
+
+def test_too_much_work_is_refused_at_once() -> None:
+    gate = threading.Event()
+
+    class Slow(Inline):
+        def do(self, task: Task, arguments: tuple[Any, ...]) -> Any:
+            gate.wait(30)
+
+    work = Queued(Slow)
+    asked = [work.ask(where, tuple) for _ in range(200)]
+    refused = [one for one in asked if one.done()]
+    assert len(refused) > 100
+    assert all(isinstance(one.exception(), WorkError) for one in refused)
+    gate.set()
+    assert [one.result(30) for one in asked if one not in refused] == [None] * (200 - len(refused))
+
+
+# What it makes
+
+
+def test_a_long_run_comes_with_its_newest_epochs_and_with_what_all_of_them_came_to(tmp_path: Path) -> None:
+    count = ROWS + 150
+    with Book(tmp_path) as book:
+        training(book, "long-1a2b", count, gpus=2, course=False)
+    served = Served([tick(1)], [str(book.path)])
+    found = served.json("/api/run?id=long-1a2b")
+    assert [row["ordinal"] for row in found["epochs"]] == list(range(150, count))
+    assert found["epochs_total"] == count
+    rows = served.json("/api/run/epochs?id=long-1a2b")["epochs"]
+    assert len(rows) == count
+    assert rows[150:] == found["epochs"]
+    lengths = [row["seconds"] for row in rows]
+    summary = found["summary"]
+    assert summary["done"] == count
+    assert summary["least"] == min(lengths)
+    assert summary["most"] == max(lengths)
+    assert summary["mean"] == pytest.approx(sum(lengths) / count, rel=1e-4)
+    assert summary["most_energy"] == max(row["energy"] for row in rows)
+
+
+def test_a_run_that_ended_is_not_read_again_and_one_that_goes_on_is(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "net-1a2b", 3)
+        paths = [str(book.path)]
+        first = run_page.one(paths, "net-1a2b", "", None, None, 0.0, None)
+        assert isinstance(first, Packed)
+        assert run_page.one(paths, "net-1a2b", "", None, None, 9.0, first.version) == UNCHANGED
+        table = run_page.table(paths, "net-1a2b", None)
+        assert isinstance(table, Packed)
+        assert run_page.table(paths, "net-1a2b", table.version) == UNCHANGED
+        listed = run_page.listed(paths, {}, 0.0, None)
+        assert isinstance(listed, Packed)
+        assert run_page.listed(paths, {}, 0.0, listed.version) == UNCHANGED
+        book.db.execute("UPDATE run SET updated = updated + 1000000000")
+        assert isinstance(run_page.one(paths, "net-1a2b", "", None, None, 9.0, first.version), Packed)
+        assert isinstance(run_page.table(paths, "net-1a2b", table.version), Packed)
+        assert isinstance(run_page.listed(paths, {}, 0.0, listed.version), Packed)
+        book.db.execute(f"UPDATE run SET state = {RunState.RUNNING:d}, ended = NULL")
+        again = run_page.one(paths, "net-1a2b", "", None, None, 9.0, None)
+        assert isinstance(again, Packed)
+        assert again.version is None, "what is said of it depends on the time"
+    assert run_page.one(paths, "nope", "", None, None, 0.0, None) == NOTHING
+    assert run_page.table([str(tmp_path / "none")], "net-1a2b", None) == NOTHING
+
+
+def test_what_the_other_process_makes_is_what_this_one_would(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "net-1a2b", 3)
+    work = processes()
+    try:
+        here = Served([tick(1)], [str(book.path)])
+        there = Served([tick(1)], [str(book.path)], work=work)
+        for path in ("/api/runs", "/api/run?id=net-1a2b", "/api/run/epochs?id=net-1a2b", "/api/run.csv?id=net-1a2b"):
+            assert here.client().get(path).data == there.client().get(path).data
+    finally:
+        work.close()
+
+
+def test_an_answer_is_plain_for_who_takes_nothing_else(tmp_path: Path) -> None:
+    served = Served([tick(1)])
+    packed = served.client().get("/api/runs", headers={"Accept-Encoding": "gzip"})
+    assert packed.headers["Content-Encoding"] == "gzip"
+    plain = served.client().get("/api/runs")
+    assert "Content-Encoding" not in plain.headers
+    assert json.loads(gzip.decompress(packed.data)) == plain.get_json()
