@@ -23,6 +23,8 @@ WAITING = 64
 """Pieces of work that wait at most; beyond them the server says that it is busy."""
 LONGEST = 60.0
 """Seconds after which work is given up: a disk that hangs must not hold all that comes after."""
+STARTING = 60.0
+"""Seconds that the process may take to start, on a machine that has much to do."""
 IDLE = 60.0
 """Seconds without work after which the process ends."""
 
@@ -160,18 +162,26 @@ class Process:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         self._connection = Connection(ours.detach())
+        self._is_ready = False
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def do(self, task: Task, arguments: tuple[Any, ...]) -> Any:
+        if not self._is_ready:
+            self._received(STARTING)
+            self._is_ready = True
         self._connection.send((task, arguments))
-        if not self._connection.poll(self._longest):
-            raise WorkError(f"given up after {self._longest:.0f} s")
-        is_result, found = self._connection.recv()
+        is_result, found = self._received(self._longest)
         if not is_result:
             raise TaskError(found)
+        return found
+
+    def _received(self, longest: float) -> tuple[bool, Any]:
+        if not self._connection.poll(longest):
+            raise WorkError(f"given up after {longest:.0f} s")
+        found: tuple[bool, Any] = self._connection.recv()
         return found
 
     def close(self) -> None:

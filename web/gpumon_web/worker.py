@@ -14,7 +14,8 @@ NICER = 10
 
 
 def serve(connection: Connection) -> None:
-    """Do what is asked for until nobody is left who asks."""
+    """Say that we are here, and do what is asked for until nobody is left who asks."""
+    connection.send((True, None))
     while True:
         try:
             task, arguments = connection.recv()
