@@ -117,7 +117,7 @@ def _recent(live: Live, newest: Frame) -> list[Boundary]:
 
 def _why(frame: Frame, problem: str) -> str:
     if problem:
-        return f"{problem}; a look without one: gpumon status --source sim"
+        return problem if frame.samples else f"{problem}; a look without one: gpumon status --source sim"
     return "no GPU answers: " + ", ".join(
         sorted({sample.state.reason for sample in frame.samples}) or ["there is none"]
     )

@@ -18,7 +18,7 @@ from gpumon.ring.writer import RingWriter
 from tests.builders import sample, tick
 from tests.integration.test_status import CHECK
 from tests.nvml import Stub
-from tests.programs import command, environment, gpumon
+from tests.programs import command, daemon, environment, gpumon, status, until
 
 HANG = 3_600_000_000
 """Microseconds that a call of a driver that hangs takes."""
@@ -66,6 +66,26 @@ def test_a_daemon_that_hangs_is_shown_by_its_last_values_with_their_age(env: dic
     assert (told["live"], told["gpus"][0]["state"]) == (False, "stale")
     assert 42 <= told["age"] < 72
     assert told["daemon"]["pid"] == os.getpid()
+
+
+def test_a_daemon_whose_driver_hangs_is_shown_by_its_last_values(
+    env: dict[str, str], live_dir: Path, stub: Stub
+) -> None:
+    stub.set_latency(None, 0)
+    with daemon("--interval", "0.1", env=env) as process:
+        seen = status(env)
+        stub.set_latency(None, HANG)
+        told = until(lambda: None if (one := status(env))["live"] else one)
+        done = gpumon("status", env=env)
+        stub.set_latency(None, 0)
+        until(lambda: status(env)["live"])
+    CHECK.validate(told)
+    assert [gpu["state"] for gpu in told["gpus"]] == ["stale"] * len(seen["gpus"])
+    assert all(gpu["memory_total"] == 80 * 2**30 for gpu in told["gpus"])
+    assert told["daemon"]["pid"] == process.pid
+    assert done.returncode == 3
+    assert "has been silent for" in done.stderr
+    assert "free" not in done.stdout
 
 
 def test_a_daemon_that_is_late_says_so_before_it_counts_as_silent(env: dict[str, str], live_dir: Path) -> None:
