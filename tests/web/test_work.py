@@ -162,16 +162,8 @@ def where() -> tuple[int, int]:
     return os.getpid(), os.nice(0)
 
 
-def long() -> None:
-    time.sleep(60)
-
-
 def wrong() -> None:
     raise ValueError("no such thing")
-
-
-def end() -> None:
-    os._exit(3)
 
 
 def test_work_is_done_in_another_process_that_gives_way_to_ours() -> None:
@@ -191,9 +183,10 @@ def test_work_is_done_in_another_process_that_gives_way_to_ours() -> None:
 def test_a_process_that_dies_or_hangs_is_started_again_for_the_next_work() -> None:
     work = Queued(lambda: Process(longest=1.0))
     try:
-        for task in (end, long):
-            assert isinstance(work.ask(task, tuple).exception(30), EOFError | OSError | WorkError)
-            assert work.ask(where, tuple).result(30)[0] != os.getpid()
+        for task, given in ((os._exit, 3), (time.sleep, 60)):
+            failed = work.ask(task, lambda given=given: (given,))  # type: ignore[misc]
+            assert isinstance(failed.exception(60), EOFError | OSError | WorkError)
+            assert work.ask(os.getpid, tuple).result(60) != os.getpid()
     finally:
         work.close()
 
@@ -201,9 +194,9 @@ def test_a_process_that_dies_or_hangs_is_started_again_for_the_next_work() -> No
 def test_the_process_goes_when_there_is_nothing_to_do() -> None:
     work = Queued(Process, idle=0.2)
     try:
-        pid, _ = work.ask(where, tuple).result(30)
+        pid = work.ask(os.getpid, tuple).result(60)
         until(lambda: not Path(f"/proc/{pid}").exists())
-        assert work.ask(where, tuple).result(30)[0] != pid
+        assert work.ask(os.getpid, tuple).result(60) != pid
     finally:
         work.close()
 
@@ -211,7 +204,7 @@ def test_the_process_goes_when_there_is_nothing_to_do() -> None:
 def test_the_process_goes_with_a_server_that_is_killed() -> None:
     doer = Process()
     try:
-        pid, _ = doer.do(where, ())
+        pid = doer.do(os.getpid, ())
         doer._connection.close()
         assert doer._process.wait(20) is not None
         assert pid == doer.pid
