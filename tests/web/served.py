@@ -13,7 +13,7 @@ from flask.testing import FlaskClient
 from waitress import wasyncore
 
 from gpumon.frame import Tick
-from gpumon.live import Live
+from gpumon.live import Live, LiveState
 from gpumon.ring.writer import RingWriter
 from gpumon_web.app import make_app
 from gpumon_web.feed import Feed
@@ -29,6 +29,19 @@ TOKEN = "a-token-for-tests-0123456789"
 HOST = "127.0.0.1:8050"
 
 
+class Steady(Live):
+    """A reader of a daemon that is never silent, however slow a test is, or has been so for `age` seconds."""
+
+    age = 0.0
+
+    def state(self) -> LiveState:
+        found = super().state()
+        if not self.age:
+            return found if self.origin().ended else found._replace(live=True, text="live", age=0.0, stale=False)
+        text = f"stale: last seen 00:00:00 ({self.age:.0f} s ago)"
+        return found._replace(live=False, text=text, age=self.age, stale=True)
+
+
 class Served:
     """An app, its feed, and the ring that they read."""
 
@@ -39,7 +52,7 @@ class Served:
         self.writer = RingWriter.private(devices, 1_000_000_000, 600)
         for tick in ticks:
             self.writer.append(tick)
-        self.live = Live(lambda: os.dup(self.writer.fd))
+        self.live = Steady(lambda: os.dup(self.writer.fd))
         self.feed = Feed(self.live)
         self.now = 1_790_000_000.0
         self.gate = Gate(token, hosts, 8050, Sessions(sessions))

@@ -47,6 +47,11 @@
     },
   };
   g.feed = feed;
+  // The state of a GPU in words.
+  g.stateText = (gpu) => {
+    const state = feed.stateOf(gpu);
+    return state === "stale" && feed.state === "ended" ? "ended" : g.states[state] || state;
+  };
 
   function tell(news) {
     for (const listener of listeners) { listener(news); }

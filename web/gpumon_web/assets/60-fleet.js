@@ -81,7 +81,7 @@
       g.make("a", { class: "row", href: `#/gpu/${gpu.index}`, title: gpu.name },
         g.make("span", { class: `state ${state}`, "aria-hidden": "true" }),
         g.make("span", { class: "sr", text: "GPU " }), g.make("b", { text: String(gpu.index) }),
-        g.make("span", { class: "sr", text: `, ${gpu.name}, ${STATES[state] || state}` })),
+        g.make("span", { class: "sr", text: `, ${gpu.name}, ${g.stateText(gpu)}` })),
     ];
   }
 

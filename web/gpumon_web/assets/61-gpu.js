@@ -140,7 +140,7 @@
     for (const node of [parts.state, parts.headlines, parts.over, parts.processes]) { g.hide(node, !row); }
     parts.headlines.classList.toggle("old", state === "stale");
     if (row) {
-      g.put(parts.state, state === row.state && row.reason ? row.reason : g.states[state] || state);
+      g.put(parts.state, state === row.state && row.reason ? row.reason : g.stateText(row));
       parts.state.className = `tag ${{ busy: "ok", free: "ok", held: "warn", stale: "warn", idle: "", unknown: "" }[state] ?? "bad"}`;
     }
     const alone = row && about.gpus.length === 1 && page.fresh ? about.look : [];
@@ -148,7 +148,7 @@
     g.notes(parts.look, alone, "");
     g.fill(parts.others, [about.gpus.map((gpu) => [gpu.index, g.feed.stateOf(gpu)]), row && row.index], () => about.gpus.map((gpu) => g.make("a", {
       href: `#/gpu/${gpu.index}?window=${view.window}`, "aria-current": row === gpu ? "page" : undefined,
-      "aria-label": `GPU ${gpu.index}, ${g.states[g.feed.stateOf(gpu)] || gpu.state}`,
+      "aria-label": `GPU ${gpu.index}, ${g.stateText(gpu)}`,
     }, g.make("span", { class: `state ${g.feed.stateOf(gpu)}`, "aria-hidden": "true" }), String(gpu.index))));
     parts.table.say(row && row.processes_unknown ? (about.source === "replay" ? "A recording does not tell which processes ran."
       : `The process list is unknown: ${row.processes_unknown}.`)

@@ -14,7 +14,7 @@
 
   page.build = function (section) {
     parts = {
-      why: g.make("p"), runs: g.make("ul", { class: "look" }),
+      why: g.make("p", { role: "alert" }), runs: g.make("ul", { class: "look" }),
       cpu: g.headline("CPU"), memory: g.headline("Memory"), load: g.headline("Load"), swap: g.headline("Swap"),
     };
     section.append(
@@ -34,14 +34,14 @@
   page.tick = function () {
     const { about, host, problem } = g.feed;
     const driver = about && about.driver ? `The NVIDIA driver ${about.driver} answers and lists no GPU.` : "gpumon asked the NVIDIA driver for GPUs, and found none.";
-    g.put(parts.why, problem ? `gpumon asked the NVIDIA driver for GPUs: ${problem}` : driver);
+    g.put(parts.why, problem ? `gpumon asked the NVIDIA driver for GPUs: ${problem}.` : driver);
     const now = host || {};
     g.putValue(parts.cpu.value, t.percent(now.cpu_utilization));
     g.putValue(parts.memory.value, t.ofTotal(now.memory_used, now.memory_total));
     g.put(parts.memory.more, t.known(now.memory_used) && now.memory_total ? `${t.percent(now.memory_used / now.memory_total)} in use` : "");
     g.putValue(parts.load.value, t.plain(now.load));
     g.put(parts.load.more, "tasks that run or wait, mean of a minute");
-    g.putValue(parts.swap.value, t.ofTotal(now.swap_used, now.swap_total));
+    g.putValue(parts.swap.value, now.swap_total === 0 ? "none" : t.ofTotal(now.swap_used, now.swap_total));
     if (performance.now() < asked) { return; }
     asked = performance.now() + EVERY * 1000;
     ask("api/runs", (found) => {

@@ -29,10 +29,11 @@
     g.put(host, (feed.about && feed.about.hostname) || "");
     const problem = document.getElementById("problem");
     const text = problemText();
-    g.hide(problem, !text);
+    // The page of a machine without a GPU says why by itself.
+    g.hide(problem, !text || (text === feed.problem && Boolean(feed.about) && !feed.about.gpus.length && g.shown() === "none"));
     g.fill(problem, text, () => [text, g.make("span", { class: "ago", "aria-hidden": "true" })]);
     const ago = problem.querySelector(".ago");
-    if (ago) { g.put(ago, counts() ? ` (${g.text.duration(Math.floor(feed.silence()))} ago)` : ""); }
+    if (ago) { g.put(ago, counts() ? ` (${g.text.span(feed.silence())} ago)` : ""); }
     clearTimeout(timer);
     if (!feed.isFresh()) { timer = setTimeout(g.status, 1000); }
   };

@@ -53,14 +53,16 @@
   }
 
   function heard(news) {
-    g.status();
     if (g.feed.about && land()) { route(); }
+    g.status();
     const page = g.pages[current];
     if (!g.feed.about) { if (page.alone) { page.tick(null); } return; }
     if (news.delta === null) { page.tick(null); return; }
     if (news.reset || news.about) { page.about(); }
     if (!(news.reset && news.about)) { page.tick(news.reset ? null : news.delta); }
   }
+
+  g.shown = () => current;
 
   function start() {
     g.theme.start();
