@@ -1,7 +1,7 @@
 """What every run and every epoch cost: the ledger that the daemon keeps.
 
-Without a subcommand: the list. A run may be named by its id, its name, or the beginning of either that no
-other run has; 'last' is the newest.
+Without a subcommand: the list. A run may be named by its id, its name (the newest of that name), or the beginning of
+either that no other run has; 'last' is the newest.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ def _show_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help=_RUN)
     parser.add_argument("--phases", action="store_true", help="a row for each phase of each epoch")
     parser.add_argument("--ranks", action="store_true", help="a row for each process of a distributed run")
+    parser.add_argument("--tail", type=int, metavar="N", help="only the last N epochs; the totals are of all")
     _json_option(parser)
 
 
@@ -136,7 +137,10 @@ def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
 
 def _show(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     phases, ranks = (getattr(arguments, name, False) for name in ("phases", "ranks"))
-    ledger, found = find(ledgers, arguments.run, now)
+    tail = getattr(arguments, "tail", None)
+    if tail is not None and tail < 1:
+        raise UsageError(f"--tail is 1 or more, not {tail}")
+    ledger, found = find(ledgers, arguments.run, now, _say)
     record = ledger.record(found.id, phases=phases or arguments.json)
     if arguments.json:
         from gpumon.runs.document import whole
@@ -145,7 +149,7 @@ def _show(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     else:
         from gpumon.runs.show import lines
 
-        _print(lines(record, now, _width(), phases=phases, ranks=ranks))
+        _print(lines(record, now, _width(), phases=phases, ranks=ranks, tail=tail))
 
 
 def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
@@ -153,7 +157,7 @@ def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> Non
 
     records = []
     for wanted in (arguments.run, *arguments.others):
-        ledger, found = find(ledgers, wanted, now)
+        ledger, found = find(ledgers, wanted, now, _say)
         records.append(ledger.record(found.id, phases=False))
     compared = compare.compare(records)
     if arguments.json:
@@ -188,7 +192,7 @@ _ACTIONS = {"list": _list, "show": _show, "compare": _compare, "report": _report
 
 
 def _all_of(ledgers: Ledgers, wanted: str, now: float) -> tuple[Record, list[Trace]]:
-    ledger, found = find(ledgers, wanted, now)
+    ledger, found = find(ledgers, wanted, now, _say)
     return ledger.record(found.id), ledger.traces(found.id)
 
 
@@ -202,6 +206,11 @@ def _write(path: str, made: bytes) -> None:
             file.write(made)
     except OSError as error:
         raise GpumonError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _say(line: str) -> None:
+    """For people, beside what a program may read."""
+    print(line, file=sys.stderr)
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -1,8 +1,8 @@
-"""The run that a person means: by its id, its name, or the beginning of either that no other run has."""
+"""The run that a person means: by its id, its name (the newest of that name), or the beginning of either."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gpumon import units
 from gpumon.errors import GpumonError
@@ -19,21 +19,31 @@ _WIDE = 40
 Found = tuple[Ledger, RunRow]
 
 
-def find(ledgers: Ledgers, wanted: str, now: float) -> Found:
-    """The run meant by `wanted`, with the ledger that has it. Raises GpumonError that names the candidates."""
+def find(ledgers: Ledgers, wanted: str, now: float, say: Callable[[str], object] = str) -> Found:
+    """The run meant by `wanted`, with the ledger that has it. Raises GpumonError that names the candidates.
+
+    `say` gets a line when others are of that name, too: scripts give all of theirs the same one.
+    """
     candidates = ledgers.candidates(wanted)
     by_id = [found for found in candidates if found[1].id == wanted]
     by_name = [found for found in candidates if found[1].name == wanted]
-    for few in (by_id, by_name, [] if by_name else candidates):
-        if len(few) == 1:
-            return few[0]
-    if wanted in LAST and not by_name:
+    if by_id:
+        return by_id[0]
+    if by_name:
+        if len(by_name) > 1:
+            run = by_name[0][1]
+            say(f"{len(by_name)} runs are called '{cut(wanted, _WIDE)}': this is the newest, {run.id}")
+        return by_name[0]
+    if len(candidates) == 1:
+        return candidates[0]
+    if wanted in LAST:
         newest = ledgers.candidates()
         if newest:
             return newest[0]
-    if by_name or candidates:
-        several = by_name or candidates
-        raise GpumonError(f"'{wanted}' may be one of {len(several)} runs: {_named(several, now)}; give more of its id")
+    if candidates:
+        raise GpumonError(
+            f"'{wanted}' may be one of {len(candidates)} runs: {_named(candidates, now)}; give more of its id"
+        )
     known = ledgers.candidates()
     if not known:
         raise GpumonError(NOTHING)

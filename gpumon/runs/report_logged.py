@@ -81,7 +81,8 @@ def _crosses(name: str, odd: Sequence[tuple[float, float]], low: float) -> Line:
     """Values that are no number, such as the loss of a training that diverged: marks at the foot of the panel."""
     return {
         "mode": "markers", "marker": {"size": 9, "symbol": "x", "color": "@bad"},
-        "x": [instant(time) for time, _ in odd], "y": [low] * len(odd), "text": [_word(value) for _, value in odd], "name": plain_text(name),
+        "x": [instant(time) for time, _ in odd], "y": [low] * len(odd),
+        "text": [_word(value) for _, value in odd], "name": plain_text(name),
         "hovertemplate": "%{text}",
     }  # fmt: skip
 

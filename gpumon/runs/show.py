@@ -65,15 +65,23 @@ _RANKS = (
 )
 
 
-def lines(record: Record, now: float, width: int, *, phases: bool = False, ranks: bool = False) -> Iterator[str]:
-    """Head, epoch table, totals and notes, at most `width` cells wide where the words allow it (0: as it comes)."""
+def lines(
+    record: Record, now: float, width: int, *, phases: bool = False, ranks: bool = False, tail: int | None = None
+) -> Iterator[str]:
+    """Head, epoch table, totals and notes, at most `width` cells wide where the words allow it (0: as it comes).
+
+    `tail`: of the epochs only so many, the last ones; totals and notes are of all.
+    """
     epochs = joined.epochs(record)
     total = joined.whole(record, epochs, now)
     yield from head(record, epochs, now)
     yield ""
     if epochs:
-        columns, rows = epoch_table(epochs, joined.phases(record) if phases else {}, total)
+        shown = epochs[-tail:] if tail else epochs
+        columns, rows = epoch_table(shown, joined.phases(record) if phases else {}, total)
         yield from draw(columns, rows, width)
+        if len(shown) < len(epochs):
+            yield f"the last {len(shown)} of {units.count(len(epochs))} epochs"
     else:
         yield "It has not begun an epoch."
     if ranks or any(rank.state is not record.run.state for rank in record.ranks):

@@ -16,6 +16,8 @@ import pytest
 
 from gpumon.errors import GpumonError
 from gpumon.frame import Mark, RunState
+from gpumon.paths import places
+from gpumon.runs.absent import why_absent
 from gpumon.runs.find import find
 from gpumon.runs.ledger import NOTHING, Ledger, Ledgers
 from gpumon.runs.schema import VERSION, WHOLE_RUN
@@ -259,6 +261,22 @@ def test_a_ledger_that_may_not_be_read_says_so() -> None:
             Ledgers([str(book.path)])
 
 
+def test_a_state_directory_that_nobody_can_write_or_look_into_is_not_an_empty_ledger() -> None:
+    with foreign_directory() as directory:
+        where = places(env={"GPUMON_STATE_DIR": str(directory / "state" / "gpumon")})
+        assert why_absent(where) == NOTHING
+        (directory / "state").mkdir(mode=0o755)
+        (directory / "state").chmod(0o555)
+        with as_nobody():
+            assert "state may not be written by you" in why_absent(where)
+        (directory / "state" / "gpumon").mkdir(mode=0o700)
+        with as_nobody():
+            assert "Permission denied" in why_absent(where)
+        (directory / "state" / "gpumon").rmdir()
+        (directory / "state" / "gpumon").touch()
+        assert "is not a directory" in why_absent(where)
+
+
 @contextmanager
 def foreign_directory() -> Iterator[Path]:
     """A directory that everybody may enter: pytest's own are closed to others."""
@@ -299,12 +317,23 @@ def test_what_may_be_several_runs_lists_them_newest_first(book: Book) -> None:
     for i in range(8):
         training(book, f"resnet50-{i}", i + 1, began=BEGAN + i)
     with Ledgers([str(book.path)]) as ledgers, pytest.raises(GpumonError) as raised:
-        find(ledgers, "resnet50", NOW)
+        find(ledgers, "resnet5", NOW)
     text = str(raised.value)
     assert "one of 8 runs" in text
     assert text.index("resnet50-7 (resnet50, 1 h ago, 8 epochs)") < text.index("resnet50-6")
     assert "and 3 more" in text
     assert "\n" not in text
+
+
+def test_a_name_that_several_runs_have_means_the_newest_and_says_so(book: Book) -> None:
+    for i in range(3):
+        training(book, f"resnet50-{i}", 1, began=BEGAN + i, name="train")
+    said: list[str] = []
+    with Ledgers([str(book.path)]) as ledgers:
+        assert find(ledgers, "train", NOW, said.append)[1].id == "resnet50-2"
+        assert said == ["3 runs are called 'train': this is the newest, resnet50-2"]
+        assert find(ledgers, "resnet50-1", NOW, said.append)[1].id == "resnet50-1"
+    assert len(said) == 1
 
 
 def test_an_unknown_run_lists_the_newest(book: Book) -> None:
