@@ -22,11 +22,13 @@ BEGIN = TIME / 1e9
 GIB = 2.0**30
 
 
-def figure(ticks: list[Any], begin: float = BEGIN, end: float = BEGIN + 100, points: int = 2000) -> dict[str, Any]:
+def figure(
+    ticks: list[Any], begin: float = BEGIN, end: float = BEGIN + 100, points: int = 2000, run: str = ""
+) -> dict[str, Any]:
     served = Served(ticks)
     served.feed.refresh()
     assert served.feed.frame is not None
-    return gpu_figure(served.feed.history, served.feed.epochs, served.feed.frame.samples[0], begin, end, points)
+    return gpu_figure(served.feed.history, served.feed.epochs, served.feed.frame.samples[0], begin, end, points, run)
 
 
 def lines(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -81,6 +83,37 @@ def test_epochs_lie_behind_the_lines_from_begin_to_begin_and_the_last_up_to_now(
     assert found["bands"] == [[BEGIN + 1, BEGIN + 11, 1], [BEGIN + 11, BEGIN + 21, 11], [BEGIN + 21, BEGIN + 29, 21]]
     assert found["data"][0]["meta"]["what"] == "band"
     assert found["data"][0]["yaxis"] == AXIS == "y"
+
+
+def two_runs(second_begins: int) -> list[Any]:
+    """Two runs of thirty seconds on one GPU, each with an epoch every ten."""
+    runs = [run(key, id=key, name=key, gpus=(device().uuid,), state=RunState.FINISHED, updated=BEGIN + begin + 30)
+            for key, begin in (("first", 1), ("second", second_begins))]  # fmt: skip
+    begins = [
+        boundary(number + 1, number, key=key)._replace(time=TIME + (begin + 10 * number) * 10**9)
+        for key, begin in (("first", 1), ("second", second_begins)) for number in range(3)
+    ]  # fmt: skip
+    return [
+        tick(n, [sample(0, utilization=0.5)], runs=runs, boundaries=begins if n == 99 else []) for n in range(1, 100)
+    ]
+
+
+def test_of_runs_that_overlap_one_has_its_bands_and_all_are_named() -> None:
+    found = figure(two_runs(5))
+    assert [(one["id"], one["drawn"]) for one in found["runs"]] == [("first", False), ("second", True)]
+    assert [band[0] - BEGIN for band in found["bands"]] == [5, 15, 25]
+    chosen = figure(two_runs(5), run="first")
+    assert [band[0] - BEGIN for band in chosen["bands"]] == [1, 11, 21]
+
+
+def test_runs_one_after_another_all_have_their_bands() -> None:
+    found = figure(two_runs(40))
+    assert [one["drawn"] for one in found["runs"]] == [True, True]
+    assert [band[0] - BEGIN for band in found["bands"]] == [1, 11, 21, 40, 50, 60]
+
+
+def test_an_epoch_that_goes_on_ends_where_the_samples_end() -> None:
+    assert figure(training(30), end=BEGIN + 1000)["bands"][-1][1] == BEGIN + 29
 
 
 def test_the_last_epoch_of_a_run_that_is_over_ends_with_it() -> None:

@@ -192,8 +192,12 @@
     parts.state.className = `tag ${{ running: "ok", failed: "bad", died: "bad" }[run.state] || ""}`;
     const summary = found.summary || {};
     const last = found.epochs[found.epochs.length - 1];
-    g.putValue(parts.epoch.value, run.epoch || (last ? String(last.epoch) : t.MISSING));
-    g.put(parts.epoch.more, run.state === "running" && run.phase ? run.phase : `${t.count(summary.done || 0)}${found.run.epochs_planned ? ` of ${found.run.epochs_planned}` : ""} done`);
+    // Of a run that is over, how many epochs it did: the number of its last one is another, where they count from 0.
+    const done = `${t.count(summary.done || 0)}${found.run.epochs_planned ? ` of ${found.run.epochs_planned}` : ""}`;
+    const running = run.state === "running";
+    g.put(parts.epoch.node.querySelector(".what"), running ? "Epoch" : "Epochs done");
+    g.putValue(parts.epoch.value, running ? run.epoch || (last ? String(last.epoch) : t.MISSING) : done);
+    g.put(parts.epoch.more, running ? run.phase || `${done} done` : last ? `the last was epoch ${last.epoch}` : "");
     g.fill(parts.bar, [run.progress, run.user], () => (t.known(run.progress) ? [g.bar([{ share: run.progress, colour: g.theme.ofUser(run.user) }])] : []));
     const goes = run.state === "running";
     g.put(parts.left.node.querySelector(".what"), goes ? "Time left" : "Took");

@@ -1,0 +1,87 @@
+"""Whatever is missing, stale or no number: the page is told no state, number or line that is not known."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpumon.frame import Sample, Tick
+from gpumon.metrics import IDLE, PROCESSES, Availability
+from gpumon_web.figures.gpu import gpu_figure
+from tests.builders import TIME, device, process, sample, tick
+from tests.web.served import Served
+
+CHARTED = ("utilization", "memory_used", "power", "temperature", "clock_sm")
+_NUMBER = st.one_of(
+    st.sampled_from([math.nan, math.inf, -math.inf, 0.0]), st.floats(0, 1e11), st.floats(allow_nan=True, width=32)
+)
+
+
+@st.composite
+def gpus(draw: st.DrawFn) -> Sample:
+    """A GPU in any state, each of whose values may be anything."""
+    names = (*CHARTED, "memory_total", "memory_reserved", "power_limit")
+    known = draw(st.dictionaries(st.sampled_from(names), _NUMBER))
+    missing = {PROCESSES: Availability.NO_PERMISSION} if draw(st.booleans()) else {}
+    found = sample(0, draw(st.sampled_from([*Availability][1:])), **known)
+    return found._replace(device=device(0, missing=missing), age=draw(st.sampled_from([0.0, 12.0])))
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> list[Tick]:
+    """A few ticks, with or without a process."""
+    people = [process(user="", name="", memory_used=draw(_NUMBER))] if draw(st.booleans()) else []
+    return [tick(number, [draw(gpus())], people) for number in range(1, draw(st.integers(2, 5)))]
+
+
+def strict(text: bytes | str) -> Any:
+    """JSON as a browser takes it."""
+    return json.loads(text, parse_constant=lambda word: (_ for _ in ()).throw(AssertionError(word)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(frames())
+def test_a_page_is_told_what_is_known_and_nothing_else(ticks: list[Tick]) -> None:
+    served = Served(ticks, devices=1)
+    told = strict(served.feed.delta("", 0, 0).plain)
+    (row,) = told["about"]["gpus"]
+    last = ticks[-1].samples[0]
+    now = told["gpus"][device().uuid] if told["gpus"] else {}
+    utilization, used = last.value("gpu.utilization"), last.value("gpu.memory_used")
+    if row["state"] in ("free", "busy", "idle", "held"):
+        assert last.state is Availability.OK
+        assert math.isfinite(utilization)
+    if row["state"] == "free":
+        assert utilization < IDLE
+        assert math.isfinite(used)
+        assert not ticks[-1].processes
+        assert PROCESSES not in last.device.missing
+    else:
+        assert not any(note["text"].startswith("free") for note in told["about"]["look"])
+    for key in CHARTED:
+        value, shown = last.value(f"gpu.{key}"), now.get(f"gpu.{key}", [None])[-1]
+        assert (shown is None) == (last.state is not Availability.OK or not math.isfinite(value)), key
+    assert (row["last"] is not None) == (last.state is Availability.STALE)
+    assert bool(row["processes_unknown"]) == (PROCESSES in last.device.missing)
+
+
+@settings(max_examples=100, deadline=None)
+@given(frames())
+def test_a_line_has_a_point_where_a_value_is_known_and_nowhere_else(ticks: list[Tick]) -> None:
+    served = Served(ticks, devices=1)
+    feed = served.feed
+    feed.refresh()
+    assert feed.frame is not None
+    begin = TIME / 1e9
+    found = gpu_figure(feed.history, feed.epochs, feed.frame.samples[0], begin, begin + 100)
+    strict(json.dumps(found, allow_nan=False))
+    for line in found["data"]:
+        key = line["meta"].get("metric", "").removeprefix("gpu.")
+        if key in CHARTED:
+            known = [one.samples[0].state is Availability.OK and math.isfinite(one.samples[0].value(f"gpu.{key}"))
+                     for one in ticks]  # fmt: skip
+            assert [value is not None for value in line["y"]] == known, key
