@@ -102,7 +102,7 @@ def skeleton(*, signs_out: bool) -> html.Div:
 
 def _sign_out() -> html.Footer:
     """Ends this browser's session; a form, so that no script of a page can be made to do it."""
-    button = html.Button("Sign out", type="submit", className="plainbutton")
+    button = html.Button("Sign out", type="submit", className="button")
     return html.Footer(html.Form(button, action=SIGN_OUT.lstrip("/"), method="post"), className="foot")
 
 

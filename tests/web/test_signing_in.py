@@ -1,0 +1,41 @@
+"""Signing in by the form, and out again, as a person does it in a browser."""
+
+from __future__ import annotations
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, expect
+
+from tests.builders import tick
+from tests.web.conftest import on_a_port, visit
+from tests.web.served import TOKEN, Served
+
+
+def test_a_token_is_typed_into_a_form_and_a_session_ended_by_a_button(browser: Browser) -> None:
+    with on_a_port(Served([tick(1)])) as link, visit(browser, link.partition("?")[0]) as visitor:
+        page = visitor.page
+        page.goto(visitor.link)
+        expect(page.get_by_role("heading")).to_have_text("A token is needed")
+        found = Axe().run(page).response
+        assert [one["id"] for one in found["violations"] if one["impact"] in ("serious", "critical")] == []
+        page.get_by_label("Token").fill("not-the-token-0123456789")
+        page.get_by_role("button", name="Open").click()
+        expect(page.get_by_role("heading")).to_have_text("That is not the token")
+        page.get_by_label("Token").fill(TOKEN)
+        page.keyboard.press("Enter")
+        page.locator("body[data-state=live], body[data-state=stale]").wait_for(state="attached")
+        assert page.url.partition("#")[0] == visitor.link
+        assert not [one for one in page.context.cookies() if one["name"] == "gpumon-8050" and not one["httpOnly"]]
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_role("heading")).to_have_text("A token is needed")
+        assert page.context.cookies() == []
+
+
+@pytest.mark.parametrize("width", [320, 400])
+def test_the_page_that_asks_for_a_token_fits_a_phone(browser: Browser, width: int) -> None:
+    with (
+        on_a_port(Served([tick(1)])) as link,
+        visit(browser, link.partition("?")[0], viewport={"width": width, "height": 700}) as visitor,
+    ):
+        visitor.page.goto(visitor.link)
+        assert visitor.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
