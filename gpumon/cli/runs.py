@@ -18,6 +18,7 @@ from gpumon.cli.options import add_places, settle
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.live import follow
 from gpumon.paths import Places, ledger_paths
+from gpumon.runs.absent import why_absent
 from gpumon.runs.find import find
 from gpumon.runs.ledger import NOTHING, Ledgers
 from gpumon.runs.rows import Record, Trace
@@ -95,8 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
     where, arguments = settle(arguments)
     with Ledgers(ledger_paths(where)) as ledgers:
         arguments.problem = problem = _ledger_problem(where)
-        if not ledgers and arguments.action != "list":
-            raise GpumonError(problem or NOTHING)
+        absent = "" if ledgers else why_absent(where)
+        if absent and (arguments.action != "list" or not (problem or absent == NOTHING)):
+            raise GpumonError(problem or absent)
         if problem:
             print(f"gpumon: {problem}", file=sys.stderr)
         _ACTIONS[arguments.action](ledgers, arguments, time.time())

@@ -14,7 +14,7 @@ import pytest
 
 from gpumon.frame import RunState
 from tests.programs import environment, gpumon
-from tests.runs import HOSTILE, Book, training
+from tests.runs import BEGAN, HOSTILE, Book, training
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_run_is_shown_by_a_prefix_and_fits_the_terminal(env: dict[str, str], f
 
 
 def test_an_ambiguous_or_unknown_run_lists_candidates_on_one_line(env: dict[str, str], filled: Book) -> None:
-    for wanted in ("resnet50", "res", "bert"):
+    for wanted in ("resnet5", "res", "bert"):
         done = gpumon("runs", "show", wanted, env=env)
         assert done.returncode == 1
         assert "resnet50-77aa (resnet50, " in done.stderr
@@ -170,3 +170,22 @@ def test_listing_and_showing_load_nothing_heavy(env: dict[str, str], filled: Boo
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     heavy = {"numpy", "textual", "dash", "plotly", "torch", "asyncio", "psutil", "pynvml", "rich", "pyarrow"}
     assert set(done.stderr.split()) & heavy == set()
+
+
+def test_a_state_directory_that_is_none_is_not_a_ledger_without_runs(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = gpumon("runs", env={**env, "GPUMON_STATE_DIR": str(tmp_path / "file" / "state")})
+    assert done.returncode == 1
+    assert "not a directory" in done.stderr
+    assert "nothing is recorded yet" not in done.stdout + done.stderr
+
+
+def test_the_newest_of_a_name_is_meant_and_said_on_stderr(env: dict[str, str], filled: Book) -> None:
+    training(filled, "twice-1", 2, began=BEGAN, name="twice")
+    training(filled, "twice-2", 2, began=BEGAN + 50, name="twice")
+    done = gpumon("runs", "show", "twice", "--tail", "1", env=env)
+    assert done.returncode == 0
+    assert "run twice-2" in done.stdout
+    assert "the last 1 of 2 epochs" in done.stdout
+    assert done.stderr == "2 runs are called 'twice': this is the newest, twice-2\n"
+    assert gpumon("runs", "show", "twice", "--tail", "0", env=env).returncode == 2
