@@ -126,18 +126,15 @@ def test_a_gpu_less_machine_says_so_and_still_shows_a_training(open_terminal, li
     if "No GPU can be read" not in shown(terminal, "q quit"):
         pytest.skip("this machine has a GPU")
     shown(terminal, "press s for a simulation", "CPU  host")
-    training = subprocess.Popen([sys.executable, "-c", TRAINING], env=env, stdout=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    training = subprocess.Popen([sys.executable, "-c", TRAINING], env=env, stdin=pipe, stdout=pipe, text=True)
     try:
         shown(terminal, "tabular", "running", "loss", timeout=60)
-        epochs = []
-        for line in training.stdout or ():
-            epochs.append(int(line))
-            if len(epochs) == 3:
-                break
-        shown(terminal, f"e{epochs[-1]}", f"{epochs[-1]}/5")
+        epoch = next(int(line) for line in training.stdout or () if int(line) == 2)
+        shown(terminal, f"e{epoch}", f"{epoch + 1}/6")  # it waits in this epoch
     finally:
-        training.communicate(timeout=60)
-    screen = shown(terminal, "finished", "5/5")
+        training.communicate("go on\n", timeout=60)
+    screen = shown(terminal, "finished", "6/6")
     assert all(re.search(rf"\be{epoch} +\d\d:\d\d:\d\d", screen) for epoch in range(6)), screen
 
 
@@ -151,12 +148,14 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 with gpumon.run("tabular", epochs=6) as run:
     for epoch in run.epochs():
         print(epoch, flush=True)
+        if epoch == 2:
+            input()
         for features, labels in run.steps(loader):
             optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(model(features), labels)
             loss.backward()
             optimizer.step()
-            time.sleep(0.15)
+            time.sleep(0.05)
         run.log(loss=loss)
 """
 
