@@ -15,6 +15,7 @@ from typing import Protocol
 
 import pytest
 
+from gpumon_tui.program import program
 from tests.programs import command, environment
 from tests.tui.pseudo import Pseudo
 from tests.tui.test_terminal import Terminal, shown
@@ -126,3 +127,12 @@ def test_ctrl_z_goes_back_to_the_shell_and_fg_to_the_view(tmux: str, tmp_path: P
         shown(terminal, "Stopped")
     finally:
         terminal.close()
+
+
+def test_hints_name_a_program_that_can_be_called(tmp_path: Path) -> None:
+    script = tmp_path / "bin dir" / "gpumon"
+    script.parent.mkdir()
+    script.touch(mode=0o755)
+    assert program(["x"], {"PATH": str(script.parent)}) == "gpumon"
+    assert program([str(script)], {"PATH": ""}) == f"'{script}'"
+    assert program(["-c"], {"PATH": ""}) == f"{sys.executable} -m gpumon"

@@ -17,6 +17,7 @@ from threading import Thread, Timer, main_thread
 from types import FrameType
 
 from gpumon.errors import GpumonError
+from gpumon_tui.program import program
 
 ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 GRACE = 1.5
@@ -30,12 +31,12 @@ RESTORE = (
 def check() -> None:
     """Refuse what is no terminal, and one that cannot be written in Unicode. Raises GpumonError."""
     if not all(stream is not None and stream.isatty() for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__)):
-        raise GpumonError("the terminal view needs a terminal: use 'gpumon status' in a script or a pipe")
+        raise GpumonError(f"the terminal view needs a terminal: use '{program()} status' in a script or a pipe")
     encoding = sys.__stderr__.encoding if sys.__stderr__ is not None else ""
     if encoding.lower().replace("-", "") != "utf8":
         raise GpumonError(
             f"the terminal view draws in UTF-8, and the locale says '{encoding}': "
-            "set LC_ALL=C.UTF-8, or use 'gpumon status'"
+            f"set LC_ALL=C.UTF-8, or use '{program()} status'"
         )
 
 

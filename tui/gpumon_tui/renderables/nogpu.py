@@ -14,6 +14,7 @@ from rich.style import Style
 
 from gpumon.frame import Origin
 from gpumon_tui import theme
+from gpumon_tui.program import program
 from gpumon_tui.renderables.cells import Line, cut, rule, safe
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def past(runs: Sequence[Listed], now: float, cells: int) -> list[Line]:
     from gpumon.runs.lists import lines
 
     head, *rows = lines(runs[:MOST_PAST], now, cells - 2)
-    title: Line = [Segment("Past runs", theme.TITLE), Segment("  gpumon runs", theme.DIM)]
+    title: Line = [Segment("Past runs", theme.TITLE), Segment(f"  {program()} runs", theme.DIM)]
     count: Line = [Segment(str(len(runs)), theme.DIM)]
     texts = [Segment(f"  {head}", theme.DIM), *(Segment(f"  {row}", theme.PLAIN) for row in rows)]
     return [rule(title, count, cells, theme.RULE), *(cut([text], cells) for text in texts)]
