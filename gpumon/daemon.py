@@ -13,9 +13,10 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import Protocol
 
+from gpumon.boot import boot_id
 from gpumon.clock import LONGEST, SECOND, SHORTEST, Clock
 from gpumon.errors import AlreadyRunning, GpumonError, RingError, UsageError
-from gpumon.frame import Tick
+from gpumon.frame import Frame, Tick
 from gpumon.paths import LOCK, RING, Places, ledger_path, make_live_dir, make_tag_dir
 from gpumon.ring.directory import RowsExhausted
 from gpumon.ring.layout import STOPPED
@@ -28,6 +29,8 @@ from gpumon.tags.reader import TagReader
 
 _CHECK_EVERY = SECOND
 _SMOOTH = 0.1
+_FRAMES_BEFORE = 256
+"""Of an earlier daemon, which the ledger's keeper looks through for what was not written."""
 LAST_WORDS = 1.0
 """Seconds for what the ledger has not yet written, where a driver that hangs must not delay the end."""
 
@@ -277,7 +280,7 @@ def _start(sampler: Sampler, where: Places, clock: Clock, directory: str, say: C
         raise
     recorder.say = say
     try:
-        _open_keeper(recorder, where, say)
+        _open_keeper(recorder, where, clock, say)
         recorder.take_one()
     except BaseException:
         recorder.close()
@@ -285,7 +288,7 @@ def _start(sampler: Sampler, where: Places, clock: Clock, directory: str, say: C
     return recorder
 
 
-def _open_keeper(recorder: Recorder, where: Places, say: Callable[[str], None]) -> None:
+def _open_keeper(recorder: Recorder, where: Places, clock: Clock, say: Callable[[str], None]) -> None:
     """Give it the ledger's keeper, for the hardware of this machine, where there is something to keep, and a place."""
     path = ledger_path(where)
     if not recorder.sampler.source.live or not path:
@@ -295,7 +298,27 @@ def _open_keeper(recorder: Recorder, where: Places, say: Callable[[str], None]) 
 
     shared = where.uid == 0 and os.path.dirname(path) == where.system_state
     store = Store(path, where.uid, say, shared=shared).start()
-    recorder.keep_runs(Keeper(store), lambda: store.problem)
+    keeper = Keeper(store)
+    keeper.remember(_frames_before(f"{recorder.directory}/{RING}", clock.monotonic()))
+    recorder.keep_runs(keeper, lambda: store.problem)
+
+
+def _frames_before(path: str, now: int) -> list[Frame]:
+    """What a daemon that was killed has left in its ring: the ledger was to get the last seconds of it."""
+    try:
+        reader = RingReader.open(path)
+    except (OSError, RingError):
+        return []
+    try:
+        newest = reader.newest()
+        if newest is None or reader.written_by.boot_id != boot_id():
+            return []
+        frames = reader.since(newest.number - _FRAMES_BEFORE, _FRAMES_BEFORE)
+    except RingError:
+        return []
+    finally:
+        reader.close()
+    return [frame for frame in frames if frame.monotonic <= now]
 
 
 def _lock(directory: str) -> WriterLock:

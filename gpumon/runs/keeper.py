@@ -7,11 +7,11 @@ one before is settled, exactly, whatever epochs and phases began and ended in be
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from gpumon.clock import SECOND
-from gpumon.frame import Boundary, Run, Tick
+from gpumon.frame import Boundary, Frame, Run, Tick
 from gpumon.runs.keeper_device import Recent, taken_of
 from gpumon.runs.keeper_rank import Rank
 from gpumon.runs.store import Known, Open
@@ -89,6 +89,14 @@ class Keeper:
             self._write(tick, previous, batch)
             self._find_dead(tick, batch)
             self._store.put(batch)
+
+    def remember(self, frames: Iterable[Frame]) -> None:
+        """Take the last frames of the daemon before this one, oldest first: it was killed with them unwritten."""
+        for frame in frames:
+            interval = round(frame.interval * SECOND)
+            for sample in frame.samples:
+                recent = self._recent.setdefault(sample.device.uuid, Recent())
+                recent.add(taken_of(sample, frame.monotonic, interval), (), frame.monotonic)
 
     def withdraw(self, id: str) -> None:
         """Forget a run by the id that it gave itself: it is deleted, and not kept any further."""

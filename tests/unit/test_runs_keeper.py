@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import math
+import os
 import struct
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ import pytest
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Boundary, FrameworkMemory, Mark, Origin, Run, RunState, Sample, Tick
 from gpumon.metrics import Availability
+from gpumon.ring.reader import RingReader
+from gpumon.ring.writer import RingWriter
 from gpumon.runs.keeper import Keeper
 from gpumon.runs.store import Known, Open
 from gpumon.runs.store_write import Batch, Row
@@ -594,6 +597,56 @@ def test_a_restarted_daemon_goes_on_with_what_was_kept() -> None:
     assert one["sampled"] == pytest.approx(25.5)
     assert two["sampled"] == pytest.approx(25.5 - 6), "written at 13 s, with all before 12 s; back at 18 s"
     assert second.usage(-1)["energy"] == pytest.approx(whole.usage(-1)["energy"])
+
+
+def test_what_a_killed_daemon_left_in_its_ring_is_not_lost() -> None:
+    events = one_epoch(2.25, 27.75)
+    ticks = spread([on(n, energy=float(n), power=float(n), run_used=100.0 - n) for n in range(32)], events)
+    whole, first, second = Memory(), Memory(), Memory()
+    keep(whole, ticks)
+    keep(first, ticks[:16], close=False)
+    writer = RingWriter.private(1, SECOND)
+    for one in ticks[:16]:
+        writer.append(one)
+    reader = RingReader(os.dup(writer.fd))
+    progress = json.loads(first.row("progress", KEY)["state"])
+    second.known = Known({KEY: Open("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
+    keeper = Keeper(second)
+    keeper.remember(reader.since(0))
+    keep(second, [ticks[18]._replace(boundaries=events[:2]), *ticks[19:]], keeper)
+    one, two = whole.usage(0), second.usage(0)
+    assert two["sampled"] == pytest.approx(one["sampled"]), "the last value of before holds until the next"
+    assert two["energy"] == pytest.approx(one["energy"])
+    assert two["utilization_from"] == one["utilization_from"]
+    assert two["run_used_peak"] == one["run_used_peak"]
+    reader.close()
+    writer.close()
+
+
+def test_the_frames_of_a_killed_daemon_fill_an_epoch_that_nobody_wrote() -> None:
+    ledger, make = Memory(), Course()
+    events = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0), make(Mark.EPOCH_END, 5.0, 0, ""),
+        make(Mark.EPOCH_BEGIN, 5.0, 1), make(Mark.EPOCH_END, 8.0, 1, ""),
+    ]  # fmt: skip
+    writer = RingWriter.private(1, SECOND)
+    for number in range(7):
+        writer.append(on(number, run_used=50.0, energy=100.0 * number))
+    reader = RingReader(os.dup(writer.fd))
+    keeper = Keeper(ledger)
+    keeper.remember(reader.since(0))
+    ticks = [on(n, run_used=50.0, energy=100.0 * n) for n in range(7, 13)]
+    keep(
+        ledger,
+        [ticks[0]._replace(boundaries=events[:-1]), ticks[1]._replace(boundaries=events[-1:]), *ticks[2:]],
+        keeper,
+    )
+    for epoch in (0, 1):
+        usage = ledger.usage(epoch)
+        assert (usage["sampled"], usage["run_used_peak"]) == (3.0, 50.0)
+        assert usage["energy"] == pytest.approx(300.0)
+    reader.close()
+    writer.close()
 
 
 def test_runs_left_by_an_earlier_daemon_die_when_their_process_is_gone() -> None:
