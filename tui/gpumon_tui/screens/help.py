@@ -16,7 +16,7 @@ from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 
 COLOURS: tuple[Line, ...] = (
-    [Segment("▄▄▄▖▁▁ ", theme.ink(theme.MINT)), Segment("how busy; high is what a training wants", theme.PLAIN)],
+    [Segment("▄▄▄▃▁▁ ", theme.ink(theme.MINT)), Segment("how busy; high is what a training wants", theme.PLAIN)],
     [
         Segment("▄▄", theme.ink(theme.BLUE)), Segment("▂▂", theme.ink(theme.ROSE)), Segment("▁▁ ", theme.TRACK),
         Segment("memory in use, and of it what others than the run hold", theme.PLAIN),
@@ -26,11 +26,13 @@ COLOURS: tuple[Line, ...] = (
     [Segment("e7  │  ", theme.EPOCH[0]), Segment("epoch 7 began here, as the training said", theme.PLAIN)],
     [Segment("OOM ╳  ", theme.CRITICAL), Segment("memory ran out here: see what was asked at the run", theme.PLAIN)],
     [Segment("━━━━━  ", theme.PHASE), Segment("on the time axis: validation, test or checkpoint", theme.PLAIN)],
+    [Segment("─────  ", theme.BRIEF_PHASE), Segment("the same, too brief to be drawn to scale", theme.PLAIN)],
+    [Segment("dimmed ", theme.faded(theme.PLAIN)), Segment("no newer data come; the header says since when", theme.PLAIN)],
 )  # fmt: skip
 WORDS = (
     ("busy", "a kernel ran in the last samples"),
     ("allocated, idle", "processes hold memory, and nothing has run for a minute"),
-    ("free", "nobody is on it"),
+    ("free", "idle, without a process, and its memory is empty"),
     ("stale", "the driver has not answered; the values are the last ones known"),
     ("lost", "the driver lost this GPU"),
     ("allocated", "memory in live tensors, as the framework tells"),
@@ -39,6 +41,7 @@ WORDS = (
     ("resumed", "the run goes on with what an earlier process began"),
     ("died", "its process went without a word, as when killed"),
     ("–", "no value; a gap in a chart is the same"),
+    ("+5 ▼", "GPUs without room on screen: g, or the wheel, shows them"),
     ("util", "share of time in which any kernel ran, not of the GPU's units"),
     ("ETA", "at the pace of the last finished epochs"),
 )
