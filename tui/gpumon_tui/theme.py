@@ -102,3 +102,6 @@ def _hex(color: Color) -> str:
 def _mix(colour: str, other: str, share: float) -> str:
     pairs = ((int(colour[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
     return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in pairs)
+
+
+FADED = faded(PLAIN)

@@ -27,7 +27,7 @@ COLOURS: tuple[Line, ...] = (
     [Segment("OOM ╳  ", theme.CRITICAL), Segment("memory ran out here: see what was asked at the run", theme.PLAIN)],
     [Segment("━━━━━  ", theme.PHASE), Segment("on the time axis: validation, test or checkpoint", theme.PLAIN)],
     [Segment("─────  ", theme.BRIEF_PHASE), Segment("the same, too brief to be drawn to scale", theme.PLAIN)],
-    [Segment("dimmed ", theme.faded(theme.PLAIN)), Segment("no newer data come; the header says since when", theme.PLAIN)],
+    [Segment("dimmed ", theme.FADED), Segment("nothing newer comes; the header says since when", theme.PLAIN)],
 )  # fmt: skip
 WORDS = (
     ("busy", "a kernel ran in the last samples"),
