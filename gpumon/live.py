@@ -61,6 +61,7 @@ class Live:
         self._note = note
         self._reader: RingReader | None = None
         self._look_again = 0.0
+        self._newest: tuple[RingReader | None, int, float] = (None, 0, NAN)
         self._missing = self._problem = missing
 
     def latest(self) -> Frame | None:
@@ -131,14 +132,13 @@ class Live:
         interval = self.interval()
         if pulse is None:
             return LiveState(False, self._problem, interval)
-        newest, origin = self.latest(), self.origin()
+        since, origin = self._time_of(pulse.head), self.origin()
         if self._reader is None:  # damaged meanwhile
             return LiveState(False, self._problem, interval)
-        since = newest.time if newest else NAN
         state = LiveState(False, "", interval, pulse.age, since)
         if pulse.age == inf:
             text = "the machine was restarted and no daemon runs since"
-            return state._replace(text=text, age=max(1.0, time.time() - since) if newest else inf)
+            return state._replace(text=text, age=max(1.0, time.time() - since) if since == since else inf)
         if pulse.state != RUNNING:
             return state._replace(text=f"the daemon stopped {duration(pulse.age)} ago")
         if pulse.age > max(3 * interval, _PATIENCE):
@@ -154,6 +154,13 @@ class Live:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+
+    def _time_of(self, head: int) -> float:
+        """The time of the newest frame, NaN where there is none; read once a frame, as many ask for it."""
+        if self._newest[:2] != (self._reader, head):
+            newest = self.latest()
+            self._newest = (self._reader, head, newest.time if newest else NAN)
+        return self._newest[2]
 
     def _try(self, read: Callable[[RingReader], T]) -> T | None:
         """`read` on a reader that is attached; None, with the problem noted, when that cannot be."""

@@ -19,9 +19,9 @@ from werkzeug.routing import Rule
 from gpumon_web.complaints import Complaints
 from gpumon_web.compress import Compressor
 from gpumon_web.environ import CHANNEL, JOB
-from gpumon_web.gate import NO_TOKEN, SIGN_OUT, TOO_MANY, WRONG_TOKEN, Gate, Refused, peer_of, refusal
+from gpumon_web.gate import NO_TOKEN, OPEN, SIGN_OUT, TOO_MANY, WRONG_TOKEN, Gate, Refused, peer_of, refusal
 from gpumon_web.headers import add_headers, policy
-from gpumon_web.limits import GUESSES, PROGRAMS, Buckets
+from gpumon_web.limits import GUESSES, Buckets
 from gpumon_web.pages import BadNumber, failure
 from gpumon_web.prefix import PLACEHOLDER, prefix_of, put_prefix
 from gpumon_web.routes import Sources, add_routes
@@ -130,8 +130,8 @@ def _guard(server: Flask, gate: Gate, csp: str, now: Callable[[], float], bucket
         if refused is not None:
             return refusal(request, refused)
         channel = request.environ.get(CHANNEL)
-        if channel is not None and gate.knows(request, then):
-            channel.is_proven = True
+        if channel is not None and not channel.is_proven:
+            channel.is_proven = request.path != OPEN and gate.is_known(request, then)
         # Dash answers any path with its page, whose relative addresses would then lead nowhere.
         if request.path not in _PAGES and not (request.path.startswith(_FILES) and _is_known(request.url_rule)):
             return failure(request, 404, "No such page", "Everything is on the first page.")
@@ -139,7 +139,6 @@ def _guard(server: Flask, gate: Gate, csp: str, now: Callable[[], float], bucket
 
     def tried_to_enter(refused: Refused | None, then: float) -> Response | None:
         """The answer to a token in a link or a form, and to whoever asks too often."""
-        peer = peer_of(request)
         forms = request.method == "POST" and refused is None
         if forms and request.path == SIGN_OUT:
             return gate.sign_out(request, then)
@@ -148,13 +147,14 @@ def _guard(server: Flask, gate: Gate, csp: str, now: Callable[[], float], bucket
             answer = gate.sign_in(request, then)
         elif refused in (None, NO_TOKEN) and "token" in request.args:
             answer = gate.exchange(request, then)
-        wrong = answer is None and (forms or gate.guesses(request))
-        # A token that is right is never too much: else whoever guesses could keep all others out.
-        if wrong and gate.has_token and not buckets.takes(f"guess {peer}", time.monotonic(), GUESSES):
-            return refusal(request, TOO_MANY)
-        share = PROGRAMS if gate.has_bearer(request) else 1.0
-        if answer is None and not buckets.takes(gate.visitor(request, then), time.monotonic(), share):
-            return refusal(request, TOO_MANY)
+        if answer is None:
+            # A token that is right is never too much: else whoever guesses could keep all others out.
+            wrong = forms or (refused is NO_TOKEN and gate.guesses(request))
+            if wrong and not buckets.takes(f"guess {peer_of(request)}", time.monotonic(), GUESSES):
+                return refusal(request, TOO_MANY)
+            visitor, times = gate.visitor(request, then)
+            if not buckets.takes(visitor, time.monotonic(), times):
+                return refusal(request, TOO_MANY)
         return refusal(request, WRONG_TOKEN) if forms and answer is None else answer
 
     def after(answer: Response) -> Response:

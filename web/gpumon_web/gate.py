@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 from flask import Request, Response
 
 from gpumon_web.environ import PEER
+from gpumon_web.limits import PROGRAMS
 from gpumon_web.pages import failure
 from gpumon_web.peers import network_of
 from gpumon_web.prefix import prefix_of
@@ -102,7 +103,7 @@ class Gate:
 
     def knows(self, request: Request, now: float) -> bool:
         """Whether the request carries the token, or a cookie that was given for it."""
-        return self._key is None or self.has_bearer(request) or self.session(request, now) is not None
+        return self._key is None or self.is_known(request, now)
 
     def has_bearer(self, request: Request) -> bool:
         """Whether a program sends the token."""
@@ -176,14 +177,21 @@ class Gate:
             path=prefix_of(request.headers),
         )
 
-    def visitor(self, request: Request, now: float) -> bytes:
-        """What tells one visitor from another, for limits: a cookie that we gave, else where he asks from."""
+    def is_known(self, request: Request, now: float) -> bool:
+        """Whether the request shows who asks: with a cookie that we gave, or the token."""
+        return self.session(request, now) is not None or self.has_bearer(request)
+
+    def visitor(self, request: Request, now: float) -> tuple[bytes, float]:
+        """What tells one visitor from another, for limits: a cookie that we gave, else where he asks from.
+
+        With it goes how many times as much as usual he may ask.
+        """
         found = self.session(request, now)
         if found is not None:
-            told = f"session {found.id}"
-        else:
-            told = f"{'programs' if self.has_bearer(request) else 'strangers'} {peer_of(request)}"
-        return sha256(told.encode("utf-8", "replace")).digest()[:12]
+            return _short(f"session {found.id}"), 1.0
+        if self.has_bearer(request):
+            return _short(f"programs {peer_of(request)}"), PROGRAMS
+        return _short(f"strangers {peer_of(request)}"), 1.0
 
     def _is_ours(self, netloc: str) -> bool:
         try:
@@ -209,7 +217,11 @@ class Gate:
             return None  # signed by us, but of another version
 
     def _sign(self, said: str) -> str:
-        return hmac.new(self._signs, said.encode("utf-8", "replace"), sha256).hexdigest()
+        return hmac.digest(self._signs, said.encode("utf-8", "replace"), "sha256").hex()
+
+
+def _short(told: str) -> bytes:
+    return sha256(told.encode("utf-8", "replace")).digest()[:12]
 
 
 def peer_of(request: Request) -> str:
