@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# Tests mostly wait for processes: two workers keep two cores busy. A file's tests stay together, since they share what
+# is slow to start. `make test ARGS="-n 0"` runs them one after the other.
+WORKERS := -n 2 --dist loadfile
 
 .PHONY: help tui web test test-all lint gpu bench clean
 .DEFAULT_GOAL := help
@@ -17,10 +20,10 @@ web: $(VENV)/installed  ## the browser view
 	@$(BIN)/gpumon web $(ARGS)
 
 test: $(VENV)/tests lint  ## everything that a change must pass
-	$(BIN)/python -m pytest -m "not slow and not gpu" $(ARGS)
+	$(BIN)/python -m pytest $(WORKERS) -m "not slow and not gpu" $(ARGS)
 
 test-all: $(VENV)/tests lint  ## with soaks, fuzzing and the long stress runs
-	$(BIN)/python -m pytest -m "not gpu" $(ARGS)
+	$(BIN)/python -m pytest $(WORKERS) -m "not gpu" $(ARGS)
 
 gpu: $(VENV)/tests  ## the tests that need a real NVIDIA GPU, with the torch that is installed
 	$(BIN)/python -m pytest -m gpu $(ARGS)
