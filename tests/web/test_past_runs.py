@@ -36,3 +36,15 @@ def test_of_what_ring_and_ledger_both_tell_the_ring_holds(tmp_path: Path) -> Non
     assert len(begins) == 3, "none of them twice"
     assert begins == sorted(begins)
     assert found["phases"][-1][1] is None, "as far as the ring knows, it goes on"
+
+
+def test_an_epoch_whose_wait_nobody_measured_has_none_and_a_peak_says_whether_it_was_reached(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "net-1a2b", 2)
+        book.db.execute("UPDATE epoch SET wait = NULL WHERE ordinal = 0")
+        book.db.execute("UPDATE usage SET run_allocated_peak = 1")
+        first, second = Served(ledgers=[str(book.path)]).json("/api/run?id=net-1a2b")["epochs"]
+    assert (first["wait_share"], second["wait_share"]) == (None, 0.05)
+    assert [(one["framework_peak_reached"], one["framework_peak"] > 1) for one in (first, second)] == [
+        (True, True), (False, True),
+    ]  # fmt: skip

@@ -36,8 +36,8 @@ ROWS = 100
 PHASES = 200
 """Phases that come with a run, the newest: a page shades no more."""
 EPOCH = (
-    "seconds", "wait", "utilization_mean", "idle_share", "energy", "run_allocated_peak", "memory_used_peak",
-    "throttled_share",
+    "seconds", "wait_share", "utilization_mean", "idle_share", "energy", "framework_peak", "run_allocated_peak",
+    "memory_used_peak", "throttled_share",
 )  # fmt: skip
 """What the table of epochs shows."""
 
@@ -187,6 +187,7 @@ def epoch_row(epoch: Stretch, phases: Iterable[Stretch]) -> dict[str, Any]:
         **{name: found[name] for name in ("ordinal", "epoch", "metrics")},
         **{name: None if found[name] is None else round(found[name], 3) for name in ("begun", "ended")},
         **{name: None if found[name] is None else shown(found[name]) for name in EPOCH},
+        "framework_peak_reached": found["framework_peak_reached"],
         "beside": shown(sum(beside)) if beside else None,
     }
 

@@ -224,7 +224,7 @@
   function verdict(one) {
     if (Object.values(one.metrics).some((value) => t.odd(value))) { return ["diverged", "bad"]; }
     if (!t.known(one.ended)) { return found.run.state === "running" ? ["running", ""] : ["not finished", "warn"]; }
-    if (t.known(one.wait) && one.wait / one.seconds >= INPUT_BOUND) { return ["waits for data", "warn"]; }
+    if (t.known(one.wait_share) && one.wait_share >= INPUT_BOUND) { return ["waits for data", "warn"]; }
     if (one.throttled_share >= THROTTLED) { return ["throttled", "warn"]; }
     if (one.idle_share >= 0.5) { return ["mostly idle", "warn"]; }
     return ["fine", "ok"];
@@ -261,7 +261,9 @@
   const took = (one) => (t.known(one.seconds) || t.known(one.ended) || found.run.state !== "running" ? one.seconds : g.feed.now - one.begun);
 
   function epochColumns(names) {
-    const peak = (one) => (t.known(one.run_allocated_peak) ? one.run_allocated_peak : one.memory_used_peak);
+    const peak = (one) => [one.framework_peak, one.run_allocated_peak, one.memory_used_peak].find(t.known) ?? null;
+    // What was only read between steps is no less than that, and what was reached before no more.
+    const bound = (one) => (t.known(one.framework_peak) ? (one.framework_peak_reached ? "" : "≤ ") : (t.known(one.run_allocated_peak) ? "≥ " : ""));
     return [
       { key: "epoch", title: "Epoch", head: true, value: (one) => one.ordinal, text: (one) => String(one.epoch) },
       { key: "seconds", title: "Time", number: true, value: took, text: (one) => t.duration(took(one)) },
@@ -269,10 +271,12 @@
         draw: (one) => [g.make("span", { class: "meter" }, g.make("span", { text: t.percent(one.utilization_mean) }),
           g.bar([{ share: one.utilization_mean, colour: g.theme.ofUser(found.run.user) }]))] },
       { key: "idle", title: "Idle", help: "Share of the time in which no kernel ran", number: true, value: (one) => one.idle_share, text: (one) => t.percent(one.idle_share) },
-      { key: "wait", title: "Waits for data", number: true, value: (one) => one.wait / one.seconds, text: (one) => t.percent(one.wait / one.seconds) },
+      { key: "wait", title: "Waits for data", number: true, help: "Share of the time in which it was measured; – where nobody measured it",
+        value: (one) => one.wait_share, text: (one) => t.percent(one.wait_share) },
       { key: "beside", title: "Not training", help: "Time in phases that are no training", number: true,
         value: (one) => one.beside, text: (one) => t.duration(one.beside) },
-      { key: "peak", title: "Peak memory", help: "Allocated by the framework where it tells, else of the device", number: true, value: peak, text: (one) => t.bytes(peak(one)) },
+      { key: "peak", title: "Peak memory", help: "Of live tensors by the framework's own counter (≤: reached before), or as read between steps (≥); else of the device", number: true, value: peak,
+        text: (one) => (t.known(peak(one)) ? bound(one) : "") + t.bytes(peak(one)) },
       { key: "energy", title: "Energy", number: true, value: (one) => one.energy, text: (one) => t.joules(one.energy, mostEnergy) },
       ...names.map((name, place) => ({ key: `logged-${place}`, title: name, number: true, className: "logged", value: (one) => (t.odd(one.metrics[name]) ? Infinity : one.metrics[name]),
         sign: (one) => one.metrics[name] ?? null, draw: (one) => [logged(one.metrics[name])] })),
