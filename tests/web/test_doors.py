@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import os
+import resource
 import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from gpumon.errors import GpumonError
 from gpumon_web import channel, crowd
 from gpumon_web.gate import SIGN_IN, SIGN_OUT
 from gpumon_web.limits import Buckets
+from gpumon_web.peers import peer_of
 from gpumon_web.serve import token_from
 from gpumon_web.sessions import ALL, LASTS, LONGEST, Line, append, open_ones, read, shorten
 from tests.builders import tick
@@ -184,6 +188,45 @@ def test_a_crowd_at_the_door_keeps_out_neither_new_visitors_nor_those_within(
         assert viewer.sock is within, "who has shown a token is not sent away for those who have not"
         for one in (viewer, *idle):
             one.close()
+
+
+def test_a_crowd_that_leaves_no_file_to_open_is_sent_away(served: Served) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with on_waitress(served) as port, ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        # Both ends of all connections are files of this process: the server is left with none first.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 60, before[1]))
+        crowd = [stack.enter_context(socket.socket()) for _ in range(45)]
+        for one in crowd:
+            one.settimeout(20)
+            one.connect(("127.0.0.1", port))
+        until(lambda: sum(map(is_closed, crowd)) >= 30)
+        for one in crowd:
+            one.close()
+        assert ask(port) == 200
+
+
+@pytest.mark.parametrize(
+    ("address", "peer"),
+    [
+        ("10.1.2.3", "10.1.2.3"),
+        ("::ffff:10.1.2.3", "10.1.2.3"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::1", "::1"),
+        ("", ""),
+    ],
+)
+def test_a_peer_is_an_address_or_its_network_and_never_a_port(address: str, peer: str) -> None:
+    with socket.socket() as one:
+        assert {peer_of(one, (address, port)) for port in (1, 2)} == {peer}
+
+
+def test_a_peer_on_a_unix_socket_is_its_user() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert peer_of(ours, "") == f"user {os.getuid()}"
 
 
 def test_who_reads_no_answer_holds_no_thread() -> None:

@@ -6,6 +6,8 @@ ask for nothing at the moment, first those that never showed a token, and first 
 
 from __future__ import annotations
 
+import errno
+import resource
 import socket
 from collections import Counter
 from time import monotonic
@@ -20,6 +22,8 @@ from gpumon_web.limits import CONNECTIONS
 
 _ROOM = 0.05
 """Share of the connections that is made free at once, so that a crowd at the door costs little."""
+_OTHERS = 256
+"""Files besides: the ring, the ledger, those of a source."""
 
 
 class _Fair:
@@ -30,6 +34,15 @@ class _Fair:
         super().handle_accept()  # type: ignore[misc]
         if len(self.active_channels) > CONNECTIONS:
             self._make_room()
+
+    def accept(self) -> Any:
+        try:
+            return super().accept()  # type: ignore[misc]
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            self._make_room()  # else the one at the door would be tried again and again
+            return None
 
     def maintenance(self, now: float) -> None:
         """Close those that have had their time; `now` is a wall clock, which may jump."""
@@ -45,7 +58,7 @@ class _Fair:
         idle = [channel for channel in channels if channel.is_idle]
         idle.sort(key=lambda channel: (channel.is_proven, -held[channel.peer], channel.since))
         # Where all of them wait for an answer, the newest has to ask again.
-        for channel in idle[: max(1, int(CONNECTIONS * _ROOM))] or channels[-1:]:
+        for channel in idle[: max(1, int(len(channels) * _ROOM))] or channels[-1:]:
             channel.handle_close()
 
 
@@ -59,6 +72,7 @@ class _Unix(_Fair, UnixWSGIServer):
 
 def make_server(application: Any, opened: socket.socket, **settings: Any) -> Any:
     """A server on a socket that listens; `run()` serves until `close()`."""
+    _allow_files()
     adjustments = Adjustments(**settings)
     dispatcher = ThreadedTaskDispatcher()
     dispatcher.set_thread_count(adjustments.threads)
@@ -73,3 +87,12 @@ def make_server(application: Any, opened: socket.socket, **settings: Any) -> Any
         sockinfo=(opened.family, opened.type, opened.proto, opened.getsockname()),
         bind_socket=False,
     )
+
+
+def _allow_files() -> None:
+    """Let this process open a file for each connection, and one for each answer that is too large to be kept."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * CONNECTIONS + _OTHERS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        top = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (top, hard))
