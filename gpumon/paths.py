@@ -67,12 +67,22 @@ def places(directory: str | None = None, state: str | None = None, env: Mapping[
     home_state = env.get("XDG_STATE_HOME") or (f"{env['HOME']}/.local/state" if env.get("HOME") else "")
     named_state = state or env.get("GPUMON_STATE_DIR", "")
     return Places(
-        explicit=directory or env.get("GPUMON_DIR", ""),
+        explicit=_absolute(directory or env.get("GPUMON_DIR", "")),
         runtime=env.get("XDG_RUNTIME_DIR", ""),
-        state=named_state or (f"{home_state}/gpumon" if home_state else ""),
+        state=_absolute(named_state or (f"{home_state}/gpumon" if home_state else "")),
         uid=os.getuid(),
         usual_state=not named_state,
     )
+
+
+def _absolute(path: str) -> str:
+    """`path` from the root on: a daemon that detaches, and a training, change their working directory."""
+    if not path or os.path.isabs(path):
+        return path
+    try:
+        return os.path.abspath(path)
+    except OSError:  # the working directory is gone, and with it what the path means
+        return path
 
 
 def ring_paths(where: Places) -> list[str]:

@@ -53,7 +53,11 @@ class Service:
     def _work(self) -> None:
         try:
             self._recorder = recorder = self._open()
-            self._started(recorder)
+            try:
+                self._started(recorder)
+            except BaseException:
+                recorder.close()  # so that nobody takes it for one that runs
+                raise
             recorder.run(self._stop)
         except BaseException as error:
             self._error = error  # raised by the main thread

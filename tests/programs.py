@@ -23,11 +23,23 @@ def environment(live_dir: Path, base: Mapping[str, str] | None = None) -> dict[s
 
 
 def gpumon(
-    *arguments: object, env: Mapping[str, str], timeout: float = 30, given: str | None = None
+    *arguments: object,
+    env: Mapping[str, str],
+    timeout: float = 30,
+    given: str | None = None,
+    cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of gpumon to its end; `given` comes to its standard input."""
     return subprocess.run(
-        command(*arguments), env=dict(env), capture_output=True, text=True, timeout=timeout, check=False, input=given
+        command(*arguments),
+        env=dict(env),
+        capture_output=True,
+        text=True,
+        errors="surrogateescape",
+        timeout=timeout,
+        check=False,
+        input=given,
+        cwd=cwd,
     )
 
 

@@ -28,11 +28,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     where, arguments = settle(arguments)
     if not arguments.detach:
-        return _serve(where, arguments, lambda text: print(text, flush=True))
+        return _serve(where, arguments, lambda text, _: print(text, flush=True))
     return _detach(where, arguments)
 
 
-def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str], object]) -> int:
+def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, str], object]) -> int:
+    """Sample until a signal; `tell` gets the line for people and the directory once the first sample is there."""
     from gpumon.clock import SystemClock
     from gpumon.daemon import Recorder, open_daemon
     from gpumon.service import Service
@@ -43,7 +44,8 @@ def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str], o
     def started(recorder: Recorder) -> None:
         origin = recorder.sampler.source.origin()
         what = f"sampling {origin.source} every {arguments.interval:g} s into {recorder.directory}"
-        tell(f"gpumon daemon {os.getpid()}: {what}" + (f" ({origin.problem})" if origin.problem else ""))
+        text = f"gpumon daemon {os.getpid()}: {what}" + (f" ({origin.problem})" if origin.problem else "")
+        tell(text, recorder.directory or "")
 
     _allow_open_files()
     Service(open_recorder, started).run()
@@ -64,7 +66,7 @@ def _detach(where: Places, arguments: argparse.Namespace) -> int:
     if child:
         os.close(tell)
         os.waitpid(child, 0)
-        with os.fdopen(told, encoding="utf-8") as answer:
+        with os.fdopen(told, encoding="utf-8", errors="surrogateescape") as answer:
             verdict = answer.read()
         if not verdict.startswith("gpumon daemon"):
             raise GpumonError(verdict or "the daemon ended before its first sample")
@@ -80,9 +82,9 @@ def _detach(where: Places, arguments: argparse.Namespace) -> int:
 
 
 def _serve_detached(where: Places, arguments: argparse.Namespace, pipe: int) -> None:
-    def tell(text: str) -> None:
-        os.write(pipe, text.encode())
-        _close_standard_streams(text.rpartition(" into ")[2].partition(" (")[0])
+    def tell(text: str, directory: str) -> None:
+        _close_standard_streams(directory)  # before it is said that all is well
+        os.write(pipe, _bytes(text))
         os.close(pipe)
 
     try:
@@ -96,15 +98,22 @@ def _serve_detached(where: Places, arguments: argparse.Namespace, pipe: int) -> 
 
 def _answer(pipe: int, text: str) -> None:
     try:
-        os.write(pipe, text.encode())
+        os.write(pipe, _bytes(text))
     except OSError:
         print(text, file=sys.stderr, flush=True)  # the pipe is closed once it runs: this is the log
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")  # a path may be of any bytes
 
 
 def _close_standard_streams(directory: str) -> None:
     """Input from nowhere; output and errors into a small log beside the ring."""
     nothing = os.open(os.devnull, os.O_RDONLY)
-    log = os.open(f"{directory}/{LOG}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    try:
+        log = os.open(f"{directory}/{LOG}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise GpumonError(f"{directory}/{LOG} cannot be written: {error.strerror}") from error
     os.dup2(nothing, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)

@@ -69,6 +69,30 @@ def test_detach_returns_once_the_first_frame_is_there(env: dict[str, str], live_
     until(lambda: not Path(f"/proc/{pid}").exists())
 
 
+@pytest.mark.parametrize("name", ["a into b (1)", b"caf\xe9", "relative"])
+def test_a_daemon_detaches_into_a_directory_of_any_name(env: dict[str, str], tmp_path: Path, name: str | bytes) -> None:
+    directory = tmp_path / os.fsdecode(name)
+    named = directory.name if name == "relative" else str(directory)
+    done = gpumon("daemon", "--detach", "--dir", named, env=env, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    pid = int(done.stdout.split()[2].rstrip(":"))
+    try:
+        assert (directory / "daemon.log").read_text() == ""
+        assert status(env | {"GPUMON_DIR": str(directory)})["daemon"]["pid"] == pid
+    finally:
+        os.kill(pid, signal.SIGTERM)
+    until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_a_daemon_whose_log_cannot_be_written_says_so_and_does_not_run(env: dict[str, str], live_dir: Path) -> None:
+    live_dir.mkdir(mode=0o700, exist_ok=True)
+    (live_dir / "daemon.log").mkdir()
+    done = gpumon("daemon", "--detach", env=env)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert f"{live_dir}/daemon.log cannot be written" in done.stderr
+    assert status(env)["daemon"] is None
+
+
 def test_detach_tells_what_is_wrong_in_the_foreground(env: dict[str, str]) -> None:
     done = gpumon("daemon", "--detach", "--source", "replay:/nowhere.csv", env=env)
     assert done.returncode == 1
