@@ -60,6 +60,15 @@ def test_a_gpu_of_which_nothing_can_be_read_is_not_ok(
     assert len(well.values) == len(first.values), "also what is else read seldom"
 
 
+def test_a_gpu_that_falls_silent_again_and_again_is_not_ok_any_of_these_times(source: Source, stub: Stub) -> None:
+    source(1.0)
+    for second in range(2, 20, 2):
+        fail(stub, NO_PERMISSION, gpu=1)
+        assert source(float(second)).gpus[1].state is Availability.NO_PERMISSION
+        fail(stub, 0, gpu=1)
+        assert source(second + 1.0).gpus[1].state is Availability.OK
+
+
 def test_a_state_is_that_of_the_errors_of_now(source: Source, stub: Stub) -> None:
     source(1.0)
     stub.set_lost(1)

@@ -141,6 +141,8 @@ class NvmlDevice:
                     answers.read_at = self._clock.monotonic()
                 if code == SUCCESS:
                     answered = True
+                    if scheduled.call.period == EVERY_TICK:
+                        self._doubt_from = 0.0  # it is well: the next silence is another one
                 elif availability(code) in _GONE:
                     self.state, self.failure, self._is_gone = availability(code), code, True
                     return False
