@@ -130,6 +130,16 @@ def test_memory_that_is_not_available_is_no_value() -> None:
     assert sample.value("gpu.memory_used") == 2**30
 
 
+def test_memory_that_went_below_zero_is_no_value() -> None:
+    def answer(_: Any, memory: Any) -> int:
+        memory._obj.total, memory._obj.used, memory._obj.reserved = 2**36, 2**64 - 2**20, 2**29
+        return 0
+
+    sample = Driver(functions={"nvmlDeviceGetMemoryInfo_v2": answer}).read()
+    assert missing(sample, "gpu.memory_used") is Availability.NOT_SUPPORTED
+    assert sample.value("gpu.memory_total") == 2**36
+
+
 @pytest.mark.parametrize(
     "value",
     [(UINT, U32), (ULL, U64), (INT, -1), (INT, 2**31 - 1), (USHORT, 2**16 - 1), (DOUBLE, float("nan")),

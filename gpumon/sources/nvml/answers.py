@@ -22,6 +22,8 @@ SLACK = 0.25
 U32 = 0xFFFF_FFFF
 U64 = 0xFFFF_FFFF_FFFF_FFFF
 """Not numbers: where it has none, the driver fills a value with ones (nvml.h, NVML_VALUE_NOT_AVAILABLE)."""
+MOST_BYTES = 1 << 53
+"""Of device memory: what is beyond, such as a difference that went below zero and wrapped, is no amount."""
 
 
 class Answers:

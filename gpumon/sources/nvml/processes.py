@@ -8,10 +8,9 @@ from ctypes import byref, c_uint
 from typing import Any, NamedTuple
 
 from gpumon.clock import Clock
+from gpumon.sources.nvml.answers import MOST_BYTES
 from gpumon.sources.nvml.library import FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, SUCCESS, Function, Library, unspoken
 
-_UNKNOWN_MEMORY = 0xFFFF_FFFF_FFFF_FFFF
-"""What WSL2, WDDM and some MIG set-ups give for a process's memory: nvml.h, NVML_VALUE_NOT_AVAILABLE."""
 _MORE = 16
 _V1 = struct.Struct("=IxxxxQ")
 _V2 = struct.Struct("=IxxxxQII")
@@ -72,7 +71,8 @@ class ProcessList:
         found = []
         for i in range(min(count.value, self._room)):
             pid, memory = record.unpack_from(self._buffer, i * record.size)[:2]
-            found.append(Held(pid, self._kind, _NAN if memory == _UNKNOWN_MEMORY else float(memory)))
+            # WSL2, WDDM and some MIG set-ups give only ones: nvml.h, NVML_VALUE_NOT_AVAILABLE.
+            found.append(Held(pid, self._kind, float(memory) if memory < MOST_BYTES else _NAN))
         return code, found
 
     def _grow(self, room: int) -> None:

@@ -19,7 +19,7 @@ import pynvml
 from gpumon.clock import SECOND
 from gpumon.metrics import Availability
 from gpumon.sources.base import from_units
-from gpumon.sources.nvml.answers import AGAIN, EVERY_TICK, RARELY, SELDOM, SOON, U32, U64, Answers, Read
+from gpumon.sources.nvml.answers import AGAIN, EVERY_TICK, MOST_BYTES, RARELY, SELDOM, SOON, U32, U64, Answers, Read
 from gpumon.sources.nvml.field_ids import fields_for
 from gpumon.sources.nvml.fields import FieldBatch
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, unspoken
@@ -135,7 +135,7 @@ def _memory_v1(function: Function) -> Read:
 
 def _give_memory(answers: Answers, *amounts: int) -> None:
     for metric, amount in zip(_MEMORY, amounts, strict=True):
-        if amount != U64:
+        if amount < MOST_BYTES:
             answers.values[metric] = float(amount)
         else:
             answers.lack(metric, Availability.NOT_SUPPORTED)
