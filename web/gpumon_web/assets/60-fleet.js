@@ -93,14 +93,19 @@
     part(row.key).memory = text;
     const pair = g.make("span", { class: "pair" }, text, g.make("span", { class: "mut", text: t.bytes(total) }));
     if (!t.known(total) || !(total > 0)) { return [pair]; }
-    const users = g.byUser(row.gpu.holders);
+    return [pair, g.bar(g.memoryParts(row.gpu, used))];
+  }
+
+  // Shares of the memory of a GPU by user, and grey what an unknown process holds.
+  g.memoryParts = function (gpu, used) {
+    const total = gpu.memory_total;
+    const users = g.byUser(gpu.holders);
     const held = users.reduce((sum, one) => sum + one.memory, 0);
     const parts = users.map((one) => ({
       share: one.memory / total, colour: one.user ? g.theme.ofUser(one.user) : "rest", title: `${one.name}: ${t.bytes(one.memory)}`,
     }));
-    if (t.known(used) && used > held) { parts.push({ share: (used - held) / total, colour: "rest", title: "unknown" }); }
-    return [pair, g.bar(parts)];
-  }
+    return t.known(used) && used > held ? [...parts, { share: (used - held) / total, colour: "rest", title: "unknown" }] : parts;
+  };
 
   // Memory by user, the most first: [{user, name, memory}], of those whose memory is known.
   g.byUser = function (holders) {

@@ -261,9 +261,8 @@
     g.put(parts.utilization.more, t.known(now["gpu.memory_utilization"]) ? `${t.percent(now["gpu.memory_utilization"])} memory activity` : "");
     g.putValue(parts.memory.value, t.ofTotal(now["gpu.memory_used"], row.memory_total));
     const held = g.byUser(row.holders);
-    g.fill(parts.bar, [held, row.memory_total, g.theme.isDark()], () => (t.known(row.memory_total) ? [g.bar(held.map((one) => ({
-      share: one.memory / row.memory_total, colour: one.user ? g.theme.ofUser(one.user) : "rest",
-    })))] : []));
+    const shares = t.known(row.memory_total) && row.memory_total > 0 ? g.memoryParts(row, now["gpu.memory_used"]) : null;
+    g.fill(parts.bar, shares && shares.map((part) => [part.title, Math.round(part.share * 200)]), () => (shares ? [g.bar(shares)] : []));
     const holders = held.map((one) => `${one.name} ${t.bytes(one.memory)}`);
     g.put(parts.memory.more, holders.slice(0, 3).join(", ") + (holders.length > 3 ? ` and ${holders.length - 3} more` : "")
       || (row.unlisted || row.processes_unknown || row.holders.length ? "holder unknown" : "no process"));
