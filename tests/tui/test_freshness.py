@@ -12,11 +12,13 @@ from textual.pilot import Pilot
 
 from gpumon.frame import RunState
 from gpumon.live import LiveState
-from gpumon.metrics import Availability
+from gpumon.metrics import GPU_INDEX, PROCESSES, Availability
 from gpumon.runs.rows import Listed, RunRow
 from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.freshness import ago
+from gpumon_tui.renderables.processes import no_process
+from tests.builders import sample
 from tests.fakes import FakeClock
 from tests.tui.fakes import START, FakeFeed
 from tests.tui.screen import play, text
@@ -213,3 +215,26 @@ def test_past_runs_are_shown_where_no_gpu_can_be_read() -> None:
     assert "Past runs" in screen
     assert "resnet50-1a2b" in screen
     assert "finished" in screen
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"memory_used": 0.0}, "no process holds memory on a GPU"),
+        ({"memory_used": 9e9}, "memory is in use"),
+        ({}, "no process is listed"),
+        ({"state": Availability.NO_DRIVER}, "unknown: not loaded: try 'sudo modprobe nvidia'"),
+        ({"state": Availability.STALE, "memory_used": 0.0}, "unknown"),
+        ({"missing": {PROCESSES: Availability.NO_PERMISSION}, "memory_used": 0.0}, "unknown on GPU 0"),
+    ],
+)
+def test_a_table_without_processes_claims_that_there_is_none_only_where_it_is_known(
+    changes: dict[str, Any], said: str
+) -> None:
+    made = sample(0, changes.pop("state", Availability.OK), memory_total=8e10, memory_reserved=0.0)
+    made = made._replace(device=made.device._replace(missing=changes.pop("missing", {})))
+    for name, value in changes.items():
+        made.values[GPU_INDEX[f"gpu.{name}"]] = value
+    told = no_process([made], "not loaded: try 'sudo modprobe nvidia'")
+    assert said in told
+    assert told == said or not told.startswith("no process holds")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gpumon import units
-from gpumon.frame import Process, Run
+from gpumon.frame import Process, Run, Sample
+from gpumon.gpu_state import is_held
+from gpumon.metrics import PROCESSES, Availability
 from gpumon_tui import theme
 from gpumon_tui.renderables.cells import safe
 from gpumon_tui.renderables.table import Cell, Column, Row
@@ -24,6 +26,24 @@ COLUMNS = (
 )
 Key = tuple[int, str]
 """A process has a row for each device it is on."""
+
+
+def no_process(samples: Sequence[Sample], problem: str) -> str:
+    """What a table without rows says; that there is no process only where every GPU proves it."""
+    if not samples:
+        return "no GPU can be read"
+    silent = [sample for sample in samples if sample.state is not Availability.OK]
+    if silent:
+        return f"unknown: {problem or silent[0].state.reason}"
+    for sample in samples:
+        if PROCESSES in sample.device.missing:
+            return f"unknown on GPU {sample.device.index}: {sample.device.missing[PROCESSES].reason}"
+    held = [is_held(sample, (), False) for sample in samples]
+    if True in held:
+        return "no process is listed, and memory is in use: by another container, perhaps"
+    if None in held:
+        return "no process is listed; whether memory is in use is unknown"
+    return "no process holds memory on a GPU"
 
 
 def key(process: Process) -> Key:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from textwrap import wrap
 from typing import NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
 
 from gpumon_tui import theme
-from gpumon_tui.renderables.cells import Line, cut, fit, rule
+from gpumon_tui.renderables.cells import Line, fit, rule
 
 
 class Column(NamedTuple):
@@ -69,7 +70,7 @@ def table(
     for place in range(top, min(top + shown, len(rows))):
         lines.append(_row(chosen, rows[place], theme.CURSOR if place == cursor else None, cells))
     if not rows and shown:
-        lines.append(cut([Segment(f" {empty}", theme.DIM)], cells))
+        lines += [[Segment(fit(f" {text}", cells), theme.DIM)] for text in wrap(empty, max(20, cells - 2))[:shown]]
     return lines[:height]
 
 

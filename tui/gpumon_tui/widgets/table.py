@@ -85,8 +85,9 @@ class Table(Lines):
         self._scroll()
         cursor = self.cursor if self.active else -1
         aside = "  ".join(text for text in (f"and {self.left_out} more" if self.left_out else "", self.aside) if text)
+        empty = "" if keys else self.empty
         return table(
-            self.title, self.columns, rows, cursor, self.top, *self.size, self.active, self.empty, aside, self.count
+            self.title, self.columns, rows, cursor, self.top, *self.size, self.active, empty, aside, self.count
         )
 
     def move(self, step: int) -> None:

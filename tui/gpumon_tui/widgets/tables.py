@@ -26,7 +26,7 @@ class Processes(Table):
         """What stands in the place of rows."""
         if not self.view.tells_processes:
             return "the recording does not tell who was on the GPUs"
-        return "no process holds memory on a GPU"
+        return processes.no_process(self.view.samples, self.view.origin.problem)
 
     @property
     def left_out(self) -> int:
