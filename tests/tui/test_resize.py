@@ -48,7 +48,7 @@ def walk(steps: Iterable[Step]) -> None:
                 app.poll()
                 await pilot.pause()
             await pilot.resize_terminal(columns, rows)
-            while app.screen.size != (columns, rows):
+            while app.screen._compositor.size != (columns, rows):
                 await pilot.pause()
             lines = text(app)
             assert len(lines) == rows
