@@ -157,16 +157,18 @@ def whole(record: Record, parts: Sequence[Stretch], now: float) -> Stretch:
     Its steps are those of its epochs: a resumed training may go on counting where it was.
     """
     run = record.run
-    trained, wait_of = (math.fsum(_known(part) for part in each) for each in (
-        [epoch.trained for epoch in parts], [epoch.wait_of for epoch in parts],
-    ))  # fmt: skip
+    trained = math.fsum(_known(epoch.trained) for epoch in parts)
+    wait = mean([rank.wait for rank in record.ranks])
+    waited = [epoch for epoch in parts if epoch.wait > 0 and epoch.wait_of > 0]
+    # The share is that of the epochs: of the time between them it is not told in which of it somebody measured.
+    wait_of = wait * math.fsum(epoch.wait_of for epoch in waited) / (math.fsum(epoch.wait for epoch in waited) or NAN)
     peaks = [LivePeak(rank.peak, reached=True) for rank in record.ranks]
     single = _single_devices(record)
     return Stretch(
         WHOLE_RUN, WHOLE_RUN, WHOLE_EPOCH, run.started, run.ended, run.lasted(now), 1,
-        sum(epoch.steps for epoch in parts), mean([rank.wait for rank in record.ranks]), {},
+        sum(epoch.steps for epoch in parts), wait, {},
         len(record.ranks), seen_by(record.usage), totals(record.whole_epochs), _batch(record),
-        trained or NAN, wait_of or NAN,
+        trained or NAN, wait_of,
         _joined_peaks([peak if rank.key in single else peak._replace(reached=False)
                        for rank, peak in zip(record.ranks, peaks, strict=True)]),
     )  # fmt: skip

@@ -47,16 +47,19 @@ def cells_of(record: Record, *, phases: bool = False) -> list[dict[str, str]]:
 # --- waits ---
 
 
-def unmeasured_wait(book: Book, run_id: str = "resnet50-1a2b") -> str:
+def unmeasured_wait(book: Book, run_id: str = "resnet50-1a2b", written: float | None = 0.0) -> str:
+    """A run in which nobody measured a wait; `written`: gpumon before version 3 of the ledger wrote 0."""
     training(book, run_id, 3)
-    book.db.execute("UPDATE rank SET wait = NULL WHERE run = ?", (run_id,))
+    book.db.execute("UPDATE rank SET wait = ? WHERE run = ?", (written, run_id))
     for table in ("epoch", "phase"):
-        book.db.execute(f"UPDATE {table} SET wait = NULL WHERE rank IN (SELECT key FROM rank WHERE run = ?)", (run_id,))
+        ranks = "(SELECT key FROM rank WHERE run = ?)"
+        book.db.execute(f"UPDATE {table} SET wait = ? WHERE rank IN {ranks}", (written, run_id))
     return run_id
 
 
-def test_a_wait_that_nobody_measured_is_missing_in_every_view(book: Book) -> None:
-    unmeasured_wait(book)
+@pytest.mark.parametrize("written", [None, 0.0])
+def test_a_wait_that_nobody_measured_is_missing_in_every_view(book: Book, written: float | None) -> None:
+    unmeasured_wait(book, written=written)
     record = record_of(book)
     assert {row["WAIT"] for row in cells_of(record, phases=True)} == {""}, "a column of which nothing is known is empty"
     made = document.whole(record, NOW)
