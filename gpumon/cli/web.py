@@ -45,6 +45,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     where, arguments = settle(arguments)
+    if arguments.sessions or arguments.end_session:
+        return _sessions(where, arguments.end_session)
     try:
         from gpumon_web.serve import Address, links, listen, serve
     except ImportError as error:
@@ -54,11 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     from gpumon_web.gate import Gate
     from gpumon_web.routes import Sources
     from gpumon_web.runs import Runs
-    from gpumon_web.sessions import FILE, Sessions
+    from gpumon_web.sessions import Sessions
     from gpumon_web.work import processes, threads
 
-    if arguments.sessions or arguments.end_session:
-        return _sessions(where, arguments.end_session)
     address = Address(arguments.host, arguments.port, arguments.socket or "")
     token = _token(where, arguments, is_local=address.is_local)
     opened = listen(address)
@@ -66,8 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _stop)
     with _watched(where, arguments) as (live, ledgers):
         feed, work, thread = Feed(live), processes(), threads()
-        sessions = Sessions(f"{where.state}/{FILE}" if where.state else "", thread)
-        gate = Gate(token, _hosts(arguments), port, sessions)
+        gate = Gate(token, _hosts(arguments), port, Sessions(_session_file(where), thread))
         app = make_app(Sources(feed, Runs(feed, ledgers, work=work), thread), gate)
 
         def tell() -> None:
@@ -107,6 +106,27 @@ def _sessions(where: Places, end: str | None) -> int:
     return EXIT_OK
 
 
+def _session_file(where: Places) -> str:
+    """Where sessions are kept; empty, so that they end with the server, where there is no place."""
+    from gpumon_web.sessions import FILE
+
+    try:
+        _make_state_dir(where)
+    except GpumonError:
+        return ""
+    return f"{where.state}/{FILE}"
+
+
+def _make_state_dir(where: Places) -> None:
+    if not where.state:
+        raise GpumonError("there is no directory to keep the token in: name one with --state-dir, or a --token-file")
+    try:
+        os.makedirs(os.path.dirname(where.state) or "/", mode=0o700, exist_ok=True)
+        make_private_dir(where.state, where.uid)
+    except OSError as error:
+        raise GpumonError(f"the token cannot be kept in {where.state}: {error.strerror or error}") from error
+
+
 def _hosts(arguments: argparse.Namespace) -> list[str]:
     own = [] if arguments.host in ("0.0.0.0", "::") else [arguments.host]
     return [*own, *arguments.allowed_host]
@@ -125,13 +145,7 @@ def _token(where: Places, arguments: argparse.Namespace, *, is_local: bool) -> s
         return None
     if arguments.token_file:
         return token_from(arguments.token_file, make=False)
-    if not where.state:
-        raise GpumonError("there is no directory to keep the token in: name one with --state-dir, or a --token-file")
-    try:
-        os.makedirs(os.path.dirname(where.state) or "/", mode=0o700, exist_ok=True)
-        make_private_dir(where.state, where.uid)
-    except OSError as error:
-        raise GpumonError(f"the token cannot be kept in {where.state}: {error.strerror or error}") from error
+    _make_state_dir(where)
     return token_from(f"{where.state}/{TOKEN_FILE}", make=True)
 
 

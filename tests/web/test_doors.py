@@ -8,12 +8,14 @@ import resource
 import socket
 import time
 from contextlib import ExitStack
+from logging import getLogger
 from pathlib import Path
 
 import pytest
 
 from gpumon.errors import GpumonError
 from gpumon_web import channel, crowd
+from gpumon_web.complaints import Complaints, listen_to
 from gpumon_web.gate import SIGN_IN, SIGN_OUT
 from gpumon_web.limits import Buckets
 from gpumon_web.peers import peer_of
@@ -108,6 +110,17 @@ def test_a_request_that_can_be_read_in_two_ways_is_refused_and_the_connection_cl
             found += part
     assert found[8:13] == b" 400 "
     assert found.count(b"HTTP/1.") == 1
+
+
+def test_a_library_that_complains_again_and_again_is_heard_once(capfd: pytest.CaptureFixture[str]) -> None:
+    listen_to("some.library", Complaints())
+    for _ in range(5):
+        try:
+            raise OSError("of somebody's data")
+        except OSError:
+            getLogger("some.library").exception("that failed")
+        getLogger("some.library").warning("no news")
+    assert capfd.readouterr().err == "gpumon web: some.library: OSError\n"
 
 
 # Connections

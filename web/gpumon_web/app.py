@@ -16,7 +16,7 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Rule
 
-from gpumon_web.complaints import Complaints
+from gpumon_web.complaints import Complaints, listen_to
 from gpumon_web.compress import Compressor
 from gpumon_web.environ import CHANNEL, JOB
 from gpumon_web.gate import NO_TOKEN, OPEN, SIGN_OUT, TOO_MANY, WRONG_TOKEN, Gate, Refused, peer_of, refusal
@@ -119,6 +119,7 @@ def _aria(**said: str) -> dict[str, Any]:
 def _guard(server: Flask, gate: Gate, csp: str, now: Callable[[], float], buckets: Buckets) -> None:
     """Before and after every request, whatever route it is for."""
     compress, complaints = Compressor(), Complaints()
+    listen_to(server.logger.name, complaints)
 
     def before() -> Response | None:
         then = now()
