@@ -116,9 +116,9 @@ def test_a_library_that_complains_again_and_again_is_heard_once(capfd: pytest.Ca
     listen_to("some.library", Complaints())
     for _ in range(5):
         try:
-            raise OSError("of somebody's data")
+            os.close(-1)
         except OSError:
-            getLogger("some.library").exception("that failed")
+            getLogger("some.library").exception("that failed, with somebody's data")
         getLogger("some.library").warning("no news")
     assert capfd.readouterr().err == "gpumon web: some.library: OSError\n"
 
