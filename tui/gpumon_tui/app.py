@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
-from threading import Thread
+from collections.abc import Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from gpumon_tui.feed import Feed
 from gpumon_tui.flow import Flow
 from gpumon_tui.freshness import freshness
 from gpumon_tui.guard import Guard, stop
+from gpumon_tui.instead import Instead, Past, Simulation
 from gpumon_tui.keys import BINDINGS, FOOT
 from gpumon_tui.layout import Plan, Tables, plan
 from gpumon_tui.screens.help import Help
@@ -40,12 +40,9 @@ if TYPE_CHECKING:
     from gpumon.runs.rows import Listed
 
 CHARTS = 3
+OFFERED = (("s", "simulation"),)
 BUDGET = 0.02
 """Seconds that taking in history may hold up the keys."""
-Simulation = Callable[[], AbstractContextManager[Feed]]
-"""Begins to simulate, and ends that again."""
-Past = Callable[[], Sequence["Listed"]]
-"""The runs of the ledger, newest first; it may take a while."""
 
 
 class GpumonApp(App[None]):
@@ -77,17 +74,13 @@ class GpumonApp(App[None]):
         simulation: Simulation | None = None, past: Past | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.feed = feed
+        self.instead = Instead(feed, simulation, past)
         self.interval = interval
         self.view = View(interval)
         self.flow = Flow()
         self._live = live
         self._clock = clock or SystemClock()
         self._came = self._clock.monotonic()
-        self._own = feed
-        self._simulation = simulation
-        self._simulated: AbstractContextManager[Feed] | None = None
-        self._past = past
         self._loop: asyncio.AbstractEventLoop | None = None
         self._newest = 0
         self._latest: Frame | None = None
@@ -123,16 +116,17 @@ class GpumonApp(App[None]):
 
     def poll(self) -> None:
         """Take in new frames and draw, if the terminal keeps up."""
-        view = self.view
-        view.origin, view.driver = self.feed.origin(), self.feed.driver()
-        view.hostname, view.state = self.feed.hostname(), self.feed.state()
-        frames = self.feed.since(self._newest)
+        view, feed = self.view, self.instead.feed
+        view.origin, view.driver = feed.origin(), feed.driver()
+        view.hostname, view.state = feed.hostname(), feed.state()
+        frames = feed.since(self._newest)
         if frames:
             self._came = self._clock.monotonic()
             self._newest = frames[-1].number
             self._waiting.extend(frames)
             if view.frame is None and not frames[-1].samples:
-                self._begin_without_gpu()
+                self._activate(self._runs)
+                self.instead.read_past(self._take_past)
             self._latest = frames[-1]
             if not view.paused:
                 view.frame = frames[-1]
@@ -226,19 +220,9 @@ class GpumonApp(App[None]):
 
     def action_simulate(self) -> None:
         """A simulation in the place of a machine without a GPU, and back."""
-        if self._simulated is not None:
-            self.leave_simulation()
-            self._follow(self._own)
-        elif self.view.has_simulation and self._simulation is not None:
-            simulated = self._simulation()
-            self._follow(simulated.__enter__())
-            self._simulated = simulated
-
-    def leave_simulation(self) -> None:
-        """End one that was begun."""
-        if self._simulated is not None:
-            self._simulated.__exit__(None, None, None)
-            self._simulated = None
+        if self.view.has_simulation or self.instead.is_simulated:
+            self.instead.switch()
+            self._begin_anew()
 
     def action_suspend_process(self) -> None:
         """Back to the shell, which lets the view go on."""
@@ -262,24 +246,17 @@ class GpumonApp(App[None]):
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         super()._display(screen, exact(renderable))
 
-    def _follow(self, feed: Feed) -> None:
+    def _begin_anew(self) -> None:
         """Show another source from now on."""
-        self.feed, self._newest, self._latest = feed, 0, None
+        self._newest, self._latest = 0, None
         self._waiting.clear()
         self.view.forget()
         self._came = self._clock.monotonic()
         self._activate(self._processes)
         self.poll()
 
-    def _begin_without_gpu(self) -> None:
-        """The runs come first then; those that are over are read meanwhile."""
-        self._activate(self._runs)
-        if self._past is not None:
-            Thread(target=self._read_past, args=(self._past,), name="gpumon-past", daemon=True).start()
-            self._past = None
-
-    def _read_past(self, past: Past) -> None:
-        self.view.past = past()
+    def _take_past(self, runs: Sequence[Listed]) -> None:
+        self.view.past = runs
         with suppress(RuntimeError):  # the view has ended meanwhile
             self.call_from_thread(self.draw)
 
@@ -288,8 +265,8 @@ class GpumonApp(App[None]):
         view = self.view
         silence = (self._clock.monotonic() - self._came) / SECOND
         before, view.freshness = view.freshness, freshness(view.state, view.origin, view.frame, view.paused, silence)
-        view.has_simulation = self._simulation is not None and view.frame is not None and not view.samples
-        offered = (("s", "back"),) if self._simulated else (("s", "simulation"),) if view.has_simulation else ()
+        view.has_simulation = self.instead.has_simulation and view.frame is not None and not view.samples
+        offered = (("s", "back"),) if self.instead.is_simulated else OFFERED if view.has_simulation else ()
         if offered != self._keys.offered:
             self._keys.offered = offered
             self._keys.show()
@@ -359,7 +336,7 @@ def run(feed: Feed, *, interval: float = 1.0, simulation: Simulation | None = No
     app = GpumonApp(feed, interval=interval, simulation=simulation, past=past)
     with Guard(app.end).watching():
         app.run()
-    app.leave_simulation()
+    app.instead.close()
     if app.failure is not None:
         raise app.failure
     return app.return_code or 0

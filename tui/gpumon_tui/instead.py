@@ -1,0 +1,61 @@
+"""What a machine on which no GPU can be read offers instead: a simulation, and its past runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from gpumon_tui.feed import Feed
+
+if TYPE_CHECKING:
+    from gpumon.runs.rows import Listed
+
+Simulation = Callable[[], AbstractContextManager[Feed]]
+"""Begins to simulate, and ends that again."""
+Past = Callable[[], Sequence["Listed"]]
+"""The runs of the ledger, newest first; it may take a while."""
+
+
+class Instead:
+    """The feed to show: that of this machine, or of a simulation that the user began."""
+
+    def __init__(self, own: Feed, simulation: Simulation | None, past: Past | None) -> None:
+        self.feed = own
+        self._own = own
+        self._simulation = simulation
+        self._running: AbstractContextManager[Feed] | None = None
+        self._past = past
+
+    @property
+    def has_simulation(self) -> bool:
+        """Whether there is one that can be shown, or is."""
+        return self._simulation is not None
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether the feed is that of a simulation."""
+        return self._running is not None
+
+    def switch(self) -> None:
+        """To a simulation, or back to this machine."""
+        if self.is_simulated:
+            self.close()
+        elif self._simulation is not None:
+            running = self._simulation()
+            self.feed = running.__enter__()
+            self._running = running
+
+    def close(self) -> None:
+        """End a simulation that was begun."""
+        if self._running is not None:
+            self._running.__exit__(None, None, None)
+            self._running = None
+            self.feed = self._own
+
+    def read_past(self, take: Callable[[Sequence[Listed]], None]) -> None:
+        """Read the past runs, once and beside all else; `take` gets them in another thread."""
+        past, self._past = self._past, None
+        if past is not None:
+            Thread(target=lambda: take(past()), name="gpumon-past", daemon=True).start()
