@@ -2,5 +2,6 @@
 
 Reading order: `feed` (where frames come from), `history` and `epochs` (what is kept of them), `view`
 (what the user looks at), `layout` (how much room each part gets), `renderables/` (drawing, pure
-functions from numbers to lines), `widgets/` (one per part of the screen), `app`.
+functions from numbers to lines), `widgets/` (one per part of the screen), `app`. `freshness` judges what may
+be called live, `guard` gives the terminal back, `instead` is for machines without a GPU.
 """
