@@ -205,13 +205,22 @@ class Recorder:
             )
         except FileNotFoundError as error:
             raise self._gone() from error
+        except IsADirectoryError as error:
+            raise LostDirectory(
+                f"{self.directory}/{RING} is a directory: this daemon stops; remove it, and start it again"
+            ) from error
         finally:
             if former is not None:
                 os.close(former.fd)
 
 
-def make_sampler(spec: str, where: Places, clock: Clock, interval: float, speed: float = 1.0) -> Sampler:
-    """A sampler for `--source`. Host and tags belong to it when the source is this machine, now."""
+def make_sampler(
+    spec: str, where: Places, clock: Clock, interval: float, speed: float = 1.0, *, past: bool = True
+) -> Sampler:
+    """A sampler for `--source`. Host and tags belong to it when the source is this machine, now.
+
+    `past`: also the runs that were over long before, once, for a ledger.
+    """
     if not SHORTEST <= interval <= LONGEST:
         raise UsageError(f"--interval is {SHORTEST:g} to {LONGEST:g} seconds, not {interval:g}")
     host = HostSource(clock)
@@ -219,7 +228,7 @@ def make_sampler(spec: str, where: Places, clock: Clock, interval: float, speed:
     if not source.live:
         # Often enough that a fast recording moves smoothly; every tick of it is stored all the same.
         return Sampler(source, clock, min(interval, max(_SMOOTH, source.pace)) if source.pace else interval)
-    return Sampler(source, clock, interval, host, TagReader(where, clock=clock))
+    return Sampler(source, clock, interval, host, TagReader(where, clock=clock, past=past))
 
 
 class PrivateSampler:
@@ -269,6 +278,11 @@ def open_daemon(
             raise
         fallback = make_live_dir(where._replace(explicit=f"{where.state}/live"))
         return _start(sampler, where, clock, fallback, say)
+    except OSError as error:  # full, read-only, or something else has the name of one of our files
+        what = f"{error.filename}: " if error.filename else ""
+        raise GpumonError(
+            f"{directory} cannot hold live data ({what}{error.strerror or error}): name another with --dir"
+        ) from error
 
 
 def _start(sampler: Sampler, where: Places, clock: Clock, directory: str, say: Callable[[str], None]) -> Recorder:

@@ -93,6 +93,21 @@ def test_a_daemon_whose_log_cannot_be_written_says_so_and_does_not_run(env: dict
     assert status(env)["daemon"] is None
 
 
+@pytest.mark.parametrize("name", ["ring", "lock", "tags"])
+def test_a_directory_in_which_something_else_has_our_names_is_no_fault_of_ours(
+    env: dict[str, str], live_dir: Path, name: str
+) -> None:
+    live_dir.mkdir(mode=0o700, exist_ok=True)
+    if name == "tags":
+        (live_dir / name).symlink_to("/nowhere")
+    else:
+        (live_dir / name).mkdir()
+    done = gpumon("daemon", env=env)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert f"{live_dir}/{name}" in done.stderr
+    assert "fault of gpumon" not in done.stderr
+
+
 def test_detach_tells_what_is_wrong_in_the_foreground(env: dict[str, str]) -> None:
     done = gpumon("daemon", "--detach", "--source", "replay:/nowhere.csv", env=env)
     assert done.returncode == 1
