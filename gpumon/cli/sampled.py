@@ -54,7 +54,8 @@ def _sample(where: Places, arguments: argparse.Namespace) -> int:
 
     clock = SystemClock()
     source = arguments.source or "nvml"
-    recorder = Recorder(make_sampler(source, where, clock, arguments.interval, arguments.speed), clock, slots=_SLOTS)
+    sampler = make_sampler(source, where, clock, arguments.interval, arguments.speed, past=False)
+    recorder = Recorder(sampler, clock, slots=_SLOTS)
     recorder.take_one()
     return recorder.open_ring()
 

@@ -64,12 +64,14 @@ class _End(NamedTuple):
 class TagReader:
     """Reads all boards that this user can see, under the directories of `where`.
 
-    `proc` is the root of procfs; `clock` gives the time. Nothing that lies in a board
+    `proc` is the root of procfs; `clock` gives the time. Without `past`, runs that were over for longer than
+    `SHOWN_AFTER_END` when they were first seen are left out; a ledger wants them once. Nothing that lies in a board
     directory makes it raise, wait, or grow without bound.
     """
 
-    def __init__(self, where: Places, proc: str = "/proc", clock: Clock | None = None) -> None:
+    def __init__(self, where: Places, proc: str = "/proc", clock: Clock | None = None, *, past: bool = True) -> None:
         self._where = where
+        self._past = past
         self._proc = proc
         self._clock = clock or SystemClock()
         self._boards: dict[Place, Watched] = {}
@@ -104,16 +106,18 @@ class TagReader:
                 withdrawn.append(board.name)
                 self._forget(place, board, self._end(place, board, times))
                 continue
+            is_over = bool(board.ended) and self._is_over(place, board, times)
+            if is_over and not self._past:
+                self._forget(place, board, self._end(place, board, times))
+                continue
             boundaries += fresh
             if board.name not in self._runs:  # the same name in two directories: somebody plays with himself
                 user = self._user(board.claim.uid)
                 board.claim = board.claim._replace(user=user)
                 self._runs[board.name] = (run._replace(user=user), board)
-            if board.ended:
+            if is_over:
                 # Shown long enough; a run that ended before anybody looked is shown once.
-                end = self._end(place, board, times)
-                if times.monotonic - end.monotonic > SHOWN_AFTER_END:
-                    self._forget(place, board, end)
+                self._forget(place, board, self._end(place, board, times))
         return Poll(
             runs=[run for run, _ in self._runs.values()],
             boundaries=boundaries,
@@ -143,6 +147,10 @@ class TagReader:
             ago = max(0, times.time - board.ended)
             self._ended[place] = _End(self._polls, times.monotonic - ago)
         return self._ended[place]
+
+    def _is_over(self, place: Place, board: Watched, times: Times) -> bool:
+        """Whether a run that has ended did so too long ago to be shown."""
+        return times.monotonic - self._end(place, board, times).monotonic > SHOWN_AFTER_END
 
     def _forget(self, place: Place, board: Watched, end: _End) -> None:
         """Let go of a board that has told everything."""

@@ -21,7 +21,7 @@ from gpumon.paths import Places
 from gpumon.tags import board as layout
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description
-from gpumon.tags.reader import TagReader
+from gpumon.tags.reader import SHOWN_AFTER_END, TagReader
 from gpumon.tags.sweep import KEEP, sweep
 from gpumon.tags.watch import Times, Watched
 from tests.fakes import FakeClock
@@ -143,6 +143,19 @@ def test_a_killed_training_died(start: Start, reader: TagReader) -> None:
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert reader.poll().runs[0].state == RunState.DIED
+
+
+def test_one_look_does_not_show_a_run_that_was_over_long_ago(start: Start, tmp_path: Path) -> None:
+    child = start(WAITING.format(end="pass"))
+    hear(child)
+    tell(child)
+    child.wait()
+    where = Places(explicit=str(tmp_path), uid=os.getuid())
+    clock = FakeClock(time.monotonic_ns(), time.time_ns())
+    assert [run.state for run in TagReader(where, clock=clock, past=False).poll().runs] == [RunState.FINISHED]
+    clock.advance(SHOWN_AFTER_END / SECOND + 1)
+    assert TagReader(where, clock=clock, past=False).poll().runs == []
+    assert len(TagReader(where, clock=clock).poll().runs) == 1, "a ledger that was not there then"
 
 
 def test_a_run_that_ended_before_anybody_looked_is_told_in_full(start: Start, reader: TagReader) -> None:
