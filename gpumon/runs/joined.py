@@ -157,7 +157,6 @@ def whole(record: Record, parts: Sequence[Stretch], now: float) -> Stretch:
     Its steps are those of its epochs: a resumed training may go on counting where it was.
     """
     run = record.run
-    trained = math.fsum(_known(epoch.trained) for epoch in parts)
     wait = mean([rank.wait for rank in record.ranks])
     waited = [epoch for epoch in parts if epoch.wait > 0 and epoch.wait_of > 0]
     # The share is that of the epochs: of the time between them it is not told in which of it somebody measured.
@@ -168,14 +167,20 @@ def whole(record: Record, parts: Sequence[Stretch], now: float) -> Stretch:
         WHOLE_RUN, WHOLE_RUN, WHOLE_EPOCH, run.started, run.ended, run.lasted(now), 1,
         sum(epoch.steps for epoch in parts), wait, {},
         len(record.ranks), seen_by(record.usage), totals(record.whole_epochs), _batch(record),
-        trained or NAN, wait_of,
+        _trained(parts), wait_of,
         _joined_peaks([peak if rank.key in single else peak._replace(reached=False)
                        for rank, peak in zip(record.ranks, peaks, strict=True)]),
     )  # fmt: skip
 
 
-def _known(seconds: float) -> float:
-    return seconds if seconds > 0 else 0.0
+def _trained(parts: Sequence[Stretch]) -> float:
+    """Seconds in which the steps of these epochs were made; NaN where no epoch tells them apart, or one has no length.
+
+    An epoch may lack them: it has no phase of training, or was kept by an older version.
+    """
+    if not any(epoch.trained > 0 for epoch in parts):
+        return NAN
+    return math.fsum(epoch.trained if epoch.trained > 0 else epoch.seconds for epoch in parts if epoch.steps)
 
 
 def _batch(record: Record) -> float:

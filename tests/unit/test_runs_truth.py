@@ -208,6 +208,16 @@ def test_steps_and_their_rate_are_those_of_training(book: Book) -> None:
     assert (whole["STEPS"], whole["STEPS/S"]) == ("100", "25"), "not diluted by what was no training"
 
 
+def test_the_rate_of_a_run_counts_the_time_of_epochs_that_tell_no_training_apart(book: Book) -> None:
+    book.run()
+    key = book.rank("resnet50-1a2b")
+    book.epoch(key, 0, seconds=10.0, steps=100)  # of an older ledger, or without a phase of training
+    book.epoch(key, 1, seconds=20.0, steps=100, trained=10.0)
+    book.epoch(key, 2, seconds=50.0, steps=0)  # a validation of its own
+    *rates, whole = [row["STEPS/S"] for row in cells_of(record_of(book))]
+    assert (rates[:2], whole) == (["10", "10"], "10")
+
+
 def test_ranks_of_unequal_length_are_no_gap_in_the_samples(book: Book) -> None:
     book.run(world_size=2)
     for rank, seconds in enumerate((2.4, 3.2)):
