@@ -29,6 +29,8 @@ _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _AMOUNT = r"([0-9]+(?:\.[0-9]+)?) ?(?:bytes?|([KMGT])?i?B)\b"
 _ASKED = re.compile(r"(?:tried to allocate|trying to allocate|allocating) " + _AMOUNT, re.IGNORECASE)
 _FREE = re.compile(_AMOUNT + r" (?:is )?free\b", re.IGNORECASE)
+_OLDER_TORCH = re.compile(r"(?:CUDA|HIP) (error: )?out of memory\b")
+"""How the message of a plain RuntimeError begins: `OutOfMemoryError` is of torch 1.13, `AcceleratorError` of 2.8."""
 _TORCH_DEVICE = re.compile(r"\bGPU ([0-9]{1,4})\b")
 
 
@@ -114,9 +116,12 @@ def count_of(value: object) -> int:
 def _recognised(error: BaseException, modules: Mapping[str, Any]) -> _Failure | None:
     kinds = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__]
     names = {name for package, name in kinds if package in ("torch", "tensorflow", "jax", "jaxlib")}
-    if not names:
+    if not names and not (type(error) is RuntimeError and "torch" in modules):
         return None
     message = str(error)[:_LONGEST]
+    if not names:
+        older = _OLDER_TORCH.match(message)
+        return _failure(message, torch=older[1] is None) if older else None
     torch = "OutOfMemoryError" in names
     if not torch:
         lower = message.lower()
@@ -131,6 +136,10 @@ def _recognised(error: BaseException, modules: Mapping[str, Any]) -> _Failure | 
             found = bool(names & {"XlaRuntimeError", "JaxRuntimeError"}) and on_gpu and "resource_exhausted" in lower
         if not found:
             return None
+    return _failure(message, torch=torch)
+
+
+def _failure(message: str, *, torch: bool) -> _Failure:
     return _Failure(torch, _bytes(_ASKED.search(message)), _bytes(_FREE.search(message)), message)
 
 

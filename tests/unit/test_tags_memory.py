@@ -547,6 +547,27 @@ def test_an_error_is_known_by_its_name_and_its_words(
     assert marks(board) == ([(*expected, 0)] if expected else [])
 
 
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 15.78 GiB total capacity; 38.44 MiB free;", (20 * 2**20, round(38.44 * 2**20))),  # noqa: E501
+        ("CUDA error: out of memory\nCUDA kernel errors might", (NOT_KNOWN, NOT_KNOWN)),
+        ("HIP out of memory. Tried to allocate 1.00 GiB.", (GIB, NOT_KNOWN)),
+        ("my server said: CUDA out of memory", None),
+        ("CUDA error: an illegal memory access was encountered", None),
+    ],
+)  # fmt: skip
+def test_the_plain_errors_of_older_versions_of_torch_are_known_by_their_words(
+    begin: Begin, message: str, expected: tuple[int, int] | None
+) -> None:
+    failures, board = Failures(), begin()
+    failures.watch(board)
+    failures.raised(RuntimeError(message), {})
+    assert marks(board) == [], "of a training without torch"
+    failures.raised(RuntimeError(message), {"torch": Torch(Cuda(BUSY))})
+    assert [mark[:2] for mark in marks(board)] == ([expected] if expected else [])
+
+
 def test_jax_on_a_cpu_runs_out_of_the_hosts_memory(begin: Begin) -> None:
     failures, board = Failures(), begin()
     failures.watch(board)
