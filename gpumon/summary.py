@@ -135,7 +135,7 @@ def _parts(sample: Sample) -> str:
 
 def _run(ranks: Ranks, frame: Frame) -> str:
     run, first = ranks.slowest, ranks.first
-    parts = [f"{first.name} ({first.user})", _epoch(run), f"step {run.step}", run.phase]
+    parts = [f"{first.name} ({first.user})", _epoch(run), _step(run), run.phase]
     if ranks.state is not RunState.RUNNING:
         parts.append(_STATES[ranks.state])
     elif not math.isnan(first.started):
@@ -151,13 +151,18 @@ def _run(ranks: Ranks, frame: Frame) -> str:
 
 def _rank(run: Run, indexes: Mapping[str, int], frame: Frame) -> str:
     gpus = ", ".join(f"GPU {indexes[uuid]}" for uuid in run.gpus if uuid in indexes)
-    parts = [f"rank {run.rank}", gpus, _epoch(run), f"step {run.step}", run.phase]
+    parts = [f"rank {run.rank}", gpus, _epoch(run), _step(run), run.phase]
     memory = memory_of((run,), frame.processes)
     if memory == memory:
         parts.append(units.bytes_binary(memory))
     if run.state is not RunState.RUNNING:
         parts.append(_STATES[run.state])
     return "  ·  ".join(part for part in parts if part)
+
+
+def _step(run: Run) -> str:
+    """Empty before the first: not every training counts its steps."""
+    return f"step {run.step}" if run.step else ""
 
 
 def _epoch(run: Run) -> str:

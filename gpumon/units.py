@@ -113,9 +113,9 @@ def span(seconds: float) -> str:
     return duration(seconds)
 
 
-def count(number: int) -> str:
-    """A whole number with its thousands set apart: `1,000,000`."""
-    return f"{number:,}"
+def count(number: int | None) -> str:
+    """A whole number with its thousands set apart: `1,000,000`; `–` where it is not known."""
+    return MISSING if number is None else f"{number:,}"
 
 
 def limited(value: float, unit: Unit, sign: str) -> str:

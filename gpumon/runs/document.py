@@ -138,8 +138,8 @@ def rank_of(rank: RankRow) -> dict[str, Any]:
     return {
         "key": rank.key, "rank": rank.rank, "local_rank": rank.local_rank, "pid": rank.pid or None,
         "started": known(rank.started), "ended": known(rank.ended), "state": rank.state.name.lower(),
-        "steps": rank.steps, "wait": known(rank.wait), "lost_events": rank.lost_events, "peak": known(rank.peak),
-        "retries": known(rank.retries), "ooms": known(rank.ooms),
+        "steps": rank.steps or None, "wait": known(rank.wait), "lost_events": rank.lost_events,
+        "peak": known(rank.peak), "retries": known(rank.retries), "ooms": known(rank.ooms),
         "gpus": [device_of(device) for device in rank.devices],
     }  # fmt: skip
 

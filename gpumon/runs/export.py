@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from gpumon.errors import GpumonError
+from gpumon.runs.counted import Counted
 from gpumon.runs.csv_cells import csv_line, named, utc
 from gpumon.runs.document import device_of, known, metrics_of, values_of, whole
 from gpumon.runs.rows import Course, DeviceRow, EpochRow, LivePeak, PhaseRow, RankRow, Record, RunRow, Trace, UsageRow
@@ -29,6 +30,7 @@ class _Row(NamedTuple):
     phase: PhaseRow | None
     device: DeviceRow | None
     usage: UsageRow | None
+    steps: int | None
 
 
 class Field(NamedTuple):
@@ -56,8 +58,8 @@ FIELDS: tuple[Field, ...] = (
     Field("begun_utc", lambda row: utc(row.epoch.begun), "The same as a date and a time of day, in UTC."),
     Field("ended_seconds", lambda row: known(row.epoch.ended), "When it ended, since 1970; empty when it did not."),
     Field("ended_utc", lambda row: utc(row.epoch.ended), "The same as a date and a time of day, in UTC."),
-    Field("steps", lambda row: (row.phase or row.epoch).steps,
-          "Steps of the rank in it; of an epoch with phases those of training."),
+    Field("steps", lambda row: row.steps,
+          "Steps of the rank in it; of an epoch with phases those of training; empty where nobody counted."),
     Field("times", lambda row: row.phase.times if row.phase else 1, "How often the phase was entered."),
     Field("seconds", lambda row: known((row.phase or row.epoch).seconds), "How long it took, by the training's clock."),
     Field("wait_seconds", lambda row: known((row.phase or row.epoch).wait),
@@ -107,14 +109,15 @@ def parquet(record: Record) -> bytes:
 
 def document(record: Record, traces: Sequence[Trace], now: float) -> dict[str, Any]:
     """Everything the ledger has of a run, as JSON: what `show --json` prints, each rank's rows, and the traces."""
-    ranks = {rank.key: rank.rank for rank in record.ranks}
+    ranks, counted = {rank.key: rank.rank for rank in record.ranks}, Counted(record)
     return {
         **whole(record, now),
         "devices": [device_of(device) for device in record.devices],
         "rank_epochs": [
             {
                 "rank": ranks.get(row.rank), "ordinal": row.ordinal, "epoch": row.epoch, "begun": known(row.begun),
-                "ended": known(row.ended), "seconds": known(row.seconds), "steps": row.steps, "wait": known(row.wait),
+                "ended": known(row.ended), "seconds": known(row.seconds), "steps": counted.epoch(row),
+                "wait": known(row.wait),
                 "metrics": metrics_of(row.metrics),
             }
             for row in record.epochs
@@ -131,7 +134,7 @@ def document(record: Record, traces: Sequence[Trace], now: float) -> dict[str, A
 
 
 def _rows(record: Record) -> Iterator[_Row]:
-    ranks = {rank.key: rank for rank in record.ranks}
+    ranks, counted = {rank.key: rank for rank in record.ranks}, Counted(record)
     usage: dict[tuple[str, int, str], list[UsageRow]] = {}
     for row in record.usage:
         usage.setdefault((row.rank, row.ordinal, row.phase), []).append(row)
@@ -142,12 +145,13 @@ def _rows(record: Record) -> Iterator[_Row]:
         rank = ranks[epoch.rank]
         devices = {device.uuid: device for device in rank.devices}
         for part in (None, *phases.get((epoch.rank, epoch.ordinal), ())):
+            steps = counted.phase(part) if part else counted.epoch(epoch)
             found = usage.get((epoch.rank, epoch.ordinal, part.phase if part else WHOLE_EPOCH), [])
             for measured in found:
                 device = devices.get(measured.uuid) or DeviceRow(measured.uuid, -1, "", math.nan, math.nan)
-                yield _Row(record.run, rank, epoch, part, device, measured)
+                yield _Row(record.run, rank, epoch, part, device, measured, steps)
             if not found:
-                yield _Row(record.run, rank, epoch, part, None, None)
+                yield _Row(record.run, rank, epoch, part, None, None, steps)
 
 
 def reached(peak: LivePeak) -> int | None:

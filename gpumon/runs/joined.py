@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from gpumon.epochs import Span
 from gpumon.frame import NAN, TRAINING
+from gpumon.runs.counted import Counted, begun_only, most
 from gpumon.runs.joining import highest, lowest, mean, over_devices_each, seen_by, seen_share, totals
 from gpumon.runs.rows import UNMEASURED, USAGE_INDEX, EpochRow, LivePeak, PhaseRow, Record, UsageRow
 from gpumon.runs.schema import WHOLE_EPOCH, WHOLE_RUN
@@ -33,7 +34,8 @@ class Stretch(NamedTuple):
     seconds: float
     times: int
     """How often a phase was entered; 1 of others."""
-    steps: int
+    steps: int | None
+    """None where nobody counted, and of a whole of which a part is not known."""
     wait: float
     """Seconds waited for data, mean over ranks."""
     metrics: Mapping[str, float]
@@ -99,10 +101,11 @@ def epochs(record: Record) -> list[Stretch]:
         groups.setdefault(row.ordinal, []).append(row)
     batch = _batch(record)
     single = _single_devices(record)
+    counted = Counted(record)
     used = [usage.get((ordinal, WHOLE_EPOCH), ()) for ordinal in groups]
     joined = over_devices_each(used)
     return [
-        _epoch(rows, held, values, batch, single)
+        _epoch(rows, held, values, batch, single, counted)
         for rows, held, values in zip(groups.values(), used, joined, strict=True)
     ]
 
@@ -112,6 +115,7 @@ def phases(record: Record) -> dict[int, list[Stretch]]:
     usage = _grouped(row for row in record.usage if row.phase != WHOLE_EPOCH)
     numbers = {row.ordinal: row.epoch for row in record.epochs}
     single = _single_devices(record)
+    counted = Counted(record)
     groups: dict[tuple[int, str], list[PhaseRow]] = {}
     for row in record.phases:
         groups.setdefault((row.ordinal, row.phase), []).append(row)
@@ -120,9 +124,10 @@ def phases(record: Record) -> dict[int, list[Stretch]]:
     for ((ordinal, phase), rows), held, values in zip(groups.items(), used, over_devices_each(used), strict=True):
         found.setdefault(ordinal, []).append(
             Stretch(
-                ordinal, numbers.get(ordinal, ordinal), phase, NAN, NAN, highest([row.seconds for row in rows]),
-                max(row.times for row in rows), max(row.steps for row in rows), mean([row.wait for row in rows]),
-                {}, len(rows), seen_by(held), values, peak=_fullest(rows, single), sampled_share=seen_share(held),
+                ordinal, numbers.get(ordinal, ordinal), phase, NAN, NAN, highest([row.seconds for row in rows]) or NAN,
+                max(row.times for row in rows), most([counted.phase(row) for row in rows]),
+                mean([row.wait for row in rows]), {}, len(rows), seen_by(held), values, peak=_fullest(rows, single),
+                sampled_share=seen_share(held),
             )
         )  # fmt: skip
     order: dict[str, int] = {}
@@ -165,7 +170,7 @@ def whole(record: Record, parts: Sequence[Stretch], now: float) -> Stretch:
     single = _single_devices(record)
     return Stretch(
         WHOLE_RUN, WHOLE_RUN, WHOLE_EPOCH, run.started, run.ended, run.lasted(now), 1,
-        sum(epoch.steps for epoch in parts), wait, {},
+        Counted(record).whole([epoch.steps for epoch in parts]), wait, {},
         len(record.ranks), seen_by(record.usage), totals(record.whole_epochs), _batch(record),
         _trained(parts), wait_of,
         _joined_peaks([peak if rank.key in single else peak._replace(reached=False)
@@ -190,12 +195,17 @@ def _batch(record: Record) -> float:
 
 
 def _epoch(
-    rows: Sequence[EpochRow], usage: Sequence[UsageRow], values: Sequence[float], batch: float, single: set[str]
+    rows: Sequence[EpochRow],
+    usage: Sequence[UsageRow],
+    values: Sequence[float],
+    batch: float,
+    single: set[str],
+    counted: Counted,
 ) -> Stretch:
     if len(rows) == 1:
         (row,) = rows
         begun, ended, seconds, metrics = row.begun, row.ended, row.seconds, row.metrics
-        steps, wait, trained, wait_of = row.steps, row.wait, row.trained, row.wait_of
+        steps, wait, trained, wait_of = counted.epoch(row), row.wait, row.trained, row.wait_of
     else:
         begun = lowest([row.begun for row in rows])
         over = all(row.ended == row.ended for row in rows)
@@ -206,10 +216,12 @@ def _epoch(
         for row in rows:
             named = {**row.metrics, **named}  # the lowest rank's word holds
         metrics = {name: named[name] for row in rows for name in row.metrics}
-        steps, wait = max([row.steps for row in rows]), mean([row.wait for row in rows])
+        steps, wait = most([counted.epoch(row) for row in rows]), mean([row.wait for row in rows])
         trained, wait_of = highest([row.trained for row in rows]), mean([row.wait_of for row in rows])
     if seconds != seconds:
         seconds = ended - begun
+    if all(begun_only(row) for row in rows):
+        seconds = wait = NAN
     return Stretch(
         rows[0].ordinal, rows[0].epoch, WHOLE_EPOCH, begun, ended, seconds, 1, steps, wait, metrics, len(rows),
         seen_by(usage), values, batch, trained, wait_of, _fullest(rows, single), seen_share(usage),

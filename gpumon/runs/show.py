@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpumon import units
-from gpumon.frame import Mark
+from gpumon.frame import Mark, RunState
 from gpumon.metrics import Unit
 from gpumon.runs import joined
 from gpumon.runs.joined import Stretch
@@ -84,6 +84,9 @@ def lines(
             yield f"the last {len(shown)} of {units.count(len(epochs))} epochs"
     else:
         yield "It has not begun an epoch."
+        if total.utilization_from:
+            yield ""
+            yield from draw(*epoch_table((), {}, total), width)
     if ranks or any(rank.state is not record.run.state for rank in record.ranks):
         yield ""
         yield from draw(*rank_table(record), width)
@@ -136,19 +139,19 @@ def gpus(devices: Sequence[DeviceRow]) -> str:
 
 def notes(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterator[str]:
     """What a reader must know to read the numbers right."""
-    yield utilization_note(total)
+    yield utilization_note(total, going_on=record.run.state is RunState.RUNNING)
     peaks = {live_peak(stretch)[0] for stretch in (*epochs, total)}
     if AT_MOST in peaks:
         yield f"{AT_MOST} the framework's own peak was reached before: here it was no more than that."
     if AT_LEAST in peaks:
         yield f"{AT_LEAST} as read between steps, where activations are freed: the framework's own peak is unknown."
     yield from diverged(epochs)
+    lost = sum(rank.lost_events for rank in record.ranks)
     if any(math.isnan(epoch.ended) for epoch in epochs):
-        yield f"{_OPEN.strip()} an epoch that has not ended."
+        yield f"{_OPEN.strip()} an epoch that has not ended{', or whose end was overwritten' if lost else ''}."
     missed = [epoch for epoch in epochs if epoch.sampled_share < SEEN]
     if missed:
         yield f"Not sampled in full: {_several([_missed(epoch) for epoch in missed])}; no daemon ran, or it was late."
-    lost = sum(rank.lost_events for rank in record.ranks)
     if lost:
         yield f"{lost} boundaries were overwritten before a daemon read them: epochs may be missing."
     for mark in record.marks:
@@ -165,14 +168,18 @@ def diverged(epochs: Sequence[Stretch]) -> Iterator[str]:
             yield f"Diverged: {name} is {units.plain(odd[0].metrics[name])} in epoch {odd[0].epoch}{more}."
 
 
-def utilization_note(total: Stretch) -> str:
+def utilization_note(total: Stretch, *, going_on: bool = False) -> str:
     """Where utilization is from, in a sentence."""
     origin = {
         "driver": "the driver's own samples, several each second",
         "ticks": "one sample at each tick of the daemon",
         "driver, ticks": "the driver's own samples, and from one at each tick where it gave none",
     }.get(total.utilization_from)
-    return f"{_HEADING['utilization_mean']} is from {origin}." if origin else "No GPU of this run was sampled."
+    return (
+        f"{_HEADING['utilization_mean']} is from {origin}."
+        if origin
+        else f"No GPU of this run was sampled{' yet' if going_on else ''}."
+    )
 
 
 def out_of_memory(record: Record, mark: MarkRow) -> str:
@@ -180,9 +187,13 @@ def out_of_memory(record: Record, mark: MarkRow) -> str:
     number = next((rank.rank for rank in record.ranks if rank.key == mark.rank), 0)
     where = f"rank {number}, " if record.run.world_size > 1 else ""
     epoch = f"epoch {mark.epoch}, " if mark.epoch >= 0 else ""
-    asked, free = units.number(mark.asked, Unit.BYTES), units.number(mark.free, Unit.BYTES)
     when = f"{where}{epoch}step {mark.step}, {units.moment(mark.time)}"
-    return f"Out of memory: {when}: asked for {asked}, free were {free}."
+    amounts = [
+        f"{what} {units.number(value, Unit.BYTES)}"
+        for what, value in (("asked for", mark.asked), ("free were", mark.free))
+        if value == value
+    ]
+    return f"Out of memory: {when}{': ' if amounts else ''}{', '.join(amounts)}."
 
 
 def epoch_table(
@@ -253,7 +264,7 @@ def _rank(record: Record, place: int) -> tuple[str, ...]:
     values = dict(zip(_HEADING, totals(whole or own), strict=True))
     return (
         str(rank.rank), str(rank.pid or units.MISSING), ", ".join(str(device.number) for device in rank.devices),
-        rank.state.name.lower(), units.count(rank.steps), units.span(rank.wait),
+        rank.state.name.lower(), units.count(rank.steps or None), units.span(rank.wait),
         units.percent(values["utilization_mean"]), _rank_peak(rank, values["run_allocated_peak"]),
         units.number(values["memory_used_peak"], Unit.BYTES), units.number(values["energy"], Unit.JOULES),
         units.whole(rank.retries), units.whole(rank.ooms),

@@ -22,7 +22,7 @@ from gpumon.runs import compare, document, export, export_epochs, joined, lists,
 from gpumon.runs.csv_cells import BYTE_ORDER_MARK
 from gpumon.runs.ledger import Ledger
 from gpumon.runs.rows import Record
-from gpumon.runs.schema import USAGE
+from gpumon.runs.schema import USAGE, WHOLE_RUN
 from gpumon.runs.table import Column, cells, cut, draw
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 
@@ -225,7 +225,7 @@ def test_everything_null_and_everything_hostile_can_be_shown(book: Book) -> None
         text = [*show.lines(record, NOW, 0, phases=True, ranks=True), *lists.lines([listed], NOW, 0)]
     text += compare.lines(compare.compare([record, record]), 0)
     assert all(line.isprintable() for line in text)
-    assert "No GPU of this run was sampled." in text
+    assert "No GPU of this run was sampled yet." in text
     for made in (document.whole(record, NOW), document.listing([listed], NOW), export.document(record, [], NOW)):
         assert "\\u001b" not in json.dumps(made, allow_nan=False)
     assert "".join(export.lines(record))
@@ -240,6 +240,68 @@ def test_five_thousand_epochs_are_all_there(book: Book) -> None:
     assert len("".join(export.lines(record)).splitlines()) == 5001
     found = compare.compare([record, record])
     assert found.epochs == [4999, 4999]
+
+
+def test_steps_that_nobody_counted_are_not_known_and_not_none(book: Book) -> None:
+    key = book.rank(book.run(), steps=20)
+    for ordinal in range(2):
+        book.epoch(key, ordinal, steps=10)
+        book.phase(key, ordinal, "train", 8.0, steps=10)
+        book.phase(key, ordinal, "validate", 2.0, steps=0)  # a callback counts no batches of validation
+    record = record_of(book)
+    train, validate = joined.phases(record)[0]
+    assert (train.steps, validate.steps) == (10, None)
+    assert joined.whole(record, joined.epochs(record), NOW).steps == 20
+    rows = [row for row in show.lines(record, NOW, 0, phases=True) if row.startswith("  validate")]
+    assert all(row.split()[3] == units.MISSING for row in rows)
+    assert len(rows) == 2
+    told = list(csv.DictReader(io.StringIO("".join(export.lines(record)))))
+    assert [row["steps"] for row in told] == ["10", "10", ""] * 2
+
+
+def test_a_training_that_counts_no_steps_has_no_number_of_them(book: Book) -> None:
+    key = book.rank(book.run())
+    book.epoch(key, 0, steps=0)
+    record = record_of(book)
+    (epoch,) = joined.epochs(record)
+    assert (epoch.steps, joined.whole(record, [epoch], NOW).steps) == (None, None)
+    said = document.whole(record, NOW)
+    assert (said["total"]["steps"], said["epochs"][0]["steps"], said["ranks"][0]["steps"]) == (None, None, None)
+
+
+def test_an_epoch_without_a_step_has_none_where_others_have_some(book: Book) -> None:
+    key = book.rank(book.run(), steps=10)
+    book.epoch(key, 0, steps=10)
+    book.epoch(key, 1, steps=0)  # its loader was empty
+    assert [epoch.steps for epoch in joined.epochs(record_of(book))] == [10, 0]
+
+
+def test_an_epoch_of_which_only_the_begin_was_seen_lasted_no_known_time(book: Book) -> None:
+    key = book.rank(book.run(), steps=10, lost_events=7)
+    book.epoch(key, 0, steps=10)
+    book.epoch(key, 1, steps=0, ended=None, seconds=0.0, wait=0.0)
+    record = record_of(book)
+    epochs = joined.epochs(record)
+    assert epochs[1].steps is None
+    assert all(map(math.isnan, (epochs[1].seconds, epochs[1].wait)))
+    assert joined.whole(record, epochs, NOW).steps is None, "steps of the epochs that were lost are missing"
+    assert "… an epoch that has not ended, or whose end was overwritten." in list(show.lines(record, NOW, 0))
+
+
+def test_a_run_without_epochs_shows_what_was_measured_of_it(book: Book) -> None:
+    key = book.rank(book.run(ended=(BEGAN + 10) * 10**9, state=RunState.FINISHED), steps=10)
+    book.usage(key, WHOLE_RUN, book.device(key), **measured(utilization=0.9))
+    lines = list(show.lines(record_of(book), NOW, 0))
+    (row,) = (line.split() for line in lines if line.startswith("all"))
+    assert "It has not begun an epoch." in lines
+    assert "90%" in row
+
+
+def test_an_out_of_memory_error_tells_what_is_known_of_it(book: Book) -> None:
+    key = book.rank(book.run())
+    book.out_of_memory(key, asked=GIB, free=None)
+    (note,) = (line for line in show.lines(record_of(book), NOW, 0) if line.startswith("Out of memory"))
+    assert note.endswith(": asked for 1.0 GiB.")
 
 
 def test_a_run_without_an_epoch_is_shown_as_that(book: Book) -> None:

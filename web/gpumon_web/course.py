@@ -179,6 +179,6 @@ def with_newest(epochs: Sequence[joined.Stretch], newest: Iterable[Stretch]) -> 
                 found[-1] = found[-1]._replace(seconds=seconds)
         else:
             found.append(
-                joined.Stretch(len(found), stretch.epoch, "", stretch.begin, NAN, seconds, 1, 0, NAN, {}, 1, "")
+                joined.Stretch(len(found), stretch.epoch, "", stretch.begin, NAN, seconds, 1, None, NAN, {}, 1, "")
             )
     return found

@@ -65,7 +65,7 @@ def row(
         Cell(numbers(ranks.gpus, indexes), theme.DIM),
         Cell(units.epoch_place(slowest.epoch, slowest.epochs, slowest.base)),
         Cell(bar_text(progress(slowest), 8) if first.epochs else "", style),
-        Cell(str(slowest.step)),
+        Cell(_steps(slowest)),
         Cell(safe(slowest.phase) if goes_on else ""),
         Cell(units.bytes_binary(memory_of(ranks.all, processes))),
         metrics,
@@ -87,7 +87,7 @@ def rank_row(run: Run, first: Run, processes: Sequence[Process], indexes: Mappin
         Cell(""),
         Cell(units.epoch_place(run.epoch, run.epochs, run.base).partition("/")[0], quiet),
         Cell(""),
-        Cell(str(run.step), quiet),
+        Cell(_steps(run), quiet),
         Cell(safe(run.phase) if run.state is RunState.RUNNING else "", quiet),
         Cell(units.bytes_binary(memory_of((run,), processes)), quiet),
         own if (own := _metrics(run, quiet)).text != _metrics(first).text else Cell(""),
@@ -129,6 +129,11 @@ def numbers(uuids: Sequence[str], indexes: Mapping[str, int]) -> str:
         else:
             spans.append([index, index])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+
+
+def _steps(run: Run) -> str:
+    """None before the first: not every training counts its steps."""
+    return str(run.step) if run.step else units.MISSING
 
 
 def _metrics(run: Run, style: Style = theme.PLAIN) -> Cell:
