@@ -63,7 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
     token = _token(where, arguments, is_local=address.is_local)
     opened = listen(address)
     port = 0 if address.path else opened.getsockname()[1]
-    signal.signal(signal.SIGTERM, _stop)
+    stop = _Stop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
     with _watched(where, arguments) as (live, ledgers):
         feed, work, thread = Feed(live), processes(), threads()
         gate = Gate(token, _hosts(arguments), port, Sessions(_session_file(where), thread))
@@ -74,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print(line, flush=True)
 
         try:
-            serve(app, opened, tell)
+            serve(app, opened, tell, lambda: stop.is_asked)
         except KeyboardInterrupt:
             print(file=sys.stderr)
         finally:
@@ -167,5 +169,12 @@ def _watched(where: Places, arguments: argparse.Namespace) -> Iterator[tuple[Liv
             yield sampled, lambda: [own, *ledger_paths(where)]
 
 
-def _stop(*_: object) -> None:
-    raise KeyboardInterrupt
+class _Stop:
+    """Ends the server, in whatever it does; it remembers that, because a library may catch what it raises."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+
+    def __call__(self, *_: object) -> None:
+        self.is_asked = True
+        raise KeyboardInterrupt

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import os
-import resource
 import socket
 import time
 from contextlib import ExitStack
 from logging import getLogger
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -203,19 +204,19 @@ def test_a_crowd_at_the_door_keeps_out_neither_new_visitors_nor_those_within(
             one.close()
 
 
-def test_a_crowd_that_leaves_no_file_to_open_is_sent_away(served: Served) -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+def test_a_crowd_that_leaves_no_file_to_open_is_sent_away(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = iter([OSError(errno.EMFILE, "Too many open files")] * 3)
+    whole = crowd.TcpWSGIServer.accept
+
+    def accept(server: Any) -> Any:
+        for refusal in refusals if len(server.active_channels) >= 5 else ():
+            raise refusal
+        return whole(server)
+
     with on_waitress(served) as port, ExitStack() as stack:
-        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
-        # Both ends of all connections are files of this process: the server is left with none first.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 60, before[1]))
-        crowd = [stack.enter_context(socket.socket()) for _ in range(45)]
-        for one in crowd:
-            one.settimeout(20)
-            one.connect(("127.0.0.1", port))
-        until(lambda: sum(map(is_closed, crowd)) >= 30)
-        for one in crowd:
-            one.close()
+        monkeypatch.setattr(crowd.TcpWSGIServer, "accept", accept)
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(8)]
+        until(lambda: sum(map(is_closed, idle)) == 3)
         assert ask(port) == 200
 
 

@@ -18,8 +18,10 @@ from pathlib import Path
 import pytest
 
 from gpumon.errors import GpumonError
-from gpumon_web.serve import token_from
+from gpumon_web.serve import Address, listen, server_of, token_from
+from tests.builders import tick
 from tests.programs import command, environment, gpumon, until
+from tests.web.served import Served
 
 
 @contextmanager
@@ -62,6 +64,15 @@ def test_the_printed_link_opens_the_page_and_sigterm_ends_it_at_once(live_dir: P
         until(lambda: json.loads(ask(link, "/api/delta")[1])["seq"] > first["seq"])
         server.send_signal(signal.SIGTERM)
         assert server.wait(timeout=30) == 0
+
+
+def test_an_interrupt_that_a_library_caught_is_not_lost() -> None:
+    asked: list[int] = []
+    server = server_of(Served([tick(1)]).app, listen(Address(port=0)))
+    server.is_over = lambda: bool(asked.append(1)) or len(asked) > 1
+    server.run()
+    assert len(asked) == 2
+    server.close()
 
 
 def test_the_token_is_kept_so_that_links_stay_good(live_dir: Path) -> None:

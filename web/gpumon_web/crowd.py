@@ -29,6 +29,8 @@ _OTHERS = 256
 class _Fair:
     channel_class: Any = Channel
     active_channels: Any
+    is_over: Any = staticmethod(lambda: False)
+    """Whether to stop: waitress may have caught the interrupt that said so."""
 
     def handle_accept(self) -> None:
         super().handle_accept()  # type: ignore[misc]
@@ -47,6 +49,8 @@ class _Fair:
     def maintenance(self, now: float) -> None:
         """Close those that have had their time; `now` is a wall clock, which may jump."""
         del now
+        if self.is_over():
+            raise KeyboardInterrupt
         then = monotonic()
         for channel in list(self.active_channels.values()):
             if channel.is_overdue(then):

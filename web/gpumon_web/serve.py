@@ -182,9 +182,12 @@ def links(address: Address, port: int, token: str | None) -> Sequence[str]:
     return (f"http://{host}:{port}/{query}",)
 
 
-def serve(app: Dash, opened: socket.socket, tell: Callable[[], object]) -> None:
-    """Serve until interrupted; `tell` is called once requests are answered."""
+def serve(
+    app: Dash, opened: socket.socket, tell: Callable[[], object], is_over: Callable[[], bool] = lambda: False
+) -> None:
+    """Serve until interrupted, or `is_over`; `tell` is called once requests are answered."""
     server = server_of(app, opened)
+    server.is_over = is_over
     tell()
     try:
         server.run()
