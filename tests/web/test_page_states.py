@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
-from gpumon.frame import Origin, Process, Run, RunState, Sample, Tick
+from gpumon.frame import Mark, Origin, Process, Run, RunState, Sample, Tick
 from gpumon.metrics import Availability
 from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.nvml import Stub
@@ -313,3 +313,24 @@ def _pretend(visitor: Visitor, state: str) -> None:
         " document.dispatchEvent(new Event('visibilitychange')); }",
         state,
     )
+
+
+def test_a_run_that_comes_before_the_first_tick_is_drawn_without_one(browser: Browser, tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "net-1a2b", 3)
+        key, begun = (
+            book.db.execute(f"SELECT {what}").fetchone()[0]
+            for what in ("key FROM rank", "begun FROM epoch WHERE ordinal = 2")
+        )
+    phase = boundary(7, 2, Mark.PHASE, key)._replace(phase="validate", time=begun + 8_000_000_000)
+    served = Served([tick(1, runs=[run(key, id="net-1a2b", started=BEGAN)], boundaries=[phase])], [str(book.path)])
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        visitor.page.goto(link)
+        held = list[Route]()
+        visitor.page.route("**/api/delta*", lambda route: held.append(route))
+        visitor.page.goto(link.partition("?")[0] + "#/run/net-1a2b")
+        visitor.page.reload()
+        expect(visitor.page.locator("#page-run .plot[data-drawn]")).to_be_visible()
+        assert held
+        visitor.page.unroute("**/api/delta*")
+        visitor.page.locator("body[data-state=live], body[data-state=stale]").wait_for(state="attached")

@@ -177,12 +177,15 @@
   // Phases behind the lines, the newest where there are many: each shade takes Plotly a tenth of a millisecond.
   function withPhases() {
     const shades = (found.phases || []).slice(-PHASES).map(([begin, end]) => ({
-      type: "rect", xref: "x", yref: "paper", x0: begin * 1000, x1: (end === null ? g.feed.now : end) * 1000, y0: 0, y1: 1,
+      type: "rect", xref: "x", yref: "paper", x0: begin * 1000, x1: (end === null ? now() : end) * 1000, y0: 0, y1: 1,
       fillcolor: "@warn/0.1", line: { width: 0 }, layer: "below",
     }));
     const layout = found.figure.layout;
     return { ...found.figure, layout: { ...layout, shapes: [...(layout.shapes || []), ...shades] } };
   }
+
+  // A run may come before the first tick.
+  const now = () => (t.known(g.feed.now) ? g.feed.now : Date.now() / 1000);
 
   const fact = (name, value) => (value ? g.make("span", { class: "fact" }, `${name} `, g.make("b", { text: value })) : null);
 
@@ -201,7 +204,7 @@
     g.fill(parts.bar, [run.progress, run.user], () => (t.known(run.progress) ? [g.bar([{ share: run.progress, colour: g.theme.ofUser(run.user) }])] : []));
     const goes = run.state === "running";
     g.put(parts.left.node.querySelector(".what"), goes ? "Time left" : "Took");
-    const lasted = goes && t.known(run.started) ? g.feed.now - run.started : found.run.seconds;
+    const lasted = goes && t.known(run.started) ? now() - run.started : found.run.seconds;
     g.putValue(parts.left.value, goes ? t.span(run.left) : t.span(lasted));
     g.put(parts.left.more, goes ? `${t.span(lasted)} so far` : run.ended ? `ended ${t.moment(run.ended)}` : "its end was not seen");
     g.putValue(parts.mean.value, t.duration(summary.mean));
@@ -258,7 +261,7 @@
   }
 
   // What goes on has taken as long as it goes on.
-  const took = (one) => (t.known(one.seconds) || t.known(one.ended) || found.run.state !== "running" ? one.seconds : g.feed.now - one.begun);
+  const took = (one) => (t.known(one.seconds) || t.known(one.ended) || found.run.state !== "running" ? one.seconds : now() - one.begun);
 
   function epochColumns(names) {
     const peak = (one) => [one.framework_peak, one.run_allocated_peak, one.memory_used_peak].find(t.known) ?? null;
