@@ -13,6 +13,8 @@ from concurrent.futures import Future
 from threading import RLock
 from typing import Any, NamedTuple
 
+from gpumon_web.work import BusyError
+
 MOST = 16 * 2**20
 """Bytes of answers that are kept, compressed as they are."""
 MOST_ANSWERS = 512
@@ -88,7 +90,7 @@ class Answers:
                 if answer == UNCHANGED:
                     answer = known.answer if known else None
                 if answer is None:  # forgotten meanwhile, as others were asked for more
-                    error = LookupError("ask again")
+                    error = BusyError("ask again")
                 else:
                     self._keep(key, _Kept(answer, asked))
         if error is not None:

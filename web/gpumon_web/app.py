@@ -56,8 +56,10 @@ def make_app(
     )
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
     app.layout = skeleton(signs_out=gate.has_token)
-    add_routes(app.server, sources)
-    _guard(app.server, gate, policy(app.csp_hashes()), now, buckets or Buckets())
+    complaints = Complaints()
+    listen_to(app.server.logger.name, complaints)
+    add_routes(app.server, sources, complaints)
+    _guard(app.server, gate, policy(app.csp_hashes()), now, buckets or Buckets(), complaints)
     return app
 
 
@@ -116,10 +118,11 @@ def _aria(**said: str) -> dict[str, Any]:
     return {f"aria-{name}": text for name, text in said.items()}
 
 
-def _guard(server: Flask, gate: Gate, csp: str, now: Callable[[], float], buckets: Buckets) -> None:
+def _guard(
+    server: Flask, gate: Gate, csp: str, now: Callable[[], float], buckets: Buckets, complaints: Complaints
+) -> None:
     """Before and after every request, whatever route it is for."""
-    compress, complaints = Compressor(), Complaints()
-    listen_to(server.logger.name, complaints)
+    compress = Compressor()
 
     def before() -> Response | None:
         then = now()

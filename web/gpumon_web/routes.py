@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 from flask import Flask, Response, request
 
 from gpumon_web.answers import Answers, Deferred, Packed
+from gpumon_web.complaints import Complaints
 from gpumon_web.environ import JOB
 from gpumon_web.feed import Feed
 from gpumon_web.figures.gpu import gpu_figure
 from gpumon_web.pages import BadNumber, failure
 from gpumon_web.runs import Runs
 from gpumon_web.series import MOST
-from gpumon_web.work import Inline, Work, WorkError
+from gpumon_web.work import BusyError, Inline, Work, WorkError
 
 LONGEST_TEXT = 200
 """Characters of an argument; a longer one names nothing that there is."""
@@ -45,9 +46,18 @@ class Sources(NamedTuple):
     """Makes figures of GPUs."""
 
 
-def add_routes(server: Flask, sources: Sources) -> None:
-    """Register every route below `/api/`."""
+def add_routes(server: Flask, sources: Sources, complaints: Complaints) -> None:
+    """Register every route below `/api/`; what cannot be made is complained of."""
     feed, runs, answers = sources.feed, sources.runs, Answers(most=FIGURES)
+
+    def sent(start: Callable[[], Future[Packed]], what: str, mimetype: str = "application/json") -> Response:
+        try:
+            return _sent(start, what, mimetype)
+        except (WorkError, OSError, EOFError) as error:
+            if not isinstance(error, BusyError):
+                kind = f"{what} cannot be made: {type(error).__name__}"
+                complaints.say(kind, f"gpumon web: the answer about {kind}: {error}")
+            return failure(request, 503, "Busy", "Wait a moment, and ask again.", {"Retry-After": "2"})
 
     def delta() -> Response:
         answer = feed.delta(_text("boot"), _whole("since"), _whole("about"))
@@ -82,19 +92,19 @@ def add_routes(server: Flask, sources: Sources) -> None:
         with feed.lock:
             feed.refresh()
             key = (feed.boot, feed.newest, wanted, begin, end, length, points, run)
-        return _sent(partial(answers.get, key, math.inf, start), "this GPU")
+        return sent(partial(answers.get, key, math.inf, start), "this GPU")
 
     def all_runs() -> Response:
-        return _sent(runs.all, "any run")
+        return sent(runs.all, "any run")
 
     def one_run() -> Response:
-        return _sent(partial(runs.one, _text("id"), _text("gpu")), "this run")
+        return sent(partial(runs.one, _text("id"), _text("gpu")), "this run")
 
     def epochs() -> Response:
-        return _sent(partial(runs.epochs, _text("id")), "this run")
+        return sent(partial(runs.epochs, _text("id")), "this run")
 
     def table() -> Response:
-        answer = _sent(partial(runs.table, _text("id")), "this run", "text/csv")
+        answer = sent(partial(runs.table, _text("id")), "this run", "text/csv")
         if answer.status_code == 200:
             name = "".join(
                 letter for letter in _text("id") if letter.isascii() and (letter.isalnum() or letter in "-_")
@@ -113,16 +123,16 @@ _PACKED = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
 
 
 def _sent(start: Callable[[], Future[Packed]], what: str, mimetype: str = "application/json") -> Response:
-    """The answer that `start` begins to make, or has. Raises Deferred while it is being made."""
+    """The answer that `start` begins to make, or has.
+
+    Raises Deferred while it is being made, and what work raises when it cannot be.
+    """
     job: Future[Packed] | None = request.environ.get(JOB)
     if job is None:
         job = start()
         if not job.done() and JOB in request.environ:
             raise Deferred(job)
-    try:
-        answer = job.result(PATIENCE)
-    except (WorkError, LookupError, OSError, EOFError, TimeoutError):
-        return failure(request, 503, "Busy", "Wait a moment, and ask again.", {"Retry-After": "2"})
+    answer = job.result(PATIENCE)
     if not answer.body:
         return failure(request, 404, "Not found", f"There is no trace of {what}.")
     if _takes_gzip():

@@ -38,6 +38,10 @@ class WorkError(Exception):
     """Work that could not be done."""
 
 
+class BusyError(WorkError):
+    """More was asked for than may wait."""
+
+
 class TaskError(WorkError):
     """The task itself failed; whoever did it can do the next."""
 
@@ -91,7 +95,7 @@ class Queued:
         try:
             self._pieces.put_nowait(_Piece(found, task, arguments))
         except queue.Full:
-            found.set_exception(WorkError("too much is asked for at once"))
+            found.set_exception(BusyError("too much is asked for at once"))
         return found
 
     def close(self) -> None:
@@ -152,6 +156,7 @@ class Process:
     def __init__(self, longest: float = LONGEST) -> None:
         self._longest = longest
         ours, theirs = socket.socketpair()
+        self._connection = Connection(ours.detach())
         with theirs:
             # A session of its own: Ctrl-C in the terminal is for this process, which then ends that one.
             self._process = subprocess.Popen(
@@ -161,7 +166,6 @@ class Process:
                 start_new_session=True,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
-        self._connection = Connection(ours.detach())
         self._is_ready = False
 
     @property
