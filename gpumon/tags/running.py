@@ -159,8 +159,12 @@ class Run:
     def step(self, steps: int = 1) -> None:
         """Count a step of a loop that does not use `steps()`."""
         try:
-            self._board.steps += int(steps)
+            made = int(steps)
         except (TypeError, ValueError, OverflowError):
+            made = -1
+        if 0 <= made <= LARGEST:
+            self._board.steps += made
+        else:
             warn_once("step", f"run.step({steps!r}): not a number of steps")
         if (now := monotonic_ns()) >= self._due:
             self._at_due(now)
@@ -214,13 +218,14 @@ class Run:
         """End the run, which `error` has left. For callbacks."""
         how = ending(error)
         failed = failed or how.failed
+        broken = failed or error is not None  # by sys.exit(0) too, which is no failure
         # Asked first: what is published below is no sign that the training has gone on.
-        left = failed and self._left_by_it()
+        left = broken and self._left_by_it()
         if failed:
             out_of_memory.PROCESS.raised(error)
         self._take_arrived()
         if self._epoch is not None:
-            self._end_epoch(self._epoch, left=failed)
+            self._end_epoch(self._epoch, left=broken)
         elif left:
             self._board.end_epoch(left=True)
         self._memory.at_boundary()

@@ -21,7 +21,7 @@ import pytest
 
 import gpumon
 from gpumon.errors import UsageError
-from gpumon.frame import Mark
+from gpumon.frame import Mark, RunState
 from gpumon.paths import Places
 from gpumon.tags import lifetime, warn
 from gpumon.tags.board import EVENT_COUNT
@@ -373,6 +373,19 @@ def test_an_epoch_that_an_out_of_memory_error_left_did_not_end(look: Look) -> No
     assert marks == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_END", "OUT_OF_MEMORY", "EPOCH_LEFT", "RUN_END"]
 
 
+def test_an_epoch_that_an_exit_left_did_not_end_though_the_run_did_not_fail(look: Look) -> None:
+    def train() -> None:
+        with gpumon.run("net") as run:
+            for _ in run.epochs():
+                raise SystemExit(0)
+
+    with pytest.raises(SystemExit):
+        train()
+    poll = look()
+    assert [mark for mark, _, _ in told(poll)] == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_END", "EPOCH_LEFT", "RUN_END"]
+    assert poll.runs[0].state is RunState.FINISHED
+
+
 @pytest.mark.parametrize("number", [np.int64(3), np.float32(3.0), np.array(3), 3.0])
 def test_a_number_may_be_of_any_numeric_type(look: Look, number: Any) -> None:
     with gpumon.run("net", epochs=number, batch=number) as run:
@@ -392,13 +405,14 @@ def test_a_number_that_makes_no_sense_in_a_running_training_is_left_aside(
 ) -> None:
     with gpumon.run("net", epochs=math.inf) as run:
         assert [epoch for epoch, _ in zip(run.epochs(start="1"), range(2), strict=False)] == [0, 1]  # type: ignore[call-overload]
-        for steps in (math.inf, math.nan, 1 << 70):
+        for steps in (math.inf, math.nan, 1 << 70, -3, None):
             run.step(steps)  # type: ignore[arg-type]
         run.log({"loss": 1.0}, 3)
         run.log({"loss": 0.5, "step": 7}, step=4)
         (seen,) = look().runs
         assert run.on
     assert seen.metrics == {"loss": 0.5, "step": 7.0}
+    assert seen.step == 0
     assert all(record.getMessage().startswith("gpumon: ") for record in caplog.records)
 
 
