@@ -16,6 +16,10 @@ from gpumon.metrics import GPU_INDEX, HOST_METRICS, Availability
 NAN = float("nan")
 TRAINING = "train"
 """The phase that is training itself: what any epoch is in, unless the training says otherwise."""
+EVALUATION = frozenset(
+    ("validate", "validation", "valid", "val", "evaluate", "evaluation", "eval", "test", "testing", "predict", "sanity")
+)
+"""Phases whose steps are no steps of training, whatever else an epoch has."""
 
 
 class Device(NamedTuple):

@@ -12,7 +12,7 @@ class Counted:
     """The steps of a run's rows, None where they are not known."""
 
     def __init__(self, record: Record) -> None:
-        self._run = any(rank.steps for rank in record.ranks) or any(epoch.steps for epoch in record.epochs)
+        self._run = any(epoch.steps for epoch in record.epochs)
         self._phases = {phase.phase for phase in record.phases if phase.steps}
         self._complete = not any(rank.lost_events for rank in record.ranks)
 

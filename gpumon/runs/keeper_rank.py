@@ -9,7 +9,7 @@ from typing import Any
 
 from gpumon import json_value
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, TRAINING, Device, Run, RunState, Tick, waited_between
+from gpumon.frame import EVALUATION, NAN, TRAINING, Device, Run, RunState, Tick, waited_between
 from gpumon.metrics import GPU_INDEX
 from gpumon.runs.accumulate import Amounts, merged
 from gpumon.runs.keeper_course import Course, Epoch, Moment, course_of, same
@@ -257,7 +257,9 @@ class Rank:
         phases = self.course.phases_at(epoch, until)
         peaks = self.course.peaks_at(epoch, self.run.memory.peak)
         trained = phases.get(TRAINING)
-        steps = max(0, until.step - epoch.begin.step)
+        # Where training itself counts none, it may have a phase of another name.
+        evaluated = sum(spent.steps for name, spent in phases.items() if name in EVALUATION)
+        steps = max(0, until.step - epoch.begin.step - evaluated)
         yield Row("epoch", {
             "rank": key, "ordinal": epoch.ordinal, "epoch": epoch.epoch, "begun": epoch.begun, "ended": epoch.ended,
             "seconds": seconds, "steps": trained.steps if trained and trained.steps else steps,

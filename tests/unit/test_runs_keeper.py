@@ -313,6 +313,18 @@ def test_the_steps_of_an_epoch_are_those_of_training_and_not_of_validation() -> 
     assert [ledger.row("phase", KEY, 0, phase)["place"] for phase in ("train", "validate")] == [0, 1]
 
 
+@pytest.mark.parametrize(("phase", "steps"), [("validate", 0), ("fit", 10)])
+def test_steps_of_validation_are_not_those_of_a_training_that_counts_none(phase: str, steps: int) -> None:
+    ledger, make = Memory(), Course()
+    events = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0, step=0),
+        make(Mark.PHASE, 4.0, 0, phase, step=0), make(Mark.EPOCH_END, 7.0, 0, "", step=10),
+    ]  # fmt: skip
+    keep(ledger, spread([on(n) for n in range(12)], events))
+    epoch = ledger.row("epoch", KEY, 0)
+    assert (epoch["steps"], epoch["trained"]) == (steps, None)
+
+
 def test_the_framework_own_peak_is_that_of_the_stretch_in_which_its_counter_moved() -> None:
     ledger, make = Memory(), Course()
     events = [
