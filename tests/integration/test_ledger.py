@@ -162,6 +162,23 @@ def test_epochs_have_the_training_own_times_and_the_energy_of_the_counter(stub: 
     assert trace["points"] * trace["step"] >= 4
 
 
+def test_a_driver_that_answers_late_for_a_while_changes_no_energy_of_an_epoch(stub: Stub, live_dir: Path) -> None:
+    env = environment(live_dir, stub.env())
+    with daemon("--interval", "0.1", env=env), training(stub, env, 4, 1.5) as process:
+        say(process)
+        until(lambda: ask(live_dir, "SELECT * FROM epoch WHERE ended IS NOT NULL"))
+        stub.set_latency("nvmlDeviceGetFieldValues", 900_000, gpu=0)
+        until(lambda: len(ask(live_dir, "SELECT * FROM epoch WHERE ended IS NOT NULL")) >= 3)
+        stub.set_latency("nvmlDeviceGetFieldValues", 0, gpu=0)
+        times = times_of(process)
+        until(lambda: ended(live_dir))
+    check_times(live_dir, times)
+    for ordinal, (begun, over) in enumerate(times):
+        row = usage(live_dir, ordinal)
+        assert row["energy"] == pytest.approx(energy_between(stub, begun, over), abs=100)
+        assert row["power_mean"] == pytest.approx(row["energy"] / row["seconds"], rel=0.03)
+
+
 @pytest.mark.slow
 def test_energy_of_epochs_of_ten_seconds_is_within_one_percent(stub: Stub, live_dir: Path) -> None:
     env = environment(live_dir, stub.env())
