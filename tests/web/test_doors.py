@@ -204,6 +204,29 @@ def test_a_crowd_at_the_door_keeps_out_neither_new_visitors_nor_those_within(
             one.close()
 
 
+def test_who_has_most_of_the_connections_gives_way_though_he_has_the_token(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crowd, "CONNECTIONS", 40)
+    question = f"GET /api/delta HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+    with on_waitress(served) as port, ExitStack() as stack:
+
+        def connect(source: str) -> socket.socket:
+            return stack.enter_context(
+                socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(source, 0))
+            )
+
+        greedy = []
+        for number in range(100):
+            if number == 30:
+                stranger = connect("127.0.0.3")
+            greedy.append(connect("127.0.0.2"))
+            greedy[-1].sendall(question)
+            assert greedy[-1].recv(16)
+        assert ask(port) == 200
+        assert not is_closed(stranger)
+
+
 def test_a_crowd_that_leaves_no_file_to_open_is_sent_away(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     refusals = iter([OSError(errno.EMFILE, "Too many open files")] * 3)
     whole = crowd.TcpWSGIServer.accept

@@ -73,11 +73,6 @@ class Channel(HTTPChannel):
         self._is_parked = False
         super().__init__(server, sock, addr, adj, map=map)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing that it asked for is still to be done."""
-        return not self.requests and not self.total_outbufs_len
-
     def is_overdue(self, now: float) -> bool:
         """Whether it has had its time: for a whole request, for reading an answer, or for asking again."""
         if self.total_outbufs_len:

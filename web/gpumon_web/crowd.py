@@ -1,7 +1,8 @@
 """A waitress server whose connections are shared fairly.
 
-Nobody is refused while there is room. When there is none, connections are closed that nobody misses: of those that
-ask for nothing at the moment, first those that never showed a token, and first those of whoever has the most.
+Nobody is refused while there is room. When there is none, connections are closed of those who have the most: of one
+peer either all that never showed a token, or all that did. Those go first that ask for nothing, the longest silent one
+before the others, so that who has just come has time to say what he wants.
 """
 
 from __future__ import annotations
@@ -58,11 +59,13 @@ class _Fair:
 
     def _make_room(self) -> None:
         channels = list(self.active_channels.values())
-        held = Counter(channel.peer for channel in channels)
-        idle = [channel for channel in channels if channel.is_idle]
-        idle.sort(key=lambda channel: (channel.is_proven, -held[channel.peer], channel.since))
-        # Where all of them wait for an answer, the newest has to ask again.
-        for channel in idle[: max(1, int(len(channels) * _ROOM))] or channels[-1:]:
+        held = Counter((channel.peer, channel.is_proven) for channel in channels)
+
+        def missed(channel: Channel) -> tuple[float, ...]:
+            busy = bool(channel.requests), bool(channel.total_outbufs_len)
+            return -held[channel.peer, channel.is_proven], *busy, channel.since
+
+        for channel in sorted(channels, key=missed)[: max(1, int(len(channels) * _ROOM))]:
             channel.handle_close()
 
 
