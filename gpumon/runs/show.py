@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpumon import units
-from gpumon.frame import Mark, RunState
+from gpumon.frame import TRAINING, Mark, RunState
 from gpumon.metrics import Unit
 from gpumon.runs import joined
 from gpumon.runs.joined import Stretch
@@ -164,8 +164,8 @@ def diverged(epochs: Sequence[Stretch]) -> Iterator[str]:
     for name in dict.fromkeys(name for epoch in epochs for name in epoch.metrics):
         odd = [epoch for epoch in epochs if not math.isfinite(epoch.metrics.get(name, 0.0))]
         if odd:
-            more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-            yield f"Diverged: {name} is {units.plain(odd[0].metrics[name])} in epoch {odd[0].epoch}{more}."
+            since = f" and in {units.counted(len(odd) - 1, 'later epoch')}" if len(odd) > 1 else ""
+            yield f"Diverged: {name} is {units.plain(odd[0].metrics[name])} in epoch {odd[0].epoch}{since}."
 
 
 def utilization_note(total: Stretch, *, going_on: bool = False) -> str:
@@ -206,7 +206,9 @@ def epoch_table(
     for epoch in epochs:
         named.append((f"{epoch.epoch}{_OPEN if math.isnan(epoch.ended) else ''}", epoch))
         for phase in phases.get(epoch.ordinal, ()):
-            named.append((f"  {phase.phase}{f' ×{phase.times}' if phase.times > 1 else ''}", phase))
+            # Training goes on after each other phase, if only for its last microseconds: that is no second training.
+            times = f" ×{phase.times}" if phase.times > 1 and phase.phase != TRAINING else ""
+            named.append((f"  {phase.phase}{times}", phase))
     named.append(("all", total))
     energies = units.energies([stretch.value("energy") for _, stretch in named])
     told = dict(zip(names, (_told([stretch for _, stretch in named], name) for name in names), strict=True))

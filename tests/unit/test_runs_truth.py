@@ -177,7 +177,7 @@ def test_a_loss_that_is_no_number_is_shown_and_not_the_same_as_none(book: Book) 
     json.dumps(document.whole(record, NOW), allow_nan=False)
     table = list(csv.DictReader(export.lines(record)))
     assert [(row["logged.loss"], row["logged.late"]) for row in table] == [("0.9711", ""), ("nan", ""), ("inf", "1.5")]
-    assert "Diverged: loss is nan in epoch 1 and 1 more." in show.notes(
+    assert "Diverged: loss is nan in epoch 1 and in 1 later epoch." in show.notes(
         record, joined.epochs(record), joined.whole(record, joined.epochs(record), NOW)
     )
 
@@ -254,6 +254,17 @@ def test_phases_keep_the_order_of_the_first_epoch(book: Book, placed: bool) -> N
             book.phase(key, ordinal, phase, seconds, spans=spans, place=place if placed else None)
     found = joined.phases(record_of(book))
     assert [[phase.phase for phase in phases] for phases in found.values()] == [["train", "validate"]] * 3
+
+
+def test_training_that_goes_on_after_a_validation_is_not_entered_twice(book: Book) -> None:
+    book.run()
+    key = book.rank("resnet50-1a2b")
+    book.epoch(key, 0)
+    book.phase(key, 0, "train", 9.0, times=3)
+    book.phase(key, 0, "validate", 1.0, times=2)
+    text = "\n".join(show.lines(record_of(book), NOW, 0, phases=True))
+    assert "validate ×2" in text
+    assert "train ×" not in text
 
 
 def test_the_time_of_a_run_is_not_that_of_a_wall_clock_that_was_set(book: Book) -> None:
