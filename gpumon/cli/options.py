@@ -6,7 +6,9 @@ The file is `$XDG_CONFIG_HOME/gpumon/config.toml` (or `~/.config/...`) and holds
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import stat
 from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any
@@ -17,6 +19,8 @@ from gpumon.paths import Places, places
 
 NAN = float("nan")
 _FILE = "these, and what is sampled, may stand in ~/.config/gpumon/config.toml too"
+_MOST = 64 * 1024
+"""Bytes of the file."""
 _SCENARIOS = "sim:one, sim:idle, sim:sixteen, sim:hostile"
 
 
@@ -66,6 +70,8 @@ def settle(arguments: argparse.Namespace, env: Mapping[str, str] | None = None) 
 def _text(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ValueError(f"{name} is a text, not {_written(value)}")
+    if value and "\0" in value:
+        raise ValueError(f"{name} holds a character that no path may have")
     return value
 
 
@@ -108,6 +114,19 @@ def _written(value: Any) -> str:
     return f"'{value}'" if isinstance(value, str) else f"{value}"
 
 
+def _content(path: str) -> bytes:
+    """What a file holds; nothing is waited for, and not more is read than settings may take. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "it is no file", path)
+        if len(found := os.read(fd, _MOST + 1)) > _MOST:
+            raise OSError(errno.EFBIG, "it is too large for settings", path)
+        return found
+    finally:
+        os.close(fd)
+
+
 def _read_file(env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     """The path of the file, and what it says; nothing where there is none."""
     base = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
@@ -117,10 +136,10 @@ def _read_file(env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     import tomllib
 
     try:
-        with open(path, "rb") as file:
-            found = tomllib.load(file)
+        found = tomllib.loads(_content(path).decode())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else None
+        raise UsageError(f"{path} cannot be read: {why or error}") from error
     unknown = sorted(set(found) - set(_CHECKS))
     if unknown:
         raise UsageError(f"{path} has an unknown name '{unknown[0]}': it may hold {', '.join(_CHECKS)}")

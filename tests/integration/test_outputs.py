@@ -190,6 +190,7 @@ def test_a_crash_whose_details_cannot_be_kept_says_where_it_was(env: dict[str, s
         ('interval = "fast"', "interval is a number, not 'fast'"), ("dir = 3", "dir is a text, not 3"),
         ("speed = [1]", "speed is a number, not [1]"), ("interval = nan", "interval is a number, not nan"),
         ("speed = -1", "a speed of -1"), ("interval = 0", "an interval of 0 s makes no sense"),
+        (r'dir = "/tmp/\u0000x"', "a character that no path may have"),
     ],
 )  # fmt: skip
 def test_a_setting_of_the_wrong_kind_is_one_line_that_names_the_file(
@@ -203,6 +204,25 @@ def test_a_setting_of_the_wrong_kind_is_one_line_that_names_the_file(
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert told in done.stderr
     assert "config.toml" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory", "endless"])
+def test_a_settings_file_that_is_none_is_one_line_and_not_waited_for(
+    env: dict[str, str], tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "gpumon").mkdir()
+    path = tmp_path / "gpumon" / "config.toml"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero")
+    done = gpumon("status", env={**env, "XDG_CONFIG_HOME": str(tmp_path)})
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert done.stderr.startswith(f"gpumon: {path} cannot be read: ")
+    ran = gpumon("run", "--", "true", env={**env, "XDG_CONFIG_HOME": str(tmp_path)})
+    assert ran.returncode == 0
 
 
 def test_a_number_that_makes_no_sense_names_the_variable_or_the_option(env: dict[str, str]) -> None:
