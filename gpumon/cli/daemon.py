@@ -10,13 +10,18 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import select
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 
 from gpumon.cli.options import add_places, add_source, settle
+from gpumon.cli.streams import say
 from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.paths import LOG, Places
+
+_PATIENCE = 3.0
+"""Seconds without a first sample until that is said."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -66,6 +71,8 @@ def _detach(where: Places, arguments: argparse.Namespace) -> int:
     if child:
         os.close(tell)
         os.waitpid(child, 0)
+        if not select.select([told], [], [], _PATIENCE)[0]:
+            say("gpumon: the driver has not answered yet; the daemon goes on waiting for it, also without this command")
         with os.fdopen(told, encoding="utf-8", errors="surrogateescape") as answer:
             verdict = answer.read()
         if not verdict.startswith("gpumon daemon"):
@@ -84,7 +91,8 @@ def _detach(where: Places, arguments: argparse.Namespace) -> int:
 def _serve_detached(where: Places, arguments: argparse.Namespace, pipe: int) -> None:
     def tell(text: str, directory: str) -> None:
         _close_standard_streams(directory)  # before it is said that all is well
-        os.write(pipe, _bytes(text))
+        with suppress(BrokenPipeError):  # nobody waits any more
+            os.write(pipe, _bytes(text))
         os.close(pipe)
 
     try:

@@ -93,6 +93,27 @@ def test_a_daemon_whose_log_cannot_be_written_says_so_and_does_not_run(env: dict
     assert status(env)["daemon"] is None
 
 
+def test_detaching_tells_that_the_driver_hangs_and_the_daemon_outlives_who_waited(
+    env: dict[str, str], stub: Stub, live_dir: Path
+) -> None:
+    stub.set_latency("nvmlDeviceGetMemoryInfo_v2", HANG)
+    waiting = subprocess.Popen(command("daemon", "--detach"), env=env, stderr=subprocess.PIPE, text=True)
+    assert waiting.stderr is not None
+    assert "the driver has not answered yet" in waiting.stderr.readline()
+    pid = int((live_dir / "lock").read_text().split()[0])
+    try:
+        waiting.kill()
+        waiting.wait()
+        waiting.stderr.close()
+        stub.set_latency("nvmlDeviceGetMemoryInfo_v2", 0)
+        live = follow(Places(explicit=str(live_dir)))
+        until(lambda: live.state().live)
+        assert live.writer_pid() == pid
+    finally:
+        os.kill(pid, signal.SIGTERM)
+    until(lambda: not Path(f"/proc/{pid}").exists())
+
+
 @pytest.mark.parametrize("name", ["ring", "lock", "tags"])
 def test_a_directory_in_which_something_else_has_our_names_is_no_fault_of_ours(
     env: dict[str, str], live_dir: Path, name: str

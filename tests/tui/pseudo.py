@@ -19,7 +19,9 @@ MODES = {"alternate screen": "?1049", "mouse": "?1003", "pasting": "?2004", "foc
 class Pseudo:
     """A program that has a terminal of its own; with `controlling`, a closed terminal sends it SIGHUP."""
 
-    def __init__(self, words: Sequence[str], env: Mapping[str, str], *, controlling: bool = True) -> None:
+    def __init__(
+        self, words: Sequence[str], env: Mapping[str, str], *, controlling: bool = True, term: str = "xterm-256color"
+    ) -> None:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, pack("HHHH", 30, 100, 0, 0))
         self._slave = slave
@@ -30,7 +32,7 @@ class Pseudo:
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
         self.program: subprocess.Popen[bytes] = subprocess.Popen(
-            words, env={**env, "TERM": "xterm-256color"}, stdin=slave, stdout=slave, stderr=slave,
+            words, env={**env, "TERM": term}, stdin=slave, stdout=slave, stderr=slave,
             start_new_session=True, preexec_fn=take,
         )  # fmt: skip
         self.output = ""

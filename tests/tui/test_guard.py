@@ -113,6 +113,17 @@ def test_what_is_no_terminal_for_pictures_is_refused_in_a_line(live_dir: Path, o
     assert "gpumon status" in done.stderr
 
 
+def test_a_terminal_whose_cursor_does_not_move_is_refused_in_a_line(live_dir: Path) -> None:
+    view = Pseudo(command("tui", "--source", "sim"), environment(live_dir), term="dumb")
+    try:
+        assert view.ended(10) == 1
+        assert "TERM is 'dumb'" in view.output
+        assert view.output.count("\n") == 1
+        assert "\x1b" not in view.output
+    finally:
+        view.close()
+
+
 def test_ctrl_z_goes_back_to_the_shell_and_fg_to_the_view(tmux: str, tmp_path: Path, live_dir: Path) -> None:
     terminal = Terminal(tmux, tmp_path, environment(live_dir), ["bash", "--norc", "-i"], "100x30")
     try:
