@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_OURS = ("GPUMON_DIR", "XDG_", "LINES", "COLUMNS")
+"""What of our own environment programs do not get: a terminal's size is asked of the terminal."""
 
 
 def environment(live_dir: Path, base: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a user whose live directory is `live_dir`, and who has no settings of his own."""
-    env = {name: value for name, value in (base or os.environ).items() if not name.startswith(("GPUMON_DIR", "XDG_"))}
+    env = {name: value for name, value in (base or os.environ).items() if not name.startswith(_OURS)}
     return {**env, "GPUMON_DIR": str(live_dir), "GPUMON_STATE_DIR": str(live_dir / "state"), "HOME": str(live_dir)}
 
 
