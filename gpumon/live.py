@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 NO_DAEMON = "no daemon runs: start one with 'gpumon daemon --detach'"
 ENDED = "the recording has ended"
+WAITING = "waiting for the first sample"
 _PATIENCE = 2.0
 """Seconds of silence after which what is shown is no longer what is, at short intervals."""
 _GIVEN_UP = 5.0

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gpumon.live import Live
+from gpumon.live import WAITING, Live
 from gpumon.paths import Places
 
 
@@ -32,6 +32,6 @@ def alone(where: Places, arguments: argparse.Namespace, ledger: str = "") -> Ite
     if arguments.source:
         note = "replayed" if source.startswith("replay:") else "live"
     try:
-        yield Live(recorder.open_ring, note, "waiting for the first sample")
+        yield Live(recorder.open_ring, note, WAITING)
     finally:
         sampler.stop()

@@ -130,6 +130,66 @@ def test_a_held_picture_is_not_live() -> None:
     assert "now" not in "\n".join(screen)
 
 
+def test_a_held_picture_of_a_daemon_that_went_silent_is_as_old_as_the_picture() -> None:
+    feed = FakeFeed()
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("space")
+        feed.advance(600)
+        feed.live = LiveState(False, "no daemon runs here any more: last seen 14:34:59 (15 s ago)", 1.0, 15.0)
+        app.poll()
+        await pilot.pause()
+
+    screen = play(feed, (200, 50), script)
+    assert "held at 14:24:59 · no daemon runs here any more: last seen 14:34:59 (15 s ago) " in screen[0]
+    everything = "\n".join(screen[1:])
+    assert "15 s ago" not in everything, "the edge of a chart is the moment at which it was held"
+    assert "stale 10:15" in everything
+
+
+def test_a_held_picture_of_a_recording_that_ended_meanwhile_is_not_its_end() -> None:
+    feed = FakeFeed(source="replay", label="REPLAY x.csv")
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("space")
+        feed.advance(60)
+        feed.ended, feed.live = True, LiveState(False, "the recording has ended", 1.0)
+        app.poll()
+        await pilot.pause()
+
+    axis = next(line for line in play(feed, WIDE, script) if "-2m" in line)
+    assert axis.endswith("14:24:59")
+
+
+def test_a_first_sample_that_does_not_come_is_waited_for_and_nothing_else_is_said() -> None:
+    clock = FakeClock()
+    feed = FakeFeed(gpus=0, seconds=0, live=LiveState(False, "waiting for the first sample", 1.0), source="nvml")
+    feed.label = ""
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        before = "\n".join(text(app))
+        assert "no GPU can be read" not in before
+        assert "no training" not in before
+        assert " 0 ─" not in before, "nobody knows how many processes and runs there are"
+        clock.advance(12)
+        app.poll()
+        await pilot.pause()
+
+    screen = "\n".join(play(feed, (120, 40), script, clock=clock))
+    assert "waiting for the first sample for 12 s: the driver may hang" in screen
+
+
+@pytest.mark.parametrize("source", ["nvml", "replay"])
+def test_processes_that_nobody_told_of_are_not_counted(source: str) -> None:
+    feed = FakeFeed(source=source, processes_count=0)
+    if source == "nvml":
+        feed.state_of_all = Availability.NO_DRIVER
+        feed.advance()
+    title = next(line for line in play(feed, WIDE) if line.startswith("─ Processes"))
+    assert title.startswith("─ Processes ──")
+    assert "─ – ─" in title
+
+
 def test_a_recording_that_has_ended_is_not_live() -> None:
     ended = LiveState(False, "the recording has ended", 1.0)
     screen = state_of(FakeFeed(source="replay", label="REPLAY x.csv", live=ended, ended=True), not_green)

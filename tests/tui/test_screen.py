@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widget import Widget
 
+from gpumon.epochs import Stretch
 from gpumon.frame import Boundary, Mark, RunState
 from gpumon.history.recent import HOST
 from gpumon.live import LiveState
 from gpumon.metrics import Availability
 from gpumon_tui.app import GpumonApp
+from gpumon_tui.renderables import epochs
 from gpumon_tui.screens.help import Help
 from tests.tui.fakes import START, FakeFeed
 from tests.tui.screen import play, text
@@ -324,11 +327,41 @@ def test_space_holds_the_picture_while_data_go_on() -> None:
         await pilot.pause()
         assert text(app) == before
         assert "PAUSED" in before[0]
-        assert len(app.view.history.times) == len(feed.frames)
         await pilot.press("space")
+        while app.view.filling:
+            await pilot.pause()
+        assert len(app.view.history.times) == len(feed.frames), "none of them is lost"
         assert "14:25:29" in text(app)[0], "the newest, though no newer one comes"
 
     play(feed, (120, 40), script)
+
+
+def test_a_held_picture_is_of_one_moment_in_every_part_and_size() -> None:
+    feed = FakeFeed(seconds=300, epoch_seconds=20)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("tab", "home", "space")
+        before = text(app)
+        feed.advance(50)
+        for size in ((200, 60), (160, 50)):  # everything is drawn anew
+            app.poll()
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        assert text(app) == before
+
+    play(feed, (160, 50), script)
+
+
+def test_on_a_narrow_screen_the_state_of_each_gpu_has_room() -> None:
+    lines = play(FakeFeed(source="nvml"), (40, 30))
+    free = next(line for line in lines if line.startswith(" 7 "))
+    assert free.endswith(" free")
+    assert next(line for line in lines if line.startswith(" 5 ")).endswith("allocated, idle")
+
+
+def test_an_epoch_of_a_part_of_a_second_did_not_take_nothing() -> None:
+    took = epochs.row(Stretch(3, START, START + 0.25, True), epochs.Summary(nan, nan, nan))[2]
+    assert took.text == "250 ms"
 
 
 def test_help_opens_and_any_key_closes_it() -> None:

@@ -82,7 +82,7 @@ class GpumonApp(App[None]):
         self._clock = clock or SystemClock()
         self._came = self._clock.monotonic()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._newest = 0
+        self._newest = self._taken = 0
         self._latest: Frame | None = None
         self._waiting: deque[Frame] = deque()
         self._plan: Plan | None = None
@@ -123,12 +123,13 @@ class GpumonApp(App[None]):
         if frames:
             self._came = self._clock.monotonic()
             self._newest = frames[-1].number
-            self._waiting.extend(frames)
-            if view.frame is None and not frames[-1].samples:
-                self._activate(self._runs)
-                self.instead.read_past(self._take_past)
             self._latest = frames[-1]
-            if not view.paused:
+            if not view.paused:  # a picture that is held is held whole; the feed keeps what comes meanwhile
+                self._taken = self._newest
+                self._waiting.extend(frames)
+                if view.frame is None and not frames[-1].samples:
+                    self._activate(self._runs)
+                    self.instead.read_past(self._take_past)
                 view.frame = frames[-1]
         self._take_in()
         if not self._judge_freshness() and not frames and view.frame is not None:
@@ -194,7 +195,9 @@ class GpumonApp(App[None]):
         """Hold the picture, or go on with the newest."""
         self.view.paused = not self.view.paused
         if not self.view.paused:
-            self.view.frame = self._latest  # there may be no newer one for long
+            self._newest = self._taken
+            self.poll()
+            self.view.frame = self._latest  # also of a feed that is gone meanwhile
         self.draw()
 
     def action_table(self) -> None:
@@ -248,7 +251,7 @@ class GpumonApp(App[None]):
 
     def _begin_anew(self) -> None:
         """Show another source from now on."""
-        self._newest, self._latest = 0, None
+        self._newest, self._taken, self._latest = 0, 0, None
         self._waiting.clear()
         self.view.forget()
         self._came = self._clock.monotonic()
@@ -264,7 +267,9 @@ class GpumonApp(App[None]):
         """Whether the screen shows another age now than before."""
         view = self.view
         silence = (self._clock.monotonic() - self._came) / SECOND
-        before, view.freshness = view.freshness, freshness(view.state, view.origin, view.frame, view.paused, silence)
+        behind = self._latest.time - view.frame.time if self._latest and view.frame else 0.0
+        before = view.freshness
+        view.freshness = freshness(view.state, view.origin, view.frame, view.paused, silence, behind)
         view.has_simulation = self.instead.has_simulation and view.frame is not None and not view.samples
         offered = (("s", "back"),) if self.instead.is_simulated else OFFERED if view.has_simulation else ()
         if offered != self._keys.offered:

@@ -9,11 +9,13 @@ from rich.style import Style
 
 from gpumon import units
 from gpumon.frame import Frame, Origin
-from gpumon.live import LiveState
+from gpumon.live import WAITING, LiveState
 from gpumon.metrics import Availability
 from gpumon_tui import theme
 
 NOW = "now"
+PATIENCE = 5.0
+"""Seconds without a first frame after which it is told how long that has been."""
 _ANSWERS = (Availability.OK, Availability.STALE)
 
 
@@ -34,27 +36,41 @@ class Freshness(NamedTuple):
         return int(min(self.age, 1e9))
 
 
-def freshness(state: LiveState, origin: Origin, frame: Frame | None, paused: bool, silence: float) -> Freshness:
+def freshness(
+    state: LiveState, origin: Origin, frame: Frame | None, paused: bool, silence: float, behind: float = 0.0
+) -> Freshness:
     """Judge the frame on screen; `silence` is how long no frame has come, in seconds.
 
-    Only data that are of now, of GPUs that answer, are called live.
+    Only data that are of now, of GPUs that answer, are called live. A picture that the user holds is of the moment
+    at which it was held, `behind` seconds before the newest frame.
     """
     if frame is None:
-        return Freshness(state.text, theme.BAR if state.live else theme.WARN)
+        return _waiting(state, silence)
+    found = _judged(state, origin, frame, silence)
+    if not paused:
+        return found
+    at = units.clock(frame.time)
+    if found.style is theme.GOOD:
+        return Freshness(f"held at {at}", theme.BAR, at)
+    return found._replace(text=f"held at {at} · {found.text}", edge=at, age=found.age and found.age + behind)
+
+
+def _judged(state: LiveState, origin: Origin, frame: Frame, silence: float) -> Freshness:
+    """How fresh the newest frame is."""
     if origin.ended:
         return Freshness(state.text, theme.BAR, "end")
     if not state.live:
         return _silent(state, frame, silence)
     samples = frame.samples
     if not samples and origin.problem:
-        return _held(paused, frame) or Freshness("no GPU can be read", theme.WARN)
+        return Freshness("no GPU can be read", theme.WARN)
     if samples and not any(sample.state in _ANSWERS for sample in samples):
         reasons = ", ".join(dict.fromkeys(sample.state.reason for sample in samples))
         return Freshness(f"no GPU answers: {origin.problem or reasons}", theme.CRITICAL)
     if samples and not any(sample.state is Availability.OK for sample in samples):
         age = min(sample.age for sample in samples if sample.state is Availability.STALE)
         return Freshness(f"the driver does not answer · last seen {ago(age)}", theme.WARN, ago(age), age)
-    return _held(paused, frame) or Freshness(state.text, theme.GOOD)
+    return Freshness(state.text, theme.GOOD)
 
 
 def ago(seconds: float) -> str:
@@ -66,21 +82,21 @@ def ago(seconds: float) -> str:
     return f"{seconds // 3600:.0f} h ago"
 
 
+def _waiting(state: LiveState, silence: float) -> Freshness:
+    """No frame has come yet; for how long, where that is long, as with a driver that does not answer."""
+    text = WAITING if state.live else state.text
+    if text != WAITING or silence < PATIENCE:
+        return Freshness(text, theme.WARN)
+    return Freshness(f"{text} for {units.duration(silence)}: the driver may hang", theme.WARN, NOW, silence)
+
+
 def _silent(state: LiveState, frame: Frame, silence: float) -> Freshness:
     """Nothing comes any more; the writer's last sign of life tells since when, else the last frame that came."""
     seen = f"last seen {units.clock(frame.time)}"
     if math.isinf(state.age):  # written before the machine was restarted
         return Freshness(f"{state.text} · {seen}", theme.WARN, seen, state.age)
     age = state.age or max(silence, 1.0)
-    if seen in state.text:
+    if "last seen" in state.text:
         return Freshness(state.text, theme.WARN, ago(age), age)
     told = seen if state.age else f"{seen} ({ago(age)})"  # the state itself says how long
     return Freshness(f"{state.text} · {told}", theme.WARN, ago(age), age)
-
-
-def _held(paused: bool, frame: Frame) -> Freshness | None:
-    """A picture that the user holds is of the moment at which it was held."""
-    if not paused:
-        return None
-    at = units.clock(frame.time)
-    return Freshness(f"held at {at}", theme.BAR, at)

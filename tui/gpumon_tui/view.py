@@ -11,7 +11,7 @@ from gpumon.epochs import Drawn, Epochs
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.gpu_state import Activity, GpuState, is_held, judge
 from gpumon.history.recent import HOST, History
-from gpumon.live import LiveState
+from gpumon.live import WAITING, LiveState
 from gpumon.metrics import HOST_INDEX, Metric
 from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel
 from gpumon.ranks import Ranks, ranks_of
@@ -51,7 +51,7 @@ class View:
         self.origin = Origin("")
         self.driver = Driver()
         self.hostname = ""
-        self.state = LiveState(False, "waiting for the first sample", self._interval)
+        self.state = LiveState(False, WAITING, self._interval)
         self.frame: Frame | None = None
         self.freshness = freshness(self.state, self.origin, None, False, 0.0)
         self.paused = False

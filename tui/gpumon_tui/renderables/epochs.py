@@ -55,7 +55,7 @@ def row(stretch: Stretch, of: Summary) -> Row:
     return (
         Cell(f"e{stretch.epoch}", theme.PLAIN if stretch.finished else theme.GOOD),
         Cell(units.clock(stretch.begin), theme.DIM),
-        Cell(units.duration(stretch.end - stretch.begin), theme.PLAIN if stretch.finished else theme.GOOD),
+        Cell(units.span(stretch.end - stretch.begin), theme.PLAIN if stretch.finished else theme.GOOD),
         Cell(units.percent(of.utilization)),
         Cell(units.metric(of.memory_peak, BY_NAME["gpu.memory_used"])),
         Cell(units.metric(of.power, BY_NAME["gpu.power"])),

@@ -28,6 +28,9 @@ WIDE_CARD = 96
 DETAILED_LINE = 100
 """A line with so much room has a small history."""
 
+FEWEST_WORD_CELLS = 17
+"""Of the run or the state at the end of a line; with less room, power and temperature leave before these are cut."""
+
 
 class Gpu(NamedTuple):
     """What is drawn of a GPU."""
@@ -107,10 +110,13 @@ def line(gpu: Gpu, cells: int) -> Line:
         Segment(f"{units.percent(gpu.sample.value('gpu.utilization')):>5} ", theme.PLAIN),
         *bar(gpu.share("gpu.memory_used"), bar_cells, gpu.bar_style("gpu.memory_used")),
         Segment(f"{_used(gpu):>11}", gpu.style("gpu.memory_used")),
-        Segment(f"{temperature:>7}", gpu.style("gpu.temperature")),
-        Segment(f"{power:>7}", theme.PLAIN),
-        Segment(f"{_of_limit(gpu):<6} ", theme.DIM) if cells >= DETAILED_LINE else Segment("  "),
     ]
+    room = cells - length(head) - 2
+    if room - 7 >= FEWEST_WORD_CELLS:
+        head.append(Segment(f"{temperature:>7}", gpu.style("gpu.temperature")))
+    if room - 14 >= FEWEST_WORD_CELLS:
+        head.append(Segment(f"{power:>7}", theme.PLAIN))
+    head.append(Segment(f"{_of_limit(gpu):<6} ", theme.DIM) if cells >= DETAILED_LINE else Segment("  "))
     if length(head) > inner:
         return cut(head, cells)
     return [*head, *_brief(gpu, cells - length(head))]

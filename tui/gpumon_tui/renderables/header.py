@@ -59,6 +59,8 @@ def _host(view: View) -> Line:
         limit = view.host(metric.limit) if metric.limit else float("nan")
         badness = level(metric, value, limit)
         style = theme.LEVELS[badness] + theme.ON_BAR if badness else theme.BAR_STRONG
+        if view.age > 0:
+            style = theme.BAR_DIM
         text = units.metric(value, metric)
         if limit == limit:
             text = units.of_total(value, limit)

@@ -46,6 +46,12 @@ def no_process(samples: Sequence[Sample], problem: str) -> str:
     return "no process holds memory on a GPU"
 
 
+def are_told(samples: Sequence[Sample]) -> bool:
+    """Whether it is known of each GPU which processes are on it."""
+    told = [sample.state is Availability.OK and PROCESSES not in sample.device.missing for sample in samples]
+    return bool(told) and all(told)
+
+
 def key(process: Process) -> Key:
     """What stays the same when the table is sorted again."""
     return process.pid, process.uuid

@@ -69,7 +69,7 @@ def row(
         Cell(safe(slowest.phase) if goes_on else ""),
         Cell(units.bytes_binary(memory_of(ranks.all, processes))),
         metrics,
-        Cell(units.duration(duration), theme.DIM),
+        Cell(units.span(duration), theme.DIM),
         Cell(units.duration(remaining(slowest, duration, now)) if goes_on else ""),
         Cell(word, style),
     )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from rich.segment import Segment
 from rich.style import Style
 
+from gpumon import units
 from gpumon_tui import theme
 from gpumon_tui.renderables.cells import Line, fit, rule
 
@@ -49,16 +50,16 @@ def fitting(columns: tuple[Column, ...], cells: int) -> tuple[tuple[int, Column]
 
 def table(
     title: str, columns: tuple[Column, ...], rows: Sequence[Row], cursor: int, top: int, cells: int, height: int,
-    active: bool, empty: str, aside: str = "", count: int | None = None,
+    active: bool, empty: str, aside: str = "", count: float | None = None,
 ) -> list[Line]:  # fmt: skip
     """Title, headings and the rows from `top` on; `cursor` of -1 marks none, `aside` stands after the title.
 
-    `count`: what there is, where that is another number than that of the rows.
+    `count`: what there is, where that is another number than that of the rows; NaN where it is not known.
     """
     shown = max(0, height - 2)
     chosen = fitting(columns, cells - 1)
     head = theme.TITLE if active else theme.DIM
-    position = str(len(rows) if count is None else count)
+    position = units.whole(len(rows) if count is None else count)
     if len(rows) > shown > 0 and count is None:
         position = f"{top + 1}–{min(top + shown, len(rows))} of {position}"
     elif len(rows) > shown > 0:

@@ -79,7 +79,7 @@ class Gpus(Lines):
     def _problem(self, cells: int) -> list[Line]:
         view = self.view
         if view.frame is None:
-            lines = nogpu.waiting(view.origin.problem or view.state.text, cells)
+            lines = nogpu.waiting(view.origin.problem or view.freshness.text, cells)
         else:
             lines = nogpu.problem(view.origin, view.has_simulation, cells)
             lines += nogpu.past(view.past, view.now, cells)

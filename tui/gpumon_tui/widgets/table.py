@@ -8,6 +8,7 @@ from typing import overload
 from textual import events
 from textual.message import Message
 
+from gpumon.frame import NAN
 from gpumon_tui.renderables.cells import Line
 from gpumon_tui.renderables.table import Column, Row, table
 from gpumon_tui.view import View
@@ -62,6 +63,11 @@ class Table(Lines):
         return 0
 
     @property
+    def is_told(self) -> bool:
+        """Whether no row means that there is nothing, and not that nobody knows."""
+        return self.view.frame is not None and self.view.tells_processes
+
+    @property
     def count(self) -> int | None:
         """How many things the rows are of, where one may have several; None where each has one."""
         return None
@@ -86,9 +92,8 @@ class Table(Lines):
         cursor = self.cursor if self.active else -1
         aside = "  ".join(text for text in (f"and {self.left_out} more" if self.left_out else "", self.aside) if text)
         empty = "" if keys else self.empty
-        return table(
-            self.title, self.columns, rows, cursor, self.top, *self.size, self.active, empty, aside, self.count
-        )
+        count = self.count if keys or self.is_told else NAN
+        return table(self.title, self.columns, rows, cursor, self.top, *self.size, self.active, empty, aside, count)
 
     def move(self, step: int) -> None:
         """Move the cursor; it stays within the rows."""

@@ -24,6 +24,8 @@ class Processes(Table):
     @property
     def empty(self) -> str:
         """What stands in the place of rows."""
+        if self.view.frame is None:
+            return self.view.freshness.text
         if not self.view.tells_processes:
             return "the recording does not tell who was on the GPUs"
         return processes.no_process(self.view.samples, self.view.origin.problem)
@@ -32,6 +34,11 @@ class Processes(Table):
     def left_out(self) -> int:
         """Processes that had no room in the frame."""
         return self.view.frame.dropped if self.view.frame else 0
+
+    @property
+    def is_told(self) -> bool:
+        """Whether each GPU told of its processes."""
+        return super().is_told and processes.are_told(self.view.samples)
 
     def rows(self) -> tuple[list[Hashable], Rows]:
         view = self.view
@@ -79,6 +86,8 @@ class Runs(Table):
     @property
     def empty(self) -> str:
         """What stands in the place of rows."""
+        if self.view.frame is None:
+            return self.view.freshness.text
         if not self.view.tells_processes:
             return "the recording does not tell of trainings"
         return "no training publishes its epochs: see gpumon.run"
