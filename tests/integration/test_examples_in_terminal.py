@@ -19,19 +19,19 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2
 
 # By the packages it needs: the command, and of each run that it makes the name and the last of its epochs.
 SHOWN = [
-    (("torch",), (EXAMPLES / "pytorch_tabular.py", "--epochs", 5, "--events", 2048), {"pytorch-tabular": "4/4"}),
+    (("torch",), (EXAMPLES / "pytorch_tabular.py", "--epochs", 5, "--events", 2048), {"pytorch-tabular": "5/5"}),
     (("torch", "keras"), (EXAMPLES / "keras_cifar.py", "--images", 256), {"keras-cifar": "10/10"}),
-    (("torch", "lightning"), (EXAMPLES / "lightning_regression.py", "--epochs", 3), {"lightning-regression": "2/2"}),
+    (("torch", "lightning"), (EXAMPLES / "lightning_regression.py", "--epochs", 3), {"lightning-regression": "3/3"}),
     (
         ("torch", "transformers", "accelerate"),
         (EXAMPLES / "transformers_classifier.py", "--epochs", 2),
         {"transformers-classifier": "2/2"},
     ),
-    (("torch",), (*TORCHRUN, EXAMPLES / "torchrun_ddp.py", "--epochs", 2), {"torchrun-ddp": "1/1"}),
+    (("torch",), (*TORCHRUN, EXAMPLES / "torchrun_ddp.py", "--epochs", 2), {"torchrun-ddp": "2/2"}),
     (
         ("torch",),
         (EXAMPLES / "loader_workers.py", "--epochs", 2, "--rows", 128),
-        {"loader-0-workers": "1/1", "loader-2-workers": "1/1"},
+        {"loader-0-workers": "2/2", "loader-2-workers": "2/2"},
     ),
 ]
 
