@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -97,3 +98,33 @@ def test_a_runs_chart_begins_when_its_head_says_it_began(abroad: tuple[Visitor, 
     expect(page.locator("#page-run .facts")).to_contain_text(local(BEGAN, zone))
     first = page.evaluate("document.querySelector('#page-run .plot').calcdata[0][0].x")
     assert datetime.fromtimestamp(first / 1000, UTC).strftime("%Y-%m-%d %H") == local(BEGAN, zone)[:13]
+
+
+NIGHT = 1_792_888_200
+"""Half an hour before the clocks of Berlin are put back, on 2026-10-25."""
+
+
+def test_a_chart_over_the_end_of_summer_time_goes_on_and_names_its_clock(browser: Browser, tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "night-1a2b", 8, seconds=900.0, began=NIGHT)
+    with (
+        on_a_port(Served([tick(1)], [str(book.path)])) as link,
+        visit(browser, link, timezone_id="Europe/Berlin") as visitor,
+    ):
+        page = visitor.open("#/run/night-1a2b")
+        plot = figure(page)
+        drawn = plot.evaluate("(place) => place.calcdata.map((one) => one.map((point) => point.x))")
+        for line in drawn:
+            times = [time for time in line if isinstance(time, int | float)]
+            assert times == sorted(times)
+        begin, end = (text[:16] for text in plot.evaluate(_SHOWN))
+        assert (begin, end) == ("2026-10-25 01:30", local(NIGHT + 7810, "Europe/Berlin")[:16])
+        expect(plot).to_contain_text("times in UTC+1")
+        labels = plot.locator(".annotation-text").all_text_contents()
+        assert [int(text) for text in labels if text.isdigit()] == list(range(8))
+        # A stretch that is chosen is the one that was drawn over, before the change too.
+        page.evaluate("Plotly.relayout(document.querySelector('#page-run .plot'),"
+                      " {'xaxis.range[0]': '2026-10-25 01:40', 'xaxis.range[1]': '2026-10-25 01:50'})")  # fmt: skip
+        until(lambda: f"from={NIGHT + 600}.0&to={NIGHT + 1200}.0" in page.url)
+        until(lambda: [text[:16] for text in plot.evaluate(_SHOWN)] == ["2026-10-25 02:40", "2026-10-25 02:50"])
+        expect(plot).not_to_contain_text("times in UTC")

@@ -20,11 +20,29 @@
     return loading;
   };
 
-  // Plotly draws a number (ms since 1970) in the viewer's time zone, and tells of a range as text of that zone.
-  function toSeconds(shown) {
+  // Minutes that the viewer's time of day is behind UTC, as it changes with summer.
+  const behind = (milliseconds) => new Date(milliseconds).getTimezoneOffset() || 0; // a link may name what is no time
+
+  // Plotly draws a number (ms since 1970) as the viewer's time of day. Where the clocks were changed, an hour would lie
+  // over another one or be missing: such a number is drawn as the time of day that it is by the clocks of `minutes`.
+  function placed(number, minutes) {
+    if (typeof number !== "number" || behind(number) === minutes) { return number; }
+    const there = new Date(number - minutes * 60000);
+    return Number.isNaN(there.getTime()) ? number : there.toISOString().slice(0, 23).replace("T", " ");
+  }
+
+  // The way back: Plotly tells of a range as text.
+  function toSeconds(shown, minutes) {
     if (typeof shown === "number") { return shown / 1000; }
     const [year, month, day, hour, minute, second] = String(shown).split(/[- T:]/).map(Number);
-    return new Date(year, month - 1, day, hour || 0, minute || 0, 0).getTime() / 1000 + (second || 0);
+    return Date.UTC(year, month - 1, day, hour || 0, (minute || 0) + minutes, 0) / 1000 + (second || 0);
+  }
+
+  // `times in UTC+1`, where a chart reaches over a change of the clocks.
+  function zone(minutes) {
+    const size = Math.abs(minutes);
+    const rest = size % 60 ? `:${String(size % 60).padStart(2, "0")}` : "";
+    return `times in UTC${minutes > 0 ? "−" : "+"}${Math.floor(size / 60)}${rest}: the clocks were changed`;
   }
 
   // `@u0/0.4` under a key of a colour is a role of the theme; no other text is taken for one.
@@ -115,6 +133,7 @@
     let figure = null;
     let range = null; // what is shown, [from, to] in seconds; null: all there is
     let held = false; // a pointer is down: a redraw would take the figure out of the hand
+    let clocks = 0; // by which the times of day are those of the whole axis, as from `behind`
     let waiting = 0;
     let rest = 0;
     let wired = false;
@@ -123,6 +142,8 @@
     for (const name of ["pointerup", "pointercancel"]) {
       window.addEventListener(name, () => { held = false; }, true);
     }
+
+    const at = (number) => placed(number, clocks);
 
     function layout() {
       const all = painted(figure.layout, "");
@@ -153,9 +174,15 @@
         spikethickness: 1, spikedash: "solid", spikecolor: g.theme.colour("mut", 0.5),
         ticks: "outside", ticklen: 6, tickcolor: g.theme.colour("line"), nticks: Math.max(3, Math.floor(pixels / 110)),
       });
-      if (shown) { all.xaxis.range = shown.map((time) => time * 1000); all.xaxis.autorange = false; }
+      const ends = shown ? shown.map((time) => time * 1000) : [];
+      if (shown) { all.xaxis.range = ends.map(at); all.xaxis.autorange = false; }
       const labels = figure.bands && shown ? painted(numbers(figure.bands, shown[0], shown[1], pixels), "") : [];
-      all.annotations = [...(all.annotations || []), ...labels];
+      const changed = ends.some((time) => behind(time) !== clocks) ? [painted({
+        x: 1, y: 0, xref: "paper", yref: "paper", xanchor: "right", yanchor: "top", yshift: -24, text: zone(clocks), showarrow: false,
+        font: { color: "@mut", size: 11 },
+      }, "")] : [];
+      all.annotations = [...(all.annotations || []), ...labels].map((one) => (one.xref === "x" ? { ...one, x: at(one.x) } : one)).concat(changed);
+      all.shapes = (all.shapes || []).map((one) => ({ ...one, x0: at(one.x0), x1: at(one.x1) }));
       return all;
     }
 
@@ -166,12 +193,12 @@
         const found = painted(trace, "");
         if (trace.x0 !== undefined) {
           const key = `${trace.x0} ${trace.dx} ${trace.y.length}`;
-          if (!times.has(key)) { times.set(key, trace.y.map((_, at) => trace.x0 + at * trace.dx)); }
+          if (!times.has(key)) { times.set(key, trace.y.map((_, place) => at(trace.x0 + place * trace.dx))); }
           found.x = times.get(key);
           delete found.x0;
           delete found.dx;
         } else if (trace.x) {
-          if (!times.has(trace.x)) { times.set(trace.x, [...trace.x]); } // another list is how Plotly knows of news
+          if (!times.has(trace.x)) { times.set(trace.x, trace.x.map(at)); } // another list is how Plotly knows of news
           found.x = times.get(trace.x);
         }
         if (!Array.isArray(found.y) || found.mode !== "lines" || found.fill === "toself" || found.stackgroup) { return [found]; }
@@ -197,6 +224,8 @@
       g.plotly().then((plotly) => {
         if (held && place.matches(":hover")) { soon(); return; }
         const began = performance.now();
+        const shown = range || edges();
+        clocks = behind(shown ? shown[1] * 1000 : began);
         return plotly.react(place, data(), layout(), { displayModeBar: false, responsive: true, doubleClick: false })
           .then(() => {
             rest = began + BUSY * (performance.now() - began);
@@ -215,7 +244,7 @@
       place.on("plotly_relayout", (change) => {
         if (!("xaxis.range[0]" in change || "xaxis.range" in change)) { return; }
         const given = change["xaxis.range"] || [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-        range = given.map(toSeconds);
+        range = given.map((one) => toSeconds(one, clocks));
         zoomed(range);
         soon();
       });
