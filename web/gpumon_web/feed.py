@@ -11,6 +11,7 @@ import gzip
 import json
 import math
 import secrets
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable
 from threading import Lock
@@ -70,6 +71,7 @@ class Feed:
         self._restarts = 0
         self._newest = 0
         self._points: list[Point] = []
+        self._dropped = 0
         self._gap: float | None = None
         self._first = Point(0, 0.0)
         self._about: dict[str, Any] = {}
@@ -106,7 +108,8 @@ class Feed:
                 "problem": origin.problem,
                 "left_out": self.frame.left_out if self.frame else "",
             }
-            if boot != self.boot or since > self._newest:
+            # Who slept for longer than points are kept begins anew: else his lines would go across what he missed.
+            if boot != self.boot or not self._dropped <= since <= self._newest:
                 since, about = 0, 0
             key = (json.dumps(head), since, about == self._about_number)
             known = self._answers.get(key)
@@ -129,7 +132,9 @@ class Feed:
         self._newest = self.frame.number
         oldest = self.frame.time - 2 * FIRST_WINDOW
         if self._points[0].time < oldest:
-            self._points = [point for point in self._points if point.time >= oldest]
+            kept = bisect_left(self._points, oldest, key=lambda point: point.time)
+            self._dropped = self._points[kept - 1].number
+            del self._points[:kept]
         key = outline(self.frame)
         if key != self._outline or not 0 <= self.frame.time - self._about_at < ABOUT_EVERY:
             self._outline, self._about_at = key, self.frame.time
@@ -168,6 +173,7 @@ class Feed:
     def _begin_anew(self) -> None:
         self._restarts += 1
         self._points.clear()
+        self._dropped = 0
         self._gap = None
         self.history.clear()
         self.logged.clear()

@@ -15,6 +15,7 @@
 
   const feed = {
     boot: "", seq: 0, aboutNumber: 0, about: null, interval: 1,
+    resets: 0, // how often all values began anew
     // connecting, live, stale, ended (a recording), reconnecting, locked
     state: "connecting", said: "", label: "", problem: "", leftOut: "",
     now: NaN, // the time of the newest values
@@ -60,6 +61,7 @@
   function take(delta) {
     const reset = delta.spark !== undefined;
     if (reset) {
+      feed.resets += 1;
       feed.values.clear();
       feed.spark = { t: delta.spark.t, gpus: new Map(Object.entries(delta.spark.gpus)) };
     }
