@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gpumon.frame import Sample, Tick
 from gpumon.metrics import IDLE, PROCESSES, Availability
+from gpumon.ring.believable import believable
 from gpumon_web.figures.gpu import gpu_figure
 from tests.builders import TIME, device, process, sample, tick
 from tests.web.served import Served
@@ -18,7 +19,7 @@ from tests.web.served import Served
 CHARTED = ("utilization", "memory_used", "power", "temperature", "clock_sm")
 _NUMBER = st.one_of(
     st.sampled_from([math.nan, math.inf, -math.inf, 0.0]), st.floats(0, 1e11), st.floats(allow_nan=True, width=32)
-)
+).map(lambda value: believable((value,))[0])  # a ring takes what no driver can mean for missing
 
 
 @st.composite
@@ -55,6 +56,11 @@ def test_a_page_is_told_what_is_known_and_nothing_else(ticks: list[Tick]) -> Non
     if row["state"] in ("free", "busy", "idle", "held"):
         assert last.state is Availability.OK
         assert math.isfinite(utilization)
+    if row["empty"]:
+        assert not ticks[-1].processes
+        assert math.isfinite(used)
+        assert not utilization >= IDLE
+        assert PROCESSES not in last.device.missing
     if row["state"] == "free":
         assert utilization < IDLE
         assert math.isfinite(used)

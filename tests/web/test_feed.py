@@ -278,3 +278,39 @@ def test_a_run_whose_name_shows_nothing_is_called_by_its_id() -> None:
 def test_an_ended_recording_is_said_to_have_ended_and_is_not_live() -> None:
     found = ask(Served([tick(1, origin=Origin("replay", "REPLAY x ended", ended=True))]).feed)
     assert (found["live"], found["ended"]) == (False, True)
+
+
+def test_a_viewer_who_slept_for_longer_than_points_are_kept_begins_anew() -> None:
+    served = Served([tick(1)])
+    asleep = ask(served.feed)
+    for number in range(2, 500):
+        served.writer.append(tick(number))
+    behind = ask(served.feed, asleep["boot"], asleep["seq"], 0)
+    assert "spark" not in behind
+    assert behind["t"][0] == TIME / 1e9 + 2
+    for number in range(500, 1500):
+        served.writer.append(tick(number))
+        if number % 250 == 0:
+            awake = ask(served.feed, behind["boot"], behind["seq"])
+    late, steady = (ask(served.feed, one["boot"], one["seq"]) for one in (asleep, awake))
+    assert "spark" in late
+    assert late["t"] == [TIME / 1e9 + 1499]
+    assert "spark" not in steady
+
+
+@pytest.mark.parametrize(
+    ("values", "is_empty"),
+    [
+        ({"utilization": 0.0, "memory_used": 0.0, "memory_total": 8e10}, True),
+        ({"memory_used": 0.0, "memory_total": 8e10}, True),
+        ({"utilization": 0.9, "memory_used": 0.0, "memory_total": 8e10}, False),
+        ({"utilization": 0.9, "memory_used": 2e10}, False),
+        ({"utilization": 0.0}, False),
+    ],
+)
+def test_a_gpu_without_a_listed_process_is_empty_only_where_its_values_prove_it(
+    values: dict[str, float], is_empty: bool
+) -> None:
+    served = Served([tick(1, [sample(0, **values)])])
+    (row,) = ask(served.feed)["about"]["gpus"]
+    assert row["empty"] is is_empty

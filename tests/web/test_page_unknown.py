@@ -263,7 +263,7 @@ def test_a_machine_without_a_gpu_says_what_was_looked_for_and_leads_on(
     with on_a_port(served) as link, visit(browser, link) as visitor:
         visitor.open(place)
         shown = visitor.page.locator("#page-none")
-        for text in ("No GPU", why, "gpumon web --source sim", "CPU", "of a minute", "resnet50"):
+        for text in ("No GPU", why, "gpumon web --source sim --port 0", "CPU", "of a minute", "resnet50"):
             expect(shown).to_contain_text(text)
         expect(visitor.page.locator("main")).not_to_contain_text(re.compile("in use$|Nothing stands out|Choose"))
         expect(shown.get_by_role("link", name="resnet50")).to_have_attribute("href", "#/run/net-1a2b")
@@ -288,3 +288,48 @@ def test_a_loss_that_is_no_number_is_an_alarm_and_no_missing_value(browser: Brow
         cells = page.get_by_role("table", name="Epochs").locator("td[data-label=loss]")
         expect(cells).to_have_text(["NaN", "0.5"])
         expect(cells.first.locator(".alarm")).to_have_count(1)
+
+
+def test_a_gpu_that_works_and_lists_no_process_is_not_said_to_have_none(browser: Browser) -> None:
+    served = Served(
+        tick(number, [gpu(0, memory_total=float("nan")), gpu(1, memory_used=0.0)]) for number in range(1, 9)
+    )
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/fleet")
+        for index in (0, 1):
+            expect(row(page, index)).to_contain_text("unknown: the driver lists no process")
+        visitor.open("#/gpu/0")
+        expect(page.locator("#page-gpu .headlines")).to_contain_text("holder unknown")
+        expect(page.locator("#page-gpu")).to_contain_text("whether there is one is unknown")
+
+
+_JUMP = """() => {
+  const one = document.querySelector("#page-gpu .plot").data.find((other) => other.meta.what === "line");
+  const drawn = (at) => at && one.y[at] !== null && one.y[at - 1] !== null;
+  return [one.x.at(-1), Math.max(...one.x.map((time, at) => (drawn(at) ? time - one.x[at - 1] : 0)))];
+}"""
+"""The last time of a line, and its longest step, in ms."""
+
+
+def test_no_line_goes_over_the_time_for_which_a_laptop_slept(browser: Browser) -> None:
+    served = Served(tick(number, [gpu(0)]) for number in range(1, 120))
+    with on_a_port(served) as link, visit(browser, link, strict=False) as visitor:
+        page = visitor.open("#/gpu/0?window=all")
+        expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
+        visitor.context.set_offline(True)
+        expect(page.locator("#problem")).to_contain_text("gpumon web does not answer")
+        for number in range(120, 2400):
+            served.writer.append(tick(number, [gpu(0)]))
+        visitor.context.set_offline(False)
+        until(lambda: page.evaluate(_JUMP)[0] == TIME / 1e6 + 2_399_000)
+        served.writer.append(tick(2400, [gpu(0)]))
+        until(lambda: page.evaluate(_JUMP)[0] == TIME / 1e6 + 2_400_000)
+        assert page.evaluate(_JUMP)[1] < 5000
+
+
+@pytest.mark.parametrize(("place", "title"), [("#/run/", "Runs"), ("#/gpu", "GPU 3")])
+def test_an_address_without_a_name_leads_to_the_list_or_to_the_first(browser: Browser, place: str, title: str) -> None:
+    served = Served(tick(number, [gpu(3), gpu(5)]) for number in range(1, 9))
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.open(place)
+        expect(page.locator(".page:not([hidden]) h1")).to_have_text(title)

@@ -76,6 +76,7 @@ class Fleet:
             "last": last_known(sample),
             "holders": holders(processes, joined),
             "unlisted": has_unlisted_holder(sample, processes),
+            "empty": held is False and state in (GpuState.FREE, GpuState.UNKNOWN),
             "split": parts(sample),
             "processes": [process_row(process, joined) for process in processes],
             "processes_unknown": device.missing[PROCESSES].reason if PROCESSES in device.missing else "",

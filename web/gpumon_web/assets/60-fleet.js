@@ -137,8 +137,9 @@
     for (const one of others.slice(0, SHOWN)) { lines.push(holder(one)); }
     const rest = others.slice(SHOWN).reduce((sum, one) => sum + one.count, 0);
     if (rest) { lines.push(more(gpu, `and ${rest} more ${rest === 1 ? "process" : "processes"}`)); }
+    const current = !["stale", "lost", "unreadable"].includes(row.state);
     if (gpu.processes_unknown) { lines.push(g.make("div", { class: "mut", text: `processes unknown: ${gpu.processes_unknown}` })); }
-    else if (gpu.unlisted && !runs.length) { lines.push(g.make("div", { class: "mut", text: "unknown: the driver lists no process" })); }
+    else if ((gpu.unlisted || (!gpu.empty && current)) && !runs.length && !gpu.holders.length) { lines.push(g.make("div", { class: "mut", text: "unknown: the driver lists no process" })); }
     delete part(row.key).tag;
     if (row.state === "held" || row.state === "free") {
       const tag = g.make("span", { class: `tag ${row.state === "held" ? "warn" : "ok"}` });

@@ -15,9 +15,10 @@
   const ask = g.asker();
   let parts;
   let chart;
-  let view = { gpu: "0", window: USUAL, range: null, run: "" };
+  let view = { gpu: "", window: USUAL, range: null, run: "" };
   let row = null;
   let tail = true; // whether the figure reaches to now
+  let resets = 0; // how often values had begun anew when the figure was asked for
   let begin = 0;
   let known = null; // [from, to] of what there is, in seconds
   let asked = ""; // what the figure that is shown or asked for is of
@@ -131,6 +132,7 @@
   page.about = function () {
     const about = g.feed.about;
     if (!about) { return; }
+    if (!view.gpu && about.gpus.length) { view.gpu = String(about.gpus[0].index); }
     row = about.gpus.find((gpu) => gpu.uuid === view.gpu || String(gpu.index) === view.gpu) || null;
     page.known = row;
     g.put(parts.title, row ? `GPU ${row.index}` : about.gpus.length ? "There is no such GPU" : "No GPU");
@@ -152,7 +154,8 @@
     }, g.make("span", { class: `state ${g.feed.stateOf(gpu)}`, "aria-hidden": "true" }), String(gpu.index))));
     parts.table.say(row && row.processes_unknown ? (about.source === "replay" ? "A recording does not tell which processes ran."
       : `The process list is unknown: ${row.processes_unknown}.`)
-      : row && row.unlisted ? "The driver lists no process, although memory is in use: its holder is unknown." : "No process is on this GPU.");
+      : row && row.unlisted ? "The driver lists no process, although memory is in use: its holder is unknown."
+        : row && row.empty && page.fresh ? "No process is on this GPU." : "The driver lists no process; whether there is one is unknown.");
     parts.table.show(row ? row.processes.map((one) => ({ key: one.pid, ...one })) : []);
     const missing = row ? Object.entries(row.missing) : [];
     g.hide(parts.missing, !missing.length);
@@ -190,10 +193,11 @@
     if (!row) { return; }
     const run = g.feed.about.runs.find((one) => one.id === row.run);
     const now = run ? [run.id, run.epoch, run.phase, run.state].join() : "";
-    const wanted = JSON.stringify([g.feed.boot, row.uuid, view.window, view.range, view.run]);
+    const wanted = JSON.stringify([g.feed.resets, row.uuid, view.window, view.range, view.run]);
     if (!must && wanted === asked && (now === outline || performance.now() < rest)) { return; }
     asked = wanted;
     outline = now;
+    if (resets !== g.feed.resets) { resets = g.feed.resets; tail = false; } // what comes next does not join on
     let query = view.window === "all" ? "" : `&window=${view.window}`;
     if (view.range) {
       const [from, to] = view.range;
@@ -265,7 +269,7 @@
     g.fill(parts.bar, shares && shares.map((part) => [part.title, Math.round(part.share * 200)]), () => (shares ? [g.bar(shares)] : []));
     const holders = held.map((one) => `${one.name} ${t.bytes(one.memory)}`);
     g.put(parts.memory.more, holders.slice(0, 3).join(", ") + (holders.length > 3 ? ` and ${holders.length - 3} more` : "")
-      || (row.unlisted || row.processes_unknown || row.holders.length ? "holder unknown" : "no process"));
+      || (row.empty && page.fresh ? "no process" : "holder unknown"));
     g.putValue(parts.power.value, t.known(now["gpu.power"]) ? `${t.count(now["gpu.power"])} ${row.power_limit ? `/ ${t.watts(row.power_limit)}` : "W"}` : t.MISSING);
     g.put(parts.power.more, row.power_limit && t.known(now["gpu.power"]) ? `${t.percent(now["gpu.power"] / row.power_limit)} of its limit` : "");
     g.putValue(parts.temperature.value, t.celsius(now["gpu.temperature"]));

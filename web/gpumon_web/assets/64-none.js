@@ -1,7 +1,7 @@
 // A machine without a GPU: what was looked for, what to do, the machine's own numbers, past runs, and a simulation to try.
 "use strict";
 (function (g) {
-  const COMMAND = "gpumon web --source sim";
+  const COMMAND = "gpumon web --source sim --port 0";
   const EVERY = 30; // s
   const RUNS = 8;
   const t = g.text;

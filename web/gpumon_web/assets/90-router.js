@@ -8,7 +8,8 @@
 
   function place() {
     const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
-    const [name, id] = path.split("/");
+    const [first, id] = path.split("/");
+    const name = first === "run" && !id ? "runs" : first;
     const params = new URLSearchParams(query || "");
     if (id) {
       try { params.set("id", decodeURIComponent(id)); } catch (error) { params.set("id", id); }
