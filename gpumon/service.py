@@ -34,11 +34,15 @@ class Service:
         self._error: BaseException | None = None
         # A byte in a pipe, because a handler may interrupt the main thread anywhere: also inside an Event's own lock.
         self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
 
     def run(self) -> None:
         """Serve until a signal, or raise what the work raised. Where the driver hangs, the process ends here."""
+        # The kernel may hand a signal to any thread, such as after SIGCONT, and then wakes that one alone: the byte is
+        # written by the handler in C, wherever it runs.
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         for number in _SIGNALS:
-            signal.signal(number, lambda *_: os.write(self._wake, b"."))
+            signal.signal(number, lambda *_: None)
         worker = Thread(target=self._work, name="gpumon-sampler", daemon=True)
         worker.start()
         os.read(self._woken, 1)

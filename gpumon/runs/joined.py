@@ -165,7 +165,7 @@ def whole(record: Record, parts: Sequence[Stretch], now: float) -> Stretch:
     wait = mean([rank.wait for rank in record.ranks])
     waited = [epoch for epoch in parts if epoch.wait > 0 and epoch.wait_of > 0]
     # The share is that of the epochs: of the time between them it is not told in which of it somebody measured.
-    wait_of = wait * math.fsum(epoch.wait_of for epoch in waited) / (math.fsum(epoch.wait for epoch in waited) or NAN)
+    wait_of = wait * sum(epoch.wait_of for epoch in waited) / (sum(epoch.wait for epoch in waited) or NAN)
     peaks = [LivePeak(rank.peak, reached=True) for rank in record.ranks]
     single = _single_devices(record)
     return Stretch(
@@ -185,13 +185,13 @@ def _trained(parts: Sequence[Stretch]) -> float:
     """
     if not any(epoch.trained > 0 for epoch in parts):
         return NAN
-    return math.fsum(epoch.trained if epoch.trained > 0 else epoch.seconds for epoch in parts if epoch.steps)
+    return sum(epoch.trained if epoch.trained > 0 else epoch.seconds for epoch in parts if epoch.steps)
 
 
 def _batch(record: Record) -> float:
     """Samples of a step over all ranks; NaN while not all of them have told theirs."""
     told = len(record.ranks) >= record.run.world_size
-    return math.fsum(rank.batch for rank in record.ranks) if told else NAN
+    return sum(rank.batch for rank in record.ranks) if told else NAN
 
 
 def _epoch(

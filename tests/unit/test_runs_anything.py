@@ -126,6 +126,17 @@ def test_no_cell_of_a_ledger_breaks_a_view(template: Path, cells: list[tuple[str
     views(changed(template, [(table, columns(table)[n % len(columns(table))], value) for table, n, value in cells]))
 
 
+def test_sums_that_leave_the_range_of_numbers_break_no_view(template: Path) -> None:
+    for table, name in (
+        ("rank", "batch"),
+        ("rank", "wait"),
+        ("epoch", "wait"),
+        ("epoch", "seconds"),
+        ("usage", "energy"),
+    ):
+        views(changed(template, [(table, name, 1e308)]))
+
+
 @settings(max_examples=40)
 @given(st.sets(st.sampled_from(sorted({name for parts in HEADINGS.values() for name in parts}))))
 def test_where_a_value_is_unknown_no_number_stands(template: Path, unknown: set[str]) -> None:

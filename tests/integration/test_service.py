@@ -1,0 +1,39 @@
+"""A daemon ends on a signal, whichever of its threads the kernel hands it to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.programs import environment
+
+SERVICE = """
+import signal, threading
+from gpumon.clock import SystemClock
+from gpumon.daemon import Recorder, make_sampler
+from gpumon.paths import places
+from gpumon.service import Service
+
+def opened():
+    clock = SystemClock()
+    recorder = Recorder(make_sampler("sim", places(), clock, 0.1), clock, slots=4)
+    recorder.take_one()
+    return recorder
+
+# `started` runs in the thread that samples: the signal goes to that one, and the main thread is not woken by it.
+Service(opened, lambda _: signal.pthread_kill(threading.get_ident(), signal.{number})).run()
+print("ended")
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+def test_a_signal_that_another_thread_gets_ends_the_daemon(live_dir: Path, number: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SERVICE.replace("{number}", number)],
+        env={**environment(live_dir), "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert done.stdout == "ended\n", done.stderr
