@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 # Tests mostly wait for processes: two workers keep two cores busy. A file's tests stay together, since they share what
-# is slow to start. `make test ARGS="-n 0"` runs them one after the other.
-WORKERS := -n 2 --dist loadfile
+# is slow to start, and files run in their order: those with a browser last, since it keeps an event loop in its worker.
+# `make test ARGS="-n 0"` runs them one after the other.
+WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help tui web test test-all lint gpu bench clean
 .DEFAULT_GOAL := help

@@ -75,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from gpumon.cli.crash import report
 
         return _fail(report(error), EXIT_FAILED)
+    finally:
+        streams.let_go(sys.__stderr__)  # the terminal view draws there, and its terminal may be gone
     return code
 
 

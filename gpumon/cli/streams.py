@@ -53,6 +53,15 @@ def say(text: str) -> None:
         silence(sys.stderr)
 
 
+def let_go(stream: TextIO | None) -> None:
+    """Write what `stream` still holds, where anybody reads it: an error at exit would replace the exit code."""
+    if stream is not None:
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            silence(stream)
+
+
 def silence(stream: TextIO) -> None:
     """From now on what is written to `stream`, and what it still holds, goes nowhere: the end must not fail for it."""
     with suppress(OSError, ValueError):
