@@ -13,8 +13,7 @@ from gpumon.metrics import GPU_METRICS, Availability
 from tests.nvml import Stub
 from tests.programs import asked, environment
 
-# Each line is a moment (ns of CLOCK_MONOTONIC and since 1970; null: now), each answer what a read at it gave.
-_CLIENT = """
+READ_AT = """
 import json, sys
 from gpumon.clock import SystemClock
 from gpumon.sources.nvml import NvmlSource
@@ -29,6 +28,13 @@ source = NvmlSource(clock, lambda pid: ("", "", 0.0, 0.0, 0.0))
 for line in sys.stdin:
     clock.at = json.loads(line)
     (reading,) = source.read()
+"""
+"""A program that reads the source at each line's moment (ns of CLOCK_MONOTONIC and since 1970; null: now); what it
+prints of `reading` comes behind, within the loop."""
+
+_CLIENT = (
+    READ_AT
+    + """\
     print(json.dumps({
         "monotonic": reading.monotonic,
         "problem": source.origin().problem,
@@ -39,6 +45,7 @@ for line in sys.stdin:
         "processes": [[p.pid, p.uuid, p.kind, p.memory_used, p.sm_utilization] for p in reading.processes],
     }), flush=True)
 """
+)
 
 
 class Gpu(NamedTuple):

@@ -19,6 +19,7 @@ from tests.conftest import ROOT
 from tests.nvml import Stub, build
 from tests.nvml.truth import SAMPLES_KEPT, SAMPLES_PER_SECOND
 from tests.programs import asked, environment
+from tests.sourced import READ_AT
 
 CALL = "nvmlDeviceGetSamples"
 FIRST = 20 - (SAMPLES_KEPT - 0.5) / SAMPLES_PER_SECOND
@@ -26,25 +27,13 @@ FIRST = 20 - (SAMPLES_KEPT - 0.5) / SAMPLES_PER_SECOND
 NOT_FOUND, NO_PERMISSION, NOT_SUPPORTED = 6, 4, 3
 UNKNOWN, NOT_LOADED = 999, 9
 
-# Each line is a moment (ns of CLOCK_MONOTONIC and since 1970; null: now), each answer what a read at it gave.
-CLIENT = """
-import json, sys
-from gpumon.clock import SystemClock
-from gpumon.sources.nvml import NvmlSource
-
-class Clock(SystemClock):
-    at = None
-    def monotonic(self): return self.at[0] if self.at else super().monotonic()
-    def time(self): return self.at[1] if self.at else super().time()
-
-clock = Clock()
-source = NvmlSource(clock, lambda pid: ("", "", 0.0, 0.0, 0.0))
-for line in sys.stdin:
-    clock.at = json.loads(line)
-    (reading,) = source.read()
+CLIENT = (
+    READ_AT
+    + """\
     busy = {uuid: list(new) for uuid, new in reading.busy.items()}
     print(json.dumps([busy, [sample.state for sample in reading.samples]]), flush=True)
 """
+)
 
 Given = list[tuple[int, float]]
 
