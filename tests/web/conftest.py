@@ -14,11 +14,10 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
-from werkzeug.serving import WSGIRequestHandler, make_server
 
 from tests.conftest import cannot
 from tests.programs import command, environment
-from tests.web.served import TOKEN, Served
+from tests.web.served import TOKEN, Served, on_waitress
 
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE = 30_000
@@ -103,23 +102,11 @@ def visit(browser: Browser, link: str, *, strict: bool = True, **options: Any) -
         visitor.context.close()
 
 
-class _Silent(WSGIRequestHandler):
-    def log(self, *_: Any, **__: Any) -> None:
-        """Nothing: tests read what fails, not what was asked."""
-
-
 @contextmanager
 def on_a_port(served: Served) -> Iterator[str]:
-    """The link to an app of this process."""
-    server = make_server("127.0.0.1", 0, served.app.server, threaded=True, request_handler=_Silent)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/?token={TOKEN}"
-    finally:
-        server.shutdown()
-        thread.join(20)
-        server.server_close()
+    """The link to an app of this process, behind the server that people use."""
+    with on_waitress(served) as port:
+        yield f"http://127.0.0.1:{port}/?token={TOKEN}"
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from typing import Any
 
 from dash import Dash
 from flask.testing import FlaskClient
-from waitress import wasyncore
 
 from gpumon.frame import Tick
 from gpumon.live import Live, LiveState
@@ -92,22 +91,23 @@ class Served:
 
 
 @contextmanager
-def on_waitress(served: Served) -> Iterator[int]:
-    """The app on the server that people use, in this process: its port."""
-    opened = listen(Address(port=0))
-    server = server_of(served.app, opened)
-    port: int = opened.getsockname()[1]
+def running(served: Served) -> Iterator[Any]:
+    """The server that people use, with the app, in a thread of this process."""
+    server, ended = server_of(served.app, listen(Address(port=0))), threading.Event()
+    server.is_over = ended.is_set
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
-        yield port
+        yield server
     finally:
-        server.trigger.pull_trigger(lambda: _close(server))
+        ended.set()
+        server.trigger.pull_trigger()
         thread.join(20)
-        server.task_dispatcher.shutdown()
+        server.close()
 
 
-def _close(server: Any) -> None:
-    for channel in list(server.active_channels.values()):
-        channel.handle_close()
-    wasyncore.close_all(server._map)
+@contextmanager
+def on_waitress(served: Served) -> Iterator[int]:
+    """The port of such a server."""
+    with running(served) as server:
+        yield server.socket.getsockname()[1]
