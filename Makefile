@@ -6,6 +6,8 @@ ARGS ?=
 # Tests mostly wait for processes: two workers keep two cores busy. A file's tests stay together, since they share what
 # is slow to start, and files run in their order: those with a browser last, since it keeps an event loop in its worker.
 # `make test ARGS="-n 0"` runs them one after the other.
+# Tests start gpumon some hundred times: compile it once, also where Python is told to keep no byte code.
+COMPILE = $(BIN)/python -m compileall -q gpumon tui web tests
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help tui web test test-all lint gpu bench clean
@@ -21,9 +23,11 @@ web: $(VENV)/installed  ## the browser view
 	@$(BIN)/gpumon web $(ARGS)
 
 test: $(VENV)/tests lint  ## everything that a change must pass
+	$(COMPILE)
 	$(BIN)/python -m pytest $(WORKERS) -m "not slow and not gpu" $(ARGS)
 
 test-all: $(VENV)/tests lint  ## with soaks, fuzzing and the long stress runs
+	$(COMPILE)
 	$(BIN)/python -m pytest $(WORKERS) -m "not gpu" $(ARGS)
 
 gpu: $(VENV)/tests  ## the tests that need a real NVIDIA GPU, with the torch that is installed

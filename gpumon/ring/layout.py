@@ -25,6 +25,8 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 from zlib import crc32
 
@@ -126,6 +128,13 @@ class Layout(NamedTuple):
 
     def slot_at(self, number: int) -> int:
         return self.header_size + (number % self.n_slots) * self.slot_size
+
+    def slots_at(self, first: int, last: int) -> Iterator[int]:
+        """Where the slots of frames `first` to `last` - 1 begin; at most as many as there are slots."""
+        begin, step = self.slot_at(first), self.slot_size
+        end = begin + (last - first) * step
+        over = max(0, end - self.header_size - self.n_slots * step)  # that many bytes lie at the front
+        return chain(range(begin, end - over, step), range(self.header_size, self.header_size + over, step))
 
 
 def rows_for(devices: int) -> int:

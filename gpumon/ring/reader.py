@@ -31,8 +31,8 @@ from gpumon.ring.layout import (
     unpack_superblock,
 )
 
-_TIMES = struct.Struct("<Qqq")
-"""Number, monotonic ns and time ns of a frame, at byte 16 of its slot."""
+_TIMES = slice(16, 40)
+"""Number, monotonic ns and time ns of a frame in its slot, each in 8 bytes."""
 _HEAD_READ = SCHEMA_OFFSET + 4096
 """Bytes of superblock and schema that are read at first: nearly always all of them."""
 _LAPPED = 2
@@ -126,26 +126,26 @@ class RingReader:
         head = self._hot()[0]
         first = max(1, head - min(frames, layout.n_slots) + 1)
         heads, columns = bytearray(), bytearray()
-        fd, pread, header, slot, slots = self.fd, os.pread, layout.header_size, layout.slot_size, layout.n_slots
-        for wanted in range(first, head):
-            raw = pread(fd, end, header + wanted % slots * slot)
+        fd, pread = self.fd, os.pread
+        for offset in layout.slots_at(first, head):
+            raw = pread(fd, end, offset)
             if len(raw) < end:
                 break  # somebody cut the file
-            heads += raw[16:40]
-            columns += raw[at:end]
+            heads += raw[_TIMES]
+            columns += raw[at:]
         else:
             newest = self.raw(head) or b""
-            heads += newest[16:40]
+            heads += newest[_TIMES]
             columns += newest[at:end]
-        count = len(heads) // _TIMES.size
-        words = struct.unpack(f"<{3 * count}q", heads)
-        times, values = list(words[2::3]), list(column.iter_unpack(columns))
+        words = struct.unpack(f"<{len(heads) // 8}q", heads)
+        numbers, times = words[::3], list(words[2::3])
+        values = list(column.iter_unpack(columns))
         if is_doubtful(columns):
             values = [believable(found) for found in values]
-        oldest = self._hot()[0] - slots + _LAPPED
-        if words[::3] == tuple(range(first, first + count)) and first >= oldest:
+        oldest = self._hot()[0] - layout.n_slots + _LAPPED
+        if first >= oldest and numbers == tuple(range(first, first + len(numbers))):
             return times, values
-        kept = [i for i, number in enumerate(words[::3]) if number == first + i >= oldest]
+        kept = [i for i, number in enumerate(numbers) if number == first + i >= oldest]
         return [times[i] for i in kept], [values[i] for i in kept]
 
     def directory(self) -> Known:

@@ -21,6 +21,8 @@ from gpumon_web.environ import CHANNEL, JOB, PEER
 from gpumon_web.limits import IDLE_SECONDS, REQUEST_SECONDS, UNREAD
 from gpumon_web.peers import peer_of
 
+TICK = "/api/delta"
+"""Ends the path of what each page asks once a second; a proxy may put a prefix before it."""
 _FOLDED = re.compile(rb"\n[ \t]")
 
 
@@ -58,6 +60,7 @@ class Channel(HTTPChannel):
     task_class = Task
     parser_class = Parser
     server: Any
+    _fileno: int
 
     def __init__(self, server: Any, sock: socket.socket, addr: Any, adj: Any, map: Any = None) -> None:
         self.peer = peer_of(sock, addr)
@@ -72,6 +75,11 @@ class Channel(HTTPChannel):
         self._has_asked = False
         self._is_parked = False
         super().__init__(server, sock, addr, adj, map=map)
+        server.poller.look_at(self)
+
+    def del_channel(self, map: Any = None) -> None:
+        self.server.poller.forget(self._fileno)
+        super().del_channel(map)
 
     def is_overdue(self, now: float) -> bool:
         """Whether it has had its time: for a whole request, for reading an answer, or for asking again."""
@@ -95,8 +103,20 @@ class Channel(HTTPChannel):
         job = self._job
         return job[1] if job is not None and job[0] is request else None
 
+    def asks_for_tick(self) -> bool:
+        """Whether the request in force is answered from memory, in less than a millisecond."""
+        request: Any = self.requests[0] if self.requests else None
+        return request is not None and not request.error and request.path.endswith(TICK)
+
     def service(self) -> None:
         """Answer the request in force, as far as this can be done without waiting."""
+        self.server.poller.begin(self)
+        try:
+            self._serve()
+        finally:
+            self.server.poller.end(self)
+
+    def _serve(self) -> None:
         # Whoever sends a hundred requests at once and reads no answer gets the next one when he has read the last.
         if self.total_outbufs_len > UNREAD:
             self._is_parked = True
@@ -115,7 +135,7 @@ class Channel(HTTPChannel):
         self.server.add_task(self)
 
     def writable(self) -> bool:
-        return bool(super().writable()) or self._is_parked
+        return bool(self.total_outbufs_len or self.will_close or self.close_when_flushed or self._is_parked)
 
     def handle_write(self) -> None:
         super().handle_write()

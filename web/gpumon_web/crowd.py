@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import resource
 import socket
-from collections import Counter
+from collections import Counter, deque
+from threading import get_ident
 from time import monotonic
 from typing import Any
 
@@ -20,6 +21,7 @@ from waitress.task import ThreadedTaskDispatcher
 
 from gpumon_web.channel import Channel
 from gpumon_web.limits import CONNECTIONS
+from gpumon_web.poller import Poller
 
 _ROOM = 0.05
 """Share of the connections that is made free at once, so that a crowd at the door costs little."""
@@ -30,8 +32,44 @@ _OTHERS = 256
 class _Fair:
     channel_class: Any = Channel
     active_channels: Any
+    task_dispatcher: Any
+    _map: dict[int, Any]
     is_over: Any = staticmethod(lambda: False)
     """Whether to stop: waitress may have caught the interrupt that said so."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.poller = Poller(self._map)
+        self._polls_in = 0
+        self._ticks: deque[Channel] = deque()
+
+    def run(self) -> None:
+        self._polls_in = get_ident()
+        try:
+            while self._map and not self.is_over():
+                self.poller.poll(waits=not self._ticks)
+                for _ in range(len(self._ticks)):
+                    self._ticks.popleft().service()
+        except (SystemExit, KeyboardInterrupt):
+            pass
+        self.task_dispatcher.shutdown()
+
+    def add_task(self, task: Any) -> None:
+        """Have a request answered: a tick here, since handing it to another thread costs more than the answer."""
+        if get_ident() == self._polls_in and task.asks_for_tick():
+            self._ticks.append(task)
+        else:
+            super().add_task(task)  # type: ignore[misc]
+
+    def pull_trigger(self) -> None:
+        if get_ident() != self._polls_in:  # which is awake, and asks before it waits again
+            super().pull_trigger()  # type: ignore[misc]
+
+    def close(self) -> None:
+        for channel in list(self.active_channels.values()):
+            channel.handle_close()
+        super().close()  # type: ignore[misc]
+        self.poller.close()
 
     def handle_accept(self) -> None:
         super().handle_accept()  # type: ignore[misc]
@@ -50,12 +88,11 @@ class _Fair:
     def maintenance(self, now: float) -> None:
         """Close those that have had their time; `now` is a wall clock, which may jump."""
         del now
-        if self.is_over():
-            raise KeyboardInterrupt
         then = monotonic()
         for channel in list(self.active_channels.values()):
             if channel.is_overdue(then):
                 channel.will_close = True
+                self.poller.look_at(channel)
 
     def _make_room(self) -> None:
         channels = list(self.active_channels.values())
