@@ -258,7 +258,7 @@ class Tick(NamedTuple):
     """ns that taking this sample took."""
     late: int = 0
     """Ticks skipped since the daemon started, because one before them took too long."""
-    busy: Mapping[str, Sequence[tuple[int, float]]] = {}
+    utilization_samples: Mapping[str, Sequence[tuple[int, float]]] = {}
     """The driver's own utilization samples that are new, by UUID: (ns, CLOCK_MONOTONIC; ratio), oldest first.
     Not stored in the ring."""
     withdrawn: Sequence[str] = ()

@@ -87,7 +87,7 @@ class Sampler:
             reading.monotonic, reading.time, samples, host, processes, runs, boundaries, self.source.origin(),
             self.source.driver(), reading.hostname or (self._host.hostname if self._host else ""), self.interval,
             max(0, self._clock.monotonic() - reading.monotonic) if self.source.live else 0, self.late,
-            reading.busy, seen.withdrawn, seen.unread,
+            reading.utilization_samples, seen.withdrawn, seen.unread,
         )  # fmt: skip
 
     def _runs_at(self, reading: Reading, seen: Poll) -> tuple[list[Run], list[Boundary]]:

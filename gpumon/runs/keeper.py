@@ -143,7 +143,8 @@ class Keeper:
             recent = self._recent.get(uuid)
             if recent is None:
                 recent = self._recent[uuid] = Recent()
-            recent.add(taken_of(sample, tick.monotonic, tick.interval), tick.busy.get(uuid, ()), tick.monotonic)
+            new = tick.utilization_samples.get(uuid, ())
+            recent.add(taken_of(sample, tick.monotonic, tick.interval), new, tick.monotonic)
 
     def _take(self, tick: Tick) -> None:
         """The runs and boundaries of a tick, and those that waited for the ledger."""

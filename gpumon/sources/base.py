@@ -23,8 +23,8 @@ class Reading(NamedTuple):
     host: Sequence[float] | None = None
     """In the order of `HOST_METRICS`; None where the source does not know the host."""
     hostname: str = ""
-    busy: Mapping[str, Sequence[tuple[int, float]]] = {}
-    """The driver's own utilization samples since the last reading, as in `Tick.busy`."""
+    utilization_samples: Mapping[str, Sequence[tuple[int, float]]] = {}
+    """The driver's own utilization samples since the last reading, as in `Tick.utilization_samples`."""
 
 
 class Source(Protocol):

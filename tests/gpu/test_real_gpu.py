@@ -17,10 +17,10 @@ from gpumon.frame import Frame
 from gpumon.live import follow
 from gpumon.paths import Places
 from gpumon.sources.nvml.answers import Answers
-from gpumon.sources.nvml.busy import BusySamples
 from gpumon.sources.nvml.library import SUCCESS, Library
 from gpumon.sources.nvml.processes import ProcessList, ProcessShares
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS
+from gpumon.sources.nvml.utilization_samples import SampleBuffer
 from tests.programs import daemon, environment, status
 
 pytestmark = pytest.mark.gpu
@@ -144,7 +144,7 @@ def test_the_drivers_own_samples_are_sane(capsys: pytest.CaptureFixture[str]) ->
     code, handle = library.handle(0)
     assert code == SUCCESS
     clock = SystemClock()
-    busy = BusySamples(library)
+    busy = SampleBuffer(library)
     first = list(busy.read(handle, 0.0, clock))
     time.sleep(3)
     second = list(busy.read(handle, 60.0, clock))

@@ -13,11 +13,11 @@ import pytest
 
 from gpumon.sources.nvml import library as nvml_library
 from gpumon.sources.nvml.answers import Answers
-from gpumon.sources.nvml.busy import BusySamples
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.library import NOT_FOUND, Library
 from gpumon.sources.nvml.processes import ProcessList, ProcessShares
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
+from gpumon.sources.nvml.utilization_samples import SampleBuffer
 from tests.fakes import FakeClock
 from tests.nvml.signatures import SIGNATURES, CheckedLibrary, Written, buffer_of, check
 
@@ -78,7 +78,7 @@ def test_the_drivers_samples_have_room_for_what_the_call_is_told(kept: int) -> N
         return NOT_FOUND if buffer is not None else 0
 
     library: Any = CheckedLibrary({"nvmlDeviceGetSamples": answer})
-    busy = BusySamples(library)
+    busy = SampleBuffer(library)
     for now in range(0, 100, 10):
         busy.read(HANDLE, float(now), FakeClock())
     assert len(library.calls) > 5
@@ -90,7 +90,7 @@ def test_a_whole_device_makes_no_call_that_is_not_checked() -> None:
     for now in range(1, 100):
         device.read(float(now))
         device.processes(float(now))
-        device.busy(float(now), FakeClock())
+        device.utilization_samples(float(now), FakeClock())
     assert set(library.calls) >= {"nvmlDeviceGetFieldValues", "nvmlDeviceGetComputeRunningProcesses_v3"}
 
 

@@ -473,7 +473,7 @@ def test_the_driver_own_samples_give_utilization_where_they_cover_the_stretch() 
         # Four samples a second: busy in the first half of each second, which no tick sees.
         moments = [n * SECOND - SECOND + (i + 1) * SECOND // 4 for i in range(4)]
         busy = [(moment, 1.0 if i < 2 else 0.0) for i, moment in enumerate(moments)]
-        ticks.append(on(n, utilization=1.0)._replace(busy={GPU: busy} if n else {}))
+        ticks.append(on(n, utilization=1.0)._replace(utilization_samples={GPU: busy} if n else {}))
     keep(ledger, spread(ticks, one_epoch(2.25, 7.75)))
     usage = ledger.usage(0)
     assert usage["utilization_from"] == "driver"

@@ -9,10 +9,10 @@ from gpumon.clock import Clock
 from gpumon.frame import NAN, Device, Sample
 from gpumon.metrics import GPU_METRICS, PROCESSES, Availability
 from gpumon.sources.nvml.answers import AGAIN, EVERY_TICK, RARELY, SELDOM, SLACK, SOON, Answers, Read
-from gpumon.sources.nvml.busy import Busy, BusySamples
 from gpumon.sources.nvml.library import SUCCESS, Library, availability, unspoken
 from gpumon.sources.nvml.processes import Held, ProcessList, ProcessShares
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
+from gpumon.sources.nvml.utilization_samples import SampleBuffer, UtilizationSamples
 
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
 ASKED = tuple(dict.fromkeys(name for call in (*CALLS, *FALLBACKS) for name in call.metrics))
@@ -63,7 +63,7 @@ class NvmlDevice:
         self._compute = ProcessList(library, "compute")
         self._graphics = ProcessList(library, "graphics")
         self._shares = ProcessShares(library, clock)
-        self._busy = BusySamples(library, (index % _TURNS + 1) / _TURNS, after)
+        self._sample_buffer = SampleBuffer(library, (index % _TURNS + 1) / _TURNS, after)
         self._graphics_held: list[Held] = []
         self._graphics_code = SUCCESS
         self._processes_due = 0.0
@@ -125,9 +125,9 @@ class NvmlDevice:
             for pid, process in by_pid.items()
         ]
 
-    def busy(self, now: float, clock: Clock) -> Busy:
+    def utilization_samples(self, now: float, clock: Clock) -> UtilizationSamples:
         """The driver's own utilization samples that are new; mostly none, as they come several seconds at once."""
-        return self._busy.read(self.handle, now, clock) if self.state is Availability.OK else ()
+        return self._sample_buffer.read(self.handle, now, clock) if self.state is Availability.OK else ()
 
     def _ask_due(self, now: float) -> bool:
         """Ask what is due. Whether it answers: anything at all, and to no call that it is gone."""

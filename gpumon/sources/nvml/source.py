@@ -9,10 +9,10 @@ from gpumon.errors import SourceError
 from gpumon.frame import NAN, Device, Driver, Origin, Process, Sample
 from gpumon.metrics import GPU_METRICS, PROCESSES, Availability
 from gpumon.sources.base import Reading
-from gpumon.sources.nvml.busy import Busy
 from gpumon.sources.nvml.device import ASKED, NvmlDevice
 from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, VERSION_MISMATCH, Library, advice, availability
 from gpumon.sources.nvml.processes import Held
+from gpumon.sources.nvml.utilization_samples import UtilizationSamples
 
 _LOOK_AGAIN = 5.0
 """Seconds between looks for a driver that was not there, and for GPUs that were plugged in or lost."""
@@ -47,7 +47,7 @@ class NvmlSource:
         self._look_at = 0.0
         self._held: dict[str, tuple[Process, ...]] = {}
         self._processes: tuple[Process, ...] = ()
-        self._busy_until: dict[str, int] = {}
+        self._samples_until: dict[str, int] = {}
 
     def origin(self) -> Origin:
         return Origin("nvml", "", self._problem or self._silent)
@@ -66,17 +66,17 @@ class NvmlSource:
             mismatch = any(device.failure == VERSION_MISMATCH for device in self._devices)
             self._shut(advice(VERSION_MISMATCH) if mismatch else "the NVIDIA driver went away (it may be reloading)")
             samples = [Sample(sample.device, Availability.NO_DRIVER, NOTHING) for sample in samples]
-            busy: dict[str, Busy] = {}
+            utilization_samples: dict[str, UtilizationSamples] = {}
         else:
             self._read_processes(now)
             for i, device in enumerate(self._devices):
                 if samples[i].device is not device.device:  # only now is known whether its processes are
                     samples[i] = samples[i]._replace(device=device.device)
-            busy = self._read_busy(now)
+            utilization_samples = self._read_utilization_samples(now)
             self._silent = self._why_silent()
         if self._gone or self._refused:
             samples += self._absent({sample.device.uuid for sample in samples})
-        return [Reading(monotonic, time, samples, self._processes, busy=busy)]
+        return [Reading(monotonic, time, samples, self._processes, utilization_samples=utilization_samples)]
 
     def _absent(self, present: Set[str]) -> list[Sample]:
         """Rows of GPUs that cannot be read: those that were there, and those that nobody has seen yet."""
@@ -146,7 +146,7 @@ class NvmlSource:
         if not uuid:
             return self._refuse(index, code, known)
         name = library.text("nvmlDeviceGetName", handle)[1] or NAMELESS
-        return NvmlDevice(library, handle, index, uuid, name, self._clock, self._busy_until.get(uuid, 0))
+        return NvmlDevice(library, handle, index, uuid, name, self._clock, self._samples_until.get(uuid, 0))
 
     def _refuse(self, index: int, code: int, known: dict[str, NvmlDevice]) -> NvmlDevice | None:
         """The device that was there before, whose own calls then tell; else note why there is none."""
@@ -181,11 +181,12 @@ class NvmlSource:
     def _all_processes(self) -> tuple[Process, ...]:
         return tuple(process for device in self._devices for process in self._held.get(device.uuid, ()))
 
-    def _read_busy(self, now: float) -> dict[str, Busy]:
-        busy = {device.uuid: new for device in self._devices if (new := device.busy(now, self._clock))}
+    def _read_utilization_samples(self, now: float) -> dict[str, UtilizationSamples]:
+        given = ((device.uuid, device.utilization_samples(now, self._clock)) for device in self._devices)
+        utilization_samples = {uuid: new for uuid, new in given if new}
         # A driver that went away for a moment may come back with samples that were given before.
-        self._busy_until.update((uuid, new[-1][0]) for uuid, new in busy.items())
-        return busy
+        self._samples_until.update((uuid, new[-1][0]) for uuid, new in utilization_samples.items())
+        return utilization_samples
 
     def _process(self, uuid: str, held: Held) -> Process:
         name, user, started, cpu, resident = self._describe(held.pid)

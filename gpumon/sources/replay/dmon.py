@@ -6,8 +6,8 @@ import re
 from datetime import datetime
 
 from gpumon.clock import SECOND
-from gpumon.sources.replay.cells import CLOCK, MEMORY, POWER, RATE, RATIO, TEMPERATURE, BadLine, when
 from gpumon.sources.replay.form import Column, Form, Place, Row, chosen, fill
+from gpumon.sources.replay.parse_value import CLOCK, MEMORY, POWER, RATE, RATIO, TEMPERATURE, BadLine, when
 
 _DAY = 86400 * SECOND
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from gpumon.frame import NAN
 from gpumon.metrics import FROM_TRAININGS, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
-from gpumon.sources.replay.cells import Quantity, Reader, Value, measured
+from gpumon.sources.replay.parse_value import Quantity, Reader, Value, measured
 
 EMPTY = (NAN,) * len(GPU_METRICS)
 NOT_RECORDED: Mapping[str, Availability] = {

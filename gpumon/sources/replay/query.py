@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import re
 
-from gpumon.sources.replay.cells import (
+from gpumon.sources.replay.form import Column, Place, Row, chosen, fill
+from gpumon.sources.replay.parse_value import (
     CLOCK,
     COUNT,
     ENERGY,
@@ -20,7 +21,6 @@ from gpumon.sources.replay.cells import (
     state,
     when,
 )  # fmt: skip
-from gpumon.sources.replay.form import Column, Place, Row, chosen, fill
 from gpumon.text import clean
 
 _HEADING = re.compile(r"([a-z][a-z0-9_.]*)\s*(?:\[([^\]]*)\])?", re.ASCII)

@@ -13,7 +13,7 @@ from gpumon.sources.base import Reading
 from gpumon.sources.replay.devices import LogDevices
 from gpumon.sources.replay.form import Row
 from gpumon.sources.replay.lines import LogFile
-from gpumon.sources.replay.rows import LogRows
+from gpumon.sources.replay.log_rows import LogRows
 from gpumon.sources.replay.ticks import LOOKAHEAD, layout, ticks
 
 BURST = 2000

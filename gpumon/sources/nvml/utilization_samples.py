@@ -21,7 +21,7 @@ from gpumon.sources.nvml.answers import AGAIN, BUSY, RARELY, SLACK
 from gpumon.sources.nvml.fields import VALUE_TYPES
 from gpumon.sources.nvml.library import NOT_FOUND, SUCCESS, Library, availability
 
-Busy = Sequence[tuple[int, float]]
+UtilizationSamples = Sequence[tuple[int, float]]
 """ns of CLOCK_MONOTONIC and ratio, oldest first."""
 
 _TYPE = c_uint(pynvml.NVML_GPU_UTILIZATION_SAMPLES)
@@ -36,7 +36,7 @@ _OLD = 60 * SECOND
 _NEVER = float("inf")
 
 
-class BusySamples:
+class SampleBuffer:
     """Utilization samples of one device, each given once."""
 
     def __init__(self, library: Library, turn: float = 1.0, after: int = 0) -> None:
@@ -56,7 +56,7 @@ class BusySamples:
         self._wall = True
         self._room = 0
 
-    def read(self, handle: Any, now: float, clock: Clock) -> Busy:
+    def read(self, handle: Any, now: float, clock: Clock) -> UtilizationSamples:
         """What is new, when it is time to ask again. `now` in seconds, as for the ticks."""
         if now < self._due:
             return ()
@@ -92,7 +92,7 @@ class BusySamples:
         found = [record.unpack_from(self._buffer, i * _SIZE) for i in range(min(count.value, self._room))]
         return code, sorted((stamp, percent / 100) for stamp, percent in found if 0 <= percent <= 100)
 
-    def _new(self, stamped: list[tuple[int, float]], clock: Clock) -> Busy:
+    def _new(self, stamped: list[tuple[int, float]], clock: Clock) -> UtilizationSamples:
         """The samples in our time, without those that cannot be and those given before."""
         for wall in (True, False):
             monotonic, offset = self._clocks(clock, wall)

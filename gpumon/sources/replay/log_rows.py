@@ -9,9 +9,9 @@ from itertools import chain, islice
 from gpumon.clock import SECOND
 from gpumon.errors import SourceError
 from gpumon.sources.replay import dmon, query
-from gpumon.sources.replay.cells import BadLine
 from gpumon.sources.replay.form import Form, Row
 from gpumon.sources.replay.lines import Line, LogFile
+from gpumon.sources.replay.parse_value import BadLine
 
 _FREE = 10
 _SHARE = 100

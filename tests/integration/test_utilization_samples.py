@@ -30,7 +30,7 @@ UNKNOWN, NOT_LOADED = 999, 9
 CLIENT = (
     READ_AT
     + """\
-    busy = {uuid: list(new) for uuid, new in reading.busy.items()}
+    busy = {uuid: list(new) for uuid, new in reading.utilization_samples.items()}
     print(json.dumps([busy, [sample.state for sample in reading.samples]]), flush=True)
 """
 )
