@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gpumon.analysis.memory import THIS_RUN, fragmentation, split, titles
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.json_value import logged
-from gpumon.memory import THIS_RUN, fragmentation, split, titles
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
 
 SCHEMA = 1

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpumon import units
+from gpumon.analysis.gpu_state import GpuState, has_unlisted_holder, is_held, judge
+from gpumon.analysis.memory import split, told
+from gpumon.analysis.ranks import Ranks, memory_of, notes, ranks_of
 from gpumon.frame import Boundary, Driver, Frame, Mark, Origin, Process, Run, RunState, Sample
-from gpumon.gpu_state import GpuState, has_unlisted_holder, is_held, judge
-from gpumon.memory import split, told
 from gpumon.metrics import BY_NAME, HOST_INDEX, Availability
-from gpumon.ranks import Ranks, memory_of, notes, ranks_of
 
 _BAR = 10
 _NAMED = 3

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gpumon.epochs import Span
+from gpumon.analysis.epochs import Span
 from gpumon.frame import NAN, TRAINING
 from gpumon.runs.counted import Counted, begun_only, most
 from gpumon.runs.joining import highest, lowest, mean, over_devices_each, seen_by, seen_share, totals

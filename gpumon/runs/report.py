@@ -15,7 +15,7 @@ from html import escape
 from importlib.resources import files
 
 from gpumon import __version__, units
-from gpumon.epochs import Span
+from gpumon.analysis.epochs import Span
 from gpumon.errors import GpumonError
 from gpumon.frame import NAN, Mark
 from gpumon.metrics import Unit

@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpumon.epochs import Span
+from gpumon.analysis.epochs import Span
+from gpumon.analysis.memory import OF, PARTS, Split, divide, titles
 from gpumon.frame import NAN, Mark
-from gpumon.memory import OF, PARTS, Split, divide, titles
 from gpumon.metrics import BY_NAME
 from gpumon.runs.joined import Stretch
 from gpumon.runs.report_axes import instant, numbers_of, placed, plain_text

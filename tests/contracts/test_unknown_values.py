@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumon.analysis.gpu_state import GpuState
 from gpumon.clock import SECOND
 from gpumon.document import document
 from gpumon.frame import Driver, Origin, Sample
-from gpumon.gpu_state import GpuState
 from gpumon.history.recent import History
 from gpumon.metrics import GPU_METRICS, IDLE, PROCESSES, Availability
 from gpumon.summary import lines

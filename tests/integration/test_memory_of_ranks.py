@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager
 from math import isnan
 from pathlib import Path
 
+from gpumon.analysis.memory import split
 from gpumon.frame import Frame, RunState
 from gpumon.live import follow
-from gpumon.memory import split
 from gpumon.paths import Places
 from tests.nvml import Process, Stub
 from tests.programs import daemon, environment, until

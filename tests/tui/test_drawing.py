@@ -10,11 +10,11 @@ import pytest
 from rich.segment import Segment
 from rich.style import Style
 
-from gpumon.epochs import EpochMark, Span
+from gpumon.analysis.epochs import EpochMark, Span
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.memory import PARTS, Split
 from gpumon.frame import Boundary, Mark
-from gpumon.gpu_state import GpuState
 from gpumon.history.recent import History
-from gpumon.memory import PARTS, Split
 from gpumon.metrics import BY_NAME, Unit
 from gpumon_tui import theme
 from gpumon_tui.levels import CRITICAL, FINE, WARN, level

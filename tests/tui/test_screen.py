@@ -13,7 +13,7 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from gpumon.epochs import Stretch
+from gpumon.analysis.epochs import Stretch
 from gpumon.frame import Boundary, Mark, RunState
 from gpumon.history.recent import HOST
 from gpumon.live import LiveState

@@ -6,10 +6,10 @@ from math import inf, nan
 
 import pytest
 
-from gpumon.epochs import Epochs
+from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.ranks import memory_of, notes, ranks_of
 from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState
 from gpumon.history.recent import HOST, SLACK, History
-from gpumon.ranks import memory_of, notes, ranks_of
 from gpumon_tui import theme
 from gpumon_tui.flow import PATIENCE, Flow
 from gpumon_tui.layout import Tables, plan

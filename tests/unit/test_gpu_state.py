@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gpumon.analysis.gpu_state import PAUSE, Activity, GpuState, has_unlisted_holder, is_held, judge
 from gpumon.frame import NAN, Device, Driver, Frame, Origin, Process, Sample
-from gpumon.gpu_state import PAUSE, Activity, GpuState, has_unlisted_holder, is_held, judge
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.summary import lines
 from tests.builders import frame_of, process, sample, tick

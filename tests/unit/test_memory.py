@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon import document
+from gpumon.analysis.memory import PARTS, Split, fragmentation, split, told
 from gpumon.frame import Device, FrameworkMemory, Sample
-from gpumon.memory import PARTS, Split, fragmentation, split, told
 from gpumon.metrics import GPU_METRICS, Availability
 
 TOTAL = 80.0

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from gpumon.analysis.memory import PARTS
 from gpumon.frame import NAN
-from gpumon.memory import PARTS
 from gpumon.runs import joined
 from gpumon.runs.ledger import Ledger
 from gpumon.runs.report import page

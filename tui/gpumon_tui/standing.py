@@ -8,8 +8,8 @@ from typing import NamedTuple
 from rich.style import Style
 
 from gpumon import units
+from gpumon.analysis.gpu_state import GpuState, has_unlisted_holder
 from gpumon.frame import TRAINING, Process, Run, Sample
-from gpumon.gpu_state import GpuState, has_unlisted_holder
 from gpumon.history.recent import History
 from gpumon.metrics import BY_NAME, IDLE
 from gpumon_tui import theme

@@ -7,14 +7,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpumon.epochs import Drawn, Epochs
+from gpumon.analysis.epochs import Drawn, Epochs
+from gpumon.analysis.gpu_state import Activity, GpuState, is_held, judge
+from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
-from gpumon.gpu_state import Activity, GpuState, is_held, judge
 from gpumon.history.recent import HOST, History
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import HOST_INDEX, Metric
 from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel
-from gpumon.ranks import Ranks, ranks_of
 from gpumon_tui.freshness import freshness
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.axis import scale_top

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
-from gpumon.epochs import Stretch
+from gpumon.analysis.epochs import Stretch
 from gpumon.frame import NAN, Frame
 from gpumon.history.recent import History
 from gpumon.runs import joined

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from threading import Lock
 from typing import Any, NamedTuple
 
-from gpumon.epochs import Epochs
+from gpumon.analysis.epochs import Epochs
 from gpumon.frame import Frame
 from gpumon.history.recent import HOST, History
 from gpumon.json_value import logged

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpumon import units
+from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.ranks import Ranks
 from gpumon.clock import SECOND
-from gpumon.epochs import Epochs
 from gpumon.frame import NAN, Frame, RunState, Sample
-from gpumon.gpu_state import GpuState
 from gpumon.metrics import BY_NAME, Unit
-from gpumon.ranks import Ranks
 
 SHOWN = 6
 RECENT = 600.0

@@ -13,8 +13,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpumon.epochs import Span
-from gpumon.epochs import Stretch as Seen
+from gpumon.analysis.epochs import Span
+from gpumon.analysis.epochs import Stretch as Seen
 from gpumon.errors import GpumonError
 from gpumon.frame import TRAINING, RunState
 from gpumon.history.recent import History

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from gpumon.ranks import Ranks, ranks_of
+from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.runs import document
 from gpumon_web import run_page
 from gpumon_web.answers import Answers, Packed

@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from gpumon import units
-from gpumon.epochs import EpochMark, Span
+from gpumon.analysis.epochs import EpochMark, Span
 from gpumon.frame import Boundary
 from gpumon.metrics import Metric
 from gpumon_tui import theme

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon import units
-from gpumon.epochs import Stretch
+from gpumon.analysis.epochs import Stretch
 from gpumon.frame import NAN
 from gpumon.history.recent import HOST, History
 from gpumon.metrics import BY_NAME

@@ -10,8 +10,8 @@ from rich.segment import Segment
 from rich.style import Style
 
 from gpumon import units
+from gpumon.analysis.gpu_state import GpuState
 from gpumon.frame import Process, Run, Sample
-from gpumon.gpu_state import GpuState
 from gpumon.history.recent import History
 from gpumon.metrics import BY_NAME
 from gpumon_tui import theme

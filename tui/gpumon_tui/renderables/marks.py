@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.segment import Segment
 from rich.style import Style
 
-from gpumon.epochs import EpochMark
+from gpumon.analysis.epochs import EpochMark
 from gpumon.frame import Boundary
 from gpumon_tui import theme
 from gpumon_tui.renderables.buckets import Columns

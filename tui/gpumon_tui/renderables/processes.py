@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpumon import units
+from gpumon.analysis.gpu_state import is_held
 from gpumon.frame import Process, Run, Sample
-from gpumon.gpu_state import is_held
 from gpumon.metrics import PROCESSES, Availability
 from gpumon_tui import theme
 from gpumon_tui.renderables.cells import safe

@@ -8,9 +8,9 @@ from math import isfinite
 from rich.style import Style
 
 from gpumon import units
-from gpumon.epochs import Epochs
+from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.ranks import OUT_OF_MEMORY, Ranks, memory_of
 from gpumon.frame import NAN, Process, Run, RunState
-from gpumon.ranks import OUT_OF_MEMORY, Ranks, memory_of
 from gpumon_tui import theme
 from gpumon_tui.renderables.bar import bar_text
 from gpumon_tui.renderables.cells import fit, safe, width

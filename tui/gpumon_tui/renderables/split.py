@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.segment import Segment
 
 from gpumon import units
+from gpumon.analysis.memory import PARTS, Split, split, told
 from gpumon.frame import Run, Sample
-from gpumon.memory import PARTS, Split, split, told
 from gpumon_tui import theme
 from gpumon_tui.renderables.cells import Line, cut, length, rule, spread
 

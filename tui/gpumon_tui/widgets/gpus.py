@@ -8,8 +8,8 @@ from rich.segment import Segment
 from textual import events
 from textual.message import Message
 
+from gpumon.analysis.gpu_state import GpuState
 from gpumon.frame import Process, Sample
-from gpumon.gpu_state import GpuState
 from gpumon_tui.layout import Plan
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import gpu, nogpu

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
+from gpumon.analysis.ranks import Ranks, notes
 from gpumon.frame import Frame
-from gpumon.ranks import Ranks, notes
 from gpumon_tui.renderables import epochs, processes, runs
 from gpumon_tui.renderables.cells import Line, safe
 from gpumon_tui.renderables.table import Row, table

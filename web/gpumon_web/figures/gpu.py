@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from gpumon.analysis.epochs import Epochs
 from gpumon.clock import SECOND
-from gpumon.epochs import Epochs
 from gpumon.frame import RunState, Sample
 from gpumon.history.recent import History
 from gpumon.panels import GPU_PANELS, Panel
