@@ -1,8 +1,20 @@
 // Small charts on a canvas: one line over the last ten minutes, sharp on any screen, for little work.
 "use strict";
 (function (g) {
+  // Drawn after all text is written: a canvas asks for its width, which after each row's text is a layout each.
+  const waiting = new Map();
+  g.spark = function (canvas, ...what) {
+    if (!waiting.size) {
+      queueMicrotask(() => {
+        for (const [one, shown] of waiting) { draw(one, ...shown); }
+        waiting.clear();
+      });
+    }
+    waiting.set(canvas, what);
+  };
+
   // times (s) and values (0 to 1, null is a gap), from `end - length` to `end`, in the colour of a role.
-  g.spark = function (canvas, times, values, end, length, role) {
+  function draw(canvas, times, values, end, length, role) {
     const ratio = window.devicePixelRatio || 1;
     const width = canvas.clientWidth;
     const height = canvas.clientHeight;
@@ -48,5 +60,5 @@
       pen.fillStyle = fade;
       pen.fill();
     }
-  };
+  }
 })(window.gpumon);
