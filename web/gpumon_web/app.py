@@ -22,7 +22,7 @@ from gpumon_web.environ import CHANNEL, JOB
 from gpumon_web.gate import NO_TOKEN, OPEN, SIGN_OUT, TOO_MANY, WRONG_TOKEN, Gate, Refused, peer_of, refusal
 from gpumon_web.headers import add_headers, policy
 from gpumon_web.limits import GUESSES, Buckets
-from gpumon_web.pages import BadNumber, failure
+from gpumon_web.plain_page import BadNumber, failure
 from gpumon_web.prefix import PLACEHOLDER, prefix_of, put_prefix
 from gpumon_web.routes import Sources, add_routes
 

@@ -20,8 +20,8 @@ from flask import Request, Response
 
 from gpumon_web.environ import PEER
 from gpumon_web.limits import PROGRAMS
-from gpumon_web.pages import failure
 from gpumon_web.peers import network_of
+from gpumon_web.plain_page import failure
 from gpumon_web.prefix import prefix_of
 from gpumon_web.sessions import LASTS, Session, Sessions
 

@@ -20,7 +20,7 @@ from gpumon_web.complaints import Complaints
 from gpumon_web.environ import JOB
 from gpumon_web.feed import Feed
 from gpumon_web.figures.gpu import gpu_figure
-from gpumon_web.pages import BadNumber, failure
+from gpumon_web.plain_page import BadNumber, failure
 from gpumon_web.runs import Runs
 from gpumon_web.series import MOST
 from gpumon_web.work import BusyError, Inline, Work, WorkError
