@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 
@@ -11,7 +12,9 @@ from gpumon.metrics import BY_NAME
 from gpumon_tui import theme
 from gpumon_tui.levels import level
 from gpumon_tui.renderables.cells import Line, length, safe, spread
-from gpumon_tui.view import View
+
+if TYPE_CHECKING:  # a view draws with renderables
+    from gpumon_tui.view import View
 
 
 def header(view: View, cells: int) -> Line:
