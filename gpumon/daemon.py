@@ -307,8 +307,8 @@ def _open_keeper(recorder: Recorder, where: Places, clock: Clock, say: Callable[
     path = ledger_path(where)
     if not recorder.sampler.source.live or not path:
         return
-    from gpumon.runs.keeper import Keeper  # SQLite: only a daemon needs it
-    from gpumon.runs.store import Store
+    from gpumon.ledger.recorder import Keeper  # SQLite: only a daemon needs it
+    from gpumon.ledger.store import Store
 
     shared = where.uid == 0 and os.path.dirname(path) == where.system_state
     store = Store(path, where.uid, say, shared=shared).start()

@@ -49,5 +49,23 @@ def clean(text: str, limit: int = 256) -> str:
     return "".join(safe)[:limit]
 
 
+def text_width(text: str) -> int:
+    """How many cells of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def cut(text: str, width: int) -> str:
+    """`text` in at most `width` cells, with … where it was cut."""
+    if text_width(text) <= width:
+        return text
+    while text and text_width(text) > width - 1:
+        text = text[:-1]
+    return text + "…"
+
+
 def _spell(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

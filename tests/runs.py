@@ -14,7 +14,7 @@ from typing import Any
 
 from gpumon.clock import SECOND
 from gpumon.frame import Mark, RunState
-from gpumon.runs.schema import FILE, MIGRATIONS, USAGE, VERSION, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.ledger.schema import FILE, MIGRATIONS, USAGE, VERSION, WHOLE_EPOCH, WHOLE_RUN
 
 BEGAN = 1_790_000_000
 """Seconds since 1970 at which a made-up run begins."""

@@ -23,8 +23,8 @@ def alone(where: Places, arguments: argparse.Namespace, ledger: str = "") -> Ite
     source = arguments.source or "nvml"
     recorder = Recorder(make_sampler(source, where, clock, arguments.interval, arguments.speed), clock)
     if ledger:
-        from gpumon.runs.keeper import Keeper
-        from gpumon.runs.store import Store
+        from gpumon.ledger.recorder import Keeper
+        from gpumon.ledger.store import Store
 
         recorder.keep_runs(Keeper(Store(ledger, where.uid, recorder.say).start(), keep=True))
     sampler = PrivateSampler(recorder).start()

@@ -17,16 +17,16 @@ from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
-from gpumon.beside.child import Child, Ended, end_like, refusal
-from gpumon.beside.tree import adopt_orphans
 from gpumon.cli.options import add_places, add_source, settle
 from gpumon.clock import SECOND
 from gpumon.errors import UsageError
+from gpumon.launcher.child import Child, Ended, end_like, refusal
+from gpumon.launcher.process_tree import adopt_orphans
 from gpumon.paths import Places, places
 from gpumon.text import clean
 
 if TYPE_CHECKING:
-    from gpumon.beside.watching import Watcher
+    from gpumon.launcher.watcher import Watcher
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -104,8 +104,8 @@ def _watch(
     """Begin to look on; None, and why, where that cannot be."""
     try:
         # Only now: the command runs already.
-        from gpumon.beside.notice import name_of
-        from gpumon.beside.watching import Wanted, Watcher
+        from gpumon.launcher.command_run import name_of
+        from gpumon.launcher.watcher import Wanted, Watcher
 
         arguments.name = arguments.name or name_of(words)
         source = arguments.source or "nvml"
@@ -119,8 +119,8 @@ def _watch(
 
 def _tell(watcher: Watcher | None, name: str, ended: Ended, began: int, at: int, trouble: str) -> None:
     """Print what it cost."""
-    from gpumon.beside.table import text
-    from gpumon.beside.watching import Report
+    from gpumon.launcher.summary import text
+    from gpumon.launcher.watcher import Report
 
     report = watcher.finish(ended, at) if watcher is not None else Report()
     if trouble:

@@ -16,12 +16,12 @@ from typing import Any
 
 from gpumon.cli.options import add_places, settle
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.ledger.absent import why_absent
+from gpumon.ledger.reader import NOTHING, Ledgers
+from gpumon.ledger.records import Record, Trace
 from gpumon.live import follow
 from gpumon.paths import Places, ledger_paths
-from gpumon.runs.absent import why_absent
-from gpumon.runs.find import find
-from gpumon.runs.ledger import NOTHING, Ledgers
-from gpumon.runs.rows import Record, Trace
+from gpumon.reports.find import find
 
 _FORMATS = ("csv", "json", "parquet")
 _REPLACED = "a file that is there is replaced"
@@ -122,11 +122,11 @@ def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     )
     more, runs = bool(limit) and len(runs) > limit, runs[: limit or None]
     if arguments.json:
-        from gpumon.runs.document import listing
+        from gpumon.reports.run_json import listing
 
         _print_json(listing(runs, now))
     elif runs:
-        from gpumon.runs.lists import lines
+        from gpumon.reports.run_list import lines
 
         _print(lines(runs, now, _width()))
         if more:
@@ -145,17 +145,17 @@ def _show(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     ledger, found = find(ledgers, arguments.run, now, _say)
     record = ledger.record(found.id, phases=phases or arguments.json)
     if arguments.json:
-        from gpumon.runs.document import whole
+        from gpumon.reports.run_json import whole
 
         _print_json(whole(record, now))
     else:
-        from gpumon.runs.show import lines
+        from gpumon.reports.run_text import lines
 
         _print(lines(record, now, _width(), phases=phases, ranks=ranks, tail=tail))
 
 
 def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    from gpumon.runs import compare
+    from gpumon.reports import compare
 
     records = []
     for wanted in (arguments.run, *arguments.others):
@@ -169,7 +169,7 @@ def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> Non
 
 
 def _report(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    from gpumon.runs.report import page
+    from gpumon.reports.html import page
 
     record, traces = _all_of(ledgers, arguments.run, now)
     _write(arguments.output, page(record, traces, now).encode())
@@ -177,7 +177,7 @@ def _report(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None
 
 
 def _export(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    from gpumon.runs import export
+    from gpumon.reports import export
 
     if arguments.format == "parquet" and arguments.output in ("", "-"):
         raise UsageError("parquet is no text: name a file with -o FILE")

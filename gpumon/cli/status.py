@@ -60,12 +60,12 @@ def run(arguments: argparse.Namespace) -> int:
     is_live = not (stale or origin.ended)
     age = NAN if origin.source == "replay" else max(0.0, (time.monotonic_ns() - frame.monotonic) / SECOND)
     if arguments.json:
-        from gpumon.document import document
+        from gpumon.reports.status_json import document
 
         json.dump(document(frame, origin, driver, hostname, daemon, live=is_live, age=age), sys.stdout, allow_nan=False)
         print()
     else:
-        from gpumon.summary import lines
+        from gpumon.reports.status_text import lines
 
         recent = _recent(live, frame) if live else ()
         for line in lines(frame, origin, driver, hostname, note, recent, live=is_live, age=age):

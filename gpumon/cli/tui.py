@@ -17,7 +17,7 @@ from gpumon.live import Live, follow
 from gpumon.paths import Places, ledger_paths
 
 if TYPE_CHECKING:
-    from gpumon.runs.rows import Listed
+    from gpumon.ledger.records import Listed
 
 _PAST = 20
 """Past runs that are asked for."""
@@ -55,7 +55,7 @@ def _show(live: Live, interval: float, where: Places, arguments: argparse.Namesp
 
 def _past(where: Places) -> Sequence[Listed]:
     """The newest runs of the ledgers that this user may read; none where there is no ledger."""
-    from gpumon.runs.ledger import Ledgers
+    from gpumon.ledger.reader import Ledgers
 
     paths = ledger_paths(where)
     if not paths:

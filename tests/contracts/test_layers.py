@@ -55,9 +55,9 @@ def test_the_source_keeps_its_contracts(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "imported"),
     [
-        ("gpumon/ring/lock.py", "gpumon.runs.store"),
-        ("gpumon/summary.py", "gpumon.daemon"),
-        ("gpumon/document.py", "gpumon_tui.app"),
+        ("gpumon/ring/lock.py", "gpumon.ledger.store"),
+        ("gpumon/reports/status_text.py", "gpumon.daemon"),
+        ("gpumon/reports/status_json.py", "gpumon_tui.app"),
         ("gpumon/callbacks/hook.py", "numpy"),
     ],
 )

@@ -13,7 +13,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gpumon.document import document
 from gpumon.frame import Driver, Origin
 from gpumon.metrics import (
     BY_NAME,
@@ -28,6 +27,7 @@ from gpumon.metrics import (
     Unit,
 )
 from gpumon.panels import GPU_PANELS, HOST_PANELS, PANELS
+from gpumon.reports.status_json import document
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.sources.nvml.answers import Answers

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.clock import SECOND
-from gpumon.document import document
 from gpumon.frame import Driver, Origin, Sample
 from gpumon.history.recent import History
 from gpumon.metrics import GPU_METRICS, IDLE, PROCESSES, Availability
-from gpumon.summary import lines
+from gpumon.reports.status_json import document
+from gpumon.reports.status_text import lines
 from gpumon_tui.renderables.braille import area
 from gpumon_tui.renderables.buckets import columns as cells
 from gpumon_tui.renderables.buckets import fill

@@ -151,11 +151,11 @@ def _began(name: str, directory: Path) -> bool:
 
 CRASHING = """
 import os, sys
-import gpumon.summary
+import gpumon.reports.status_text
 def lines(*of, **more):
     secret = "pass" + str(6 * 7)
     raise ZeroDivisionError("in a view")
-gpumon.summary.lines = lines
+gpumon.reports.status_text.lines = lines
 from gpumon.cli import main
 sys.exit(main(["status", "--source", "sim"]))
 """

@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from gpumon.beside.child import Ended
-from gpumon.beside.notice import name_of
-from gpumon.beside.table import text
-from gpumon.beside.tree import Known, Tree
-from gpumon.beside.watching import Report
 from gpumon.frame import Run, RunState
+from gpumon.launcher.child import Ended
+from gpumon.launcher.command_run import name_of
+from gpumon.launcher.process_tree import Known, Tree
+from gpumon.launcher.summary import text
+from gpumon.launcher.watcher import Report
 from gpumon.live import follow
 from gpumon.paths import Places
 from tests.nvml import Process, Stub

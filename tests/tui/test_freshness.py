@@ -11,9 +11,9 @@ from rich.color import Color
 from textual.pilot import Pilot
 
 from gpumon.frame import RunState
+from gpumon.ledger.records import Listed, RunRow
 from gpumon.live import LiveState
 from gpumon.metrics import GPU_INDEX, PROCESSES, Availability
-from gpumon.runs.rows import Listed, RunRow
 from gpumon_tui import theme
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.freshness import ago

@@ -10,7 +10,7 @@ import pytest
 from gpumon.analysis.gpu_state import PAUSE, Activity, GpuState, has_unlisted_holder, is_held, judge
 from gpumon.frame import NAN, Device, Driver, Frame, Origin, Process, Sample
 from gpumon.metrics import PROCESSES, Availability
-from gpumon.summary import lines
+from gpumon.reports.status_text import lines
 from tests.builders import frame_of, process, sample, tick
 
 GIB = 2.0**30

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.clock import SECOND
-from gpumon.document import document
 from gpumon.frame import Driver, FrameworkMemory, Origin
 from gpumon.metrics import GPU_METRICS, HOST_METRICS
+from gpumon.reports.status_json import document
+from gpumon.reports.status_text import lines
 from gpumon.ring.believable import LARGEST, believable, is_doubtful
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
-from gpumon.summary import lines
 from tests.builders import boundary, process, run, sample, tick
 
 GARBAGE = [math.inf, -math.inf, 1.7e308, -1e300, LARGEST]

@@ -37,7 +37,7 @@ from gpumon_tui.widgets.table import Table
 from gpumon_tui.widgets.tables import Epochs, Processes, Runs
 
 if TYPE_CHECKING:
-    from gpumon.runs.rows import Listed
+    from gpumon.ledger.records import Listed
 
 CHARTS = 3
 OFFERED = (("s", "simulation"),)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpumon_tui.feed import Feed
 
 if TYPE_CHECKING:
-    from gpumon.runs.rows import Listed
+    from gpumon.ledger.records import Listed
 
 Simulation = Callable[[], AbstractContextManager[Feed]]
 """Begins to simulate, and ends that again."""

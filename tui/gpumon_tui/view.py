@@ -22,7 +22,7 @@ from gpumon_tui.renderables.cells import safe
 from gpumon_tui.renderables.chart import Curve
 
 if TYPE_CHECKING:
-    from gpumon.runs.rows import Listed
+    from gpumon.ledger.records import Listed
 
 WINDOWS = (60, 120, 300, 600, 900, 1800, 3600)
 """Seconds that a chart can show."""

@@ -10,11 +10,11 @@ from itertools import pairwise
 from statistics import median
 
 from gpumon.analysis.epochs import Stretch
+from gpumon.figures.run_series import Timeline, bridged
 from gpumon.frame import NAN, Frame
 from gpumon.history.recent import History
-from gpumon.runs import joined
-from gpumon.runs.report_timeline import Timeline, bridged
-from gpumon.runs.rows import Course
+from gpumon.ledger import aggregate
+from gpumon.ledger.records import Course
 from gpumon_web.series import MOST
 
 COURSE = (
@@ -166,7 +166,7 @@ def _cells(values: Sequence[float], places: Sequence[int]) -> Course:
     return Course(*(bridged(line) for line in lines))
 
 
-def with_newest(epochs: Sequence[joined.Stretch], newest: Iterable[Stretch]) -> list[joined.Stretch]:
+def with_newest(epochs: Sequence[aggregate.Stretch], newest: Iterable[Stretch]) -> list[aggregate.Stretch]:
     """`epochs` of the ledger, the last ones as long as the ring knows them, and those that only the ring knows yet."""
     found = list(epochs)
     since = found[-1].begun - _SAME if found else -math.inf
@@ -179,6 +179,6 @@ def with_newest(epochs: Sequence[joined.Stretch], newest: Iterable[Stretch]) -> 
                 found[-1] = found[-1]._replace(seconds=seconds)
         else:
             found.append(
-                joined.Stretch(len(found), stretch.epoch, "", stretch.begin, NAN, seconds, 1, None, NAN, {}, 1, "")
+                aggregate.Stretch(len(found), stretch.epoch, "", stretch.begin, NAN, seconds, 1, None, NAN, {}, 1, "")
             )
     return found

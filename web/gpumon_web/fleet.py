@@ -13,11 +13,11 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import Activity, GpuState, has_unlisted_holder, is_held, judge
 from gpumon.analysis.memory import PARTS, split, told
 from gpumon.analysis.ranks import Ranks, ranks_of
+from gpumon.figures.run import COLOURS
 from gpumon.frame import Driver, Frame, Origin, Process, RunState, Sample
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.panels import GPU_PANELS
-from gpumon.runs.document import known
-from gpumon.runs.report_figures import COLOURS
+from gpumon.reports.run_json import known
 from gpumon_web.look import worth_a_look
 
 NAMED = 8

@@ -16,15 +16,16 @@ from typing import Any, NamedTuple
 from gpumon.analysis.epochs import Span
 from gpumon.analysis.epochs import Stretch as Seen
 from gpumon.errors import GpumonError
+from gpumon.figures.run import figure
+from gpumon.figures.run_series import Timeline, timeline
 from gpumon.frame import TRAINING, RunState
 from gpumon.history.recent import History
-from gpumon.runs import document, joined
-from gpumon.runs.export_epochs import lines
-from gpumon.runs.joined import Stretch
-from gpumon.runs.ledger import Ledger, Ledgers
-from gpumon.runs.report_figures import figure
-from gpumon.runs.report_timeline import Timeline, timeline
-from gpumon.runs.rows import Listed, Record, RunRow
+from gpumon.ledger import aggregate
+from gpumon.ledger.aggregate import Stretch
+from gpumon.ledger.reader import Ledger, Ledgers
+from gpumon.ledger.records import Listed, Record, RunRow
+from gpumon.reports import run_json
+from gpumon.reports.export_epochs import lines
 from gpumon_web.answers import NOTHING, UNCHANGED, Packed
 from gpumon_web.course import Logged, extended, recent_course, with_newest
 from gpumon_web.feed import shown
@@ -80,7 +81,7 @@ def listed(paths: Sequence[str], live: Mapping[str, Live], now: float, known: An
             kept = ledgers.runs(limit=LISTED)
     except GpumonError as error:
         problem = str(error)
-    rows: dict[str, dict[str, Any]] = {row["id"]: row for row in document.listing(kept, now)["runs"]}
+    rows: dict[str, dict[str, Any]] = {row["id"]: row for row in run_json.listing(kept, now)["runs"]}
     for run, row in live.items():
         rows[run] = {**rows.get(run, {}), "live": row, "id": run, "name": row["name"], "user": row["user"],
                      "state": row["state"], "started": row["started"], "framework": row["framework"]}  # fmt: skip
@@ -114,7 +115,7 @@ def epochs(paths: Sequence[str], run: str, known: Any) -> Packed | str:
     """Every epoch of a run, as rows of the page's table."""
 
     def made(record: Record) -> Packed:
-        found = joined.epochs(record)
+        found = aggregate.epochs(record)
         return _packed({"epochs": _rows(record, found)})
 
     return _of_record(paths, run, known, made)
@@ -130,21 +131,21 @@ def _page(ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring |
     devices = record.devices
     chosen = next((one for one in devices if one.uuid == device), devices[0] if devices else None)
     uuid = chosen.uuid if chosen else ""
-    found = joined.epochs(record)
+    found = aggregate.epochs(record)
     kept = timeline(record, traces, uuid or "-"), timeline(record, traces, "")
     recent = _recent(record, uuid, ring, *kept) if ring else Recent(*kept)
     return {
-        "schema": document.SCHEMA,
-        "run": document.run_of(record.run, now),
-        "total": document.total_of(joined.whole(record, found, now)),
+        "schema": run_json.SCHEMA,
+        "run": run_json.run_of(record.run, now),
+        "total": run_json.total_of(aggregate.whole(record, found, now)),
         "epochs": _rows(record, found[-ROWS:]),
         "epochs_total": len(found),
         "summary": _summary(found),
-        "ranks": [document.rank_of(rank) for rank in record.ranks],
-        "marks": [document.mark_of(mark, record.ranks) for mark in record.marks],
+        "ranks": [run_json.rank_of(rank) for rank in record.ranks],
+        "marks": [run_json.mark_of(mark, record.ranks) for mark in record.marks],
         "live": live,
         "device": uuid or None,
-        "devices": [document.device_of(one) for one in devices],
+        "devices": [run_json.device_of(one) for one in devices],
         "phases": _phases(record, ring)[-PHASES:],
         "figure": figure(
             recent.course, recent.logged, chosen, with_newest(found, recent.epochs), record.marks,
@@ -175,13 +176,13 @@ def _rows(record: Record, found: Sequence[Stretch]) -> list[dict[str, Any]]:
     ordinals = {epoch.ordinal for epoch in found}
     # Only how long its phases took is shown, and that takes no usage.
     of_them = record._replace(phases=[row for row in record.phases if row.ordinal in ordinals], usage=[])
-    phases = joined.phases(of_them)
+    phases = aggregate.phases(of_them)
     return [epoch_row(epoch, phases.get(epoch.ordinal, ())) for epoch in found]
 
 
 def epoch_row(epoch: Stretch, phases: Iterable[Stretch]) -> dict[str, Any]:
     """An epoch as the page's table has it: a tenth of all that is known, as there may be thousands of them."""
-    found = document.epoch_of(epoch, ())
+    found = run_json.epoch_of(epoch, ())
     beside = [phase.seconds for phase in phases if phase.phase != TRAINING]
     return {
         **{name: found[name] for name in ("ordinal", "epoch", "metrics")},
@@ -210,8 +211,8 @@ def _phases(record: Record, ring: Ring | None) -> list[list[Any]]:
     """Phases of the first rank that are no training: [begin, end or None, name], the ledger's, then the ring's."""
     newer = ring.spans.get(record.ranks[0].key, ()) if ring and record.ranks else ()
     since = newer[0].begin if newer else math.inf
-    found = [*(span for span in joined.spans(record) if span.end <= since), *newer]
-    return [[span.begin, document.known(span.end), span.phase] for span in found]
+    found = [*(span for span in aggregate.spans(record) if span.end <= since), *newer]
+    return [[span.begin, run_json.known(span.end), span.phase] for span in found]
 
 
 def _of_record(paths: Sequence[str], run: str, known: Any, made: Any) -> Packed | str:

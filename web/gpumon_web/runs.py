@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from gpumon.analysis.ranks import Ranks, ranks_of
-from gpumon.runs import document
+from gpumon.reports import run_json
 from gpumon_web import run_page
 from gpumon_web.answers import Answers, Packed
 from gpumon_web.course import COURSE
@@ -81,7 +81,7 @@ class Runs:
                     **run_row(ranks, frame, self._feed.epochs),
                     "metrics": {name: said(value) for name, value in ranks.first.metrics.items()},
                     "step": ranks.slowest.step,
-                    "wait": document.known(ranks.slowest.wait),
+                    "wait": run_json.known(ranks.slowest.wait),
                 }
                 for ranks in ranks_of(frame.runs)
             }

@@ -18,7 +18,7 @@ from gpumon_tui.program import program
 from gpumon_tui.renderables.cells import Line, cut, rule, safe
 
 if TYPE_CHECKING:
-    from gpumon.runs.rows import Listed
+    from gpumon.ledger.records import Listed
 
 LOOKED_FOR = "looked for: NVIDIA GPUs, through the driver's library libnvidia-ml.so.1, again every few seconds"
 TO_DO = (
@@ -59,7 +59,7 @@ def past(runs: Sequence[Listed], now: float, cells: int) -> list[Line]:
     """The newest runs of the ledger, under a title; nothing where there is none."""
     if not runs:
         return []
-    from gpumon.runs.lists import lines
+    from gpumon.reports.run_list import lines
 
     head, *rows = lines(runs[:MOST_PAST], now, cells - 2)
     title: Line = [Segment("Past runs", theme.TITLE), Segment(f"  {program()} runs", theme.DIM)]

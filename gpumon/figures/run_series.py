@@ -1,0 +1,101 @@
+"""The course of a run on one device, as a report draws it.
+
+`timeline` is the one place that says where a course comes from: today the traces of the ledger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from gpumon.frame import NAN
+from gpumon.ledger.records import Course, Record, Trace
+
+MOST = 2000
+"""Points of a line: more than a screen has columns."""
+BRIDGED = 2
+"""Missing points in a row that are no gap."""
+
+
+class Timeline(NamedTuple):
+    """Lines on one time axis."""
+
+    begun: float
+    """Seconds since 1970 at the first point."""
+    step: float
+    """Seconds between points."""
+    columns: Mapping[str, Course]
+    """By metric name; all of the same length."""
+
+    @property
+    def points(self) -> int:
+        """How many each line has."""
+        return len(next(iter(self.columns.values())).mean) if self.columns else 0
+
+
+def timeline(record: Record, traces: Sequence[Trace], uuid: str) -> Timeline:
+    """The course of a run on a device, or (`uuid` empty) of what it logged; without columns where none is kept.
+
+    Of several ranks on one device the longest course counts; of what was logged that of the lowest rank that logged.
+    """
+    order = {rank.key: i for i, rank in enumerate(record.ranks)}
+    found = [trace for trace in traces if trace.uuid == uuid and trace.columns]
+    if not found:
+        return Timeline(record.run.started, 1.0, {})
+    if uuid:
+        best = max(found, key=lambda trace: trace.points * trace.step)
+    else:
+        best = min(found, key=lambda trace: order.get(trace.rank, len(order)))
+    every = -(-best.points // MOST)
+    columns = {
+        name: Course(*(bridged(line) for line in thinned(course, every))) for name, course in best.columns.items()
+    }
+    return Timeline(best.begun, best.step * every, columns)
+
+
+def found_odd(logged: Timeline) -> dict[str, list[tuple[float, float]]]:
+    """By metric, when what was logged was no number (s since 1970), and which: NaN or infinite.
+
+    A ledger's trace has such a point as an infinite extreme; one that is infinite to both sides was NaN.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    for name, course in logged.columns.items():
+        for place, (low, high) in enumerate(zip(course.low, course.high, strict=True)):
+            if low == -math.inf or high == math.inf:
+                value = NAN if low == -high else low if low == -math.inf else high
+                found.setdefault(name, []).append((logged.begun + (place + 0.5) * logged.step, value))
+    return found
+
+
+def thinned(course: Course, every: int) -> Course:
+    """Each `every` points as one, with the lowest and the highest of them: a spike stays."""
+    if every <= 1:
+        return course
+    places = range(0, len(course.mean), every)
+    return Course(
+        [min(_known(course.low[i : i + every]), default=NAN) for i in places],
+        [_mean(course.mean[i : i + every]) for i in places],
+        [max(_known(course.high[i : i + every]), default=NAN) for i in places],
+    )
+
+
+def bridged(values: Sequence[float]) -> Sequence[float]:
+    """`values` with gaps of a point or two closed: ticks and points do not beat together."""
+    found = list(values)
+    last = -1
+    for i, value in enumerate(values):
+        if value == value:
+            if 0 <= last < i - 1 <= last + BRIDGED:
+                found[last + 1 : i] = [values[last]] * (i - 1 - last)
+            last = i
+    return found
+
+
+def _known(values: Iterable[float]) -> list[float]:
+    return [value for value in values if value == value]
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = _known(values)
+    return sum(known) / len(known) if known else NAN

@@ -1,0 +1,120 @@
+"""What a command cost, as a few lines for a person."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from math import isnan
+from typing import NamedTuple
+
+from gpumon import units
+from gpumon.frame import NAN
+from gpumon.launcher.child import Ended
+from gpumon.launcher.cost import Use
+from gpumon.launcher.epochs import Training
+from gpumon.launcher.watcher import Report
+from gpumon.metrics import Unit
+from gpumon.text import clean
+
+_SHOWN = 4
+"""Trainings that have a line of their own."""
+_SEEN_AFTER = 10.0
+"""Seconds: processes on a device are looked up every few, so that nobody saw what was shorter."""
+_BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+
+
+class Line(NamedTuple):
+    """What it is, how much, and what to know about it."""
+
+    title: str
+    value: str
+    note: str = ""
+
+
+def text(name: str, ended: Ended, seconds: float, report: Report, *, color: bool) -> str:
+    """The closing table of a command that ran for `seconds`; `color` for a terminal."""
+    bold, dim, plain = (_BOLD, _DIM, _PLAIN) if color else ("", "", "")
+    lines = list(_lines(ended, seconds, report))
+    titles, values = (max(len(part) for part in parts) for parts in list(zip(*lines, strict=True))[:2])
+    head = "  ·  ".join(part for part in (f"{bold}{clean(name, 60)}{plain}", how(ended)) if part)
+    rows = [f"gpumon  {head}"]
+    for line in lines:
+        row = f"  {dim}{line.title:<{titles}}{plain}  {bold}{line.value:>{values}}{plain}  {line.note}"
+        rows.append(row.rstrip())
+    if report.shown_as:
+        rows.append(f"  {dim}gpumon runs show {report.shown_as}{plain}")
+    return "\n".join(rows) + "\n"
+
+
+def how(ended: Ended) -> str:
+    """How a command ended; empty when all was fine."""
+    if ended.signal:
+        known = ended.signal in set(signal.Signals)
+        return f"ended by {signal.Signals(ended.signal).name if known else f'signal {ended.signal}'}"
+    return f"exit code {ended.code}" if ended.code else ""
+
+
+def _lines(ended: Ended, seconds: float, report: Report) -> Iterator[Line]:
+    cores = f"{ended.cpu / seconds:.1f} CPU cores" if seconds >= 1 and not isnan(ended.cpu) else ""
+    memory = "" if isnan(ended.memory) else f"{units.bytes_binary(ended.memory)} of memory"
+    yield Line("time", units.brief(seconds), ", ".join(part for part in (cores, memory) if part))
+    if report.uses:
+        yield from _device_lines(report.uses)
+        if report.problem:
+            yield Line("", "", report.problem)
+    else:
+        yield Line("GPU time", *_without(report, seconds))
+    for training in report.trainings[-_SHOWN:]:
+        yield _training(training, alone=len(report.trainings) == 1)
+    if len(report.trainings) > _SHOWN:
+        yield Line("", "", f"and {len(report.trainings) - _SHOWN} trainings before")
+
+
+def _without(report: Report, seconds: float) -> tuple[str, str]:
+    if report.problem:
+        return units.MISSING, clean(report.problem, 300)
+    if report.hidden:
+        return units.MISSING, "not known: the driver does not tell which processes of this container use a GPU"
+    if not report.devices:
+        return units.MISSING, "not known: it was over before a GPU was looked at"
+    if seconds < _SEEN_AFTER:
+        return units.MISSING, "not seen on a GPU, where it may have been too short a time"
+    return units.duration(0), f"none of the {report.devices} GPUs was used" if report.devices > 1 else "no GPU was used"
+
+
+def _device_lines(uses: Sequence[Use]) -> Iterator[Line]:
+    names = {clean(use.device.name.removeprefix("NVIDIA "), 40): 0 for use in uses}
+    which = f"GPU {', '.join(str(use.device.index) for use in uses)}" if len(uses) <= 8 else f"{len(uses)} GPUs"
+    total = sum(use.seconds for use in uses)
+    yield Line("GPU time", units.duration(total), f"{which}: {', '.join(names)}")
+    energy = sum(use.energy for use in uses)
+    mean = f"{units.number(energy / total, Unit.WATTS)} on average" if total and not isnan(energy) else ""
+    yield Line("energy", units.number(energy, Unit.JOULES), mean)
+    seen = sum(use.seen for use in uses)
+    busy = sum(use.utilization * use.seen for use in uses if use.seen) / seen if seen else NAN
+    idle = sum(use.idle_share * use.seen for use in uses if use.seen) / seen if seen else NAN
+    notes = [note for note in (_idle(idle), _spread(uses)) if note]
+    yield Line("utilization", units.number(busy, Unit.RATIO), ", ".join(notes))
+    fullest = max(uses, key=lambda use: -1.0 if isnan(use.memory_peak) else use.memory_peak)
+    where = f", on GPU {fullest.device.index}" if len(uses) > 1 else ""
+    peak = "" if isnan(fullest.memory_peak) else f"at the peak, of {units.bytes_binary(fullest.memory_total)}{where}"
+    yield Line("GPU memory", units.bytes_binary(fullest.memory_peak), peak or "not told by the driver")
+
+
+def _idle(share: float) -> str:
+    return "" if isnan(share) else f"idle {units.number(share, Unit.RATIO)} of the time"
+
+
+def _spread(uses: Sequence[Use]) -> str:
+    means = [use.utilization for use in uses if not isnan(use.utilization)]
+    if len(means) < 2:
+        return ""
+    return f"{units.whole(min(means) * 100)} to {units.number(max(means), Unit.RATIO)} by GPU"
+
+
+def _training(training: Training, *, alone: bool) -> Line:
+    parts = [] if alone else [clean(training.name, 40)]
+    if training.epochs:
+        parts.append(f"{units.brief(training.seconds)} each")
+    parts += [f"{clean(name, 40)} {units.plain(value)}" for name, value in training.metrics.items()]
+    return Line("epochs", str(training.epochs), ", ".join(parts))

@@ -1,0 +1,35 @@
+"""Why there is no ledger to read: nothing is recorded yet, or nothing can be."""
+
+from __future__ import annotations
+
+import os
+
+from gpumon.ledger.reader import NOTHING
+from gpumon.paths import Places, ledger_path
+
+
+def why_absent(where: Places) -> str:
+    """One line for people: what is wrong with the place of the ledger, else how one comes to be."""
+    path = ledger_path(where)
+    if not path:
+        return "no run is kept: there is no directory that survives a reboot; name one with --state-dir"
+    directory = os.path.dirname(path)
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        there = _nearest(directory)
+        if not os.access(there, os.W_OK | os.X_OK, effective_ids=True):
+            return f"no run is kept: {there} may not be written by you; name another directory with --state-dir"
+        return NOTHING
+    except NotADirectoryError:
+        return f"no run is kept: {directory} is not a directory; name another one with --state-dir"
+    except OSError as error:
+        return f"{directory} cannot be looked into ({error.strerror or error}): what is kept there is unknown"
+    return NOTHING
+
+
+def _nearest(directory: str) -> str:
+    """The directory, or that above it which is there: where a daemon would have to make it."""
+    while directory and not os.path.isdir(directory) and os.path.dirname(directory) != directory:
+        directory = os.path.dirname(directory)
+    return directory or "."

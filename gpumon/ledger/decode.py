@@ -1,0 +1,126 @@
+"""The ledger's rows, from SQLite's to ours.
+
+SQLite keeps any type in any column, and the file may be another user's, so each cell is asked for what
+it should be and is not known otherwise.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from gpumon.frame import NAN, Mark, RunState
+from gpumon.ledger.records import Course, DeviceRow, MarkRow, RankRow, RunRow, Trace
+from gpumon.ledger.table_columns import parsed_json
+from gpumon.text import clean
+
+_MARKS = frozenset(Mark)
+_STATES = frozenset(RunState)
+_POINTS = 1 << 14
+_COLUMNS = 256
+"""More than a trace ever has: nothing is unpacked by what a damaged row says."""
+
+
+class Cells(dict[str, Any]):
+    """A row by column name."""
+
+    def text(self, name: str) -> str:
+        """The cell as harmless text; empty when there is none."""
+        cell = self.get(name)
+        return clean(cell) if isinstance(cell, str) else ""
+
+    def whole(self, name: str) -> int:
+        """The cell as a whole number; 0 when there is none."""
+        cell = self.get(name)
+        return cell if isinstance(cell, int) else 0
+
+    def real(self, name: str) -> float:
+        """The cell as a number; NaN when there is none."""
+        cell = self.get(name)
+        return float(cell) if isinstance(cell, float | int) else NAN
+
+    def time(self, name: str) -> float:
+        """The cell, in nanoseconds, as seconds since 1970."""
+        return self.real(name) / 1e9
+
+    def state(self) -> RunState:
+        """How a run or a rank stands; one that says nothing we know has gone."""
+        cell = self.get("state")
+        return RunState(cell) if cell in _STATES else RunState.DIED
+
+
+def cells_of(cursor: Any, row: Sequence[Any]) -> Cells:
+    """A row factory for sqlite3."""
+    return Cells(zip((column[0] for column in cursor.description), row, strict=True))
+
+
+def run_row(cells: Cells) -> RunRow:
+    """A row of `run`."""
+    return RunRow(
+        cells.text("id"), cells.text("name"), cells.text("user"), cells.text("hostname"), cells.text("framework"),
+        cells.text("source"), cells.text("label"), cells.text("driver"), cells.whole("world_size"),
+        cells.whole("epochs"), cells.whole("base"), cells.whole("first_epoch"), cells.time("started"),
+        cells.time("ended"), cells.state(), cells.time("updated"), cells.text("resumes"),
+        cells.real("seconds"),
+    )  # fmt: skip
+
+
+def rank_row(cells: Cells, devices: Sequence[DeviceRow]) -> RankRow:
+    """A row of `rank`, with its devices."""
+    return RankRow(
+        cells.text("key"), cells.whole("rank"), cells.whole("local_rank"), cells.whole("pid"), cells.time("started"),
+        cells.time("ended"), cells.state(), cells.whole("steps"), cells.real("wait") or NAN, cells.whole("lost_events"),
+        cells.real("peak"), cells.real("retries"), cells.real("ooms"), tuple(devices), cells.real("batch"),
+        cells.real("seconds"),
+    )  # fmt: skip
+
+
+def device_row(cells: Cells) -> DeviceRow:
+    """A row of `device`."""
+    return DeviceRow(
+        cells.text("uuid"), cells.whole("number"), cells.text("name"), cells.real("memory_total"),
+        cells.real("power_limit"),
+    )  # fmt: skip
+
+
+def mark_row(cells: Cells) -> MarkRow | None:
+    """A row of `mark`; None for one that this gpumon does not know."""
+    mark = cells.get("mark")
+    if mark not in _MARKS:
+        return None
+    return MarkRow(
+        cells.text("rank"), cells.whole("number"), Mark(mark), cells.time("time"), cells.whole("epoch"),
+        cells.whole("step"), cells.real("asked"), cells.real("free"),
+    )  # fmt: skip
+
+
+def trace_row(cells: Cells) -> Trace | None:
+    """A row of `trace`, unpacked; None for one that is damaged."""
+    names, points = parsed_json(cells.get("columns")), cells.whole("points")
+    packed, step = cells.get("cells"), cells.real("step")
+    if not isinstance(names, list) or not isinstance(packed, bytes) or not (0 < points <= _POINTS and step > 0):
+        return None
+    size = len(names) * points * 3 * 4
+    if len(names) > _COLUMNS or (values := _unpacked(packed, size)) is None:
+        return None
+    columns = {}
+    for i, name in enumerate(names):
+        block = values[i * points * 3 : (i + 1) * points * 3]
+        columns[clean(str(name))] = Course(block[0::3], block[1::3], block[2::3])
+    return Trace(cells.text("rank"), cells.text("uuid"), cells.time("begun"), step, points, columns)
+
+
+def _unpacked(packed: bytes, size: int) -> array[float] | None:
+    try:
+        plain = zlib.decompressobj().decompress(packed, size + 1)
+    except zlib.error:
+        return None
+    if len(plain) != size:
+        return None
+    values = array("f", plain)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values

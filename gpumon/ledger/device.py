@@ -1,0 +1,222 @@
+"""One device of a rank: its samples, cut at the rank's boundaries into epochs and phases."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gpumon.clock import SECOND
+from gpumon.frame import NAN, Sample
+from gpumon.ledger.timeline import OUTSIDE, Course
+from gpumon.ledger.usage import COUNTERS, HOLD, HOLD_LEAST, Amounts, amounts_of, merged
+from gpumon.metrics import GPU_METRICS, Availability
+
+REMEMBERED = 30 * SECOND
+"""How far back a device is known to a run that comes later, and to the driver's own samples, which come in batches."""
+PATIENCE = 20 * SECOND
+"""For so long the driver's own samples are waited for: it keeps no more than the last 16 to 20 s of them."""
+STRAIGHT = 5 * SECOND
+"""For so long a counter is taken for a straight line, though no value holds that long."""
+_APART = 10 * SECOND
+"""A counter's stamp that is further than this from its read is none."""
+_MOST_SAMPLES = 256
+_MOST_BUSY = 2048
+_LONGEST_BUSY = SECOND * 6 // 5
+"""The driver's own sample periods are 1/6 to 1 s."""
+
+
+class Taken(NamedTuple):
+    """One sample of a device."""
+
+    monotonic: int
+    """ns, CLOCK_MONOTONIC: when its gauges were read."""
+    values: Sequence[float]
+    interval: int
+    """ns between ticks; 0: only the counters are known, and no value holds."""
+    counters: int
+    """ns, CLOCK_MONOTONIC: when its counters held their values."""
+
+
+def taken_of(sample: Sample, monotonic: int, interval: int) -> Taken | None:
+    """A sample by the stamps of its own read, else by the tick's `monotonic`; None where nothing was read."""
+    if sample.state is not Availability.OK or sample.age:
+        return None
+    read = sample.monotonic or monotonic
+    counters = sample.counters_monotonic or read
+    return Taken(read, sample.values, interval, counters if abs(counters - read) <= _APART else read)
+
+
+class Recent:
+    """The last samples of a device, for all ranks that use it."""
+
+    def __init__(self) -> None:
+        self.samples: deque[Taken] = deque(maxlen=_MOST_SAMPLES)
+        self.busy: deque[tuple[int, float]] = deque(maxlen=_MOST_BUSY)
+
+    def add(self, taken: Taken | None, busy: Iterable[tuple[int, float]], now: int) -> None:
+        """Take what a tick brought; what is older than `REMEMBERED` goes, but for the last two samples."""
+        if taken is not None and not (self.samples and taken.monotonic <= self.samples[-1].monotonic):
+            self.samples.append(taken)
+        self.busy.extend(busy)
+        while len(self.samples) > 2 and self.samples[1].monotonic < now - REMEMBERED:
+            self.samples.popleft()
+        while self.busy and self.busy[0][0] < now - REMEMBERED:
+            self.busy.popleft()
+
+    def known_until(self, horizon: int) -> int:
+        """Up to when all is known that will be, `horizon` at most.
+
+        The driver's own samples come seconds late, and what was between two reads of a device is known with the
+        second: devices are read one behind the other, and a slow call delays those that follow.
+        """
+        known = horizon
+        if self.samples and _latest(self.samples[-1]) > horizon:
+            before = next((taken for taken in reversed(self.samples) if _latest(taken) <= horizon), None)
+            if before is not None:
+                known = min(known, before.monotonic, before.counters)
+        if self.busy:
+            known = min(known, self.busy[-1][0])
+        return max(known, horizon - PATIENCE)
+
+
+class DeviceShare:
+    """What a rank had of one device: sums for each phase of each epoch that is not settled, and for all else."""
+
+    def __init__(self, uuid: str) -> None:
+        self.uuid = uuid
+        self.whole_board = not uuid.startswith("MIG-")
+        self.parts: dict[tuple[int, str], Amounts] = {}
+        self.rest = Amounts()
+        """Of settled epochs, and of what lies in none."""
+        self._last: Taken | None = None
+        self._counted: Taken | None = None
+        """The last whose counters were taken: a driver may give the same ones twice."""
+        self._busy_at = 0
+
+    def follow(self, recent: Recent, course: Course, until: int, begin: int, end: int) -> None:
+        """Add the samples up to `until`, of a run that went from `begin` to `end`. All ns, CLOCK_MONOTONIC."""
+        last = self._last
+        new = []
+        for taken in reversed(recent.samples):
+            if last is not None and taken.monotonic <= last.monotonic:
+                if taken.monotonic == last.monotonic:
+                    last = taken  # after a restart of the daemon its values are known again
+                break
+            if _latest(taken) <= until:
+                new.append(taken)
+        for taken in reversed(new):
+            if last is not None:
+                self._hold(last, taken, course, begin, end)
+            last = taken
+            self._count(taken, course, begin, end)
+        self._last = last
+        if recent.busy:
+            self._follow_busy(recent.busy, course, until, begin, end)
+
+    def settle(self, ordinal: int) -> dict[str, Amounts]:
+        """The sums of an epoch that is over, by phase; from now on they are part of the rest."""
+        found = {phase: part for (of, phase), part in self.parts.items() if of == ordinal}
+        for phase, part in found.items():
+            del self.parts[ordinal, phase]
+            self.rest.merge(part)
+        return found
+
+    def of(self, ordinal: int) -> dict[str, Amounts]:
+        """The sums of an epoch so far, by phase."""
+        return {phase: part for (of, phase), part in self.parts.items() if of == ordinal}
+
+    def whole(self) -> Amounts:
+        """The sums of the whole run so far."""
+        return merged({None: self.rest, **self.parts})
+
+    def as_json(self) -> dict[str, Any]:
+        """For `share_of`."""
+        last, counted = self._last, self._counted
+        counters = (
+            [counted.values[i] if counted.values[i] == counted.values[i] else None for i in COUNTERS] if counted else []
+        )
+        return {
+            "uuid": self.uuid, "rest": self.rest.as_json(), "busy": self._busy_at,
+            "parts": [[ordinal, phase, part.as_json()] for (ordinal, phase), part in self.parts.items()],
+            "last": [last.monotonic, counters, counted.counters] if last and counted else None,
+        }  # fmt: skip
+
+    def _hold(self, a: Taken, b: Taken, course: Course, begin: int, end: int) -> None:
+        """The values of `a` hold until `b`, and not for long."""
+        if not a.interval:
+            return
+        held = a.monotonic + max(HOLD * a.interval, HOLD_LEAST)
+        for begun, over, span in course.pieces(max(a.monotonic, begin), min(b.monotonic, held, end)):
+            part = self._part(span.ordinal, span.phase, course)
+            part.hold(a.values, (over - begun) / SECOND, taken_here=begun == a.monotonic)
+
+    def _count(self, b: Taken, course: Course, begin: int, end: int) -> None:
+        """Counters grew evenly from those that were taken last to those of `b`, by their own stamps."""
+        a = self._counted
+        if a is not None and b.counters <= a.counters:
+            return
+        self._counted = b
+        since, until = (max(a.counters, begin), min(b.counters, end)) if a is not None else (0, 0)
+        if a is None or since >= until:
+            return
+        length = b.counters - a.counters
+        grown = [_grown(a.values[i], b.values[i]) for i in COUNTERS]
+        pieces = list(course.pieces(since, until))
+        # Within a long gap nobody knows what came before a boundary and what after: that is the run's alone.
+        split = length > max(HOLD * a.interval, HOLD_LEAST, STRAIGHT) and len(pieces) > 1
+        for begun, over, span in pieces:
+            part = self.rest if split else self._part(span.ordinal, span.phase, course)
+            part.count(grown, (over - begun) / length, (over - begun) / SECOND)
+
+    def _follow_busy(
+        self, busy: deque[tuple[int, float]], course: Course, until: int, begin: int, end: int
+    ) -> None:  # fmt: skip
+        at = self._busy_at
+        if not at:
+            at = busy[0][0]
+        for monotonic, ratio in list(busy)[bisect_right(busy, at, key=_first) :]:
+            since, to = max(at, monotonic - _LONGEST_BUSY), min(monotonic, until)
+            for begun, over, span in course.pieces(max(since, begin), min(to, end)) if to > since else ():
+                self._part(span.ordinal, span.phase, course).busy.add(ratio, (over - begun) / SECOND)
+            at = max(at, to)
+            if monotonic > until:
+                break
+        self._busy_at = at
+
+    def _part(self, ordinal: int, phase: str, course: Course) -> Amounts:
+        if ordinal == OUTSIDE or ordinal not in course.epochs:
+            return self.rest
+        part = self.parts.get((ordinal, phase))
+        if part is None:
+            part = self.parts[ordinal, phase] = Amounts()
+        return part
+
+
+def share_of(found: Mapping[str, Any]) -> DeviceShare:
+    """What `DeviceShare.as_json` gave: its last sample keeps only the counters, so that they go on over the gap."""
+    share = DeviceShare(found["uuid"])
+    share.rest = amounts_of(found["rest"])
+    share.parts = {(ordinal, phase): amounts_of(part) for ordinal, phase, part in found["parts"]}
+    share._busy_at = found["busy"]
+    if found["last"]:
+        monotonic, counters, *stamp = found["last"]
+        values = [NAN] * len(GPU_METRICS)
+        for i, value in zip(COUNTERS, counters, strict=True):
+            values[i] = NAN if value is None else value
+        share._last = share._counted = Taken(monotonic, values, 0, stamp[0] if stamp else monotonic)
+    return share
+
+
+def _grown(before: float, after: float) -> float:
+    """By how much a counter grew; NaN when it went back, as after a reset."""
+    return after - before if after >= before else NAN
+
+
+def _latest(taken: Taken) -> int:
+    return max(taken.monotonic, taken.counters)
+
+
+def _first(pair: tuple[int, float]) -> int:
+    return pair[0]

@@ -1,0 +1,277 @@
+"""The ledger as readers see it: read only, while a daemon may be writing.
+
+Each look is one read transaction, so that its parts belong together. Columns are read by name: a
+ledger of another version of gpumon may have more, and those it lacks are not known.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from urllib.parse import quote
+
+from gpumon.errors import GpumonError
+from gpumon.frame import NAN, RunState
+from gpumon.ledger import decode
+from gpumon.ledger.combine import totals
+from gpumon.ledger.decode import Cells
+from gpumon.ledger.records import USAGE_INDEX, DeviceRow, Listed, Record, RunRow, Trace
+from gpumon.ledger.schema import VERSION, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.ledger.table_columns import TableColumns, epoch_rows, phase_rows, usage_rows
+from gpumon.text import clean
+
+NOTHING = "nothing is recorded yet: run 'gpumon daemon', then a training that publishes its epochs (docs/runs.md)"
+_WAIT = 5.0
+"""Seconds to wait for a writer that holds the file for itself, as while it is made."""
+_CLOSED_TO_US = ("SQLITE_CANTOPEN", "SQLITE_READONLY_DIRECTORY", "SQLITE_READONLY_CANTINIT")
+_RANKS = "IN (SELECT key FROM rank WHERE run = ?)"
+
+
+class Ledger:
+    """One ledger file, open to read. Raises GpumonError when it is missing, damaged, or of a newer gpumon."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._db = _opened(path)
+        self._db.row_factory = decode.cells_of
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._db.close()
+
+    def runs(
+        self, *, user: str = "", name: str = "", since: float = NAN, running: bool = False, limit: int = 0
+    ) -> list[Listed]:
+        """Runs, newest first: of `user`, with a name that begins with `name`, begun `since` (s since 1970)."""
+        clauses, values = ["1"], list[object]()
+        if user:
+            clauses.append("user = ?")
+            values.append(user)
+        if name:
+            clauses.append("substr(name, 1, length(?)) = ?")
+            values += [name, name]
+        if not math.isnan(since):
+            clauses.append("started >= ?")
+            values.append(since * 1e9)
+        if running:
+            clauses.append(f"state = {RunState.RUNNING:d}")
+        query = f"SELECT * FROM run WHERE {' AND '.join(clauses)} ORDER BY started DESC, id LIMIT {limit or -1:d}"
+        with self._reading():
+            return [self._listed(decode.run_row(row)) for row in self._rows(query, *values)]
+
+    def candidates(self, beginning: str = "") -> list[RunRow]:
+        """Runs whose id or name begins with `beginning`, newest first."""
+        query = (
+            "SELECT * FROM run WHERE substr(id, 1, length(?)) = ? OR substr(name, 1, length(?)) = ?"
+            " ORDER BY started DESC, id"
+        )
+        with self._reading():
+            return [decode.run_row(row) for row in self._rows(query, *[beginning] * 4)]
+
+    def listed(self, run: RunRow) -> Listed:
+        """A run, and what it came to."""
+        with self._reading():
+            return self._listed(run)
+
+    def record(
+        self, run_id: str, *, phases: bool = True, times: bool = False, ordinals: tuple[int, int] | None = None
+    ) -> Record:
+        """A run with all that hangs on it but its traces. Raises GpumonError when it is not there (any more).
+
+        `phases`: also what devices did in each phase, two thirds of all rows; `times`: of phases no more than when
+        and how long they were. `ordinals`: only epochs from the first of them up to before the second.
+        """
+        part = f"rank {_RANKS}" + (" AND ordinal >= ? AND ordinal < ?" if ordinals else "")
+        chosen = (*(ordinals or ()),)
+        with self._reading():
+            run_id = self._as_written(run_id)
+            found = self._rows("SELECT * FROM run WHERE id = ?", run_id)
+            if not found:
+                raise GpumonError(f"the ledger has no run '{run_id}': 'gpumon runs' lists those it has")
+            held: dict[str, list[DeviceRow]] = {}
+            for row in self._rows(f"SELECT * FROM device WHERE rank {_RANKS} ORDER BY number, uuid", run_id):
+                held.setdefault(row.text("rank"), []).append(decode.device_row(row))
+            ranks = self._rows("SELECT * FROM rank WHERE run = ? ORDER BY rank, key", run_id)
+            whole = f"SELECT * FROM usage WHERE rank {_RANKS} AND ordinal = {WHOLE_RUN}"
+            usage = f"SELECT * FROM usage WHERE {part} AND ordinal != {WHOLE_RUN}"
+            usage += "" if phases else f" AND phase = '{WHOLE_EPOCH}'"
+            marks = self._rows(f"SELECT * FROM mark WHERE rank {_RANKS} ORDER BY time, number", run_id)
+            return Record(
+                decode.run_row(found[0]),
+                [decode.rank_row(row, held.get(row.text("key"), ())) for row in ranks],
+                epoch_rows(self._columns(f"SELECT * FROM epoch WHERE {part} ORDER BY rank, ordinal", run_id, *chosen)),
+                phase_rows(self._columns(
+                    f"SELECT * FROM phase WHERE {part} ORDER BY rank, ordinal, seconds DESC", run_id, *chosen
+                )) if phases or times else [],
+                [*usage_rows(self._columns(whole, run_id)), *usage_rows(self._columns(usage, run_id, *chosen))],
+                [mark for row in marks if (mark := decode.mark_row(row)) is not None],
+            )  # fmt: skip
+
+    def epochs(self, run_id: str) -> int:
+        """How many epochs a run has begun: ordinals go from 0 up to before it."""
+        with self._reading():
+            query = f"SELECT coalesce(max(ordinal), -1) + 1 FROM epoch WHERE rank {_RANKS}"
+            return self._count(query, self._as_written(run_id))
+
+    def traces(self, run_id: str) -> list[Trace]:
+        """The course of a run: one for each rank and device, and one for what each rank logged."""
+        query = (
+            "SELECT trace.* FROM trace JOIN rank ON rank.key = trace.rank WHERE rank.run = ? ORDER BY rank.rank, uuid"
+        )
+        with self._reading():
+            rows = self._rows(query, self._as_written(run_id))
+            return [trace for row in rows if (trace := decode.trace_row(row)) is not None]
+
+    def _listed(self, run: RunRow) -> Listed:
+        run_id = self._as_written(run.id)
+        ended = self._count(f"SELECT count(DISTINCT ordinal) FROM epoch WHERE rank {_RANKS} AND ended > 0", run_id)
+        gpus = self._count(f"SELECT count(DISTINCT uuid) FROM device WHERE rank {_RANKS}", run_id)
+        usage = f"SELECT * FROM usage WHERE rank {_RANKS} AND phase = '{WHOLE_EPOCH}'"
+        rows = usage_rows(self._columns(f"{usage} AND ordinal = {WHOLE_RUN}", run_id))
+        rows = rows or usage_rows(self._columns(usage, run_id))
+        came_to = totals(rows)
+        return Listed(run, ended, gpus, came_to[USAGE_INDEX["energy"]], came_to[USAGE_INDEX["utilization_mean"]])
+
+    def _as_written(self, run_id: str) -> str:
+        """An id as the file has it: one that a stranger's file has uncleaned is known by its clean text."""
+        if self._rows("SELECT id FROM run WHERE id = ?", run_id):
+            return run_id
+        ids = (row.get("id") for row in self._rows("SELECT id FROM run"))
+        return next((one for one in ids if isinstance(one, str) and clean(one) == run_id), run_id)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """One snapshot for all queries inside."""
+        try:
+            self._db.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._db.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise _unreadable(self.path, error) from error
+
+    def _rows(self, query: str, *values: object) -> list[Cells]:
+        found: list[Cells] = self._db.execute(query, values).fetchall()
+        return found
+
+    def _columns(self, query: str, *values: object) -> TableColumns:
+        cursor = self._db.cursor()
+        cursor.row_factory = None
+        rows = cursor.execute(query, values).fetchall()
+        return TableColumns([column[0] for column in cursor.description], rows)
+
+    def _count(self, query: str, *values: object) -> int:
+        return int(next(iter(self._rows(query, *values)[0].values())))
+
+
+class Ledgers:
+    """The ledgers that this user can read as one: his own, and that of a daemon for the whole machine.
+
+    A run that is in both is that of the first.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._open: list[Ledger] = []
+        there = [path for path in paths if os.path.exists(path)]
+        readable = [path for path in there if _may_read(path)]
+        if there and not readable:
+            raise GpumonError(f"{there[0]} may not be read by you: ask whoever runs the daemon, or use your own")
+        try:
+            for path in readable:
+                self._open.append(Ledger(path))
+        except GpumonError:
+            self.__exit__(None, None, None)
+            raise
+
+    def __enter__(self) -> Ledgers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for ledger in self._open:
+            ledger.close()
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self._open)
+
+    def runs(
+        self, *, user: str = "", name: str = "", since: float = NAN, running: bool = False, limit: int = 0
+    ) -> list[Listed]:
+        """As `Ledger.runs`, of all of them."""
+        found: dict[str, Listed] = {}
+        for ledger in self._open:
+            for listed in ledger.runs(user=user, name=name, since=since, running=running, limit=limit):
+                found.setdefault(listed.run.id, listed)
+        newest = sorted(found.values(), key=lambda listed: -listed.run.started)
+        return newest[:limit] if limit else newest
+
+    def candidates(self, beginning: str = "") -> list[tuple[Ledger, RunRow]]:
+        """As `Ledger.candidates`, each with the ledger that has it."""
+        found: dict[str, tuple[Ledger, RunRow]] = {}
+        for ledger in self._open:
+            for run in ledger.candidates(beginning):
+                found.setdefault(run.id, (ledger, run))
+        return sorted(found.values(), key=lambda each: -each[1].started)
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    if not os.path.exists(path):
+        raise GpumonError(NOTHING)
+    try:
+        db, version = _connected(path, "mode=ro")
+    except sqlite3.Error as error:
+        # Without a writer there is no index of the write-ahead log, and here we may not make one: but then the file
+        # stands still.
+        if error.sqlite_errorname not in _CLOSED_TO_US or os.path.exists(f"{path}-shm"):
+            raise _unreadable(path, error) from error
+        try:
+            db, version = _connected(path, "immutable=1")
+        except sqlite3.Error as again:
+            raise _unreadable(path, again) from again
+    if 0 < version <= VERSION:
+        return db
+    db.close()
+    if version == 0:
+        raise GpumonError(NOTHING)  # a daemon is making it at this moment
+    raise GpumonError(
+        f"{path} was written by a newer gpumon (version {version} of the ledger, this one reads up to {VERSION}): "
+        "upgrade gpumon"
+    )
+
+
+def _connected(path: str, how: str) -> tuple[sqlite3.Connection, int]:
+    """A connection that has read something, with the version of the ledger. Raises sqlite3.Error."""
+    db = sqlite3.connect(f"file:{quote(os.path.abspath(path))}?{how}", uri=True, timeout=_WAIT)
+    try:
+        db.isolation_level = None  # transactions begin and end where we say
+        version = int(db.execute("PRAGMA user_version").fetchone()[0])
+        db.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db, version
+
+
+def _may_read(path: str) -> bool:
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def _unreadable(path: str, error: sqlite3.Error) -> GpumonError:
+    if isinstance(error, sqlite3.OperationalError):
+        return GpumonError(f"{path} cannot be read: {error}")
+    return GpumonError(f"{path} is damaged ({error}): move it away, and the daemon begins a new one when it starts")

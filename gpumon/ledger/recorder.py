@@ -1,0 +1,241 @@
+"""Keeps the ledger: takes every tick of a daemon and hands rows to the store.
+
+Boundaries become known with the tick after them at the latest. So with each tick everything up to the
+one before is settled, exactly, whatever epochs and phases began and ended in between.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from gpumon.clock import SECOND
+from gpumon.frame import Boundary, Frame, Run, Tick
+from gpumon.ledger.device import Recent, taken_of
+from gpumon.ledger.rank import Rank
+from gpumon.ledger.store import Known, Open
+from gpumon.ledger.write import Batch
+
+WRITE_EVERY = 10 * SECOND
+"""What a run has come to so far is written so often, so that a daemon that is killed loses no more."""
+TRACE_EVERY = 60 * SECOND
+GONE_AFTER = 60 * SECOND
+"""A run that no tick shows for so long has ended, and so has one that no daemon wrote for so long."""
+_SOON = SECOND
+_FIRST_POLLS = 3
+_LOOK_AGAIN = 30 * SECOND
+_MOST_HELD = 8192
+_MOST_ENDED = 50_000
+_NOT_KEPT = ("replay", "sim")
+
+
+class Ledger(Protocol):
+    """What the recorder needs of `store.Store`."""
+
+    known: Known | None
+
+    def put(self, batch: Batch) -> None: ...
+    def close(self, timeout: float = 5.0) -> bool: ...
+
+
+def _lives(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}")
+
+
+class Keeper:
+    """The runs of one daemon. `keep`: also those of recordings and simulations, for tests.
+
+    `lives` tells whether there is a process of that pid.
+    """
+
+    def __init__(self, store: Ledger, *, keep: bool = False, lives: Callable[[int], bool] = _lives) -> None:
+        self._store = store
+        self._keep = keep
+        self._lives = lives
+        self._ranks: dict[str, Rank] = {}
+        self._recent: dict[str, Recent] = {}
+        self._previous: Tick | None = None
+        self._held_runs: dict[str, Run] = {}
+        self._held: list[Boundary] = []
+        self._known: Known | None = None
+        self._runs: dict[str, tuple[str, int | None]] = {}
+        self._ended: dict[str, None] = {}
+        self._withdrawn: set[str] = set()
+        self._taken_back: list[str] = []
+        self._left: dict[str, Open] = {}
+        self._polls = 0
+        self._look_at = 0
+
+    def add(self, tick: Tick) -> None:
+        """Take a tick. Never waits, and never raises for what a training or a driver says."""
+        if tick.origin.source in _NOT_KEPT and not self._keep:
+            return
+        self._remember(tick)
+        self._taken_back += tick.withdrawn
+        previous, self._previous = self._previous, tick
+        if self._known is None and (known := self._store.known) is not None:
+            self._known, self._left = known, dict(known.running)
+            self._runs, self._ended = dict(known.runs), dict.fromkeys(known.ended)
+        if self._known is None:
+            # The ledger is not open yet: samples are remembered for a while, boundaries come only once.
+            self._held_runs |= {run.key: run for run in tick.runs}
+            self._held = (self._held + list(tick.boundaries))[-_MOST_HELD:]
+            return
+        self._take_back()
+        self._take(tick)
+        if previous is not None:
+            batch = Batch()
+            self._write(tick, previous, batch)
+            self._find_dead(tick, batch)
+            self._store.put(batch)
+
+    def remember(self, frames: Iterable[Frame]) -> None:
+        """Take the last frames of the daemon before this one, oldest first: it was killed with them unwritten."""
+        for frame in frames:
+            interval = round(frame.interval * SECOND)
+            for sample in frame.samples:
+                recent = self._recent.setdefault(sample.device.uuid, Recent())
+                recent.add(taken_of(sample, frame.monotonic, interval), (), frame.monotonic)
+
+    def withdraw(self, id: str) -> None:
+        """Forget a run by the id that it gave itself: it is deleted, and not kept any further."""
+        self._withdrawn.add(id)
+        batch = Batch()
+        for key, rank in list(self._ranks.items()):
+            if rank.run.id == id:
+                batch.withdrawn.append(rank.id)
+                self._forget(key)
+        if not batch.withdrawn and id in self._runs:
+            batch.withdrawn.append(id)
+        self._store.put(batch)
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Write how far each run has come; `timeout`: seconds, at most."""
+        if self._known is not None and self._previous is not None:
+            batch = Batch()
+            for rank in self._ranks.values():
+                rank.close_when_over(gone=False)
+                rank.settle(_read_until(self._previous), self._recent, final=True)
+                self._add(rank, self._previous.monotonic, batch)
+                batch.add(rank.trace_rows())
+            self._store.put(batch)
+        self._store.close(timeout)
+
+    def _take_back(self) -> None:
+        """Forget the runs whose own processes withdrew them, by their boards: nobody can withdraw another's."""
+        batch = Batch()
+        for key in self._taken_back:
+            self._held_runs.pop(key, None)
+            rank, left = self._ranks.get(key), self._left.pop(key, None)
+            if rank is not None:
+                batch.withdrawn.append(rank.id)
+                self._forget(key)
+            elif left is not None:
+                batch.withdrawn.append(left.run)
+        if self._taken_back:
+            self._taken_back = []
+            self._store.put(batch)
+
+    def _remember(self, tick: Tick) -> None:
+        for sample in tick.samples:
+            uuid = sample.device.uuid
+            recent = self._recent.get(uuid)
+            if recent is None:
+                recent = self._recent[uuid] = Recent()
+            new = tick.utilization_samples.get(uuid, ())
+            recent.add(taken_of(sample, tick.monotonic, tick.interval), new, tick.monotonic)
+
+    def _take(self, tick: Tick) -> None:
+        """The runs and boundaries of a tick, and those that waited for the ledger."""
+        runs = self._held_runs | {run.key: run for run in tick.runs}
+        for key, run in runs.items():
+            rank = self._ranks.get(key) or self._adopt(run)
+            if rank is not None:
+                rank.see(run, tick)
+        for boundary in (*self._held, *tick.boundaries):
+            rank = self._ranks.get(boundary.run)
+            if rank is not None and rank.course.take(boundary):
+                rank.dirty = True
+        self._held_runs, self._held = {}, []
+
+    def _adopt(self, run: Run) -> Rank | None:
+        """A rank that is new to this daemon; None when it is not to be kept, or was over before."""
+        if run.key in self._ended or run.id in self._withdrawn:
+            return None
+        left = self._left.pop(run.key, None)
+        rank = Rank(run, left.run if left else self._id_for(run))
+        if left is not None:
+            try:
+                rank.resume(left.progress, left.traces)
+            except (KeyError, TypeError, ValueError):
+                rank = Rank(run, left.run)  # damaged: what the board still tells is taken anew
+        self._runs[rank.id] = (run.user, None)
+        self._ranks[run.key] = rank
+        return rank
+
+    def _id_for(self, run: Run) -> str:
+        """The run's own id; another where that is of another user, or of a run that was over before this one."""
+        wanted = id = run.id or run.key
+        number = 1
+        while (known := self._runs.get(id)) is not None:
+            user, ended = known
+            if user == run.user and (ended is None or not run.started * SECOND > ended):
+                break
+            number += 1
+            id = f"{wanted}~{number}"
+        return id
+
+    def _write(self, tick: Tick, previous: Tick, batch: Batch) -> None:
+        horizon, read_until = previous.monotonic, min(_read_until(previous), tick.monotonic)
+        for key, rank in list(self._ranks.items()):
+            assert rank.tick is not None
+            rank.close_when_over(gone=tick.monotonic - rank.tick.monotonic > GONE_AFTER)
+            known = rank.settle(read_until, self._recent)
+            over = bool(rank.end) and known >= rank.end
+            waited = tick.monotonic - rank.written_at
+            if over or waited >= WRITE_EVERY or (rank.dirty and waited >= _SOON):
+                rank.dirty, rank.written_at = False, tick.monotonic
+                self._add(rank, horizon, batch)
+                if over or tick.monotonic - rank.traced_at >= TRACE_EVERY:
+                    rank.traced_at = tick.monotonic
+                    batch.add(rank.trace_rows())
+            if over:
+                self._runs[rank.id] = (rank.run.user, rank.ended)
+                self._forget(key)
+
+    def _add(self, rank: Rank, horizon: int, batch: Batch) -> None:
+        batch.add(rank.rows(horizon))
+        batch.late += rank.late()
+        batch.left += rank.left()
+
+    def _forget(self, key: str) -> None:
+        del self._ranks[key]
+        self._ended[key] = None
+        for bounded in (self._ended, self._runs):
+            while len(bounded) > _MOST_ENDED:
+                del bounded[next(iter(bounded))]
+
+    def _find_dead(self, tick: Tick, batch: Batch) -> None:
+        """Ranks that an earlier daemon left running, and that have no board any more."""
+        self._polls += 1
+        if not self._left or self._polls < _FIRST_POLLS or tick.monotonic < self._look_at:
+            return
+        self._look_at = tick.monotonic + _LOOK_AGAIN
+        for key, left in list(self._left.items()):
+            if left.hostname != tick.hostname:
+                continue  # another machine with the same home
+            if not (left.pid and self._lives(left.pid)):
+                batch.died.append((key, tick.time))
+            else:
+                # That pid may be another process by now, or the run that of another daemon, which writes it.
+                batch.died.append((key, tick.time - GONE_AFTER))
+                if tick.time - left.updated < 2 * GONE_AFTER:
+                    continue
+            del self._left[key]
+
+
+def _read_until(tick: Tick) -> int:
+    """When the last device of a tick was read: devices are read one behind the other, and a call may hang."""
+    stamps = [max(sample.monotonic, sample.counters_monotonic) for sample in tick.samples]
+    return max([tick.monotonic, *(stamp for stamp in stamps if stamp <= tick.monotonic + GONE_AFTER)])

@@ -1,0 +1,247 @@
+"""The ledger's rows as readers get them.
+
+Times are seconds since 1970, everything else base units; what is not known is NaN (or empty text).
+Text passed `clean` again on its way in: a ledger may be another user's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from gpumon.frame import NAN, Mark, RunState
+from gpumon.ledger.schema import USAGE, WHOLE_EPOCH
+
+USAGE_INDEX: dict[str, int] = {column.name: i for i, column in enumerate(USAGE)}
+"""Place of a column in a row's list of values."""
+UNSEEN = 60.0
+"""Seconds without a word from a daemon after which a run is no longer said to run: it writes every ten or so."""
+UNMEASURED: tuple[float, ...] = (NAN,) * len(USAGE)
+
+
+class RunRow(NamedTuple):
+    """A run; one row however many ranks it has."""
+
+    id: str
+    name: str
+    user: str
+    hostname: str
+    framework: str
+    source: str
+    """`nvml`, `replay` or `sim`."""
+    label: str
+    """Such as `SIMULATED`; empty for live hardware."""
+    driver: str
+    world_size: int
+    epochs: int
+    """Epochs planned; 0 when not told."""
+    base: int
+    """Where the training's framework begins to count epochs."""
+    first_epoch: int
+    """More than `base` after a resume."""
+    started: float
+    ended: float
+    state: RunState
+    updated: float
+    """When the daemon last wrote it."""
+    resumes: str
+    """Id of the run that this one goes on with, or empty."""
+    seconds: float = NAN
+    """How long it took, or until it was last written, by the steady clock; NaN in ledgers of older versions."""
+
+    def lasted(self, now: float) -> float:
+        """Seconds from its begin to its end, or until it was last seen: by the steady clock where that was kept."""
+        going_on = math.isnan(self.ended) and self.state is RunState.RUNNING and not self.unseen(now)
+        if self.seconds >= 0:
+            # The wall clock may be set while it runs: only what is new since the last word is by it.
+            return self.seconds + (max(0.0, now - self.updated) if going_on else 0.0)
+        end = self.ended
+        if math.isnan(end):
+            end = now if going_on else self.updated
+        return max(0.0, end - self.started)
+
+    def unseen(self, now: float) -> float:
+        """Seconds for which nobody has watched a run that had not ended; 0 when a daemon does."""
+        if self.state is not RunState.RUNNING or not now - self.updated > UNSEEN:
+            return 0.0
+        return now - self.updated
+
+
+class Listed(NamedTuple):
+    """A run as the list shows it: its row, and what it came to."""
+
+    run: RunRow
+    done: int
+    """Epochs that were ended in it."""
+    gpus: int
+    energy: float
+    """Joules, over all devices."""
+    utilization: float
+    """Mean over devices."""
+
+
+class LivePeak(NamedTuple):
+    """The framework's own peak of live tensors, over all devices of a rank; NaN where it is unknown."""
+
+    value: float = NAN
+    """Bytes."""
+    reached: bool = False
+    """Whether it was reached within the stretch; else it was no more than that."""
+
+
+class DeviceRow(NamedTuple):
+    """A device that a rank trained on."""
+
+    uuid: str
+    number: int
+    """The driver's index: only for people."""
+    name: str
+    memory_total: float
+    power_limit: float
+
+
+class RankRow(NamedTuple):
+    """A process of a run."""
+
+    key: str
+    rank: int
+    local_rank: int
+    pid: int
+    started: float
+    ended: float
+    state: RunState
+    steps: int
+    wait: float
+    """Seconds waited for data, of the whole run; NaN where nobody measured it."""
+    lost_events: int
+    """Boundaries that were overwritten before anybody read them."""
+    peak: float
+    """The most in live tensors, as the framework tells; bytes."""
+    retries: float
+    ooms: float
+    devices: tuple[DeviceRow, ...]
+    batch: float = NAN
+    """Samples of a step, of this rank."""
+    seconds: float = NAN
+    """From its begin to its end, by the steady clock."""
+
+
+class EpochRow(NamedTuple):
+    """An epoch of a rank."""
+
+    rank: str
+    """Key of the rank."""
+    ordinal: int
+    """Counts the epochs that the rank began, from 0."""
+    epoch: int
+    """Its number, as the training counts."""
+    begun: float
+    ended: float
+    """NaN: it goes on, or the run went away in it."""
+    seconds: float
+    steps: int
+    wait: float
+    metrics: Mapping[str, float]
+    """What was logged with it; a number may be NaN or infinite."""
+    trained: float = NAN
+    """Seconds of training among them, to which `steps` belong; NaN where steps were not told apart."""
+    wait_of: float = NAN
+    """Seconds of the phases in which the wait was measured; NaN where it was not, or that is unknown."""
+    peak: LivePeak = LivePeak()
+
+
+class PhaseRow(NamedTuple):
+    """A phase of an epoch of a rank."""
+
+    rank: str
+    ordinal: int
+    phase: str
+    seconds: float
+    times: int
+    """How often it was entered."""
+    steps: int
+    wait: float
+    spans: Sequence[tuple[float, float]] = ()
+    """When and for how long, seconds after the epoch's begin and seconds; of training, and of later times, not kept."""
+    place: float = NAN
+    """The how many-th phase of its epoch, from 0, by when it was first entered."""
+    peak: LivePeak = LivePeak()
+
+
+class UsageRow(NamedTuple):
+    """What a device did in a stretch of a rank's time: an epoch, a phase of one, or the whole run."""
+
+    rank: str
+    ordinal: int
+    """`schema.WHOLE_RUN` for the whole run."""
+    phase: str
+    """`schema.WHOLE_EPOCH` for all of it."""
+    uuid: str
+    utilization_from: str
+    """`driver`, `ticks`, or empty where nothing was sampled."""
+    values: Sequence[float]
+    """In the order of `schema.USAGE`."""
+
+    def value(self, column: str) -> float:
+        """The value of a column by its name, such as `energy`."""
+        return self.values[USAGE_INDEX[column]]
+
+
+class MarkRow(NamedTuple):
+    """A moment worth a mark, such as an out-of-memory error."""
+
+    rank: str
+    number: int
+    mark: Mark
+    time: float
+    epoch: int
+    step: int
+    asked: float
+    """Bytes that the allocation asked for."""
+    free: float
+    """Bytes that the device had left."""
+
+
+class Trace(NamedTuple):
+    """The course of a whole run on one device, or (`uuid` empty) of what a rank logged."""
+
+    rank: str
+    uuid: str
+    begun: float
+    step: float
+    """Seconds between points."""
+    points: int
+    columns: Mapping[str, Course]
+    """By metric name."""
+
+
+class Course(NamedTuple):
+    """A line of a trace: in each point the smallest, the mean and the largest value."""
+
+    low: Sequence[float]
+    mean: Sequence[float]
+    high: Sequence[float]
+
+
+class Record(NamedTuple):
+    """Everything kept of a run but its traces, as of one moment."""
+
+    run: RunRow
+    ranks: Sequence[RankRow]
+    """By rank."""
+    epochs: Sequence[EpochRow]
+    phases: Sequence[PhaseRow]
+    usage: Sequence[UsageRow]
+    marks: Sequence[MarkRow]
+
+    @property
+    def devices(self) -> list[DeviceRow]:
+        """Every device of the run, once, by its number."""
+        known = {device.uuid: device for rank in self.ranks for device in rank.devices}
+        return sorted(known.values(), key=lambda device: (device.number, device.uuid))
+
+    @property
+    def whole_epochs(self) -> list[UsageRow]:
+        """Usage without that of phases."""
+        return [row for row in self.usage if row.phase == WHOLE_EPOCH]

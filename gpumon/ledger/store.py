@@ -1,0 +1,248 @@
+"""The ledger's writer: one thread that writes what it is given, so that a slow disk delays no tick.
+
+Nothing here ever stops a daemon: where the ledger cannot be written it is said once, what came is
+kept in memory as far as there is room, and tried again later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Condition, Thread
+from time import monotonic
+from typing import Any, NamedTuple
+
+from gpumon.ledger.open import NewerLedger, is_damage, move_aside, open_ledger
+from gpumon.ledger.write import Batch, write
+
+MOST_ROWS = 20_000
+"""Rows that wait in memory: some 20 MB."""
+_RETRY, _RETRY_MOST = 1.0, 60.0
+_KNOWN_RUNS = 20_000
+_KNOWN_RANKS = 50_000
+"""A board may lie around as long as the machine is up: a rank that is over must not be taken for a new one."""
+
+Cells = tuple[str, int, float, int, str, bytes]
+"""A trace as stored, without its rank; `cells` unpacked."""
+
+
+class Open(NamedTuple):
+    """A rank that was running when the ledger was opened."""
+
+    run: str
+    pid: int
+    hostname: str
+    updated: int
+    """ns since 1970."""
+    progress: dict[str, Any]
+    traces: list[Cells]
+
+
+class Known(NamedTuple):
+    """What the ledger held when it was opened."""
+
+    running: dict[str, Open]
+    """By key of the rank."""
+    ended: set[str]
+    """Keys of the newest ranks that ended."""
+    runs: dict[str, tuple[str, int | None]]
+    """By id: the user, and when it ended (ns since 1970), None while it runs."""
+
+
+class Store:
+    """Writes batches to the ledger at `path`, in a thread of its own.
+
+    `shared`: others may read the file. `log` is told, in one line, when something is wrong.
+    """
+
+    def __init__(
+        self, path: str, uid: int, log: Callable[[str], object], *, shared: bool = False, most_rows: int = MOST_ROWS
+    ) -> None:
+        self.path = path
+        self.known: Known | None = None
+        """None until the ledger was open for the first time."""
+        self.problem = ""
+        """Why nothing is written just now, for people; empty when all is well."""
+        self._uid = uid
+        self._log = log
+        self._shared = shared
+        self._most_rows = most_rows
+        self._waiting = Batch()
+        self._changed = Condition()
+        self._stopping = False
+        self._dropped = 0
+        self._refused = False
+        self._connection: sqlite3.Connection | None = None
+        self._inode = 0
+        self._thread = Thread(target=self._run, name="gpumon-ledger", daemon=True)
+
+    def start(self) -> Store:
+        """Begin to open and to write."""
+        self._thread.start()
+        return self
+
+    def put(self, batch: Batch) -> None:
+        """Hand over what is to be written, all of it together. Never waits for a disk."""
+        if not batch:
+            return
+        with self._changed:
+            room = self._most_rows - len(self._waiting.rows)
+            if len(batch.rows) > room:
+                # What can be replaced is kept; of the rest the newest is left out.
+                fits = {key: row for key, row in batch.rows.items() if key in self._waiting.rows}
+                new = [key for key in batch.rows if key not in fits][: max(0, room)]
+                fits |= {key: batch.rows[key] for key in new}
+                self._dropped += len(batch.rows) - len(fits)
+                batch.rows = fits
+            self._waiting.then(batch)
+            del self._waiting.late[self._most_rows :]
+            self._changed.notify()
+
+    def close(self, timeout: float = 5.0) -> bool:
+        """Write what is left, for at most `timeout` seconds. True when everything is written."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._thread.join(timeout)
+        done = not self._thread.is_alive() and not self._waiting
+        if not done:
+            self._log(f"{self.path}: the last of what was measured could not be written")
+        return done
+
+    def _run(self) -> None:
+        delay = _RETRY
+        while True:
+            try:
+                if self._connection is None and os.path.lexists(self.path):
+                    self._open()
+                elif self.known is None:
+                    self.known = Known({}, set(), {})  # the file is made with the first run
+                if self._write_next():
+                    return
+            except NewerLedger as error:
+                self.problem = str(error)
+                self._log(f"{error}; the runs of this daemon are not kept")
+                return
+            except (OSError, sqlite3.Error) as error:
+                self._failed(error)
+                with self._changed:
+                    if self._stopping:
+                        return
+                    deadline = monotonic() + delay
+                    while not self._stopping and (left := deadline - monotonic()) > 0:
+                        self._changed.wait(left)
+                delay = min(2 * delay, _RETRY_MOST)
+            else:
+                delay = _RETRY
+
+    def _write_next(self) -> bool:
+        """Wait for a batch and write it; true when this was the last one."""
+        with self._changed:
+            while not self._waiting and not self._stopping:
+                self._changed.wait()
+            batch, self._waiting = self._waiting, Batch()
+            last = self._stopping
+        try:
+            if batch:
+                self._write(batch)
+        except BaseException:
+            with self._changed:
+                self._waiting = batch.then(self._waiting)
+            raise
+        if last:
+            self._shut()
+        return last
+
+    def _write(self, batch: Batch) -> None:
+        if self._connection is None or not self._is_there():
+            self._shut()
+            self._open()
+        assert self._connection is not None
+        refused = write(self._connection, batch)
+        if refused and not self._refused:
+            self._refused = True
+            self._log(f"{self.path}: {refused} rows made no sense and were left out")
+        if self.problem:
+            self.problem = ""
+            self._log(f"{self.path} is written again")
+        if self._dropped:
+            dropped, self._dropped = self._dropped, 0
+            self._log(f"{self.path}: {dropped} rows had no room in memory while it could not be written, and are lost")
+
+    def _open(self) -> None:
+        self._connection = open_ledger(self.path, shared=self._shared, uid=self._uid, log=self._log)
+        self._inode = os.stat(self.path).st_ino
+        if self.known is None:
+            self.known = _look(self._connection)
+
+    def _is_there(self) -> bool:
+        """Whether the open file still has its name: somebody may have removed it."""
+        try:
+            return os.stat(self.path).st_ino == self._inode
+        except OSError:
+            return False
+
+    def _shut(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        with suppress(sqlite3.Error):
+            if self._shared and self._stopping:
+                # Who may not write the directory cannot read a file that wants a WAL beside it.
+                connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+        with suppress(sqlite3.Error):
+            connection.close()
+
+    def _failed(self, error: OSError | sqlite3.Error) -> None:
+        if isinstance(error, sqlite3.Error) and is_damage(error) and self._connection is not None:
+            self._shut()
+            with suppress(OSError):
+                self._log(f"{self.path} is damaged ({error}): moved to {move_aside(self.path)}")
+            return
+        self._shut()
+        if not self.problem:
+            self.problem = f"{self.path} cannot be written ({error})"
+            self._log(f"{self.problem}: what is measured waits in memory and is tried again")
+
+
+def _look(connection: sqlite3.Connection) -> Known:
+    running = {}
+    for key, run, pid, hostname, updated, state in connection.execute(
+        "SELECT key, rank.run, pid, hostname, updated, progress.state FROM rank JOIN run ON run.id = rank.run "
+        "LEFT JOIN progress ON progress.rank = rank.key WHERE rank.ended IS NULL"
+    ).fetchall():
+        traces = [
+            (uuid, begun, step, points, columns, cells)
+            for uuid, begun, step, points, columns, packed in connection.execute(
+                "SELECT uuid, begun, step, points, columns, cells FROM trace WHERE rank = ?", (key,)
+            )
+            if (cells := _unpacked(packed)) is not None
+        ]
+        running[key] = Open(run, pid, hostname, updated, _object(state), traces)
+    ended = connection.execute(
+        "SELECT key FROM rank WHERE ended IS NOT NULL ORDER BY started DESC LIMIT ?", (_KNOWN_RANKS,)
+    ).fetchall()
+    runs = connection.execute(
+        "SELECT id, user, ended FROM run ORDER BY started DESC LIMIT ?", (_KNOWN_RUNS,)
+    ).fetchall()
+    return Known(running, {key for (key,) in ended}, {id: (user, over) for id, user, over in runs})
+
+
+def _unpacked(packed: bytes) -> bytes | None:
+    import zlib
+
+    try:
+        return zlib.decompress(packed)
+    except (zlib.error, TypeError):
+        return None
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,132 @@
+"""Rows of the ledger's long tables, a column at a time: runs of thousands of epochs are read without an object a cell.
+
+SQLite keeps any type in any column, and the file may be another user's, so each cell is asked for what it should be;
+a column in which all are, is taken as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gpumon.frame import NAN
+from gpumon.json_value import parse_logged
+from gpumon.ledger.records import EpochRow, LivePeak, PhaseRow, UsageRow
+from gpumon.ledger.schema import USAGE
+from gpumon.text import clean
+
+_SPANS = 64
+_INFINITE = float("inf")
+_NO_METRICS: Mapping[str, float] = {}
+_SHORT = 64
+"""Letters of a metric's name."""
+
+
+class TableColumns:
+    """The rows of one query by column; a column that is not there is unknown in every row."""
+
+    def __init__(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        self.size = len(rows)
+        cells = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+        self._columns: dict[str, Sequence[Any]] = dict(zip(names, cells, strict=True))
+
+    def raw(self, name: str) -> Sequence[Any]:
+        """The cells of a column as they are."""
+        return self._columns.get(name) or (None,) * self.size
+
+    def text(self, name: str) -> Sequence[str]:
+        """Harmless text; empty where there is none."""
+        return self._each(name, lambda cell: clean(cell) if isinstance(cell, str) else "")
+
+    def whole(self, name: str) -> Sequence[int]:
+        """Whole numbers; 0 where there is none."""
+        cells = self.raw(name)
+        if set(map(type, cells)) <= {int}:
+            return cells
+        return [cell if isinstance(cell, int) else 0 for cell in cells]
+
+    def real(self, name: str) -> Sequence[float]:
+        """Numbers; NaN where there is none."""
+        cells = self.raw(name)
+        if set(map(type, cells)) <= {float}:
+            return cells
+        return [float(cell) if isinstance(cell, float | int) else NAN for cell in cells]
+
+    def time(self, name: str) -> Sequence[float]:
+        """Nanoseconds as seconds since 1970."""
+        return [cell / 1e9 for cell in self.real(name)]
+
+    def parsed(self, name: str, parse: Callable[[object], Any]) -> Sequence[Any]:
+        """What each cell parses to; cells that are alike share it."""
+        return self._each(name, parse)
+
+    def _each(self, name: str, of: Callable[[Any], Any]) -> Sequence[Any]:
+        cells = self.raw(name)
+        known = {cell: of(cell) for cell in set(cells)}
+        return [known[cell] for cell in cells]
+
+
+def epoch_rows(table: TableColumns) -> list[EpochRow]:
+    """Rows of `epoch`."""
+    return list(map(
+        EpochRow, table.text("rank"), table.whole("ordinal"), table.whole("epoch"), table.time("begun"),
+        table.time("ended"), table.real("seconds"), table.whole("steps"), _waits(table),
+        table.parsed("metrics", metrics_of), table.real("trained"), table.real("wait_of"), _peaks(table),
+    ))  # fmt: skip
+
+
+def phase_rows(table: TableColumns) -> list[PhaseRow]:
+    """Rows of `phase`."""
+    return list(map(
+        PhaseRow, table.text("rank"), table.whole("ordinal"), table.text("phase"), table.real("seconds"),
+        table.whole("times"), table.whole("steps"), _waits(table), table.parsed("spans", _spans),
+        table.real("place"), _peaks(table),
+    ))  # fmt: skip
+
+
+def usage_rows(table: TableColumns) -> list[UsageRow]:
+    """Rows of `usage`."""
+    measured = zip(*(table.real(column.name) for column in USAGE), strict=True)
+    return list(map(
+        UsageRow, table.text("rank"), table.whole("ordinal"), table.text("phase"), table.text("uuid"),
+        table.text("utilization_from"), measured,
+    ))  # fmt: skip
+
+
+def metrics_of(cell: object) -> Mapping[str, float]:
+    """Numbers by name, from JSON; what is neither a number nor a word for one was not logged."""
+    found = parsed_json(cell) if cell != "{}" else None
+    if not isinstance(found, dict):
+        return _NO_METRICS
+    numbers = {clean(name, _SHORT): parse_logged(value) for name, value in found.items()}
+    return {name: value for name, value in numbers.items() if value is not None}
+
+
+def parsed_json(cell: object) -> object:
+    """A cell as JSON; None for what is none."""
+    try:
+        return json.loads(cell) if isinstance(cell, str) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _waits(table: TableColumns) -> Sequence[float]:
+    """Waits for data. Whoever measures one adds something: a wait of exactly 0 is one that nobody measured."""
+    return [wait or NAN for wait in table.real("wait")]
+
+
+def _peaks(table: TableColumns) -> Sequence[LivePeak]:
+    if set(table.raw("peak")) <= {None}:
+        return [LivePeak()] * table.size
+    return [
+        LivePeak(value, reached == 1)
+        for value, reached in zip(table.real("peak"), table.raw("peak_reached"), strict=True)
+    ]
+
+
+def _spans(cell: object) -> tuple[tuple[float, float], ...]:
+    found = parsed_json(cell)
+    pairs = [pair for pair in found[:_SPANS] if isinstance(pair, list)] if isinstance(found, list) else []
+    known = [[float(one) for one in pair if isinstance(one, float | int) and 0 <= one < _INFINITE] for pair in pairs]
+    return tuple((pair[0], pair[1]) for pair in known if len(pair) == 2)

@@ -1,0 +1,321 @@
+"""The course of one rank: which epoch and phase was in force when, from its boundaries alone."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gpumon.clock import SECOND
+from gpumon.frame import NAN, Boundary, Mark, waited_between
+from gpumon.ledger.framework_peak import Peak, PeakCounter, counter_of
+
+OUTSIDE = -1
+"""Ordinal of what lies in no epoch: it counts for the whole run only."""
+KEPT_SPANS = 4096
+KEPT_TIMES = 16
+"""Times that a phase was entered of which it is kept when."""
+
+
+_LOST = (OUTSIDE - 1, "")
+"""Where the run was between boundaries that were lost."""
+
+
+class Span(NamedTuple):
+    """From `start` (ns, CLOCK_MONOTONIC) to the next span, this epoch and phase were in force."""
+
+    start: int
+    ordinal: int
+    phase: str
+
+
+class Spent:
+    """What went into one phase of an epoch."""
+
+    __slots__ = ("seconds", "spans", "steps", "times", "wait")
+
+    def __init__(
+        self, seconds: float = 0.0, times: int = 0, steps: int = 0, wait: float = NAN,
+        spans: Sequence[tuple[float, float]] = (),
+    ) -> None:  # fmt: skip
+        self.seconds = seconds
+        self.times = times
+        self.steps = steps
+        self.wait = wait
+        """Seconds waited for data where that was measured; NaN where it never was."""
+        self.spans = spans
+        """The first `KEPT_TIMES`: seconds after the epoch's begin, and seconds."""
+
+    def plus(self, part: Spent, after: float) -> Spent:
+        """With one stretch more, which began `after` seconds of the epoch."""
+        spans = (*self.spans, (round(after, 3), round(part.seconds, 3)))[:KEPT_TIMES]
+        wait = part.wait if self.wait != self.wait else self.wait + (part.wait if part.wait == part.wait else 0.0)
+        return Spent(self.seconds + part.seconds, self.times + 1, self.steps + part.steps, wait, spans)
+
+
+class Moment(NamedTuple):
+    """A point in a run: ns of CLOCK_MONOTONIC, steps made and seconds waited for data until then."""
+
+    monotonic: int
+    step: int
+    wait: float
+
+
+class Epoch:
+    """One epoch of a rank, open or over."""
+
+    def __init__(self, ordinal: int, epoch: int, begun: int, begin: Moment) -> None:
+        self.ordinal = ordinal
+        self.epoch = epoch
+        self.begun = begun
+        """ns since 1970."""
+        self.begin = begin
+        self.end: Moment | None = None
+        """None while it goes on."""
+        self.ended: int | None = None
+        """ns since 1970; None also when it was left without an end."""
+        self.phases: dict[str, Spent] = {}
+        self.peaks: dict[str, Peak] = {}
+        """Of the framework's memory, by phase; of the whole epoch under ''."""
+        self.metrics: dict[str, float] = {}
+
+    def note_peak(self, phase: str, peak: Peak) -> None:
+        """A stretch of a phase (of the epoch: '') had this peak."""
+        self.peaks[phase] = self.peaks.get(phase, Peak()).joined(peak)
+
+    def as_json(self) -> dict[str, Any]:
+        """For `epoch_of`."""
+        return {
+            "epoch": [self.ordinal, self.epoch, self.begun, self.begin], "end": self.end, "ended": self.ended,
+            "phases": {name: [s.seconds, s.times, s.steps, s.wait, s.spans] for name, s in self.phases.items()},
+            "peaks": self.peaks, "metrics": self.metrics,
+        }  # fmt: skip
+
+
+def epoch_of(found: Mapping[str, Any]) -> Epoch:
+    """What `Epoch.as_json` gave."""
+    ordinal, number, begun, begin = found["epoch"]
+    epoch = Epoch(ordinal, number, begun, Moment(*begin))
+    epoch.end = Moment(*found["end"]) if found["end"] else None
+    epoch.ended = found["ended"]
+    epoch.phases = {name: Spent(*row) for name, row in found["phases"].items()}
+    epoch.peaks = {phase: Peak(*peak) for phase, peak in found.get("peaks", {}).items()}
+    epoch.metrics = dict(found["metrics"])
+    return epoch
+
+
+class Course:
+    """Takes the boundaries of a rank in their order and keeps what is not written yet."""
+
+    def __init__(self) -> None:
+        self.newest = 0
+        """Number of the newest boundary."""
+        self.lost = 0
+        """Boundaries that were overwritten before any daemon read them."""
+        self.begun = 0
+        """When the run began: ns, CLOCK_MONOTONIC; 0 while not known."""
+        self.ended = 0
+        """When it ended, by its own word; 0 while it has not."""
+        self.spans: list[Span] = []
+        self.epochs: dict[int, Epoch] = {}
+        """By ordinal: those that are open, or over and not settled."""
+        self.open: Epoch | None = None
+        self.logged: dict[str, float] = {}
+        """The last of everything that was logged with a boundary."""
+        self.marks: list[Boundary] = []
+        """Out of memory and checkpoints that are not written yet."""
+        self.late: list[tuple[int, dict[str, float]]] = []
+        """What was logged for epochs that are written already, by their number."""
+        self.next = 0
+        """Ordinal of the next epoch."""
+        self.last = Moment(0, 0, NAN)
+        """The newest boundary."""
+        self.peak = PeakCounter()
+        self.left: list[int] = []
+        """Numbers of epochs that were written with an end, and had none."""
+        self._since = Moment(0, 0, NAN)
+        self._by_number: dict[int, int] = {}
+
+    def take(self, boundary: Boundary) -> bool:
+        """The next boundary; one that was taken before is left out. True when an epoch or the run begins or ends."""
+        if boundary.number <= self.newest:
+            return False
+        missed = boundary.number - self.newest - 1
+        self.newest = boundary.number
+        at = Moment(max(boundary.monotonic, self.last.monotonic), boundary.step, boundary.wait)
+        mark, before = boundary.mark, self.open
+        self._read_peak(boundary.peak, missed)
+        if missed:
+            self.lost += missed
+            if before is not None and (mark == Mark.EPOCH_BEGIN or boundary.epoch != before.epoch):
+                self._leave(self.last)  # its end is among what was lost
+        self.last = at
+        if boundary.number == 1 or not self.begun:
+            self.begun = at.monotonic
+        if mark == Mark.EPOCH_BEGIN:
+            self._leave(at)
+            self.open = Epoch(self.next, boundary.epoch, boundary.time, at)
+            self.epochs[self.next] = self.open
+            self._by_number[boundary.epoch] = self.next
+            self.next += 1
+        elif mark == Mark.EPOCH_END and self.open is not None:
+            self.open.ended = boundary.time
+            self._leave(at)
+        elif mark == Mark.EPOCH_LEFT:
+            self._leave(at)
+            if boundary.epoch in self._by_number:
+                self.epochs[self._by_number[boundary.epoch]].ended = None
+            elif boundary.epoch >= 0:
+                self.left.append(boundary.epoch)
+        elif mark == Mark.RUN_END:
+            self._leave(at)
+            self.ended = at.monotonic
+        elif mark in (Mark.OUT_OF_MEMORY, Mark.CHECKPOINT):
+            self.marks.append(boundary)
+        if mark in (Mark.EPOCH_END, Mark.EPOCH_LEFT, Mark.RUN_END, Mark.LOG):
+            self._log(boundary.epoch, boundary.metrics, again=mark in (Mark.EPOCH_LEFT, Mark.RUN_END))
+        self._enter(at, self.open.ordinal if self.open else OUTSIDE, boundary.phase if self.open else "")
+        return mark in (Mark.EPOCH_BEGIN, Mark.EPOCH_END, Mark.EPOCH_LEFT, Mark.RUN_END)
+
+    def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int, Span]]:
+        """The parts of a stretch of time, each with the span it lies in; nothing before the first span."""
+        spans = self.spans
+        at = max(0, bisect_right(spans, begin, key=_start) - 1)
+        while at < len(spans) and spans[at].start < end:
+            until = min(end, spans[at + 1].start) if at + 1 < len(spans) else end
+            since = max(begin, spans[at].start)
+            if until > since:
+                yield since, until, spans[at]
+            at += 1
+
+    def over(self, horizon: int) -> list[Epoch]:
+        """The epochs that ended before `horizon`, which are now forgotten here."""
+        done = [epoch for epoch in self.epochs.values() if epoch.end is not None and epoch.end.monotonic <= horizon]
+        for epoch in done:
+            del self.epochs[epoch.ordinal]
+            if self._by_number.get(epoch.epoch) == epoch.ordinal:
+                del self._by_number[epoch.epoch]
+        return done
+
+    def forget(self, before: int) -> None:
+        """Spans that ended before this are of no more use."""
+        spans = self.spans
+        if len(spans) > 1 and spans[1].start <= before:
+            del spans[: bisect_right(spans, before, key=_start) - 1]
+        if len(spans) > KEPT_SPANS:
+            del spans[:-KEPT_SPANS]
+
+    def phases_at(self, epoch: Epoch, now: Moment) -> dict[str, Spent]:
+        """The phases of an epoch, with what the open one has come to until `now`."""
+        found = dict(epoch.phases)
+        if epoch is self.open and self.spans:
+            phase = self.spans[-1].phase
+            found[phase] = self._with_part(epoch, found.get(phase), now)
+        return found
+
+    def peaks_at(self, epoch: Epoch, now: float) -> dict[str, Peak]:
+        """The framework's peak in each phase of an epoch, and ('') in all of it; `now`: the counter's value now."""
+        pending = {phase for ordinal, phase in self.peak.since if ordinal == epoch.ordinal}
+        if epoch is not self.open:
+            # What was not read behind its end is not known to be its own.
+            return {
+                phase: peak
+                for phase, peak in epoch.peaks.items()
+                if phase not in pending and not (pending and not phase)
+            }
+        found = dict(epoch.peaks)
+        if now == now and self.spans:
+            counter = counter_of(self.peak.as_json())
+            counter.passed((epoch.ordinal, self.spans[-1].phase))
+            for place, peak in counter.judged(now):
+                if place == epoch.ordinal:
+                    found[""] = found.get("", Peak()).joined(peak)
+                elif isinstance(place, tuple) and place[0] == epoch.ordinal:
+                    found[place[1]] = found.get(place[1], Peak()).joined(peak)
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        """For `course_of`."""
+        return {
+            "newest": self.newest, "lost": self.lost, "begun": self.begun, "ended": self.ended, "spans": self.spans,
+            "epochs": [epoch.as_json() for epoch in self.epochs.values()],
+            "open": self.open.ordinal if self.open else None, "logged": self.logged, "next": self.next,
+            "last": self.last, "since": self._since, "peak": self.peak.as_json(),
+        }  # fmt: skip
+
+    def _read_peak(self, value: float, missed: int) -> None:
+        """The framework's peak counter at a boundary, for what lay before it."""
+        phase = self.spans[-1].phase if self.open is not None and self.spans else ""
+        self.peak.passed((self.open.ordinal if self.open is not None else OUTSIDE, phase))
+        if missed:
+            self.peak.passed(_LOST)
+        if value == value:
+            for place, peak in self.peak.read(value):
+                ordinal, phase = place if isinstance(place, tuple) else (place, "")
+                if ordinal in self.epochs and (phase or not isinstance(place, tuple)):
+                    self.epochs[ordinal].note_peak(phase, peak)
+
+    def _leave(self, at: Moment) -> None:
+        """The open epoch, if any, is over."""
+        if self.open is not None:
+            self._close_phase(at)
+            self.open.end = at
+            self.open = None
+            self.spans.append(Span(at.monotonic, OUTSIDE, ""))
+
+    def _enter(self, at: Moment, ordinal: int, phase: str) -> None:
+        now = self.spans[-1] if self.spans else None
+        if now is not None and (now.ordinal, now.phase) == (ordinal, phase):
+            return
+        if now is not None and self.open is not None and now.ordinal == self.open.ordinal:
+            self._close_phase(at)
+        self._since = at
+        self.spans.append(Span(at.monotonic, ordinal, phase))
+
+    def _close_phase(self, at: Moment) -> None:
+        assert self.open is not None
+        phase, phases = self.spans[-1].phase, self.open.phases
+        phases[phase] = self._with_part(self.open, phases.get(phase), at)
+
+    def _with_part(self, epoch: Epoch, so_far: Spent | None, until: Moment) -> Spent:
+        after = max(0, self._since.monotonic - epoch.begin.monotonic) / SECOND
+        return (so_far or Spent()).plus(_between(self._since, until), after)
+
+    def _log(self, number: int, metrics: Mapping[str, float], *, again: bool) -> None:
+        if not metrics or (again and all(same(self.logged.get(name), value) for name, value in metrics.items())):
+            return  # the end of a run says once more what the last epoch said
+        self.logged.update(metrics)
+        ordinal = self._by_number.get(number)
+        if ordinal is not None:
+            self.epochs[ordinal].metrics.update(metrics)
+        elif number >= 0:
+            self.late.append((number, dict(metrics)))
+
+
+def course_of(found: Mapping[str, Any]) -> Course:
+    """What `Course.as_json` gave."""
+    course = Course()
+    course.newest, course.lost, course.begun, course.ended = (found[k] for k in ("newest", "lost", "begun", "ended"))
+    course.spans = [Span(*span) for span in found["spans"]]
+    course.epochs = {epoch.ordinal: epoch for epoch in map(epoch_of, found["epochs"])}
+    course.open = course.epochs[found["open"]] if found["open"] is not None else None
+    course.logged, course.next = dict(found["logged"]), found["next"]
+    course.last, course._since = Moment(*found["last"]), Moment(*found["since"])
+    if "peak" in found:
+        course.peak = counter_of(found["peak"])
+    course._by_number = {epoch.epoch: epoch.ordinal for epoch in course.epochs.values()}
+    return course
+
+
+def same(before: float | None, value: float) -> bool:
+    """Whether a logged number is what was logged before; a NaN is like every other."""
+    return before == value or (before is not None and before != before and value != value)
+
+
+def _start(span: Span) -> int:
+    return span.start
+
+
+def _between(begin: Moment, end: Moment) -> Spent:
+    seconds = max(0, end.monotonic - begin.monotonic) / SECOND
+    return Spent(seconds, 1, max(0, end.step - begin.step), waited_between(begin.wait, end.wait))

@@ -1,0 +1,250 @@
+"""Two or more runs side by side: `gpumon runs compare`.
+
+Each number is the median over a run's epochs, without the first, which is longer for reasons of its own (warm-up,
+compilation, cold caches), where there are three or more. Whether two medians differ is told by how
+much epochs of one run differ among themselves: epochs are drawn again and again (the bootstrap),
+and a difference counts when 95 % of the draws are on one side of zero. That says nothing of how two repetitions of
+a training would differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from gpumon import units
+from gpumon.frame import NAN
+from gpumon.ledger import aggregate
+from gpumon.ledger.aggregate import Stretch
+from gpumon.ledger.records import Record
+from gpumon.ledger.schema import USAGE
+from gpumon.metrics import Unit
+from gpumon.reports.comparable import doubts, letters
+from gpumon.reports.run_json import SCHEMA, known
+from gpumon.reports.text_table import Column, draw
+
+WARM_UP_FROM = 3
+"""With so many epochs or more the first is left out."""
+FEWEST = 3
+"""Epochs that a spread needs."""
+_DRAWS = 2000
+_OUTSIDE = 0.025
+"""Share of the draws beyond each end of an interval."""
+_SEED = 20240229
+"""Any: so that the same runs give the same answer."""
+_WIDE = 28
+
+_TITLE = {column.name: column.title for column in USAGE}
+
+
+class Measure(NamedTuple):
+    """What is compared: a number of each epoch."""
+
+    name: str
+    title: str
+    of: Callable[[Stretch], float]
+    write: Callable[[float], str]
+    in_points: bool = False
+    """A ratio differs by points of percent: a share of a share would mislead."""
+
+
+def _usage(name: str, unit: Unit, title: str = "") -> Measure:
+    return Measure(
+        name, title or _TITLE[name], lambda epoch: epoch.value(name), lambda value: units.number(value, unit),
+        unit is Unit.RATIO,
+    )  # fmt: skip
+
+
+def tensors_peak(epoch: Stretch) -> float:
+    """The most in live tensors: the framework's own peak, else what was read between steps."""
+    peak = epoch.live_peak.value
+    return peak if peak == peak else epoch.value("run_allocated_peak")
+
+
+MEASURES: tuple[Measure, ...] = (
+    Measure("seconds", "Epoch time", lambda epoch: epoch.seconds, units.span),
+    Measure("steps_per_second", "Steps per second", lambda epoch: epoch.steps_per_second, units.figures),
+    Measure("samples_per_second", "Samples per second", lambda epoch: epoch.samples_per_second, units.figures),
+    Measure("wait_share", "Waited for data", lambda epoch: epoch.wait_share,
+            lambda value: units.number(value, Unit.RATIO), in_points=True),
+    _usage("utilization_mean", Unit.RATIO),
+    _usage("idle_share", Unit.RATIO),
+    _usage("memory_used_peak", Unit.BYTES),
+    Measure("run_allocated_peak", _TITLE["run_allocated_peak"], tensors_peak,
+            lambda value: units.number(value, Unit.BYTES)),
+    _usage("energy", Unit.JOULES, "Energy per epoch"),
+    Measure("energy_per_step", "Energy per step", lambda epoch: epoch.energy_per_step,
+            lambda value: f"{units.figures(value)} J" if value == value else units.MISSING),
+    Measure("energy_per_sample", "Energy per sample", lambda epoch: epoch.energy_per_sample,
+            lambda value: f"{units.figures(value)} J" if value == value else units.MISSING),
+)  # fmt: skip
+
+
+class Difference(NamedTuple):
+    """How the median of one run differs from that of the first; NaN where it cannot be told."""
+
+    value: float
+    low: float
+    high: float
+    """95 % of the draws lie between `low` and `high`."""
+    share: float
+    """`value` as a share of the first run's median."""
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether it is more than epochs differ anyway."""
+        return self.low > 0 or self.high < 0
+
+
+class Line(NamedTuple):
+    """One measure of all runs."""
+
+    measure: Measure
+    medians: Sequence[float]
+    differences: Sequence[Difference]
+    """From the first run, of each of the others."""
+
+
+class Comparison(NamedTuple):
+    """Runs side by side; the first is what the others are compared with."""
+
+    records: Sequence[Record]
+    epochs: Sequence[int]
+    """How many epochs of each run count."""
+    left_out: Sequence[int]
+    """How many finished ones of each do not: warm-up."""
+    lines: Sequence[Line]
+    doubts: Sequence[str]
+    """Why the runs may not be comparable, in sentences."""
+
+
+def compare(records: Sequence[Record]) -> Comparison:
+    """Compare the runs, each with the first."""
+    finished = [[epoch for epoch in aggregate.epochs(record) if not math.isnan(epoch.ended)] for record in records]
+    counted = [epochs[1:] if len(epochs) >= WARM_UP_FROM else epochs for epochs in finished]
+    found = []
+    for measure in MEASURES:
+        values = [sorted(value for epoch in epochs if math.isfinite(value := measure.of(epoch))) for epochs in counted]
+        medians = [median(one) for one in values]
+        if not all(math.isnan(one) for one in medians):
+            found.append(Line(measure, medians, [difference(values[0], other) for other in values[1:]]))
+    return Comparison(
+        records,
+        [len(epochs) for epochs in counted],
+        [len(all_) - len(epochs) for all_, epochs in zip(finished, counted, strict=True)],
+        found,
+        doubts(records, counted),
+    )
+
+
+def difference(first: Sequence[float], other: Sequence[float]) -> Difference:
+    """How the median of `other` differs from that of `first`; both sorted."""
+    value = median(other) - median(first)
+    share = value / abs(median(first)) if first and median(first) else NAN
+    if min(len(first), len(other)) < FEWEST:
+        return Difference(value, NAN, NAN, share)
+    random = Random(_SEED)
+    draws = sorted(_drawn(other, random) - _drawn(first, random) for _ in range(_DRAWS))
+    outside = round(_DRAWS * _OUTSIDE)
+    return Difference(value, draws[outside], draws[-1 - outside], share)
+
+
+def median(values: Sequence[float]) -> float:
+    """The median of sorted values; NaN of none."""
+    middle = len(values) // 2
+    if not values:
+        return NAN
+    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
+
+
+def _drawn(values: Sequence[float], random: Random) -> float:
+    """The median of as many values drawn with replacement.
+
+    Places are drawn, not values: the k-th smallest of n draws lies at a share of the sorted
+    values that is Beta distributed, which costs the same for ten epochs and for ten thousand.
+    """
+    size = len(values)
+    if size % 2:
+        half = (size + 1) / 2
+        return values[_place(random.betavariate(half, half), size)]
+    below = random.betavariate(size / 2, size / 2 + 1)
+    above = below + (1 - below) * random.betavariate(1, size / 2)
+    return (values[_place(below, size)] + values[_place(above, size)]) / 2
+
+
+def _place(share: float, size: int) -> int:
+    return min(size - 1, int(share * size))
+
+
+def lines(comparison: Comparison, width: int) -> Iterator[str]:
+    """The comparison as text, at most `width` cells wide where the words allow it (0: as it comes)."""
+    records = comparison.records
+    for letter, record, count, left_out in zip(
+        letters(len(records)), records, comparison.epochs, comparison.left_out, strict=True
+    ):
+        without = ", without the first (warm-up)" if left_out else ""
+        epochs = f"{count} epoch{'' if count == 1 else 's'}{without}"
+        yield "  ·  ".join((f"{letter}  {record.run.name}", record.run.id, record.run.user, epochs))
+    yield ""
+    columns = [Column("", 100, right=False), Column("A", 99, most=_WIDE)]
+    for place, letter in enumerate(letters(len(records))[1:]):
+        columns += [Column(letter, 98 - place, most=_WIDE), Column(f"{letter} − A", 90 - place, right=False)]
+    rows = []
+    for line in comparison.lines:
+        row = [line.measure.title, line.measure.write(line.medians[0])]
+        for value, found in zip(line.medians[1:], line.differences, strict=True):
+            row += [line.measure.write(value), verdict(found, line.measure)]
+        rows.append(row)
+    if rows:
+        yield from draw(columns, rows, width)
+        yield ""
+        yield "Medians over epochs. In brackets: where a difference lies with 95 %, by how epochs differ."
+    else:
+        yield "No epoch of them has ended: there is nothing to compare yet."
+    for doubt in comparison.doubts:
+        yield f"Not alike: {doubt}"
+
+
+def document(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as JSON."""
+    runs = zip(comparison.records, comparison.epochs, comparison.left_out, strict=True)
+    return {
+        "schema": SCHEMA,
+        "runs": [
+            {"id": record.run.id, "name": record.run.name, "epochs": count, "left_out": left_out}
+            for record, count, left_out in runs
+        ],
+        "measures": [
+            {
+                "name": line.measure.name,
+                "medians": [known(value) for value in line.medians],
+                "differences": [
+                    {
+                        "value": known(found.value), "share": known(found.share), "low": known(found.low),
+                        "high": known(found.high), "clear": found.is_clear,
+                    }
+                    for found in line.differences
+                ],
+            }
+            for line in comparison.lines
+        ],
+        "doubts": list(comparison.doubts),
+    }  # fmt: skip
+
+
+def verdict(found: Difference, measure: Measure) -> str:
+    """A difference in a few words: `+12 % (+10 … +14)`, `no clear difference`."""
+    if math.isnan(found.value):
+        return units.MISSING
+    if found.value == 0 and not (found.low < 0 or found.high > 0):
+        return "the same"
+    scale = 1.0 if measure.in_points else found.share / found.value if found.value else NAN
+    write = units.points if measure.in_points else units.change
+    if math.isnan(found.low):
+        return f"{write(found.value * scale)}, too few epochs to tell"
+    if not found.is_clear:
+        return "no clear difference"
+    low, high = (write(end * scale).partition(" ")[0] for end in (found.low, found.high))
+    return f"{write(found.value * scale)} ({low} … {high})"

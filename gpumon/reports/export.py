@@ -1,0 +1,191 @@
+"""One run for other programs: `gpumon runs export`.
+
+As a table it has a row for each rank, epoch, phase and device (docs/runs.md lists the columns). The unit of a
+column is the end of its name.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from gpumon.errors import GpumonError
+from gpumon.ledger.records import (
+    Course,
+    DeviceRow,
+    EpochRow,
+    LivePeak,
+    PhaseRow,
+    RankRow,
+    Record,
+    RunRow,
+    Trace,
+    UsageRow,
+)
+from gpumon.ledger.schema import USAGE, WHOLE_EPOCH
+from gpumon.ledger.step_counts import Counted
+from gpumon.reports.csv_cells import csv_line, named, utc
+from gpumon.reports.run_json import device_of, known, metrics_of, values_of, whole
+
+LOGGED = "logged."
+"""Before the names of logged metrics, so that none looks like a column of ours."""
+
+
+class _Row(NamedTuple):
+    run: RunRow
+    rank: RankRow
+    epoch: EpochRow
+    phase: PhaseRow | None
+    device: DeviceRow | None
+    usage: UsageRow | None
+    steps: int | None
+
+
+class Field(NamedTuple):
+    """A column of the table."""
+
+    name: str
+    of: Callable[[Any], str | int | float | None]
+    help: str
+
+
+def _measured(place: int) -> Callable[[_Row], float | None]:
+    return lambda row: known(row.usage.values[place]) if row.usage else None
+
+
+FIELDS: tuple[Field, ...] = (
+    Field("run", lambda row: row.run.id, "Id of the run."),
+    Field("name", lambda row: row.run.name, "Name of the run."),
+    Field("user", lambda row: row.run.user, "Whose it is."),
+    Field("rank", lambda row: row.rank.rank, "Rank in a distributed run, else 0."),
+    Field("ordinal", lambda row: row.epoch.ordinal, "Counts the epochs that the rank began, from 0."),
+    Field("epoch", lambda row: row.epoch.epoch, "Number of the epoch, as the training counts."),
+    Field("phase", lambda row: row.phase.phase if row.phase else "", "Phase of the epoch; empty for the whole epoch."),
+    Field("device", lambda row: row.device.uuid if row.device else "", "Its UUID; empty where none is known."),
+    Field("begun_seconds", lambda row: known(row.epoch.begun), "When the epoch began, since 1970."),
+    Field("begun_utc", lambda row: utc(row.epoch.begun), "The same as a date and a time of day, in UTC."),
+    Field("ended_seconds", lambda row: known(row.epoch.ended), "When it ended, since 1970; empty when it did not."),
+    Field("ended_utc", lambda row: utc(row.epoch.ended), "The same as a date and a time of day, in UTC."),
+    Field("steps", lambda row: row.steps,
+          "Steps of the rank in it; of an epoch with phases those of training; empty where nobody counted."),
+    Field("times", lambda row: row.phase.times if row.phase else 1, "How often the phase was entered."),
+    Field("seconds", lambda row: known((row.phase or row.epoch).seconds), "How long it took, by the training's clock."),
+    Field("wait_seconds", lambda row: known((row.phase or row.epoch).wait),
+          "Of it, waited for data; empty where nobody measured it."),
+    Field("framework_peak_bytes", lambda row: known((row.phase or row.epoch).peak.value),
+          "The framework's own peak of live tensors, over all devices of the rank."),
+    Field("framework_peak_reached", lambda row: reached((row.phase or row.epoch).peak),
+          "1: it was reached in here; 0: it was no more than that."),
+    Field("utilization_from", lambda row: row.usage.utilization_from if row.usage else "",
+          "Where utilization is from: driver, ticks, or empty where nothing was sampled."),
+    *(Field(named(column.name, column.unit), _measured(i), column.help) for i, column in enumerate(USAGE)
+      if column.name != "seconds"),
+)  # fmt: skip
+"""Behind them come the metrics that were logged, on rows of whole epochs."""
+
+
+def lines(record: Record) -> Iterator[str]:
+    """Yield the table as CSV, a line at a time, its heading first. For programs: comma, UTF-8 without a mark."""
+    names = _logged(record)
+    yield csv_line([*(field.name for field in FIELDS), *(LOGGED + name for name in names)])
+    for row in _rows(record):
+        yield csv_line([*(field.of(row) for field in FIELDS), *_metrics(row, names)])
+
+
+def parquet(record: Record) -> bytes:
+    """The table as Parquet. Raises GpumonError without pyarrow."""
+    try:
+        pyarrow, writer = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise GpumonError(
+            "Parquet needs pyarrow: install it with 'pip install pyarrow', or use --format csv"
+        ) from error
+    names = _logged(record)
+    rows = list(_rows(record))
+    columns = {field.name: [field.of(row) for row in rows] for field in FIELDS}
+    for i, name in enumerate(names):
+        columns[LOGGED + name] = [_metrics(row, names)[i] for row in rows]
+    kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
+    arrays = {
+        name: pyarrow.array(cells, kinds[next((type(cell) for cell in cells if cell is not None), float)])
+        for name, cells in columns.items()
+    }
+    out = io.BytesIO()
+    writer.write_table(pyarrow.table(arrays), out)
+    return out.getvalue()
+
+
+def document(record: Record, traces: Sequence[Trace], now: float) -> dict[str, Any]:
+    """Everything the ledger has of a run, as JSON: what `show --json` prints, each rank's rows, and the traces."""
+    ranks, counted = {rank.key: rank.rank for rank in record.ranks}, Counted(record)
+    return {
+        **whole(record, now),
+        "devices": [device_of(device) for device in record.devices],
+        "rank_epochs": [
+            {
+                "rank": ranks.get(row.rank), "ordinal": row.ordinal, "epoch": row.epoch, "begun": known(row.begun),
+                "ended": known(row.ended), "seconds": known(row.seconds), "steps": counted.epoch(row),
+                "wait": known(row.wait),
+                "metrics": metrics_of(row.metrics),
+            }
+            for row in record.epochs
+        ],
+        "usage": [
+            {
+                "rank": ranks.get(row.rank), "ordinal": row.ordinal, "phase": row.phase or None, "device": row.uuid,
+                "utilization_from": row.utilization_from or None, **values_of(row.values),
+            }
+            for row in record.usage
+        ],
+        "traces": [_trace(trace, ranks) for trace in traces],
+    }  # fmt: skip
+
+
+def _rows(record: Record) -> Iterator[_Row]:
+    ranks, counted = {rank.key: rank for rank in record.ranks}, Counted(record)
+    usage: dict[tuple[str, int, str], list[UsageRow]] = {}
+    for row in record.usage:
+        usage.setdefault((row.rank, row.ordinal, row.phase), []).append(row)
+    phases: dict[tuple[str, int], list[PhaseRow]] = {}
+    for phase in record.phases:
+        phases.setdefault((phase.rank, phase.ordinal), []).append(phase)
+    for epoch in record.epochs:
+        rank = ranks[epoch.rank]
+        devices = {device.uuid: device for device in rank.devices}
+        for part in (None, *phases.get((epoch.rank, epoch.ordinal), ())):
+            steps = counted.phase(part) if part else counted.epoch(epoch)
+            found = usage.get((epoch.rank, epoch.ordinal, part.phase if part else WHOLE_EPOCH), [])
+            for measured in found:
+                device = devices.get(measured.uuid) or DeviceRow(measured.uuid, -1, "", math.nan, math.nan)
+                yield _Row(record.run, rank, epoch, part, device, measured, steps)
+            if not found:
+                yield _Row(record.run, rank, epoch, part, None, None, steps)
+
+
+def reached(peak: LivePeak) -> int | None:
+    """1 where a peak was reached, 0 where it was no more than that, None where it is unknown."""
+    return int(peak.reached) if peak.value == peak.value else None
+
+
+def _logged(record: Record) -> list[str]:
+    return list(dict.fromkeys(name for epoch in record.epochs for name in epoch.metrics))
+
+
+def _metrics(row: _Row, names: Sequence[str]) -> list[float | None]:
+    metrics = {} if row.phase else row.epoch.metrics
+    return [metrics.get(name) for name in names]
+
+
+def _trace(trace: Trace, ranks: dict[str, int]) -> dict[str, Any]:
+    return {
+        "rank": ranks.get(trace.rank), "device": trace.uuid or None, "begun": known(trace.begun),
+        "step": trace.step, "points": trace.points,
+        "columns": {name: _course(course) for name, course in trace.columns.items()},
+    }  # fmt: skip
+
+
+def _course(course: Course) -> dict[str, list[float | None]]:
+    return {part: [known(value) for value in getattr(course, part)] for part in Course._fields}

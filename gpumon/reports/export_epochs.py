@@ -1,0 +1,59 @@
+"""The table of epochs for people and their spreadsheets: a row for each epoch, joined over ranks and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from gpumon.ledger.aggregate import Stretch, epochs
+from gpumon.ledger.records import Record
+from gpumon.ledger.schema import USAGE
+from gpumon.metrics import Unit
+from gpumon.reports.csv_cells import BYTE_ORDER_MARK, Cell, csv_line, named, utc
+from gpumon.reports.export import LOGGED, reached
+from gpumon.reports.run_json import known
+
+
+class Field(NamedTuple):
+    """A column of the table."""
+
+    name: str
+    of: Callable[[Stretch], Cell]
+
+
+def _measured(name: str) -> Callable[[Stretch], Cell]:
+    return lambda epoch: known(epoch.value(name))
+
+
+def _derived(name: str) -> Callable[[Stretch], Cell]:
+    return lambda epoch: known(getattr(epoch, name))
+
+
+FIELDS: tuple[Field, ...] = (
+    Field("epoch", lambda epoch: epoch.epoch),
+    Field("begun_utc", lambda epoch: utc(epoch.begun)),
+    Field("ended_utc", lambda epoch: utc(epoch.ended)),
+    Field("begun_seconds", lambda epoch: known(epoch.begun)),
+    Field("ended_seconds", lambda epoch: known(epoch.ended)),
+    Field("seconds", _derived("seconds")),
+    Field("steps", lambda epoch: epoch.steps),
+    Field("steps_per_second", _derived("steps_per_second")),
+    Field("samples_per_second", _derived("samples_per_second")),
+    Field("wait_seconds", _derived("wait")),
+    Field(named("wait_share", Unit.RATIO), _derived("wait_share")),
+    Field("framework_peak_bytes", lambda epoch: known(epoch.live_peak.value)),
+    Field("framework_peak_reached", lambda epoch: reached(epoch.live_peak)),
+    *(Field(named(column.name, column.unit), _measured(column.name)) for column in USAGE if column.name != "seconds"),
+    Field(named("energy_per_step", Unit.JOULES), _derived("energy_per_step")),
+    Field(named("energy_per_sample", Unit.JOULES), _derived("energy_per_sample")),
+)
+"""Behind them come the metrics that were logged."""
+
+
+def lines(record: Record) -> Iterator[str]:
+    """Yield the table as CSV, a line at a time, its heading first. For spreadsheets: with a byte order mark."""
+    found = epochs(record)
+    names = list(dict.fromkeys(name for epoch in found for name in epoch.metrics))
+    yield BYTE_ORDER_MARK + csv_line([*(field.name for field in FIELDS), *(LOGGED + name for name in names)])
+    for epoch in found:
+        yield csv_line([*(field.of(epoch) for field in FIELDS), *(epoch.metrics.get(name) for name in names)])

@@ -1,0 +1,204 @@
+"""One run as a page of its own: `gpumon runs report`.
+
+Everything is in the one file, Plotly too, so that it opens without a network; a Content-Security-Policy
+in it lets only its own two scripts run and nothing be fetched. All text is escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+
+from gpumon import __version__, units
+from gpumon.analysis.epochs import Span
+from gpumon.errors import GpumonError
+from gpumon.figures.dates import dated
+from gpumon.figures.run import SHADES, Figure, figure
+from gpumon.figures.run_series import timeline
+from gpumon.frame import NAN, Mark
+from gpumon.ledger import aggregate
+from gpumon.ledger.aggregate import Stretch
+from gpumon.ledger.records import DeviceRow, Record, Trace
+from gpumon.ledger.schema import USAGE
+from gpumon.metrics import Unit
+from gpumon.reports import run_text
+from gpumon.reports.run_list import state
+from gpumon.reports.text_table import Column
+
+PHASES_UP_TO = 500
+"""Epochs of which the table shows the phases, too."""
+_NOTHING = "No daemon kept the course of this run."
+_NO_NUMBERS = frozenset(map(units.plain, (NAN, math.inf, -math.inf)))
+"""What a diverged training logs."""
+_BAD = ' class="bad"'
+_HELP = {column.heading: column.help for column in USAGE}
+
+
+def page(record: Record, traces: Sequence[Trace], now: float) -> str:
+    """The report as HTML. Raises GpumonError when Plotly is missing."""
+    epochs = aggregate.epochs(record)
+    total = aggregate.whole(record, epochs, now)
+    devices = _drawn(record, traces)
+    logged = timeline(record, traces, "")
+    spans = aggregate.spans(record)
+    figures = [
+        figure(timeline(record, traces, device.uuid if device else "-"), logged, device, epochs, record.marks, spans)
+        for device in devices
+    ]
+    figures = [dated(drawn) for drawn in figures if drawn["data"]]
+    scripts = [_plotly(), _own("report.js")]
+    policy = (
+        f"default-src 'none'; script-src {' '.join(_allowed(script) for script in scripts)}; "
+        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    title = f"{record.run.name} · {record.run.id}"
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(title)}</title>",
+        f"<style>{_own('report.css')}</style></head><body><main>",
+        *_head(record, epochs, now),
+        *_sums(record, epochs, total),
+        *_notes(record, epochs, total),
+        '<section class="card"><h2>Timeline</h2>',
+        *_tabs(devices),
+        f'<div id="timeline"></div>{_shaded(spans)}</section>' if figures else f"<p>{_NOTHING}</p></section>",
+        *_epochs(record, epochs, total),
+        *_ranks(record),
+        f"<footer>Times are those of the machine that made this page, {escape(units.moment(now))}. "
+        f"gpumon {escape(__version__)}.</footer>",
+        f'</main><script type="application/json" id="figures">{_json(figures)}</script>',
+        *(f"<script>{script}</script>" for script in scripts),
+        "</body></html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _drawn(record: Record, traces: Sequence[Trace]) -> list[DeviceRow | None]:
+    """The devices that get a figure; None stands for a run of which no device is known."""
+    seen = {trace.uuid for trace in traces}
+    devices = [device for device in record.devices if device.uuid in seen]
+    return [*devices] or [None]
+
+
+def _head(record: Record, epochs: Sequence[Stretch], now: float) -> Iterator[str]:
+    run = record.run
+    word = state(run, now)
+    label = f'<span class="tag">{escape(run.label)}</span>' if run.label else ""
+    yield f'<h1>{escape(run.name)}<span class="tag {word}">{word}</span>{label}</h1>'
+    lines = [*run_text.head(record, epochs, now)][1:]
+    yield f'<p class="facts">run <b>{escape(run.id)}</b><br>{"<br>".join(escape(line) for line in lines)}</p>'
+
+
+def _sums(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterator[str]:
+    values = {column.name: value for column, value in zip(USAGE, total.values, strict=True)}
+    ended = sorted(epoch.seconds for epoch in epochs if not math.isnan(epoch.ended))
+    middle = ended[len(ended) // 2] if ended else NAN
+    gpus = max(1, len(record.devices))
+    memory = max((device.memory_total for device in record.devices if device.memory_total > 0), default=NAN)
+    cards = (
+        ("Time", units.duration(total.seconds), f"{units.figures(total.seconds * gpus / 3600)} GPU hours"),
+        ("Epochs", str(len(ended)), f"{units.span(middle)} each, the middle one"),
+        ("Utilization", units.number(values["utilization_mean"], Unit.RATIO),
+         f"idle {units.number(values['idle_share'], Unit.RATIO)} of the time"),
+        ("Waited for data", units.number(total.wait_share, Unit.RATIO), units.duration(total.wait)),
+        ("Device memory, peak", units.number(values["memory_used_peak"], Unit.BYTES),
+         f"of {units.number(memory, Unit.BYTES)}; tensors {run_text.live_peak(total)}"),
+        ("Energy", units.number(values["energy"], Unit.JOULES),
+         f"{units.figures(total.energy_per_step)} J a step, {units.number(values['power_mean'], Unit.WATTS)}"),
+    )  # fmt: skip
+    yield '<div class="sums">'
+    for what, value, more in cards:
+        yield (
+            f'<div class="sum"><div class="what">{escape(what)}</div><div class="value">{escape(value)}</div>'
+            f'<div class="more">{escape(more)}</div></div>'
+        )
+    yield "</div>"
+
+
+def _notes(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterator[str]:
+    bad = {run_text.out_of_memory(record, mark) for mark in record.marks if mark.mark is Mark.OUT_OF_MEMORY}
+    bad |= set(run_text.diverged(epochs))
+    yield '<ul class="notes">'
+    for note in run_text.notes(record, epochs, total):
+        yield f"<li{' class=bad' if note in bad else ''}>{escape(note)}</li>"
+    yield "</ul>"
+
+
+def _shaded(spans: Sequence[Span]) -> str:
+    names = dict.fromkeys(span.phase for span in spans) if len(spans) <= SHADES else ()
+    return f'<p class="key"><span></span>{escape(", ".join(names))}</p>' if names else ""
+
+
+def _tabs(devices: Sequence[DeviceRow | None]) -> Iterator[str]:
+    if len(devices) < 2:
+        return
+    yield '<div class="tabs">'
+    for i, device in enumerate(devices):
+        if device is not None:
+            pressed = "true" if i == 0 else "false"
+            yield f'<button type="button" aria-pressed="{pressed}">GPU {device.number}</button>'
+    yield "</div>"
+
+
+def _epochs(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterator[str]:
+    if epochs:
+        phases = aggregate.phases(record) if len(epochs) <= PHASES_UP_TO else {}
+        columns, rows = run_text.epoch_table(epochs, phases, total)
+        yield from _table("Epochs", columns, rows, last_is_total=True)
+
+
+def _ranks(record: Record) -> Iterator[str]:
+    if len(record.ranks) > 1:
+        columns, rows = run_text.rank_table(record)
+        yield from _table("Ranks", columns, rows)
+
+
+def _table(
+    title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], *, last_is_total: bool = False
+) -> Iterator[str]:
+    kept = [i for i in range(len(columns)) if any(row[i] not in ("", units.MISSING) for row in rows)]
+    kinds = ["" if columns[i].right else ' class="word"' for i in range(len(columns))]
+    yield f'<section class="card"><h2>{title}</h2><div class="scroll"><table><thead><tr>'
+    for i in kept:
+        text = _HELP.get(columns[i].heading, "")
+        tip = f' title="{escape(text)}"' if text else ""
+        yield f"<th{kinds[i]}{tip}>{escape(columns[i].heading)}</th>"
+    yield "</tr></thead><tbody>"
+    for place, row in enumerate(rows):
+        kind = " class=phase" if row[0].startswith(" ") else ""
+        if last_is_total and place == len(rows) - 1:
+            kind = " class=total"
+        cells = (f"<td{_BAD if row[i] in _NO_NUMBERS else kinds[i]}>{escape(row[i].strip())}</td>" for i in kept)
+        yield f"<tr{kind}>{''.join(cells)}</tr>"
+    yield "</tbody></table></div></section>"
+
+
+def _json(figures: Sequence[Figure]) -> str:
+    """JSON that no text in it can end."""
+    return json.dumps(figures, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _allowed(script: str) -> str:
+    return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
+
+
+def _own(name: str) -> str:
+    return (files("gpumon.reports") / name).read_text(encoding="utf-8")
+
+
+def _plotly() -> str:
+    """The source of plotly.js, from the Plotly that is installed: 4.8 MB, the smallest bundle in it."""
+    try:
+        text = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+    except (ImportError, OSError) as error:
+        raise GpumonError("the report draws with Plotly, which is missing: pip install plotly") from error
+    # As text of an element it must not close it, nor open a comment in which a closing tag would be lost.
+    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")

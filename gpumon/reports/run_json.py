@@ -1,0 +1,152 @@
+"""Runs as JSON: `gpumon runs list --json` and `gpumon runs show --json`.
+
+Keys of what was measured are those of `schema.USAGE`; units are base units, times seconds since 1970;
+null is "not known" and never 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gpumon.json_value import logged
+from gpumon.ledger import aggregate
+from gpumon.ledger.aggregate import Stretch
+from gpumon.ledger.records import DeviceRow, Listed, MarkRow, RankRow, Record, RunRow
+from gpumon.ledger.schema import USAGE
+
+SCHEMA = 1
+
+
+def listing(runs: Iterable[Listed], now: float) -> dict[str, Any]:
+    """The list of runs."""
+    return {
+        "schema": SCHEMA,
+        "runs": [
+            {
+                **run_of(listed.run, now), "epochs_done": listed.done, "gpus": listed.gpus,
+                "energy": known(listed.energy), "utilization_mean": known(listed.utilization),
+            }
+            for listed in runs
+        ],
+    }  # fmt: skip
+
+
+def whole(record: Record, now: float) -> dict[str, Any]:
+    """A run with its epochs and their phases, joined over ranks and devices, and its ranks."""
+    phases = aggregate.phases(record)
+    epochs = aggregate.epochs(record)
+    total = aggregate.whole(record, epochs, now)
+    return {
+        "schema": SCHEMA,
+        "run": run_of(record.run, now),
+        "total": total_of(total),
+        "epochs": [epoch_of(epoch, phases.get(epoch.ordinal, ())) for epoch in epochs],
+        "ranks": [rank_of(rank) for rank in record.ranks],
+        "marks": [mark_of(mark, record.ranks) for mark in record.marks],
+    }
+
+
+def run_of(run: RunRow, now: float) -> dict[str, Any]:
+    """A run by itself."""
+    return {
+        "id": run.id, "name": run.name, "user": run.user or None, "hostname": run.hostname or None,
+        "framework": run.framework or None, "source": run.source, "label": run.label, "driver": run.driver or None,
+        "state": run.state.name.lower(), "watched": not run.unseen(now), "started": known(run.started),
+        "ended": known(run.ended), "updated": known(run.updated), "seconds": known(run.lasted(now)),
+        "world_size": run.world_size, "epochs_planned": run.epochs or None, "base": run.base,
+        "first_epoch": run.first_epoch, "resumes": run.resumes or None,
+    }  # fmt: skip
+
+
+def epoch_of(epoch: Stretch, phases: Iterable[Stretch]) -> dict[str, Any]:
+    """An epoch with its phases."""
+    return {**_stretch(epoch), "phases": [_phase(phase) for phase in phases]}
+
+
+def total_of(total: Stretch) -> dict[str, Any]:
+    """A whole run, from `aggregate.whole`."""
+    return {
+        "steps": total.steps, "wait": known(total.wait), "wait_share": known(total.wait_share), **peak_of(total),
+        **usage_of(total), "seconds": known(total.seconds),
+    }  # fmt: skip
+
+
+def usage_of(stretch: Stretch) -> dict[str, Any]:
+    """What was measured in a stretch."""
+    return {"utilization_from": stretch.utilization_from or None, **values_of(stretch.values)}
+
+
+def peak_of(stretch: Stretch) -> dict[str, Any]:
+    """The framework's own peak of live tensors: whether it was reached here, or it was no more than that."""
+    peak = stretch.live_peak
+    return {"framework_peak": known(peak.value), "framework_peak_reached": peak.reached if peak.value > 0 else None}
+
+
+def values_of(values: Sequence[float]) -> dict[str, float | None]:
+    """A row of `schema.USAGE` by name."""
+    return {column.name: known(value) for column, value in zip(USAGE, values, strict=True)}
+
+
+def mark_of(mark: MarkRow, ranks: Sequence[RankRow]) -> dict[str, Any]:
+    """A mark on the timeline."""
+    rank = next((rank.rank for rank in ranks if rank.key == mark.rank), None)
+    return {
+        "rank": rank, "mark": mark.mark.name.lower(), "time": known(mark.time), "epoch": mark.epoch,
+        "step": mark.step, "asked": known(mark.asked), "free": known(mark.free),
+    }  # fmt: skip
+
+
+def metrics_of(metrics: Mapping[str, float]) -> dict[str, float | int | str]:
+    """What was logged; NaN and the infinities are words."""
+    return {name: value if math.isfinite(value) else logged(value) for name, value in metrics.items()}
+
+
+def known(value: float) -> float | None:
+    """None for what is missing or no number that JSON has."""
+    return value if math.isfinite(value) else None
+
+
+def _stretch(epoch: Stretch) -> dict[str, Any]:
+    return {
+        "ordinal": epoch.ordinal, "epoch": epoch.epoch, "begun": known(epoch.begun), "ended": known(epoch.ended),
+        **_counted(epoch), "metrics": metrics_of(epoch.metrics), **usage_of(epoch),
+        "seconds": known(epoch.seconds),
+    }  # fmt: skip
+
+
+def _phase(phase: Stretch) -> dict[str, Any]:
+    return {
+        "phase": phase.phase, "times": phase.times, **_counted(phase), **usage_of(phase),
+        "seconds": known(phase.seconds),
+    }  # fmt: skip
+
+
+def _counted(stretch: Stretch) -> dict[str, Any]:
+    return {
+        "ranks": stretch.ranks, "steps": stretch.steps, "wait": known(stretch.wait),
+        "wait_share": known(stretch.wait_share), **peak_of(stretch),
+        "steps_per_second": known(stretch.steps_per_second), "energy_per_step": known(stretch.energy_per_step),
+        "samples_per_second": known(stretch.samples_per_second),
+        "energy_per_sample": known(stretch.energy_per_sample),
+    }  # fmt: skip
+
+
+def rank_of(rank: RankRow) -> dict[str, Any]:
+    """A rank of a run."""
+    return {
+        "key": rank.key, "rank": rank.rank, "local_rank": rank.local_rank, "pid": rank.pid or None,
+        "started": known(rank.started), "ended": known(rank.ended), "state": rank.state.name.lower(),
+        "steps": rank.steps or None, "wait": known(rank.wait), "lost_events": rank.lost_events,
+        "peak": known(rank.peak), "retries": known(rank.retries), "ooms": known(rank.ooms),
+        "gpus": [device_of(device) for device in rank.devices],
+    }  # fmt: skip
+
+
+def device_of(device: DeviceRow) -> dict[str, Any]:
+    """A device of a run."""
+    return {
+        "uuid": device.uuid, "index": device.number, "name": device.name, "memory_total": known(device.memory_total),
+        "power_limit": known(device.power_limit),
+    }  # fmt: skip

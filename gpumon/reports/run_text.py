@@ -1,0 +1,289 @@
+"""One run as text: `gpumon runs show`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from gpumon import units
+from gpumon.frame import TRAINING, Mark, RunState
+from gpumon.ledger import aggregate
+from gpumon.ledger.aggregate import Stretch
+from gpumon.ledger.combine import totals
+from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, Record, UsageRow
+from gpumon.ledger.schema import USAGE, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.metrics import Unit
+from gpumon.reports.run_list import state
+from gpumon.reports.text_table import Column, distinct, draw
+
+SEEN = 0.98
+"""A stretch of which samples saw less was not sampled in full."""
+AT_MOST, AT_LEAST = "≤", "≥"
+_OPEN = " …"
+"""Behind the number of an epoch that has not ended."""
+_NAME_WIDTH = 16
+"""Cells of a metric's name."""
+_METRICS = 8
+"""Logged metrics that get a column."""
+_NOTED = 5
+"""Epochs or marks that a note names one by one."""
+
+_HEADING = {column.name: column.heading for column in USAGE}
+# Of each epoch what people look for first stays longest.
+COLUMNS = (
+    Column("EPOCH", 100, right=False, most=24),
+    Column("TIME", 99),
+    Column("STEPS", 50),
+    Column("STEPS/S", 80),
+    Column("SAMPLES/S", 55),
+    Column("WAIT", 70),
+    Column(_HEADING["utilization_mean"], 98),
+    Column("P5–P95", 40),
+    Column(_HEADING["idle_share"], 75),
+    Column(_HEADING["run_allocated_peak"], 60),
+    Column(_HEADING["run_reserved_peak"], 45),
+    Column(_HEADING["run_used_peak"], 30),
+    Column(_HEADING["memory_used_peak"], 90),
+    Column(_HEADING["energy"], 85),
+    Column("J/STEP", 35),
+    Column("J/SAMPLE", 34),
+    Column(_HEADING["throttled_share"], 65),
+)
+_RANKS = (
+    Column("RANK", 100),
+    Column("PID", 60),
+    Column("GPU", 90, right=False),
+    Column("STATE", 95, right=False),
+    Column("STEPS", 50),
+    Column("WAIT", 70),
+    Column(_HEADING["utilization_mean"], 85),
+    Column(_HEADING["run_allocated_peak"], 40),
+    Column(_HEADING["memory_used_peak"], 80),
+    Column(_HEADING["energy"], 75),
+    Column("RETRIES", 30),
+    Column("OOMS", 65),
+)
+
+
+def lines(
+    record: Record, now: float, width: int, *, phases: bool = False, ranks: bool = False, tail: int | None = None
+) -> Iterator[str]:
+    """Head, epoch table, totals and notes, at most `width` cells wide where the words allow it (0: as it comes).
+
+    `tail`: of the epochs only so many, the last ones; totals and notes are of all.
+    """
+    epochs = aggregate.epochs(record)
+    total = aggregate.whole(record, epochs, now)
+    yield from head(record, epochs, now)
+    yield ""
+    if epochs:
+        shown = epochs[-tail:] if tail else epochs
+        columns, rows = epoch_table(shown, aggregate.phases(record) if phases else {}, total)
+        yield from draw(columns, rows, width)
+        if len(shown) < len(epochs):
+            yield f"the last {len(shown)} of {units.count(len(epochs))} epochs"
+    else:
+        yield "It has not begun an epoch."
+        if total.utilization_from:
+            yield ""
+            yield from draw(*epoch_table((), {}, total), width)
+    if ranks or any(rank.state is not record.run.state for rank in record.ranks):
+        yield ""
+        yield from draw(*rank_table(record), width)
+    yield ""
+    yield from notes(record, epochs, total)
+
+
+def head(record: Record, epochs: Sequence[Stretch], now: float) -> Iterator[str]:
+    """What, whose, where, on which GPUs, when, and how it stands."""
+    run = record.run
+    yield "  ·  ".join(part for part in (run.name, f"run {run.id}", run.label) if part)
+    ranks = f"{len(record.ranks)} of {run.world_size} ranks" if run.world_size > 1 else ""
+    driver = f"driver {run.driver}" if run.driver else ""
+    yield "  ·  ".join(
+        part for part in (f"{run.user or 'somebody'} on {run.hostname or '?'}", run.framework, ranks, driver) if part
+    )
+    yield gpus(record.devices)
+    yield "  ·  ".join(standing(record, epochs, now))
+
+
+def standing(record: Record, epochs: Sequence[Stretch], now: float) -> Iterator[str]:
+    """How the run stands: state, when, how long, epochs, and what it goes on with."""
+    run = record.run
+    yield state(run, now)
+    if run.unseen(now):
+        yield f"no daemon has seen it since {units.moment(run.updated)}, nor its end"
+    yield f"{units.moment(run.started)}, {units.span(run.lasted(now))}"
+    ended = sum(not math.isnan(epoch.ended) for epoch in epochs)
+    planned = f" of {run.epochs}" if run.epochs else ""
+    before = max(0, run.first_epoch - run.base) if epochs else 0
+    yield f"{ended + before}{planned} epochs" + (f" ({ended} in this run)" if before else "")
+    if run.resumes:
+        yield f"goes on with {run.resumes}"
+
+
+def gpus(devices: Sequence[DeviceRow]) -> str:
+    """The devices of a run in a few words: `GPU 0, 1: NVIDIA H100 (79.6 GiB, 700 W)`."""
+    kinds: dict[str, list[DeviceRow]] = {}
+    for device in devices:
+        known = [
+            units.number(value, unit)
+            for value, unit in ((device.memory_total, Unit.BYTES), (device.power_limit, Unit.WATTS))
+            if value == value
+        ]
+        kind = device.name + (f" ({', '.join(known)})" if known else "")
+        kinds.setdefault(f": {kind}" if kind else "", []).append(device)
+    parts = [f"GPU {', '.join(str(device.number) for device in same)}{kind}" for kind, same in kinds.items()]
+    return "; ".join(parts) or "no GPU known"
+
+
+def notes(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterator[str]:
+    """What a reader must know to read the numbers right."""
+    yield utilization_note(total, going_on=record.run.state is RunState.RUNNING)
+    peaks = {live_peak(stretch)[0] for stretch in (*epochs, total)}
+    if AT_MOST in peaks:
+        yield f"{AT_MOST} the framework's own peak was reached before: here it was no more than that."
+    if AT_LEAST in peaks:
+        yield f"{AT_LEAST} as read between steps, where activations are freed: the framework's own peak is unknown."
+    yield from diverged(epochs)
+    lost = sum(rank.lost_events for rank in record.ranks)
+    if any(math.isnan(epoch.ended) for epoch in epochs):
+        yield f"{_OPEN.strip()} an epoch that has not ended{', or whose end was overwritten' if lost else ''}."
+    missed = [epoch for epoch in epochs if epoch.sampled_share < SEEN]
+    if missed:
+        yield f"Not sampled in full: {_several([_missed(epoch) for epoch in missed])}; no daemon ran, or it was late."
+    if lost:
+        yield f"{lost} boundaries were overwritten before a daemon read them: epochs may be missing."
+    for mark in record.marks:
+        if mark.mark is Mark.OUT_OF_MEMORY:
+            yield out_of_memory(record, mark)
+
+
+def diverged(epochs: Sequence[Stretch]) -> Iterator[str]:
+    """What was logged and is no number, a sentence for each name."""
+    for name in dict.fromkeys(name for epoch in epochs for name in epoch.metrics):
+        odd = [epoch for epoch in epochs if not math.isfinite(epoch.metrics.get(name, 0.0))]
+        if odd:
+            since = f" and in {units.counted(len(odd) - 1, 'later epoch')}" if len(odd) > 1 else ""
+            yield f"Diverged: {name} is {units.plain(odd[0].metrics[name])} in epoch {odd[0].epoch}{since}."
+
+
+def utilization_note(total: Stretch, *, going_on: bool = False) -> str:
+    """Where utilization is from, in a sentence."""
+    origin = {
+        "driver": "the driver's own samples, several each second",
+        "ticks": "one sample at each tick of the daemon",
+        "driver, ticks": "the driver's own samples, and from one at each tick where it gave none",
+    }.get(total.utilization_from)
+    return (
+        f"{_HEADING['utilization_mean']} is from {origin}."
+        if origin
+        else f"No GPU of this run was sampled{' yet' if going_on else ''}."
+    )
+
+
+def out_of_memory(record: Record, mark: MarkRow) -> str:
+    """An out-of-memory error in a sentence."""
+    number = next((rank.rank for rank in record.ranks if rank.key == mark.rank), 0)
+    where = f"rank {number}, " if record.run.world_size > 1 else ""
+    epoch = f"epoch {mark.epoch}, " if mark.epoch >= 0 else ""
+    when = f"{where}{epoch}step {mark.step}, {units.moment(mark.time)}"
+    amounts = [
+        f"{what} {units.number(value, Unit.BYTES)}"
+        for what, value in (("asked for", mark.asked), ("free were", mark.free))
+        if value == value
+    ]
+    return f"Out of memory: {when}{': ' if amounts else ''}{', '.join(amounts)}."
+
+
+def epoch_table(
+    epochs: Sequence[Stretch], phases: Mapping[int, Sequence[Stretch]], total: Stretch
+) -> tuple[list[Column], list[tuple[str, ...]]]:
+    """The columns and rows of the table of epochs; a phase is a row whose first cell is indented."""
+    names = list(dict.fromkeys(name for epoch in epochs for name in epoch.metrics))[:_METRICS]
+    logged = [Column(text, 88 if i == 0 else 56 - i) for i, text in enumerate(distinct(names, _NAME_WIDTH))]
+    named: list[tuple[str, Stretch]] = []
+    for epoch in epochs:
+        named.append((f"{epoch.epoch}{_OPEN if math.isnan(epoch.ended) else ''}", epoch))
+        for phase in phases.get(epoch.ordinal, ()):
+            # Training goes on after each other phase, if only for its last microseconds: that is no second training.
+            times = f" ×{phase.times}" if phase.times > 1 and phase.phase != TRAINING else ""
+            named.append((f"  {phase.phase}{times}", phase))
+    named.append(("all", total))
+    energies = units.energies([stretch.value("energy") for _, stretch in named])
+    told = dict(zip(names, (_told([stretch for _, stretch in named], name) for name in names), strict=True))
+    rows = [
+        _row(title, stretch, energies[place], [told[name][place] for name in names])
+        for place, (title, stretch) in enumerate(named)
+    ]
+    nothing = {place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) == {units.MISSING}}
+    # Of which nobody knows anything, the note below says it once.
+    rows = [tuple("" if place in nothing else cell for place, cell in enumerate(row)) for row in rows]
+    return [*COLUMNS, *logged], rows
+
+
+def rank_table(record: Record) -> tuple[Sequence[Column], list[tuple[str, ...]]]:
+    """The columns and rows of the table of ranks."""
+    return _RANKS, [_rank(record, i) for i in range(len(record.ranks))]
+
+
+def live_peak(stretch: Stretch) -> str:
+    """The most in live tensors: `31.0 GiB`, `≤31.0 GiB` or `≥31.0 GiB`."""
+    peak, read = stretch.live_peak, stretch.value("run_allocated_peak")
+    if peak.value != peak.value:
+        return units.limited(read, Unit.BYTES, AT_LEAST)
+    return units.limited(peak.value, Unit.BYTES, "" if peak.reached else AT_MOST)
+
+
+def _told(stretches: Sequence[Stretch], name: str) -> list[str]:
+    """What was logged by a name, with equal decimals; empty where it was not."""
+    texts = iter(units.plains([stretch.metrics[name] for stretch in stretches if name in stretch.metrics]))
+    return [next(texts) if name in stretch.metrics else "" for stretch in stretches]
+
+
+def _row(title: str, stretch: Stretch, energy: str, logged: Sequence[str]) -> tuple[str, ...]:
+    values = dict(zip(_HEADING, stretch.values, strict=True))
+    low, high = values["utilization_p5"], values["utilization_p95"]
+    return (
+        title, units.span(stretch.seconds), units.count(stretch.steps), units.figures(stretch.steps_per_second),
+        units.figures(stretch.samples_per_second),
+        units.percent(stretch.wait_share), units.percent(values["utilization_mean"]),
+        f"{units.percent(low)[:-1]}–{units.percent(high)}" if low == low and high == high else units.MISSING,
+        units.percent(values["idle_share"]),
+        live_peak(stretch),
+        *(units.number(values[f"{name}_peak"], Unit.BYTES) for name in ("run_reserved", "run_used", "memory_used")),
+        energy, units.figures(stretch.energy_per_step),
+        units.figures(stretch.energy_per_sample),
+        units.percent(values["throttled_share"]),
+        *logged,
+    )  # fmt: skip
+
+
+def _rank(record: Record, place: int) -> tuple[str, ...]:
+    rank = record.ranks[place]
+    own: list[UsageRow] = [row for row in record.whole_epochs if row.rank == rank.key]
+    whole = [row for row in own if row.ordinal == WHOLE_RUN and row.phase == WHOLE_EPOCH]
+    values = dict(zip(_HEADING, totals(whole or own), strict=True))
+    return (
+        str(rank.rank), str(rank.pid or units.MISSING), ", ".join(str(device.number) for device in rank.devices),
+        rank.state.name.lower(), units.count(rank.steps or None), units.span(rank.wait),
+        units.percent(values["utilization_mean"]), _rank_peak(rank, values["run_allocated_peak"]),
+        units.number(values["memory_used_peak"], Unit.BYTES), units.number(values["energy"], Unit.JOULES),
+        units.whole(rank.retries), units.whole(rank.ooms),
+    )  # fmt: skip
+
+
+def _rank_peak(rank: RankRow, read: float) -> str:
+    """Of all devices of a rank together, as its framework counts them."""
+    if rank.peak == rank.peak:
+        return units.number(rank.peak, Unit.BYTES)
+    return units.limited(read, Unit.BYTES, AT_LEAST)
+
+
+def _missed(epoch: Stretch) -> str:
+    return f"epoch {epoch.epoch} ({units.percent(epoch.sampled_share)} seen)"
+
+
+def _several(parts: Sequence[str]) -> str:
+    more = len(parts) - _NOTED
+    return ", ".join(parts[:_NOTED]) + (f" and {more} more" if more > 0 else "")

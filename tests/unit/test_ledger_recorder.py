@@ -1,0 +1,738 @@
+"""What the ledger keeps of hand-made ticks, whose answers are known."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import os
+import struct
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gpumon.clock import SECOND
+from gpumon.frame import NAN, Boundary, FrameworkMemory, Mark, Origin, Run, RunState, Sample, Tick
+from gpumon.ledger.recorder import Keeper
+from gpumon.ledger.store import Known, Open
+from gpumon.ledger.write import Batch, Row
+from gpumon.metrics import Availability
+from gpumon.ring.reader import RingReader
+from gpumon.ring.writer import RingWriter
+from tests.builders import TIME, device, run, sample, tick
+
+KEY = run().key
+GPU = device(0).uuid
+
+
+class Memory:
+    """A ledger that keeps its rows in a dict."""
+
+    def __init__(self, known: Known | None = None) -> None:
+        self.known: Known | None = known or Known({}, set(), {})
+        self.rows: dict[tuple[Any, ...], Row] = {}
+        self.batches: list[Batch] = []
+        self.closed = False
+
+    def put(self, batch: Batch) -> None:
+        self.batches.append(batch)
+        self.rows |= batch.rows
+
+    def close(self, timeout: float = 5.0) -> bool:
+        self.closed = True
+        return True
+
+    def row(self, *key: object) -> dict[str, Any]:
+        return self.rows[key].values
+
+    def all(self, table: str) -> list[dict[str, Any]]:
+        return [row.values for key, row in sorted(self.rows.items(), key=str) if key[0] == table]
+
+    def usage(self, ordinal: int, phase: str = "", uuid: str = GPU) -> dict[str, Any]:
+        return self.row("usage", KEY, ordinal, phase, uuid)
+
+
+class Course:
+    """Makes the boundaries of a run, numbered, at given seconds."""
+
+    def __init__(self, key: str = KEY) -> None:
+        self.key = key
+        self.number = 0
+
+    def __call__(
+        self,
+        mark: Mark,
+        at: float,
+        epoch: int = 0,
+        phase: str = "train",
+        step: int = 0,
+        wait: float = 0.0,
+        **fields: Any,
+    ) -> Boundary:
+        self.number += 1
+        moment = round(at * SECOND)
+        return Boundary(self.key, self.number, mark, epoch, step, phase, moment, TIME + moment, wait)._replace(**fields)
+
+
+def keep(
+    ledger: Memory, ticks: Sequence[Tick], keeper: Keeper | None = None, *, close: bool = True
+) -> Keeper:  # fmt: skip
+    keeper = keeper or Keeper(ledger)
+    for one in ticks:
+        keeper.add(one)
+    if close:
+        keeper.close()
+    return keeper
+
+
+def on(number: float, boundaries: Sequence[Boundary] = (), of: Run | None = None, **values: float) -> Tick:
+    """A tick at second `number` with one device."""
+    moment = round(number * SECOND)
+    mine = of or run(gpus=(GPU,), started=(TIME + SECOND) / SECOND, step=0, wait=0.0)
+    samples = [sample(0, Availability.OK, "", **values)]
+    return tick(0, samples, runs=[mine], boundaries=boundaries, monotonic=moment, time=TIME + moment)
+
+
+def one_epoch(begin: float, end: float) -> list[Boundary]:
+    make = Course()
+    return [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""),
+        make(Mark.EPOCH_BEGIN, begin, step=5, wait=1.0),
+        make(Mark.EPOCH_END, end, step=45, wait=1.5, phase="", metrics={"loss": 0.25}),
+        make(Mark.RUN_END, end + 1, phase=""),
+    ]
+
+
+def spread(ticks: Sequence[Tick], boundaries: Sequence[Boundary]) -> list[Tick]:
+    """Ticks with each boundary in the first one that is not before it; the last ones in the last."""
+    left = list(boundaries)
+    found = []
+    for i, one in enumerate(ticks):
+        due = [b for b in left if b.monotonic <= one.monotonic or i == len(ticks) - 1]
+        left = left[len(due) :]
+        found.append(one._replace(boundaries=due))
+    return found
+
+
+def test_an_epoch_has_the_training_own_times_steps_wait_and_numbers() -> None:
+    ledger = Memory()
+    keep(ledger, spread([on(n, power=100.0) for n in range(12)], one_epoch(2.25, 7.75)))
+    epoch = ledger.row("epoch", KEY, 0)
+    assert epoch == {
+        "rank": KEY, "ordinal": 0, "epoch": 0, "begun": TIME + round(2.25 * SECOND),
+        "ended": TIME + round(7.75 * SECOND), "seconds": 5.5, "steps": 40, "wait": 0.5, "metrics": '{"loss": 0.25}',
+        "trained": 5.5, "wait_of": 5.5, "peak": None, "peak_reached": None,
+    }  # fmt: skip
+    assert ledger.row("phase", KEY, 0, "train") == {
+        "rank": KEY, "ordinal": 0, "phase": "train", "seconds": 5.5, "times": 1, "steps": 40, "wait": 0.5,
+        "spans": None, "place": 0, "peak": None, "peak_reached": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("marks", [[Mark.EPOCH_LEFT], [Mark.EPOCH_END, Mark.EPOCH_LEFT]])
+def test_an_epoch_that_was_left_is_kept_without_an_end(marks: list[Mark]) -> None:
+    ledger, make = Memory(), Course()
+    boundaries = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""),
+        make(Mark.EPOCH_BEGIN, 2.0, 0),
+        make(Mark.EPOCH_END, 4.0, 0, "", metrics={"loss": 0.5}),
+        make(Mark.EPOCH_BEGIN, 4.0, 1),
+        *(make(mark, 7.0, 1, "", metrics={"loss": 0.25}) for mark in marks),
+        make(Mark.RUN_END, 9.0, 1, ""),
+    ]
+    keep(ledger, spread([on(second) for second in range(1, 12)], boundaries))
+    first, second = ledger.all("epoch")
+    assert (first["ended"], first["seconds"]) == (TIME + 4 * SECOND, 2.0)
+    assert (second["ended"], second["seconds"], second["metrics"]) == (None, 3.0, '{"loss": 0.25}')
+
+
+def test_energy_is_interpolated_at_the_boundaries() -> None:
+    ledger = Memory()
+    # The counter follows t², which no straight line does: between ticks it is a line all the same.
+    ticks = [on(n, energy=float(n * n)) for n in range(12)]
+    keep(ledger, spread(ticks, one_epoch(2.25, 7.75)))
+    at = {2.25: 4 + 0.25 * 5, 7.75: 49 + 0.75 * 15}
+    assert ledger.usage(0)["energy"] == pytest.approx(at[7.75] - at[2.25], abs=1e-9)
+    assert ledger.usage(-1)["energy"] == pytest.approx(64 + 0.75 * 17 - 1, abs=1e-9), "from 1 to 8.75 s"
+
+
+def stamped(at: float, reads: Sequence[float], boundaries: Sequence[Boundary], counters: float = 0.0) -> Tick:
+    """A tick whose devices were read at `reads`, each at 500 W; `counters`: how much older the counters are."""
+    mine = run(gpus=tuple(device(i).uuid for i in range(len(reads))), started=(TIME + SECOND) / SECOND)
+    samples = [
+        sample(i, energy=500.0 * (read - counters), power=500.0)._replace(
+            monotonic=round(read * SECOND), counters_monotonic=round((read - counters) * SECOND) if counters else 0
+        )
+        for i, read in enumerate(reads)
+    ]
+    moment = round(at * SECOND)
+    return tick(0, samples, runs=[mine], boundaries=boundaries, monotonic=moment, time=TIME + moment,
+                interval=SECOND // 5)  # fmt: skip
+
+
+@pytest.mark.parametrize("counters", [0.0, 0.15])
+@pytest.mark.parametrize("hang", [0.6, 4.0])
+def test_a_call_that_hangs_for_seconds_changes_no_energy(hang: float, counters: float) -> None:
+    make = Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
+    # Epochs end before, within and after the hang of the second device's call at 5 s, which delays the third, too.
+    for epoch in range(9):
+        events += [
+            make(Mark.EPOCH_BEGIN, 2.05 + 1.3 * epoch, epoch),
+            make(Mark.EPOCH_END, 3.3 + 1.3 * epoch, epoch, ""),
+        ]
+    events.append(make(Mark.RUN_END, 15.0, phase=""))
+    times = [0.2 * i for i in range(100) if not 5.0 < 0.2 * i <= 5.0 + hang]
+    ticks = [
+        stamped(at, [at, *([at + hang] * 2 if abs(at - 5) < 0.01 else [at + 0.01] * 2)], (), counters) for at in times
+    ]
+    ledger = Memory()
+    keep(ledger, spread(ticks, events))
+    for index in range(3):
+        for epoch in range(9):
+            usage = ledger.usage(epoch, uuid=device(index).uuid)
+            assert usage["energy"] == pytest.approx(500 * 1.25, abs=1e-6)
+            assert usage["power_mean"] == pytest.approx(500.0)
+        assert ledger.usage(-1, uuid=device(index).uuid)["energy"] == pytest.approx(500 * 14.0, abs=1e-6)
+
+
+def test_a_counter_that_the_driver_renews_seldom_is_counted_between_its_own_stamps() -> None:
+    ledger = Memory()
+    ticks = []
+    for n in range(24):
+        at, renewed = n * 0.5, n // 4 * 2.0
+        one = on(at, energy=100.0 * renewed)
+        ticks.append(one._replace(samples=[one.samples[0]._replace(counters_monotonic=round(renewed * SECOND))]))
+    keep(ledger, spread(ticks, one_epoch(2.25, 7.75)))
+    assert ledger.usage(0)["energy"] == pytest.approx(550.0)
+
+
+def test_a_running_epoch_has_the_steps_that_belong_to_its_seconds() -> None:
+    ledger, make = Memory(), Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0, step=0)]
+    ticks = spread([on(n, of=run(gpus=(GPU,), started=(TIME + SECOND) / SECOND, step=40 * max(0, n - 2), wait=0.5 * n))
+                    for n in range(15)], events)  # fmt: skip
+    keep(ledger, ticks, close=False)
+    epoch = ledger.row("epoch", KEY, 0)
+    assert epoch["seconds"] >= 1
+    assert epoch["steps"] == 40 * epoch["seconds"]
+
+
+def test_mean_power_is_energy_by_time_where_energy_is_known() -> None:
+    ledger = Memory()
+    # The driver's reading lags by a second behind a load that comes and goes.
+    ticks = [on(n, energy=100.0 * n + 50.0 * (n % 2), power=900.0) for n in range(14)]
+    keep(ledger, spread(ticks, one_epoch(2.0, 8.0)))
+    assert ledger.usage(0)["energy"] == pytest.approx(600.0)
+    assert ledger.usage(0)["power_mean"] == pytest.approx(100.0)
+
+
+def test_a_value_holds_until_the_next_tick() -> None:
+    ledger = Memory()
+    ticks = [on(n, power=float(n), utilization=n / 100) for n in range(12)]
+    keep(ledger, spread(ticks, one_epoch(2.25, 7.75)))
+    usage = ledger.usage(0)
+    assert usage["power_mean"] == pytest.approx((0.75 * 2 + 3 + 4 + 5 + 6 + 0.75 * 7) / 5.5)
+    assert usage["utilization_mean"] == pytest.approx((0.75 * 2 + 3 + 4 + 5 + 6 + 0.75 * 7) / 550)
+    assert usage["utilization_p5"] == 0.02
+    assert usage["utilization_p95"] == 0.07
+    assert usage["idle_share"] == pytest.approx((0.75 + 1 + 1) / 5.5), "below 5 %"
+    assert usage["sampled"] == pytest.approx(5.5)
+    assert usage["utilization_from"] == "ticks"
+
+
+def test_peaks_are_of_samples_inside_and_of_what_held_only_where_there_is_none() -> None:
+    ledger = Memory()
+    make = Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
+    for begin, end in ((2.5, 4.5), (4.6, 4.9)):
+        events += [make(Mark.EPOCH_BEGIN, begin), make(Mark.EPOCH_END, end, phase="")]
+    values = {0: 1, 1: 1, 2: 9, 3: 5, 4: 6, 5: 8}
+    keep(ledger, spread([on(n, memory_used=float(values.get(n, 1)), temperature=50.0 + n) for n in range(9)], events))
+    assert ledger.usage(0)["memory_used_peak"] == 6.0, "the 9 was read before it began"
+    assert ledger.usage(0)["temperature_start"] == 52.0
+    assert ledger.usage(1)["memory_used_peak"] == 6.0, "no sample inside: what held"
+    assert ledger.usage(1)["seconds"] == pytest.approx(0.3)
+
+
+def test_phases_are_the_union_of_their_stretches_within_one_tick_too() -> None:
+    ledger = Memory()
+    make = Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0)]
+    for at, phase in ((2.1, "validate"), (2.4, "train"), (2.5, "validate"), (3.5, "train")):
+        events.append(make(Mark.PHASE, at, phase=phase, step=round(10 * at)))
+    events += [make(Mark.EPOCH_END, 4.0, step=40, phase="")]
+    ticks = [on(n, energy=100.0 * n, power=float(n)) for n in range(8)]
+    keep(ledger, spread(ticks, events))
+    validate, train = ledger.row("phase", KEY, 0, "validate"), ledger.row("phase", KEY, 0, "train")
+    assert (validate["seconds"], validate["times"]) == (pytest.approx(1.3), 2)
+    assert (train["seconds"], train["times"]) == (pytest.approx(0.7), 3)
+    assert (json.loads(validate["spans"]), train["spans"]) == ([[0.1, 0.3], [0.5, 1.0]], None)
+    assert validate["steps"] == (24 - 21) + (35 - 25)
+    assert ledger.usage(0, "validate")["energy"] == pytest.approx(130.0)
+    assert "energy" not in ledger.usage(0, "train"), "none is claimed below a second"
+    assert ledger.usage(0, "validate")["power_mean"] == pytest.approx(130.0 / 1.3)
+    assert ledger.usage(0, "train")["power_mean"] == pytest.approx((0.1 * 2 + 0.1 * 2 + 0.5 * 3) / 0.7)
+    assert ledger.usage(0)["energy"] == pytest.approx(200.0)
+
+
+def test_the_wait_is_known_of_the_phases_in_which_somebody_measured_it() -> None:
+    ledger, make = Memory(), Course()
+    events = [
+        make(Mark.RUN_BEGIN, 1.0, -1, "", wait=0.0),
+        make(Mark.EPOCH_BEGIN, 2.0, 0, wait=0.0), make(Mark.PHASE, 5.0, 0, "validate", wait=0.75),
+        make(Mark.PHASE, 6.0, 0, "train", wait=0.75), make(Mark.EPOCH_END, 7.0, 0, "", wait=1.0),
+        make(Mark.EPOCH_BEGIN, 7.0, 1, wait=1.0), make(Mark.EPOCH_END, 9.0, 1, "", wait=1.0),
+    ]  # fmt: skip
+    keep(ledger, spread([on(n) for n in range(13)], events))
+    assert ledger.row("phase", KEY, 0, "train")["wait"] == 1.0
+    assert ledger.row("phase", KEY, 0, "validate")["wait"] is None
+    assert [(row["wait"], row["wait_of"]) for row in ledger.all("epoch")] == [(1.0, 4.0), (None, None)]
+
+
+def test_a_run_in_which_nobody_measured_a_wait_has_none() -> None:
+    ledger = Memory()
+    events = [boundary._replace(wait=0.0) for boundary in one_epoch(2.25, 7.75)]
+    keep(ledger, spread([on(n, of=run(gpus=(GPU,), started=TIME / SECOND + 1, wait=NAN)) for n in range(12)], events))
+    assert ledger.row("epoch", KEY, 0)["wait"] is None
+    assert ledger.row("rank", KEY)["wait"] is None
+
+
+def test_the_steps_of_an_epoch_are_those_of_training_and_not_of_validation() -> None:
+    ledger, make = Memory(), Course()
+    events = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0, step=0),
+        make(Mark.PHASE, 4.0, 0, "validate", step=10), make(Mark.EPOCH_END, 7.0, 0, "", step=20),
+    ]  # fmt: skip
+    keep(ledger, spread([on(n) for n in range(12)], events))
+    epoch = ledger.row("epoch", KEY, 0)
+    assert (epoch["steps"], epoch["trained"], epoch["seconds"]) == (10, 2.0, 5.0)
+    assert ledger.row("phase", KEY, 0, "validate")["steps"] == 10
+    assert [ledger.row("phase", KEY, 0, phase)["place"] for phase in ("train", "validate")] == [0, 1]
+
+
+@pytest.mark.parametrize(("phase", "steps"), [("validate", 0), ("fit", 10)])
+def test_steps_of_validation_are_not_those_of_a_training_that_counts_none(phase: str, steps: int) -> None:
+    ledger, make = Memory(), Course()
+    events = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0, step=0),
+        make(Mark.PHASE, 4.0, 0, phase, step=0), make(Mark.EPOCH_END, 7.0, 0, "", step=10),
+    ]  # fmt: skip
+    keep(ledger, spread([on(n) for n in range(12)], events))
+    epoch = ledger.row("epoch", KEY, 0)
+    assert (epoch["steps"], epoch["trained"]) == (steps, None)
+
+
+def test_the_framework_own_peak_is_that_of_the_stretch_in_which_its_counter_moved() -> None:
+    ledger, make = Memory(), Course()
+    events = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""),  # the framework has not come up
+        make(Mark.EPOCH_BEGIN, 2.0, 0, peak=1.0),
+        make(Mark.PHASE, 3.0, 0, "validate", peak=5.0), make(Mark.EPOCH_END, 4.0, 0, "", peak=5.0),
+        make(Mark.EPOCH_BEGIN, 4.0, 1, peak=5.0), make(Mark.EPOCH_END, 5.0, 1, "", peak=5.0),
+        make(Mark.EPOCH_BEGIN, 5.0, 2, peak=2.0),  # reset by the training
+        make(Mark.EPOCH_END, 6.0, 2, "", peak=3.0),
+        make(Mark.EPOCH_BEGIN, 6.0, 3), make(Mark.PHASE, 6.5, 3, "validate"),  # not read
+        make(Mark.EPOCH_END, 7.0, 3, "", peak=4.0),
+        make(Mark.EPOCH_BEGIN, 7.0, 4), make(Mark.EPOCH_END, 8.0, 4, ""), make(Mark.RUN_END, 8.5, 4, "", peak=9.0),
+    ]  # fmt: skip
+    keep(ledger, spread([on(n) for n in range(12)], events))
+    peaks = [(row["peak"], row["peak_reached"]) for row in ledger.all("epoch")]
+    assert peaks == [(5.0, 1), (5.0, 0), (3.0, 1), (4.0, 0), (9.0, 0)]
+    found = {row["phase"]: (row["peak"], row["peak_reached"]) for row in ledger.all("phase") if row["ordinal"] == 0}
+    assert found == {"train": (5.0, 1), "validate": (5.0, 0)}
+    assert ledger.row("rank", KEY)["peak"] == 9.0
+
+
+def test_a_running_epoch_has_the_peak_that_its_framework_tells_now() -> None:
+    ledger, make = Memory(), Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0, peak=1.0)]
+    mine = run(gpus=(GPU,), started=TIME / SECOND + 1, memory=FrameworkMemory(peak=6.0))
+    keep(ledger, spread([on(n, of=mine) for n in range(15)], events), close=False)
+    assert (ledger.row("epoch", KEY, 0)["peak"], ledger.row("epoch", KEY, 0)["peak_reached"]) == (6.0, 1)
+
+
+def test_the_peak_goes_on_over_a_restart_of_the_daemon() -> None:
+    make = Course()
+    events = [
+        make(Mark.RUN_BEGIN, 1.0, -1, "", peak=1.0), make(Mark.EPOCH_BEGIN, 2.0, 0, peak=5.0),
+        make(Mark.EPOCH_END, 20.0, 0, "", peak=5.0),
+    ]  # fmt: skip
+    ticks = spread([on(n) for n in range(28)], events)
+    first, second = Memory(), Memory()
+    keep(first, ticks[:16], close=False)
+    progress = json.loads(first.row("progress", KEY)["state"])
+    second.known = Known({KEY: Open("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
+    keep(second, ticks[18:])
+    assert (second.row("epoch", KEY, 0)["peak"], second.row("epoch", KEY, 0)["peak_reached"]) == (5.0, 0)
+
+
+def test_how_long_a_run_took_is_by_the_steady_clock() -> None:
+    ledger = Memory()
+    ticks = spread([on(n) for n in range(14)], one_epoch(2.0, 9.0))
+    # Somebody sets the wall clock an hour forward at 5 s.
+    ticks = [one._replace(time=one.time + (3600 * SECOND if n > 5 else 0)) for n, one in enumerate(ticks)]
+    keep(ledger, ticks)
+    assert ledger.row("rank", KEY)["seconds"] == 9.0
+
+
+def test_an_epoch_that_proves_broken_after_it_was_settled_is_told_to_the_ledger() -> None:
+    ledger, make = Memory(), Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0), make(Mark.EPOCH_END, 4.0, 0, ""),
+              make(Mark.EPOCH_LEFT, 9.0, 0, "")]  # fmt: skip
+    keep(ledger, spread([on(n) for n in range(13)], events))
+    assert [left for batch in ledger.batches for left in batch.left] == [(KEY, 0)]
+
+
+def test_a_loss_that_is_no_number_is_kept_in_words_and_marks_its_course() -> None:
+    ledger, make = Memory(), Course()
+    events = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0),
+        make(Mark.EPOCH_END, 4.0, 0, "", metrics={"loss": NAN, "up": float("inf"), "down": float("-inf"), "lr": 0.5}),
+        make(Mark.RUN_END, 6.0, 0, ""),
+    ]  # fmt: skip
+    ticks = [on(n, of=run(gpus=(GPU,), started=TIME / SECOND + 1, metrics={"loss": 1.0 if n < 4 else NAN}))
+             for n in range(10)]  # fmt: skip
+    keep(ledger, spread(ticks, events))
+    logged = json.loads(ledger.row("epoch", KEY, 0)["metrics"])
+    assert logged == {"loss": "NaN", "up": "Infinity", "down": "-Infinity", "lr": 0.5}
+    row = ledger.row("trace", KEY, "")
+    points = list(struct.iter_unpack("<3f", row["cells"]))
+    assert (-math.inf, math.inf) in {(low, high) for low, _, high in points}
+    assert {mean for _, mean, _ in points if mean == mean} == {1.0}, "it is no part of any mean"
+
+
+def test_of_a_phase_that_is_entered_all_the_time_it_is_kept_when_for_the_first_times() -> None:
+    ledger, make = Memory(), Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 1.0)]
+    for time in range(40):
+        events.append(make(Mark.PHASE, 1.0 + time / 10, phase="validate"))
+        events.append(make(Mark.PHASE, 1.05 + time / 10))
+    events.append(make(Mark.EPOCH_END, 6.0, phase=""))
+    keep(ledger, spread([on(n) for n in range(9)], events))
+    row = ledger.row("phase", KEY, 0, "validate")
+    assert row["times"] == 40
+    assert json.loads(row["spans"]) == [[time / 10, 0.05] for time in range(16)]
+
+
+def test_when_phases_were_is_kept_over_a_restart_of_the_daemon() -> None:
+    make = Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0)]
+    for at, phase in ((4.0, "validate"), (5.0, "train"), (20.0, "validate")):
+        events.append(make(Mark.PHASE, at, phase=phase))
+    events.append(make(Mark.EPOCH_END, 22.0, phase=""))
+    ticks = spread([on(n) for n in range(28)], events)
+    first, second = Memory(), Memory()
+    keep(first, ticks[:16], close=False)
+    progress = json.loads(first.row("progress", KEY)["state"])
+    second.known = Known({KEY: Open("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
+    keep(second, ticks[18:])
+    assert json.loads(second.row("phase", KEY, 0, "validate")["spans"]) == [[2.0, 1.0], [18.0, 2.0]]
+
+
+@pytest.mark.parametrize(("reset_at", "told"), [(5, False), (9, True)])
+def test_a_counter_that_goes_back_gives_nothing_for_that_interval(reset_at: int, told: bool) -> None:
+    ledger = Memory()
+    ticks = [on(n, energy=100.0 * (n if n < reset_at else n - reset_at)) for n in range(12)]
+    keep(ledger, spread(ticks, one_epoch(2.0, 8.0)))
+    if told:
+        assert ledger.usage(0)["energy"] == pytest.approx(600.0)
+    else:
+        assert "energy" not in ledger.usage(0), "a sixth of the time is not known"
+
+
+def test_no_energy_is_told_of_a_mig_instance() -> None:
+    ledger = Memory()
+    mig = device(0)._replace(uuid="MIG-1")
+    ticks = [
+        on(n, energy=100.0 * n, of=run(gpus=("MIG-1",), started=TIME / SECOND + 1)) for n in range(12)
+    ]  # fmt: skip
+    ticks = [one._replace(samples=[one.samples[0]._replace(device=mig)]) for one in ticks]
+    keep(ledger, spread(ticks, one_epoch(2.0, 8.0)))
+    assert ledger.usage(0, uuid="MIG-1")["sampled"] == pytest.approx(6.0)
+    assert "energy" not in ledger.usage(0, uuid="MIG-1")
+
+
+def test_throttling_comes_from_the_counters() -> None:
+    ledger = Memory()
+    ticks = [
+        on(n, throttled_sw_power=0.5 * n, throttled_sw_thermal=0.25 * n, throttled_hw_thermal=0.125 * n)
+        for n in range(12)
+    ]
+    keep(ledger, spread(ticks, one_epoch(2.0, 8.0)))
+    assert ledger.usage(0)["capped_share"] == pytest.approx(0.5)
+    assert ledger.usage(0)["throttled_share"] == pytest.approx(0.375)
+
+
+def test_the_driver_own_samples_give_utilization_where_they_cover_the_stretch() -> None:
+    ledger = Memory()
+    ticks = []
+    for n in range(12):
+        # Four samples a second: busy in the first half of each second, which no tick sees.
+        moments = [n * SECOND - SECOND + (i + 1) * SECOND // 4 for i in range(4)]
+        busy = [(moment, 1.0 if i < 2 else 0.0) for i, moment in enumerate(moments)]
+        ticks.append(on(n, utilization=1.0)._replace(utilization_samples={GPU: busy} if n else {}))
+    keep(ledger, spread(ticks, one_epoch(2.25, 7.75)))
+    usage = ledger.usage(0)
+    assert usage["utilization_from"] == "driver"
+    # 2.25 to 7.75 s: a quarter busy, half idle, four whole seconds, half a second busy, a quarter idle.
+    assert usage["utilization_mean"] == pytest.approx((0.25 + 4 * 0.5 + 0.5) / 5.5)
+    assert usage["idle_share"] == pytest.approx(1 - (0.25 + 4 * 0.5 + 0.5) / 5.5)
+    assert (usage["utilization_p5"], usage["utilization_p95"]) == (0.0, 1.0)
+
+
+def test_a_daemon_that_comes_late_keeps_the_epochs_and_says_what_it_saw() -> None:
+    ledger = Memory()
+    make = Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
+    for epoch in range(3):
+        events += [
+            make(Mark.EPOCH_BEGIN, 10.0 * epoch + 2, epoch, step=10 * epoch),
+            make(Mark.EPOCH_END, 10.0 * epoch + 11, epoch, "", step=10 * epoch + 10),
+        ]
+    ticks = [on(n, energy=100.0 * n, power=100.0) for n in range(25, 36)]
+    ticks[0] = ticks[0]._replace(boundaries=events[:-1])
+    ticks[7] = ticks[7]._replace(boundaries=events[-1:])
+    keep(ledger, ticks)
+    assert [(row["seconds"], row["steps"]) for row in ledger.all("epoch")] == [(9.0, 10)] * 3
+    assert ledger.usage(0)["utilization_from"] == ""
+    assert ledger.usage(0)["sampled"] == 0
+    assert "power_mean" not in ledger.usage(0)
+    assert ledger.usage(2)["sampled"] == pytest.approx(6.0), "25 to 31 of 22 to 31"
+    assert "energy" not in ledger.usage(2), "a third of it is not known"
+
+
+def test_a_run_that_was_over_before_anybody_looked_is_kept_though_it_shows_once() -> None:
+    ledger = Memory()
+    ended = run(gpus=(GPU,), started=TIME / SECOND + 1, state=RunState.FINISHED, step=50)
+    ticks = [on(100, one_epoch(2.0, 8.0), of=ended), on(101)._replace(runs=[]), on(102)._replace(runs=[])]
+    keep(ledger, ticks)
+    assert ledger.row("rank", KEY)["state"] == RunState.FINISHED
+    assert ledger.row("rank", KEY)["ended"] == TIME + 9 * SECOND
+    assert ledger.row("epoch", KEY, 0)["seconds"] == 6.0
+
+
+def test_a_killed_run_died_when_it_was_last_seen_alive_and_keeps_its_open_epoch() -> None:
+    ledger = Memory()
+    make = Course()
+    events = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0), make(Mark.LOG, 2.5, 0, metrics={"old": 1.0}),
+    ]  # fmt: skip
+    alive = run(gpus=(GPU,), started=TIME / SECOND + 1, step=7, wait=0.25, metrics={"old": 1.0, "loss": 0.5, "no": NAN})
+    dead = alive._replace(state=RunState.DIED)
+    ticks = spread([on(n, of=alive if n < 6 else dead, energy=100.0 * n) for n in range(9)], events)
+    keep(ledger, ticks)
+    rank, epoch = ledger.row("rank", KEY), ledger.row("epoch", KEY, 0)
+    assert (rank["state"], rank["ended"]) == (RunState.DIED, TIME + 5 * SECOND)
+    assert (epoch["ended"], epoch["seconds"], epoch["steps"], epoch["wait"]) == (None, 3.0, 7, 0.25)
+    assert json.loads(epoch["metrics"]) == {"old": 1.0, "loss": 0.5, "no": "NaN"}
+    assert ledger.usage(0)["energy"] == pytest.approx(300.0)
+
+
+def test_epochs_with_one_number_are_told_apart_and_what_is_logged_later_goes_to_the_last() -> None:
+    ledger = Memory()
+    make = Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
+    for i in range(2):
+        events += [make(Mark.EPOCH_BEGIN, 2 + i, 4), make(Mark.EPOCH_END, 2.5 + i, 4, "", metrics={"loss": float(i)})]
+    soon = make(Mark.LOG, 3.6, 4, "", metrics={"accuracy": float("inf")})
+    late = make(Mark.LOG, 9.0, 4, "", metrics={"late": 3.0})
+    keep(ledger, spread([on(n) for n in range(14)], [*events, soon, late]))
+    assert [(row["ordinal"], row["epoch"]) for row in ledger.all("epoch")] == [(0, 4), (1, 4)]
+    assert ledger.row("epoch", KEY, 0)["metrics"] == '{"loss": 0.0}'
+    assert json.loads(ledger.row("epoch", KEY, 1)["metrics"]) == {"loss": 1.0, "accuracy": "Infinity"}
+    assert [tuple(late) for batch in ledger.batches for late in batch.late] == [(KEY, 4, '{"late": 3.0}')]
+
+
+def test_lost_boundaries_are_counted_and_nothing_is_guessed_of_the_epoch_whose_end_is_lost() -> None:
+    ledger = Memory()
+    make = Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0)]
+    make.number += 5
+    events += [make(Mark.EPOCH_BEGIN, 6.0, 3), make(Mark.EPOCH_END, 7.0, 3, "")]
+    keep(ledger, spread([on(n) for n in range(11)], events))
+    assert ledger.row("rank", KEY)["lost_events"] == 5
+    assert [(row["epoch"], row["ended"] is None) for row in ledger.all("epoch")] == [(0, True), (3, False)]
+
+
+def test_out_of_memory_and_checkpoints_leave_marks() -> None:
+    ledger = Memory()
+    make = Course()
+    events = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0), make(Mark.CHECKPOINT, 3.0, phase="checkpoint"),
+        make(Mark.OUT_OF_MEMORY, 3.5, phase="checkpoint", asked=2.0**31, free=2.0**20),
+    ]  # fmt: skip
+    keep(ledger, spread([on(n) for n in range(6)], events))
+    assert [(row["mark"], row["asked"], row["free"]) for row in ledger.all("mark")] == [
+        (Mark.CHECKPOINT, None, None), (Mark.OUT_OF_MEMORY, 2.0**31, 2.0**20),
+    ]  # fmt: skip
+    assert ledger.row("phase", KEY, 0, "checkpoint")["times"] == 1
+
+
+def test_a_device_that_was_not_seen_for_long_is_not_sampled_but_its_counter_goes_on() -> None:
+    ledger = Memory()
+    ticks = [on(n, energy=100.0 * n, power=100.0) for n in range(13)]
+    for n in range(4, 10):
+        lost = Sample(device(0), Availability.LOST, [NAN] * len(ticks[n].samples[0].values))
+        ticks[n] = ticks[n]._replace(samples=[lost])
+    keep(ledger, spread(ticks, one_epoch(2.0, 11.0)))
+    assert ledger.usage(0)["sampled"] == pytest.approx(9 - 4), "3 s hold, then 4 that nobody saw"
+    assert ledger.usage(0)["energy"] == pytest.approx(900.0)
+
+
+def test_the_energy_of_a_long_gap_is_the_run_own_where_an_epoch_ended_in_it() -> None:
+    told = {}
+    for length in (4, 7):
+        ledger = Memory()
+        ticks = [on(n, energy=100.0 * n) for n in range(16) if not 4 < n < 4 + length]
+        keep(ledger, spread(ticks, one_epoch(2.0, 7.0)))
+        told[length] = (ledger.usage(0).get("energy"), ledger.usage(-1)["energy"])
+    assert told == {4: (pytest.approx(500.0), pytest.approx(700.0)), 7: (None, pytest.approx(700.0))}
+
+
+def test_a_restarted_daemon_goes_on_with_what_was_kept() -> None:
+    events = one_epoch(2.25, 27.75)
+    ticks = spread([on(n, energy=float(n), power=float(n), memory_used=float(n)) for n in range(32)], events)
+    whole, first, second = Memory(), Memory(), Memory()
+    keep(whole, ticks)
+    keep(first, ticks[:16], close=False)
+    progress = json.loads(first.row("progress", KEY)["state"])
+    second.known = Known({KEY: Open("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
+    again = [ticks[18]._replace(boundaries=events[:2]), *ticks[19:]]  # the board tells all from the start
+    keep(second, again)
+    assert second.row("epoch", KEY, 0) == whole.row("epoch", KEY, 0)
+    one, two = whole.usage(0), second.usage(0)
+    assert two["energy"] == pytest.approx(one["energy"]), "the counter tells of the gap"
+    assert two["memory_used_peak"] == one["memory_used_peak"]
+    assert one["sampled"] == pytest.approx(25.5)
+    assert two["sampled"] == pytest.approx(25.5 - 6), "written at 13 s, with all before 12 s; back at 18 s"
+    assert second.usage(-1)["energy"] == pytest.approx(whole.usage(-1)["energy"])
+
+
+def test_what_a_killed_daemon_left_in_its_ring_is_not_lost() -> None:
+    events = one_epoch(2.25, 27.75)
+    ticks = spread([on(n, energy=float(n), power=float(n), run_used=100.0 - n) for n in range(32)], events)
+    whole, first, second = Memory(), Memory(), Memory()
+    keep(whole, ticks)
+    keep(first, ticks[:16], close=False)
+    writer = RingWriter.private(1, SECOND)
+    for one in ticks[:16]:
+        writer.append(one)
+    reader = RingReader(os.dup(writer.fd))
+    progress = json.loads(first.row("progress", KEY)["state"])
+    second.known = Known({KEY: Open("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
+    keeper = Keeper(second)
+    keeper.remember(reader.since(0))
+    keep(second, [ticks[18]._replace(boundaries=events[:2]), *ticks[19:]], keeper)
+    one, two = whole.usage(0), second.usage(0)
+    assert two["sampled"] == pytest.approx(one["sampled"]), "the last value of before holds until the next"
+    assert two["energy"] == pytest.approx(one["energy"])
+    assert two["utilization_from"] == one["utilization_from"]
+    assert two["run_used_peak"] == one["run_used_peak"]
+    reader.close()
+    writer.close()
+
+
+def test_the_frames_of_a_killed_daemon_fill_an_epoch_that_nobody_wrote() -> None:
+    ledger, make = Memory(), Course()
+    events = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0), make(Mark.EPOCH_END, 5.0, 0, ""),
+        make(Mark.EPOCH_BEGIN, 5.0, 1), make(Mark.EPOCH_END, 8.0, 1, ""),
+    ]  # fmt: skip
+    writer = RingWriter.private(1, SECOND)
+    for number in range(7):
+        writer.append(on(number, run_used=50.0, energy=100.0 * number))
+    reader = RingReader(os.dup(writer.fd))
+    keeper = Keeper(ledger)
+    keeper.remember(reader.since(0))
+    ticks = [on(n, run_used=50.0, energy=100.0 * n) for n in range(7, 13)]
+    keep(
+        ledger,
+        [ticks[0]._replace(boundaries=events[:-1]), ticks[1]._replace(boundaries=events[-1:]), *ticks[2:]],
+        keeper,
+    )
+    for epoch in (0, 1):
+        usage = ledger.usage(epoch)
+        assert (usage["sampled"], usage["run_used_peak"]) == (3.0, 50.0)
+        assert usage["energy"] == pytest.approx(300.0)
+    reader.close()
+    writer.close()
+
+
+def test_runs_left_by_an_earlier_daemon_die_when_their_process_is_gone() -> None:
+    left = {key: Open("r", pid, "node1", TIME, {}, []) for key, pid in (("gone", 1), ("lives", 2))}
+    ledger = Memory(Known({**left, "elsewhere": Open("r", 1, "node2", TIME, {}, [])}, set(), {}))
+    keep(ledger, [on(n) for n in range(6)], Keeper(ledger, lives=lambda pid: pid == 2))
+    died = [one for batch in ledger.batches for one in batch.died]
+    assert [key for key, since in died if since >= TIME] == ["gone"]
+
+
+def test_what_comes_before_the_ledger_is_open_is_not_lost() -> None:
+    ledger = Memory()
+    known, ledger.known = ledger.known, None
+    ticks = spread([on(n, energy=100.0 * n) for n in range(12)], one_epoch(2.0, 8.0))
+    keeper = keep(ledger, ticks[:6], close=False)
+    ledger.known = known
+    keep(ledger, ticks[6:], keeper)
+    assert ledger.row("epoch", KEY, 0)["seconds"] == 6.0
+    assert ledger.usage(0)["energy"] == pytest.approx(600.0)
+
+
+def test_an_id_that_another_user_or_an_earlier_run_has_is_not_shared() -> None:
+    ledger = Memory(Known({}, set(), {"theirs": ("bob", None), "mine": ("alice", TIME)}))
+    runs = [
+        run(key="a", id="theirs", started=TIME / SECOND + 2), run(key="b", id="mine", started=TIME / SECOND + 2),
+        run(key="c", id="mine", started=TIME / SECOND + 2, rank=1),
+    ]  # fmt: skip
+    keep(ledger, [tick(n, runs=runs) for n in range(4)])
+    assert {row["key"]: row["run"] for row in ledger.all("rank")} == {"a": "theirs~2", "b": "mine~2", "c": "mine~2"}
+
+
+def test_recordings_and_simulations_are_not_kept_and_a_withdrawn_run_is_forgotten() -> None:
+    ledger = Memory()
+    keep(ledger, [on(n)._replace(origin=Origin("sim", "SIMULATED")) for n in range(4)])
+    assert ledger.rows == {}
+    keeper = keep(ledger, [on(n) for n in range(4)], close=False)
+    assert ("run", "resnet50-1a2b") in ledger.rows
+    keeper.withdraw("resnet50-1a2b")
+    assert ledger.batches[-1].withdrawn == ["resnet50-1a2b"]
+    ledger.rows.clear()
+    keep(ledger, [on(n) for n in range(4, 9)], keeper)
+    assert ledger.rows == {}
+
+
+def test_framework_memory_and_steps_of_the_rank_are_kept() -> None:
+    ledger = Memory()
+    mine = run(gpus=(GPU,), step=12, wait=3.0, memory=FrameworkMemory(peak=2.0**30, retries=2.0))
+    keep(ledger, [on(n, of=mine, run_allocated=float(n), run_reserved=2.0 * n, run_used=3.0 * n) for n in range(5)])
+    rank = ledger.row("rank", KEY)
+    assert (rank["steps"], rank["wait"], rank["peak"], rank["retries"], rank["ooms"]) == (12, 3.0, 2.0**30, 2.0, None)
+
+
+class Nowhere(Memory):
+    """A ledger that forgets."""
+
+    def put(self, batch: Batch) -> None:
+        pass
+
+
+@pytest.mark.parametrize("ticks", [2_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_memory_does_not_grow_with_the_length_of_a_run(ticks: int) -> None:
+    keeper, make = Keeper(Nowhere()), Course()
+    keeper.add(on(0, [make(Mark.RUN_BEGIN, 0, -1, "")]))
+    blocks, epoch = [], 0
+    for n in range(1, ticks + 1):
+        events = []
+        for begin, end in ((n - 0.8, n - 0.5), (n - 0.4, n - 0.1)) if ticks < 10_000 or n % 20 == 0 else ():
+            events += [
+                make(Mark.EPOCH_BEGIN, begin, epoch),
+                make(Mark.EPOCH_END, end, epoch, "", metrics={"loss": end}),
+            ]
+            epoch += 1
+        keeper.add(on(n, events, power=float(n % 7), energy=100.0 * n, utilization=n % 100 / 100))
+        if n in (ticks // 2, ticks):
+            gc.collect()
+            blocks.append(sys.getallocatedblocks())
+    assert blocks[1] < blocks[0] + 2_000, "an epoch that stays takes ten"

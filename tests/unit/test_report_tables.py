@@ -1,0 +1,523 @@
+"""Runs as people and programs see them: joined over ranks, as tables, compared, exported."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumon import units
+from gpumon.errors import GpumonError
+from gpumon.frame import RunState
+from gpumon.ledger import aggregate
+from gpumon.ledger.reader import Ledger
+from gpumon.ledger.records import Record
+from gpumon.ledger.schema import USAGE, WHOLE_RUN
+from gpumon.reports import compare, export, export_epochs, run_json, run_list, run_text
+from gpumon.reports.csv_cells import BYTE_ORDER_MARK
+from gpumon.reports.text_table import Column, draw
+from gpumon.text import cut, text_width
+from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
+
+NOW = BEGAN + 86400.0 * 2
+DOCS = Path(__file__).parents[2] / "docs" / "runs.md"
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Book:
+    return Book(tmp_path / "state")
+
+
+def record_of(book: Book, run_id: str = "resnet50-1a2b") -> Record:
+    with Ledger(str(book.path)) as ledger:
+        return ledger.record(run_id)
+
+
+def two_ranks(book: Book, same_device: bool = False) -> Record:
+    """Two ranks whose epoch 0 begins and ends one second apart."""
+    book.run(world_size=2)
+    for rank in range(2):
+        key = book.rank("resnet50-1a2b", rank)
+        uuid = book.device(key, 0 if same_device else rank)
+        book.epoch(key, 0, begun=(BEGAN + rank) * 10**9, ended=(BEGAN + 10 + rank) * 10**9, steps=100 + rank,
+                   wait=1.0 + rank, metrics=json.dumps({"loss": 0.5 + rank, f"only {rank}": rank}))  # fmt: skip
+        book.usage(key, 0, uuid, **measured(utilization=0.6 + 0.2 * rank, memory_used_peak=(40 + rank) * GIB,
+                                            utilization_p5=0.1 * rank, sampled=10.0 - rank))  # fmt: skip
+    return record_of(book)
+
+
+def test_an_epoch_of_several_ranks_begins_with_the_first_and_ends_with_the_last(book: Book) -> None:
+    (epoch,) = aggregate.epochs(two_ranks(book))
+    assert (epoch.begun, epoch.ended, epoch.seconds) == (BEGAN, BEGAN + 11, 11.0)
+    assert (epoch.steps, epoch.wait, epoch.ranks) == (101, 1.5, 2)
+    assert epoch.metrics == {"loss": 0.5, "only 0": 0, "only 1": 1}, "rank 0 is believed"
+
+
+def test_a_wait_that_nobody_measured_is_no_share_of_the_time(book: Book) -> None:
+    key = book.rank(book.run())
+    book.epoch(key, 0, wait=None)
+    book.epoch(key, 1, wait=0.5)
+    shares = [epoch.wait_share for epoch in aggregate.epochs(record_of(book))]
+    assert math.isnan(shares[0])
+    assert shares[1] == 0.05
+
+
+def test_an_epoch_that_has_not_ended_is_as_long_as_its_ranks_are_known_to_be_in_it(book: Book) -> None:
+    book.run(world_size=2)
+    for number in range(2):
+        key = book.rank("resnet50-1a2b", number)
+        book.epoch(key, 0, begun=(BEGAN + number) * 10**9, ended=None, seconds=4.0 + number)
+    (epoch,) = aggregate.epochs(record_of(book))
+    assert (epoch.begun, epoch.seconds) == (BEGAN, 6.0)
+    assert math.isnan(epoch.ended)
+
+
+def test_devices_are_joined_by_what_each_number_means(book: Book) -> None:
+    (epoch,) = aggregate.epochs(two_ranks(book))
+    assert epoch.value("energy") == 10_000
+    assert epoch.value("power_mean") == 1000
+    assert epoch.value("utilization_mean") == pytest.approx(0.7)
+    assert epoch.value("utilization_p5") == 0
+    assert epoch.value("memory_used_peak") == 41 * GIB
+    assert epoch.value("sampled") == 9.0
+    assert epoch.value("temperature_mean") == 62.0
+    assert epoch.energy_per_step == 10_000 / 101
+
+
+def test_a_device_that_two_ranks_share_counts_once(book: Book) -> None:
+    (epoch,) = aggregate.epochs(two_ranks(book, same_device=True))
+    assert epoch.value("energy") == 5000
+    assert epoch.value("utilization_mean") == pytest.approx(0.7)
+
+
+def test_part_of_a_sum_is_not_the_sum(book: Book) -> None:
+    book.run(world_size=2)
+    for rank in range(2):
+        key = book.rank("resnet50-1a2b", rank)
+        uuid = book.device(key, rank)
+        book.epoch(key, 0)
+        book.usage(key, 0, uuid, **measured(energy=None if rank else 100.0))
+    (epoch,) = aggregate.epochs(record_of(book))
+    assert math.isnan(epoch.value("energy"))
+
+
+def test_an_epoch_that_one_rank_has_not_ended_goes_on(book: Book) -> None:
+    book.run(world_size=2)
+    for rank in range(2):
+        book.epoch(book.rank("resnet50-1a2b", rank), 0, **({"ended": None} if rank else {}))
+    (epoch,) = aggregate.epochs(record_of(book))
+    assert math.isnan(epoch.ended)
+
+
+def test_the_epoch_table_has_a_row_for_each_epoch_and_phase(book: Book) -> None:
+    training(book, epochs=3)
+    text = list(run_text.lines(record_of(book), NOW, 0, phases=True))
+    assert text[0].startswith("resnet50  ·  run resnet50-1a2b")
+    assert "alice on node1" in text[1]
+    assert text[2] == "GPU 0: NVIDIA H100 80GB HBM3 (80.0 GiB, 700 W)"
+    assert "3 of 3 epochs" in text[3]
+    first = next(i for i, line in enumerate(text) if line.startswith("EPOCH"))
+    assert [line.split()[0] for line in text[first : first + 11]] == [
+        "EPOCH", "0", "train", "validate", "1", "train", "validate", "2", "train", "validate", "all",
+    ]  # fmt: skip
+    assert all(word in text[first] for word in ("UTIL", "P5–P95", "ENERGY", "MEM MAX", "LIVE MAX", "loss", "accuracy"))
+    assert "UTIL is from the driver's own samples" in text[-1]
+
+
+def test_samples_have_columns_where_every_rank_tells_how_many_a_step_has(book: Book) -> None:
+    training(book, epochs=2)
+    text = "\n".join(run_text.lines(record_of(book), NOW, 0))
+    assert "STEPS/S" in text
+    assert "SAMPLE" not in text
+    book.db.execute("UPDATE rank SET batch = 32")
+    book.db.commit()
+    epochs = aggregate.epochs(record_of(book))
+    total = aggregate.whole(record_of(book), epochs, NOW)
+    columns, rows = run_text.epoch_table(epochs, {}, total)
+    found = dict(zip([column.heading for column in columns], rows[-1], strict=True))
+    assert found["SAMPLES/S"] == units.figures(32 * total.steps_per_second) != units.MISSING
+    assert found["J/SAMPLE"] == units.figures(total.energy_per_step / 32) != units.MISSING
+
+
+def test_what_was_not_sampled_or_did_not_end_is_said(book: Book) -> None:
+    book.run(state=RunState.DIED, epochs=None)
+    key = book.rank("resnet50-1a2b", state=RunState.DIED, lost_events=7)
+    uuid = book.device(key)
+    book.epoch(key, 0)
+    book.epoch(key, 1, ended=None, seconds=4.0)
+    book.usage(key, 0, uuid, utilization_from="ticks", **measured(sampled=2.5))
+    book.usage(key, 1, uuid, utilization_from="")
+    book.out_of_memory(key)
+    text = "\n".join(run_text.lines(record_of(book), NOW, 80))
+    assert "1 …" in text
+    assert "one sample at each tick" in text
+    assert "epoch 0 (25% seen)" in text
+    assert "7 boundaries were overwritten" in text
+    assert "Out of memory: epoch 1, step 150" in text
+    assert "asked for 2.0 GiB, free were 1.0 GiB" in text
+
+
+def test_a_running_run_that_nobody_watches_is_not_said_to_run(book: Book) -> None:
+    training(book, epochs=2, state=RunState.RUNNING)
+    with Ledger(str(book.path)) as ledger:
+        (listed,) = ledger.runs()
+    assert run_list.state(listed.run, listed.run.updated + 5) == "running"
+    assert run_list.state(listed.run, listed.run.updated + 3600) == "unseen"
+    assert listed.run.lasted(NOW) == pytest.approx(listed.run.updated - listed.run.started)
+    assert "no daemon has seen it since" in "\n".join(run_text.lines(record_of(book), NOW, 80))
+
+
+def test_a_resumed_run_counts_the_epochs_before_it(book: Book) -> None:
+    book.run(first_epoch=40, epochs=90, resumes="resnet50-0000", base=0)
+    key = book.rank("resnet50-1a2b")
+    book.epoch(key, 0, epoch=40)
+    with Ledger(str(book.path)) as ledger:
+        (listed,) = ledger.runs()
+    assert run_list.done(listed) == "41/90"
+    text = "\n".join(run_text.lines(record_of(book), NOW, 0))
+    assert "41 of 90 epochs (1 in this run)" in text
+    assert "goes on with resnet50-0000" in text
+
+
+def test_ranks_have_rows_and_one_that_died_is_shown_unasked(book: Book) -> None:
+    training(book, epochs=2, gpus=2)
+    assert "RANK" not in "\n".join(run_text.lines(record_of(book), NOW, 0))
+    assert "RANK" in "\n".join(run_text.lines(record_of(book), NOW, 0, ranks=True))
+    book.db.execute("UPDATE rank SET state = ? WHERE rank = 1", (RunState.DIED,))
+    text = "\n".join(run_text.lines(record_of(book), NOW, 0))
+    assert "RANK" in text
+    assert "died" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_tables_fit_the_width_and_lose_the_least_important_first(book: Book, width: int) -> None:
+    training(book, epochs=3)
+    training(book, HOSTILE, 1, user=HOSTILE, began=BEGAN + 1)
+    with Ledger(str(book.path)) as ledger:
+        listing = list(run_list.lines(ledger.runs(), NOW, width))
+    assert max(map(text_width, listing)) <= width
+    assert "RUN" in listing[0]
+    assert "EPOCHS" in listing[0]
+    text = list(run_text.lines(record_of(book), NOW, width))
+    table = text[text.index("") + 1 :]
+    assert max(map(text_width, table[: table.index("")])) <= width
+    assert "UTIL" in table[0]
+
+
+def test_everything_null_and_everything_hostile_can_be_shown(book: Book) -> None:
+    book.run(HOSTILE, name=HOSTILE, user=HOSTILE, hostname=HOSTILE, framework=HOSTILE, driver=HOSTILE, epochs=None)
+    key = book.rank(HOSTILE, wait=None)
+    uuid = book.device(key, name=HOSTILE, memory_total=None, power_limit=None)
+    book.epoch(key, 0, ended=None, seconds=None, wait=None, metrics=json.dumps({HOSTILE: None, "x": 1.0}))
+    book.phase(key, 0, HOSTILE, 1.0, wait=None)
+    book.usage(key, 0, uuid, utilization_from="")
+    book.usage(key, 0, uuid, HOSTILE, utilization_from="")
+    with Ledger(str(book.path)) as ledger:
+        (listed,) = ledger.runs()
+        record = ledger.record(listed.run.id)
+        text = [*run_text.lines(record, NOW, 0, phases=True, ranks=True), *run_list.lines([listed], NOW, 0)]
+    text += compare.lines(compare.compare([record, record]), 0)
+    assert all(line.isprintable() for line in text)
+    assert "No GPU of this run was sampled yet." in text
+    for made in (run_json.whole(record, NOW), run_json.listing([listed], NOW), export.document(record, [], NOW)):
+        assert "\\u001b" not in json.dumps(made, allow_nan=False)
+    assert "".join(export.lines(record))
+
+
+def test_five_thousand_epochs_are_all_there(book: Book) -> None:
+    training(book, epochs=5000, seconds=2.0, course=False, phases=False)
+    record = record_of(book)
+    text = list(run_text.lines(record, NOW, 80))
+    rows = [line for line in text if line[:1].isdigit()]
+    assert [int(row.split()[0]) for row in rows] == list(range(5000))
+    assert len("".join(export.lines(record)).splitlines()) == 5001
+    found = compare.compare([record, record])
+    assert found.epochs == [4999, 4999]
+
+
+def test_steps_that_nobody_counted_are_not_known_and_not_none(book: Book) -> None:
+    key = book.rank(book.run(), steps=20)
+    for ordinal in range(2):
+        book.epoch(key, ordinal, steps=10)
+        book.phase(key, ordinal, "train", 8.0, steps=10)
+        book.phase(key, ordinal, "validate", 2.0, steps=0)  # a callback counts no batches of validation
+    record = record_of(book)
+    train, validate = aggregate.phases(record)[0]
+    assert (train.steps, validate.steps) == (10, None)
+    assert aggregate.whole(record, aggregate.epochs(record), NOW).steps == 20
+    rows = [row for row in run_text.lines(record, NOW, 0, phases=True) if row.startswith("  validate")]
+    assert all(row.split()[3] == units.MISSING for row in rows)
+    assert len(rows) == 2
+    told = list(csv.DictReader(io.StringIO("".join(export.lines(record)))))
+    assert [row["steps"] for row in told] == ["10", "10", ""] * 2
+
+
+def test_a_training_that_counts_no_steps_has_no_number_of_them(book: Book) -> None:
+    key = book.rank(book.run())
+    book.epoch(key, 0, steps=0)
+    record = record_of(book)
+    (epoch,) = aggregate.epochs(record)
+    assert (epoch.steps, aggregate.whole(record, [epoch], NOW).steps) == (None, None)
+    said = run_json.whole(record, NOW)
+    assert (said["total"]["steps"], said["epochs"][0]["steps"], said["ranks"][0]["steps"]) == (None, None, None)
+
+
+def test_an_epoch_without_a_step_has_none_where_others_have_some(book: Book) -> None:
+    key = book.rank(book.run(), steps=10)
+    book.epoch(key, 0, steps=10)
+    book.epoch(key, 1, steps=0)  # its loader was empty
+    assert [epoch.steps for epoch in aggregate.epochs(record_of(book))] == [10, 0]
+
+
+def test_an_epoch_of_which_only_the_begin_was_seen_lasted_no_known_time(book: Book) -> None:
+    key = book.rank(book.run(), steps=10, lost_events=7)
+    book.epoch(key, 0, steps=10)
+    book.epoch(key, 1, steps=0, ended=None, seconds=0.0, wait=0.0)
+    record = record_of(book)
+    epochs = aggregate.epochs(record)
+    assert epochs[1].steps is None
+    assert all(map(math.isnan, (epochs[1].seconds, epochs[1].wait)))
+    assert aggregate.whole(record, epochs, NOW).steps is None, "steps of the epochs that were lost are missing"
+    assert "… an epoch that has not ended, or whose end was overwritten." in list(run_text.lines(record, NOW, 0))
+
+
+def test_a_run_without_epochs_shows_what_was_measured_of_it(book: Book) -> None:
+    key = book.rank(book.run(ended=(BEGAN + 10) * 10**9, state=RunState.FINISHED), steps=10)
+    book.usage(key, WHOLE_RUN, book.device(key), **measured(utilization=0.9))
+    lines = list(run_text.lines(record_of(book), NOW, 0))
+    (row,) = (line.split() for line in lines if line.startswith("all"))
+    assert "It has not begun an epoch." in lines
+    assert "90%" in row
+
+
+def test_an_out_of_memory_error_tells_what_is_known_of_it(book: Book) -> None:
+    key = book.rank(book.run())
+    book.out_of_memory(key, asked=GIB, free=None)
+    (note,) = (line for line in run_text.lines(record_of(book), NOW, 0) if line.startswith("Out of memory"))
+    assert note.endswith(": asked for 1.0 GiB.")
+
+
+def test_a_run_without_an_epoch_is_shown_as_that(book: Book) -> None:
+    book.run()
+    book.rank("resnet50-1a2b")
+    assert "It has not begun an epoch." in list(run_text.lines(record_of(book), NOW, 80))
+
+
+def test_a_table_counts_cells_not_letters() -> None:
+    lines = list(draw((Column("NAME", 1, right=False), Column("X", 2)), [("日本語", "1"), ("abc", "22")]))
+    assert lines == ["NAME     X", "日本語   1", "abc     22"]
+    assert cut("日本語", 5) == "日本…"
+    assert text_width("e\u0301") == 1
+
+
+# --- comparison ---
+
+
+def compared(book: Book, *ids: str) -> compare.Comparison:
+    return compare.compare([record_of(book, run_id) for run_id in ids])
+
+
+def line(comparison: compare.Comparison, name: str) -> compare.Line:
+    return next(line for line in comparison.lines if line.measure.name == name)
+
+
+def test_a_real_difference_is_told_with_its_spread_and_noise_is_not(book: Book) -> None:
+    training(book, "a-1", 20, seconds=10, seed=1)
+    training(book, "b-2", 20, seconds=10, seed=2)
+    training(book, "c-3", 20, seconds=13, seed=3)
+    found = compared(book, "a-1", "b-2", "c-3")
+    same, slower = line(found, "seconds").differences
+    assert not same.is_clear
+    assert slower.is_clear
+    assert slower.low < slower.value < slower.high
+    assert slower.share == pytest.approx(0.3, abs=0.03)
+    assert list(found.epochs) == [19, 19, 19]
+    text = "\n".join(compare.lines(found, 0))
+    assert "no clear difference" in text
+    assert "without the first (warm-up)" in text
+    assert "+30 % (" in text or "+29 % (" in text or "+31 % (" in text
+    assert found.doubts == []
+
+
+def test_comparing_the_same_twice_gives_the_same_answer(book: Book) -> None:
+    training(book, "a-1", 9, seed=1)
+    training(book, "b-2", 9, seed=2)
+    assert compared(book, "a-1", "b-2") == compared(book, "a-1", "b-2")
+
+
+def test_two_epochs_are_too_few_to_tell(book: Book) -> None:
+    training(book, "a-1", 2, seconds=10)
+    training(book, "b-2", 2, seconds=20)
+    found = compared(book, "a-1", "b-2")
+    assert found.left_out == [0, 0]
+    assert "too few epochs to tell" in "\n".join(compare.lines(found, 0))
+
+
+def test_ratios_differ_by_points(book: Book) -> None:
+    training(book, "a-1", 9, utilization=0.4)
+    training(book, "b-2", 9, utilization=0.8)
+    text = next(text for text in compare.lines(compared(book, "a-1", "b-2"), 0) if text.startswith("Utilization"))
+    assert "points" in text
+
+
+@pytest.mark.parametrize(
+    ("other", "doubt"),
+    [
+        ({"device": {"name": "NVIDIA A100"}}, "other GPUs: A NVIDIA H100 80GB HBM3, B NVIDIA A100"),
+        ({"device": {"power_limit": 400.0}}, "other power limits: A 700 W, B 400 W"),
+        ({"gpus": 2}, "other numbers of GPUs: A 1, B 2"),
+        ({"usage": {"temperature_start": 35.0}}, "hot against cold"),
+        ({"epochs": 7}, "other numbers of epochs planned: A 6, B 7"),
+        ({"usage": {"run_used_peak": 20 * GIB}}, "other processes held up to 22.0 GiB on a GPU of B"),
+        ({"usage": {"sampled": 1.0}}, "of B 5 of 5 epochs were not sampled in full"),
+        ({"label": "SIMULATED"}, "A live, B SIMULATED"),
+        ({"driver": "999.1"}, "other drivers"),
+    ],
+)
+def test_what_makes_runs_not_alike_is_said(book: Book, other: dict[str, Any], doubt: str) -> None:
+    training(book, "a-1", 6)
+    training(book, "b-2", **{"epochs": 6, **other})
+    found = compared(book, "a-1", "b-2")
+    assert any(doubt in one for one in found.doubts), found.doubts
+
+
+def test_other_steps_in_an_epoch_are_said(book: Book) -> None:
+    training(book, "a-1", 6)
+    training(book, "b-2", 6)
+    book.db.execute("UPDATE epoch SET steps = 50 WHERE rank LIKE '%b-2'")
+    assert "other numbers of steps in an epoch: A 100, B 50" in compared(book, "a-1", "b-2").doubts
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=40), st.integers(0, 1000))
+def test_a_drawn_median_lies_among_the_values(values: list[float], seed: int) -> None:
+    ordered = sorted(values)
+    drawn = compare._drawn(ordered, Random(seed))
+    assert ordered[0] <= drawn <= ordered[-1]
+
+
+@pytest.mark.parametrize("size", [7, 8])
+def test_medians_are_drawn_as_the_bootstrap_draws_them(size: int) -> None:
+    """Against the plain way: draw `size` values, sort, take the middle."""
+    values = [float(value**2) for value in range(size)]
+    random = Random(5)
+    fast = [compare._drawn(values, random) for _ in range(20_000)]
+    plain = [compare.median(sorted(random.choices(values, k=size))) for _ in range(20_000)]
+    assert sum(fast) / len(fast) == pytest.approx(sum(plain) / len(plain), rel=0.03)
+    for share in (0.05, 0.5, 0.95):
+        place = int(share * 20_000)
+        assert sorted(fast)[place] == pytest.approx(sorted(plain)[place], abs=values[-1] * 0.08)
+
+
+def test_the_comparison_as_json_has_null_for_what_is_not_known(book: Book) -> None:
+    training(book, "a-1", 2, usage={"energy": None})
+    training(book, "b-2", 2)
+    made = compare.document(compared(book, "a-1", "b-2"))
+    text = json.dumps(made, allow_nan=False)
+    energy = next(one for one in made["measures"] if one["name"] == "energy")
+    assert energy["medians"][0] is None
+    assert '"doubts"' in text
+
+
+# --- programs ---
+
+
+def test_the_csv_has_a_row_for_each_epoch_phase_and_device(book: Book) -> None:
+    training(book, epochs=2, gpus=2)
+    rows = list(csv.DictReader(io.StringIO("".join(export.lines(record_of(book))))))
+    assert len(rows) == 2 * 2 * 3
+    assert {row["phase"] for row in rows} == {"", "train", "validate"}
+    whole = next(row for row in rows if row["rank"] == "1" and row["epoch"] == "1" and not row["phase"])
+    assert whole["device"] == uuid_of(1)
+    assert float(whole["energy_joules"]) == pytest.approx(500 * float(whole["seconds"]))
+    assert whole["logged.loss"] == "", "rank 1 logged nothing"
+
+
+def test_the_csv_for_people_has_a_row_for_each_epoch_and_dates_that_a_spreadsheet_knows(book: Book) -> None:
+    training(book, epochs=3, gpus=2, seconds=100.0)
+    made = export_epochs.lines(record_of(book))
+    heading = next(made)
+    assert heading.startswith(BYTE_ORDER_MARK + "epoch,begun_utc,"), "Excel takes it for UTF-8 by this"
+    rows = list(csv.DictReader([heading[1:], *made]))
+    assert [row["epoch"] for row in rows] == ["0", "1", "2"]
+    assert rows[0]["begun_utc"] == "2026-09-21 14:13:20", "in UTC, wherever it is made"
+    assert float(rows[0]["begun_seconds"]) == BEGAN
+    assert float(rows[0]["energy_joules"]) == pytest.approx(2 * 500 * float(rows[0]["seconds"]))
+    assert float(rows[2]["logged.loss"]) < float(rows[1]["logged.loss"])
+
+
+def test_what_was_not_measured_has_a_row_with_empty_cells(book: Book) -> None:
+    book.run()
+    book.epoch(book.rank("resnet50-1a2b"), 0, ended=None)
+    (row,) = csv.DictReader(io.StringIO("".join(export.lines(record_of(book)))))
+    assert (row["device"], row["energy_joules"], row["ended_seconds"], row["steps"]) == ("", "", "", "100")
+
+
+def test_no_cell_of_a_stranger_is_a_formula(book: Book) -> None:
+    training(book, epochs=1, name="=cmd|' /C calc'!A0", user="@SUM(1)")
+    (row, *_) = csv.DictReader(io.StringIO("".join(export.lines(record_of(book)))))
+    assert row["name"].startswith("'=")
+    assert row["user"].startswith("'@")
+
+
+def test_every_column_of_the_table_is_documented() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    missing = [field.name for field in export.FIELDS if f"`{field.name}`" not in text]
+    assert missing == []
+    assert all(field.help for field in export.FIELDS)
+
+
+def test_every_heading_of_the_epoch_table_is_documented() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    assert [column.heading for column in run_text.COLUMNS if f"`{column.heading}`" not in text] == []
+
+
+def test_the_json_has_everything_under_the_names_of_the_schema(book: Book) -> None:
+    training(book, epochs=2)
+    with Ledger(str(book.path)) as ledger:
+        record, traces = ledger.record("resnet50-1a2b"), ledger.traces("resnet50-1a2b")
+    made = json.loads(json.dumps(export.document(record, traces, NOW), allow_nan=False))
+    assert {column.name for column in USAGE} <= made["epochs"][0].keys()
+    assert {column.name for column in USAGE} <= made["total"].keys()
+    assert [phase["phase"] for phase in made["epochs"][0]["phases"]] == ["train", "validate"]
+    assert len(made["usage"]) == 2 * 3 + 1
+    assert len(made["traces"][1]["columns"]["gpu.power"]["mean"]) == 1500
+    assert made["run"]["state"] == "finished"
+
+
+def test_parquet_without_pyarrow_says_how_to_get_it(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    training(book, epochs=1)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(GpumonError, match="pip install pyarrow"):
+        export.parquet(record_of(book))
+
+
+def test_parquet_holds_the_same_table(book: Book, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    training(book, epochs=2)
+    record = record_of(book)
+    (tmp_path / "x.parquet").write_bytes(export.parquet(record))
+    table = parquet.read_table(tmp_path / "x.parquet")
+    assert table.column_names[: len(export.FIELDS)] == [field.name for field in export.FIELDS]
+    assert table.num_rows == len("".join(export.lines(record)).splitlines()) - 1
+
+
+def test_energy_of_a_sample_is_compared_where_the_runs_tell_how_many_a_step_has(book: Book) -> None:
+    for run_id, ranks in (("one-0001", 1), ("two-0002", 2)):
+        training(book, run_id, epochs=4, gpus=ranks)
+    both = ("one-0001", "two-0002")
+    assert "energy_per_sample" not in {line.measure.name for line in compared(book, *both).lines}
+    book.db.execute("UPDATE rank SET batch = 32")
+    book.db.commit()
+    found = {line.measure.name: line.medians for line in compared(book, *both).lines}
+    steps, energy = found["steps_per_second"], found["energy_per_step"]
+    assert found["samples_per_second"] == pytest.approx([32 * steps[0], 64 * steps[1]])
+    assert found["energy_per_sample"] == pytest.approx([energy[0] / 32, energy[1] / 64])

@@ -1,0 +1,334 @@
+"""What a ledger does not know is missing in every view of a run, and what a training came to is shown as it is."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.clock import SECOND
+from gpumon.errors import GpumonError
+from gpumon.figures.run import figure
+from gpumon.figures.run_series import timeline
+from gpumon.frame import RunState
+from gpumon.ledger import aggregate
+from gpumon.ledger.reader import Ledger
+from gpumon.ledger.records import Record
+from gpumon.reports import compare, export, export_epochs, html, run_json, run_list, run_text
+from gpumon.reports.text_table import distinct
+from tests.runs import BEGAN, GIB, Book, measured, training
+
+NOW = BEGAN + 3600.0
+NAN, INFINITY = math.nan, math.inf
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Iterator[Book]:
+    with Book(tmp_path / "state") as one:
+        yield one
+
+
+def record_of(book: Book, run_id: str = "resnet50-1a2b") -> Record:
+    with Ledger(str(book.path)) as ledger:
+        return ledger.record(run_id)
+
+
+def cells_of(record: Record, *, phases: bool = False) -> list[dict[str, str]]:
+    """The table of `runs show`, by heading."""
+    epochs = aggregate.epochs(record)
+    total = aggregate.whole(record, epochs, NOW)
+    columns, rows = run_text.epoch_table(epochs, aggregate.phases(record) if phases else {}, total)
+    return [dict(zip([column.heading for column in columns], row, strict=True)) for row in rows]
+
+
+# --- waits ---
+
+
+def unmeasured_wait(book: Book, run_id: str = "resnet50-1a2b", written: float | None = 0.0) -> str:
+    """A run in which nobody measured a wait; `written`: gpumon before version 3 of the ledger wrote 0."""
+    training(book, run_id, 3)
+    book.db.execute("UPDATE rank SET wait = ? WHERE run = ?", (written, run_id))
+    for table in ("epoch", "phase"):
+        ranks = "(SELECT key FROM rank WHERE run = ?)"
+        book.db.execute(f"UPDATE {table} SET wait = ? WHERE rank IN {ranks}", (written, run_id))
+    return run_id
+
+
+@pytest.mark.parametrize("written", [None, 0.0])
+def test_a_wait_that_nobody_measured_is_missing_in_every_view(book: Book, written: float | None) -> None:
+    unmeasured_wait(book, written=written)
+    record = record_of(book)
+    assert {row["WAIT"] for row in cells_of(record, phases=True)} == {""}, "a column of which nothing is known is empty"
+    made = run_json.whole(record, NOW)
+    assert made["total"]["wait"] is None
+    assert {one["wait"] for epoch in made["epochs"] for one in (epoch, *epoch["phases"])} == {None}
+    assert {row["wait_seconds"] for row in csv.DictReader(export.lines(record))} == {""}
+    assert {row["wait_seconds"] for row in csv.DictReader(export_epochs.lines(record))} == {""}
+    page = html.page(record, [], NOW)
+    tile = page.partition("Waited for data</div>")[2].partition("</div></div>")[0]
+    assert "0" not in tile.replace("class", "")
+
+
+def test_a_wait_of_a_loader_is_not_compared_with_one_that_nobody_measured(book: Book) -> None:
+    unmeasured_wait(book, "by-step")
+    training(book, "by-loader", 3)
+    found = {
+        line.measure.name: line
+        for line in compare.compare([record_of(book, "by-step"), record_of(book, "by-loader")]).lines
+    }
+    assert math.isnan(found["wait_share"].medians[0])
+    assert compare.verdict(found["wait_share"].differences[0], found["wait_share"].measure) == "–"
+
+
+def test_a_phase_in_which_nobody_measured_leaves_the_wait_of_the_others_as_it_is(book: Book) -> None:
+    book.run()
+    key = book.rank("resnet50-1a2b", wait=3.0)
+    book.epoch(key, 0, wait=3.0, wait_of=4.0)
+    book.phase(key, 0, "train", 4.0, wait=3.0)
+    book.phase(key, 0, "validate", 6.0, wait=None)
+    epoch, train, validate, _ = cells_of(record_of(book), phases=True)
+    assert (epoch["WAIT"], train["WAIT"], validate["WAIT"]) == ("75%", "75%", "–"), "not 30 % of an epoch that waited"
+
+
+# --- framework memory ---
+
+
+def peaks(book: Book, *found: tuple[float | None, int | None]) -> list[dict[str, str]]:
+    book.run()
+    key = book.rank("resnet50-1a2b", peak=5 * GIB)
+    uuid = book.device(key)
+    for ordinal, (peak, reached) in enumerate(found):
+        book.epoch(key, ordinal, peak=peak, peak_reached=reached)
+        book.usage(key, ordinal, uuid, **measured(run_allocated_peak=GIB))
+    return cells_of(record_of(book))
+
+
+def test_the_peak_is_the_framework_own_and_not_that_of_readings_between_steps(book: Book) -> None:
+    rows = peaks(book, (5 * GIB, 1), (5 * GIB, 0), (None, None))
+    assert [row["LIVE MAX"] for row in rows] == ["5.0 GiB", "≤5.0 GiB", "≥1.0 GiB", "5.0 GiB"]
+    record = record_of(book)
+    epochs = aggregate.epochs(record)
+    said = " ".join(run_text.notes(record, epochs, aggregate.whole(record, epochs, NOW)))
+    assert "≤ the framework's own peak was reached before" in said
+    assert "≥ as read between steps" in said
+    _, ranks = run_text.rank_table(record)
+    assert "5.0 GiB" in ranks[0]
+    first, second, third = run_json.whole(record, NOW)["epochs"]
+    assert [(one["framework_peak"], one["framework_peak_reached"]) for one in (first, second, third)] == [
+        (5 * GIB, True), (5 * GIB, False), (None, None),
+    ]  # fmt: skip
+
+
+def test_a_reading_as_high_as_the_bound_is_the_peak(book: Book) -> None:
+    assert [row["LIVE MAX"] for row in peaks(book, (GIB, 0))] == ["1.0 GiB", "5.0 GiB"]
+
+
+def test_the_counter_of_a_rank_on_two_devices_bounds_the_fuller_one(book: Book) -> None:
+    book.run()
+    key = book.rank("resnet50-1a2b", peak=5 * GIB)
+    book.epoch(key, 0, peak=5 * GIB, peak_reached=1)
+    for number in range(2):
+        book.usage(key, 0, book.device(key, number), **measured(run_allocated_peak=GIB))
+    assert [row["LIVE MAX"] for row in cells_of(record_of(book))] == ["≤5.0 GiB", "≤5.0 GiB"]
+
+
+def test_activation_checkpointing_makes_a_difference_in_a_comparison(book: Book) -> None:
+    for run_id, most in (("plain-1", 30), ("checkpointed-2", 10)):
+        training(book, run_id, 5, usage={"run_allocated_peak": 4 * GIB})
+        book.db.execute("UPDATE epoch SET peak = ?, peak_reached = 1 WHERE rank LIKE ?", (most * GIB, f"%{run_id}"))
+    found = compare.compare([record_of(book, "plain-1"), record_of(book, "checkpointed-2")])
+    (line,) = [line for line in found.lines if line.measure.name == "run_allocated_peak"]
+    assert line.medians == [30 * GIB, 10 * GIB]
+
+
+def test_a_peak_is_not_like_what_was_read_between_steps(book: Book) -> None:
+    training(book, "a-1", 3)
+    training(book, "b-2", 3)
+    book.db.execute("UPDATE epoch SET peak = NULL WHERE rank LIKE '%b-2'")
+    doubts = compare.compare([record_of(book, "a-1"), record_of(book, "b-2")]).doubts
+    assert any("peak of tensors" in doubt and "B read between steps" in doubt for doubt in doubts)
+
+
+# --- losses that are no number ---
+
+
+def diverged(book: Book) -> Record:
+    book.run()
+    key = book.rank("resnet50-1a2b")
+    uuid = book.device(key)
+    logged = ({"loss": 0.9711, "lr": 0.1}, {"loss": "NaN", "lr": 0.1}, {"loss": "Infinity", "lr": 0.1, "late": 1.5})
+    for ordinal, metrics in enumerate(logged):
+        book.epoch(key, ordinal, metrics=json.dumps(metrics))
+    points = [(1.0, 1.0, 1.0)] * 10 + [(-INFINITY, NAN, INFINITY)] + [(NAN, NAN, NAN)] * 5 + [(2.0, 2.0, INFINITY)]
+    book.trace(key, "", {"loss": points})
+    book.trace(key, uuid, {"gpu.power": [(1.0, 1.0, 1.0)] * 30})
+    return record_of(book)
+
+
+def test_a_loss_that_is_no_number_is_shown_and_not_the_same_as_none(book: Book) -> None:
+    record = diverged(book)
+    rows = cells_of(record)
+    assert [row["loss"] for row in rows] == ["0.9711", "nan", "∞", ""]
+    assert [row["late"] for row in rows] == ["", "", "1.5", ""]
+    assert [one["metrics"].get("loss") for one in run_json.whole(record, NOW)["epochs"]] == [0.9711, "NaN", "Infinity"]
+    json.dumps(run_json.whole(record, NOW), allow_nan=False)
+    table = list(csv.DictReader(export.lines(record)))
+    assert [(row["logged.loss"], row["logged.late"]) for row in table] == [("0.9711", ""), ("nan", ""), ("inf", "1.5")]
+    assert "Diverged: loss is nan in epoch 1 and in 1 later epoch." in run_text.notes(
+        record, aggregate.epochs(record), aggregate.whole(record, aggregate.epochs(record), NOW)
+    )
+
+
+def test_the_report_marks_where_a_loss_was_no_number(book: Book) -> None:
+    record = diverged(book)
+    with Ledger(str(book.path)) as ledger:
+        traces = ledger.traces("resnet50-1a2b")
+    page = html.page(record, traces, NOW)
+    assert '<td class="bad">nan</td>' in page
+    assert "<li class=bad>Diverged: loss is nan" in page
+    logged = timeline(record, traces, "")
+    drawn = figure(timeline(record, traces, record.devices[0].uuid), logged, record.devices[0], [], [])
+    (crosses,) = [line for line in drawn["data"] if line.get("marker", {}).get("symbol") == "x"]
+    assert crosses["text"] == ["NaN", "Infinity"]
+
+
+# --- steps, ranks, phases, time ---
+
+
+def test_steps_and_their_rate_are_those_of_training(book: Book) -> None:
+    book.run()
+    key = book.rank("resnet50-1a2b")
+    book.epoch(key, 0, seconds=10.0, steps=100, trained=4.0)
+    book.usage(key, 0, book.device(key), **measured(energy=500.0))
+    epoch, whole = cells_of(record_of(book))
+    assert (epoch["STEPS"], epoch["STEPS/S"], epoch["J/STEP"]) == ("100", "25", "5")
+    assert (whole["STEPS"], whole["STEPS/S"]) == ("100", "25"), "not diluted by what was no training"
+
+
+def test_the_rate_of_a_run_counts_the_time_of_epochs_that_tell_no_training_apart(book: Book) -> None:
+    book.run()
+    key = book.rank("resnet50-1a2b")
+    book.epoch(key, 0, seconds=10.0, steps=100)  # of an older ledger, or without a phase of training
+    book.epoch(key, 1, seconds=20.0, steps=100, trained=10.0)
+    book.epoch(key, 2, seconds=50.0, steps=0)  # a validation of its own
+    *rates, whole = [row["STEPS/S"] for row in cells_of(record_of(book))]
+    assert (rates[:2], whole) == (["10", "10"], "10")
+
+
+def test_ranks_of_unequal_length_are_no_gap_in_the_samples(book: Book) -> None:
+    book.run(world_size=2)
+    for rank, seconds in enumerate((2.4, 3.2)):
+        key = book.rank("resnet50-1a2b", rank)
+        begun = BEGAN * SECOND
+        book.epoch(key, 0, begun=begun, ended=begun + round(seconds * SECOND), seconds=seconds)
+        book.usage(key, 0, book.device(key, rank), **measured(seconds))
+    record = record_of(book)
+    (epoch,) = aggregate.epochs(record)
+    assert (epoch.seconds, epoch.sampled_share) == (pytest.approx(3.2), 1.0)
+    said = " ".join(run_text.notes(record, [epoch], aggregate.whole(record, [epoch], NOW)))
+    assert "Not sampled in full" not in said
+    assert not any("sampled" in doubt for doubt in compare.compare([record, record]).doubts)
+
+
+def test_a_rank_that_was_not_sampled_is_named_though_the_others_were(book: Book) -> None:
+    book.run(world_size=2)
+    for rank, sampled in enumerate((10.0, 4.0)):
+        key = book.rank("resnet50-1a2b", rank)
+        book.epoch(key, 0)
+        book.usage(key, 0, book.device(key, rank), **measured(10.0, sampled=sampled))
+    (epoch,) = aggregate.epochs(record_of(book))
+    assert epoch.sampled_share == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("placed", [True, False])
+def test_phases_keep_the_order_of_the_first_epoch(book: Book, placed: bool) -> None:
+    book.run()
+    key = book.rank("resnet50-1a2b")
+    for ordinal, (train, validate) in enumerate(((5.0, 5.5), (9.0, 1.0), (1.0, 9.0))):
+        book.epoch(key, ordinal)
+        parts = (("train", train, None), ("validate", validate, f"[[{train}, {validate}]]"))
+        for place, (phase, seconds, spans) in enumerate(parts):
+            book.phase(key, ordinal, phase, seconds, spans=spans, place=place if placed else None)
+    found = aggregate.phases(record_of(book))
+    assert [[phase.phase for phase in phases] for phases in found.values()] == [["train", "validate"]] * 3
+
+
+def test_training_that_goes_on_after_a_validation_is_not_entered_twice(book: Book) -> None:
+    book.run()
+    key = book.rank("resnet50-1a2b")
+    book.epoch(key, 0)
+    book.phase(key, 0, "train", 9.0, times=3)
+    book.phase(key, 0, "validate", 1.0, times=2)
+    text = "\n".join(run_text.lines(record_of(book), NOW, 0, phases=True))
+    assert "validate ×2" in text
+    assert "train ×" not in text
+
+
+def test_the_time_of_a_run_is_not_that_of_a_wall_clock_that_was_set(book: Book) -> None:
+    began = BEGAN * SECOND
+    book.run(started=began, ended=began + 3612 * SECOND, state=RunState.FINISHED, seconds=12.0)
+    book.run("back-2", started=began, ended=began - 5 * SECOND, state=RunState.FINISHED, seconds=12.0)
+    book.run("old-3", started=began, ended=began + 7 * SECOND, state=RunState.FINISHED)
+    with Ledger(str(book.path)) as ledger:
+        runs = {listed.run.id: listed for listed in ledger.runs()}
+    assert [runs[id].run.lasted(NOW) for id in ("resnet50-1a2b", "back-2", "old-3")] == [12.0, 12.0, 7.0]
+    text = "\n".join(run_list.lines([runs["resnet50-1a2b"]], NOW, 0))
+    assert " 12 s " in text
+
+
+def test_a_run_shorter_than_half_a_second_took_some_time(book: Book) -> None:
+    began = BEGAN * SECOND
+    book.run(started=began, ended=began + 62_000_000, state=RunState.FINISHED, seconds=0.062)
+    with Ledger(str(book.path)) as ledger:
+        text = "\n".join(run_list.lines(ledger.runs(), NOW, 0))
+    assert " 62 ms " in text
+    assert "62 ms" in "\n".join(run_text.lines(record_of(book), NOW, 0))
+
+
+# --- tables ---
+
+
+def test_names_that_begin_alike_are_cut_so_that_they_differ() -> None:
+    names = ["val_loss/dataloader_idx_0", "val_loss/dataloader_idx_1", "val_loss", "a_metric_with_a_long_name"]
+    made = distinct(names, 16)
+    assert len(set(made)) == 4
+    assert all(len(name) <= 16 for name in made)
+    assert made[0].endswith("_0")
+    assert made[2:] == ["val_loss", "a_metric_with_a…"]
+
+
+def test_logged_numbers_stand_below_each_other_and_many_steps_are_set_apart(book: Book) -> None:
+    book.run()
+    key = book.rank("resnet50-1a2b")
+    for ordinal, loss in enumerate((0.9711, 0.3)):
+        book.epoch(key, ordinal, steps=1_000_000, metrics=json.dumps({"loss": loss}))
+    rows = cells_of(record_of(book))
+    assert [row["loss"] for row in rows] == ["0.9711", "0.3000", ""]
+    assert [row["STEPS"] for row in rows] == ["1,000,000", "1,000,000", "2,000,000"]
+
+
+def test_a_long_run_shows_its_last_epochs_when_asked(book: Book) -> None:
+    training(book, epochs=500, course=False)
+    text = list(run_text.lines(record_of(book), NOW, 0, tail=3))
+    table = text[text.index("") + 1 :]
+    assert [line.split()[0] for line in table[1:5]] == ["497", "498", "499", "all"]
+    assert "the last 3 of 500 epochs" in text
+
+
+def test_a_part_of_a_run_can_be_read_by_itself(book: Book) -> None:
+    training(book, epochs=50, gpus=2, course=False)
+    with Ledger(str(book.path)) as ledger:
+        assert ledger.epochs("resnet50-1a2b") == 50
+        some = ledger.record("resnet50-1a2b", ordinals=(10, 13))
+        times = ledger.record("resnet50-1a2b", phases=False, times=True)
+        with pytest.raises(GpumonError):
+            ledger.record("none", ordinals=(0, 1))
+    assert [epoch.ordinal for epoch in aggregate.epochs(some)] == [10, 11, 12]
+    assert sorted(aggregate.phases(some)) == [10, 11, 12]
+    assert aggregate.whole(some, [], NOW).value("energy") > 0, "the totals are those of the whole run"
+    assert len(times.phases) == 200
+    assert {row.phase for row in times.usage} == {""}

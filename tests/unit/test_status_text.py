@@ -1,0 +1,74 @@
+"""One frame as text and as JSON: what is not known is not claimed, whatever stands in the frame."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpumon.frame import Driver, Frame, Origin, Sample
+from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
+from gpumon.reports.status_json import document
+from gpumon.reports.status_text import bar, lines
+from tests.builders import device, frame_of, process, run, sample, tick
+
+ODD = st.sampled_from([float("nan"), float("inf"), float("-inf"), -1.0, 0.0, 0.5, 1e300, 2.0**64, 1e-320])
+STATES = st.sampled_from([state for state in Availability if state is not Availability.ABSENT])
+NUMBERS = re.compile(r"(?<![\w.])(?:nan|inf|-inf)(?![a-z])", re.IGNORECASE)
+
+
+@st.composite
+def samples(draw: st.DrawFn) -> Sample:
+    missing = {PROCESSES: Availability.FAILED} if draw(st.booleans()) else {}
+    values = draw(st.lists(ODD, min_size=len(GPU_METRICS), max_size=len(GPU_METRICS)))
+    key = draw(st.sampled_from(["", "tag.1000.4711.abcd", "unknown"]))
+    return Sample(device(missing=missing), draw(STATES), values, key, age=draw(ODD))
+
+
+def shown(of: Frame, **options: object) -> list[str]:
+    return list(lines(of, Origin("nvml"), Driver(), "node1", "no daemon", **options))  # type: ignore[arg-type]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(samples(), max_size=3), st.lists(ODD, min_size=len(HOST_METRICS), max_size=len(HOST_METRICS)), ODD,
+    st.booleans(), ODD,
+)  # fmt: skip
+def test_whatever_a_frame_holds_is_shown_without_an_exception_and_without_a_number_that_is_none(
+    given: list[Sample], host: list[float], memory: float, live: bool, age: float
+) -> None:
+    runs = [run(metrics={"loss": memory}, started=age, wait=memory)]
+    of = frame_of(tick(1, given, [process(memory_used=memory)], runs, host=host))
+    text = shown(of, live=live, age=age)
+    for line in text[: 1 + 2 * len(given)]:
+        if not line.startswith("run  "):
+            assert not NUMBERS.search(line), line
+    told = document(of, Origin("nvml"), Driver(), "node1", None, live=live, age=age)
+    json.loads(json.dumps(told, allow_nan=False))
+    for one, written in zip(given, told["gpus"], strict=True):
+        if not live:
+            assert written["state"] != "ok"
+        if one.state is not Availability.OK or not live:
+            assert not any(line.rstrip().endswith("free") for line in text if line.startswith("  0  H100"))
+
+
+def test_infinity_in_a_ring_is_no_bar() -> None:
+    assert bar(float("inf")) == bar(float("nan")) == "·" * 10
+
+
+def test_values_that_stand_still_say_since_when() -> None:
+    of = frame_of(tick(1, [sample(0, utilization=0.97)]))
+    assert "stale 12 s" in shown(of, live=False, age=12.0)[1]
+    assert "stale" not in shown(of)[1]
+    late = sample(0, Availability.STALE, utilization=0.97)._replace(age=7.0)
+    assert "stale 7.0 s" in shown(frame_of(tick(1, [late])))[1]
+
+
+@pytest.mark.parametrize("state", [Availability.LOST, Availability.FAILED, Availability.NO_PERMISSION])
+def test_a_gpu_that_cannot_be_read_has_its_reason_in_place_of_numbers(state: Availability) -> None:
+    (_, line) = shown(frame_of(tick(1, [sample(0, state, utilization=0.97)])))
+    assert state.reason in line
+    assert "97" not in line
