@@ -1,1 +1,1 @@
-"""What was: the last frames by column (`recent`); coarser and longer tiers have their place here."""
+"""What was: `query` is the question, `recent` answers it from the last frames; longer tiers answer it too."""

@@ -1,18 +1,18 @@
-"""What charts draw: each metric of each device over the last frames, without numpy."""
+"""The last frames by column, without numpy: what charts ask until there are tiers of longer history."""
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Frame
+from gpumon.history.query import HOST, Line, Query, Series, aligned, downsample
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_INDEX, HOST_METRICS, Availability, Kind, Metric
 from gpumon.panels import PANELS
 
-HOST = ""
-"""The subject that is the machine; every other subject is a device's UUID."""
 KEEP = 3600
 SLACK = 240
 """Old values are cut off this many at a time."""
@@ -94,10 +94,34 @@ class History:
         }
         return found
 
+    def query(self, query: Query) -> Mapping[str, Series]:
+        """Return a series for each metric of the query, all on the same times; one that is unknown is a gap."""
+        first, last = bisect_left(self.times, query.begin), bisect_right(self.times, query.end)
+        columns = [self.values(query.subject, name) for name in query.metrics]
+        if query.grid is None and last - first <= query.points:
+            alone = list(self.times[first:last])
+            lines = [list(column[first:last]) or [NAN] * len(alone) for column in columns]
+            return {name: Series(alone, line, line, line) for name, line in zip(query.metrics, lines, strict=True)}
+        grid = query.grid or aligned(self.times[first], self.times[last - 1], query.points)
+        before = max(0, first - 1)  # may stand for the first buckets
+        times = self.times[before:last]
+        gap = array("d", [NAN]) * len(times)
+        cut = [column[before:last] or gap for column in columns]
+        found = downsample(
+            times, [Line(line, line, line) for line in cut], grid,
+            begin=query.begin, hold=query.hold, pauses=self._pauses,
+        )  # fmt: skip
+        return dict(zip(query.metrics, found, strict=True))
+
     @property
     def begin(self) -> float:
-        """The oldest time there is, or NaN."""
+        """The oldest time there is (s since 1970), or NaN."""
         return self.times[0] if self.times else NAN
+
+    @property
+    def end(self) -> float:
+        """The newest time there is (s since 1970), or NaN."""
+        return self.times[-1] if self.times else NAN
 
     def sampled(self) -> list[float]:
         """The times of frames: `times` without the rows that mark a pause."""

@@ -9,7 +9,8 @@ import pytest
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.ranks import memory_of, notes, ranks_of
 from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState
-from gpumon.history.recent import HOST, SLACK, History
+from gpumon.history.query import HOST
+from gpumon.history.recent import SLACK, History
 from gpumon_tui import theme
 from gpumon_tui.flow import PATIENCE, Flow
 from gpumon_tui.layout import Tables, plan

@@ -11,7 +11,8 @@ from gpumon.analysis.epochs import Drawn, Epochs
 from gpumon.analysis.gpu_state import Activity, GpuState, is_held, judge
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
-from gpumon.history.recent import HOST, History
+from gpumon.history.query import HOST
+from gpumon.history.recent import History
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import HOST_INDEX, Metric
 from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from gpumon.analysis.epochs import Epochs
 from gpumon.frame import Frame
-from gpumon.history.recent import HOST, History
+from gpumon.history.query import HOST
+from gpumon.history.recent import History
 from gpumon.json_value import logged
 from gpumon.live import Live, LiveState
 from gpumon.metrics import HOST_METRICS, Kind

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from gpumon import units
 from gpumon.analysis.epochs import Stretch
 from gpumon.frame import NAN
-from gpumon.history.recent import HOST, History
+from gpumon.history.query import HOST
+from gpumon.history.recent import History
 from gpumon.metrics import BY_NAME
 from gpumon_tui import theme
 from gpumon_tui.renderables.table import Cell, Column, Row
