@@ -13,11 +13,11 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import Protocol
 
-from gpumon.boot import boot_id
 from gpumon.clock import LONGEST, SECOND, SHORTEST, Clock
 from gpumon.errors import AlreadyRunning, GpumonError, RingError, UsageError
 from gpumon.frame import Frame, Tick
 from gpumon.paths import LOCK, RING, Places, ledger_path, make_live_dir, make_tag_dir
+from gpumon.procfs import boot_id
 from gpumon.ring.directory import RowsExhausted
 from gpumon.ring.layout import STOPPED
 from gpumon.ring.lock import WriterLock

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from gpumon.boot import boot_id
 from gpumon.errors import BoardError
 from gpumon.frame import Run
 from gpumon.paths import Places, tag_dirs
+from gpumon.procfs import boot_id
 from gpumon.tags.board import FRONT, Header, unpack_header
 from gpumon.tags.reader import Poll, TagReader
 

@@ -15,7 +15,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from gpumon.boot import process_state
+from gpumon.procfs import process_state
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126

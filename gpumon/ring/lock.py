@@ -14,8 +14,8 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 
-from gpumon.boot import is_alive, own_start
 from gpumon.errors import AlreadyRunning, GpumonError
+from gpumon.procfs import is_alive, own_start
 from gpumon.ring.fresh import open_fresh, remove_left_over
 
 _RECORD = 64

@@ -11,9 +11,9 @@ import struct
 import time
 from typing import NamedTuple
 
-from gpumon.boot import boot_id, is_alive
 from gpumon.errors import RingError
 from gpumon.frame import Frame
+from gpumon.procfs import boot_id, is_alive
 from gpumon.ring.believable import believable, is_doubtful
 from gpumon.ring.body import decode
 from gpumon.ring.directory import NOTHING, Known, unpack

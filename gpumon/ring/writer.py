@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from zlib import crc32
 
-from gpumon.boot import boot_id, own_start
 from gpumon.errors import GpumonError, RingError
 from gpumon.frame import Boundary, Tick
+from gpumon.procfs import boot_id, own_start
 from gpumon.ring.body import Encoder
 from gpumon.ring.directory import Directory
 from gpumon.ring.fresh import open_fresh, remove_left_over

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.boot import boot_id
 from gpumon.errors import RingError
 from gpumon.frame import Frame
 from gpumon.live import Live
 from gpumon.metrics import Availability
+from gpumon.procfs import boot_id
 from gpumon.ring import layout
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
