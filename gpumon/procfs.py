@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
+from typing import NamedTuple
+
+
+class Stat(NamedTuple):
+    """What the kernel reports of a process to everybody: proc(5), fields of `/proc/<pid>/stat`."""
+
+    name: bytes
+    """As the process chose it: any bytes, at most 15 of a program's."""
+    state: str
+    """One letter; "Z" is a zombie, "X" dead, "T" stopped."""
+    parent: int
+    cpu: int
+    """User and system time so far, in clock ticks."""
+    started: int
+    """Clock ticks after boot; with the pid it names a process for ever."""
+    resident_pages: int
 
 
 @cache
@@ -16,26 +31,43 @@ def boot_id() -> bytes:
         return bytes(16)
 
 
-def process_state(pid: int) -> tuple[str, int]:
-    """State letter and start time (clock ticks after boot) of a process; ("", 0) when there is none.
+def parse_stat(raw: bytes) -> Stat | None:
+    """The content of a `/proc/<pid>/stat`, or None where it is none, as of a process that has just ended.
 
-    Source: proc(5), /proc/<pid>/stat fields 3 and 22. The name in parentheses may hold anything,
-    parentheses too, so fields count from the last ')'.
+    The name in parentheses may hold anything, parentheses too, so fields count from the last ')'.
     """
+    head, _, rest = raw.rpartition(b")")
+    fields = rest.split()
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return fields[0].decode(), int(fields[19])
-    except (OSError, ValueError, IndexError):
-        return "", 0
+        # Fields 3, 4, 14, 15, 22 and 24 of proc(5), which counts from 1 and the pid.
+        return Stat(
+            name=head[head.find(b"(") + 1 :],
+            state=fields[0].decode(),
+            parent=int(fields[1]),
+            cpu=int(fields[11]) + int(fields[12]),
+            started=int(fields[19]),
+            resident_pages=int(fields[21]),
+        )
+    except (ValueError, IndexError):
+        return None
 
 
-def own_start() -> int:
-    """Start time of this process, in clock ticks after boot."""
-    return process_state(os.getpid())[1]
+def read_stat(pid: int | str = "self", proc: str = "/proc") -> Stat | None:
+    """The process `pid`; None where there is no such process, or none that we may see."""
+    try:
+        with open(f"{proc}/{pid}/stat", "rb") as file:
+            return parse_stat(file.read())
+    except OSError:
+        return None
+
+
+def start_time(pid: int | str = "self", proc: str = "/proc") -> int:
+    """Clock ticks after boot at which `pid` began; 0 where nobody tells."""
+    found = read_stat(pid, proc)
+    return found.started if found else 0
 
 
 def is_alive(pid: int, started: int) -> bool:
     """Whether the process that had this pid and start time still runs (a zombie does not)."""
-    state, found = process_state(pid)
-    return state not in ("", "Z", "X") and found == started
+    found = read_stat(pid)
+    return found is not None and found.state not in ("Z", "X") and found.started == started

@@ -15,7 +15,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from gpumon.procfs import process_state
+from gpumon.procfs import read_stat
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -122,7 +122,8 @@ class Child:
 
     def _continue(self) -> None:
         """We go on; so does the command, where the signal came to us alone."""
-        if process_state(self.pid)[0] == "T":
+        found = read_stat(self.pid)
+        if found and found.state == "T":
             self._send(signal.SIGCONT)
 
     def _send(self, number: int) -> None:

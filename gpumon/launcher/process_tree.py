@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+from gpumon.procfs import read_stat
+
 _LONGEST_WAY = 64
 _PR_SET_CHILD_SUBREAPER = 36
 _FIRST_NAMESPACE = 0xEFFFFFFC
@@ -56,13 +58,9 @@ class Tree:
 
 
 def look(pid: int, proc: str = "/proc") -> Known:
-    """Parent and start of a process: proc(5), /proc/<pid>/stat fields 4 and 22."""
-    try:
-        with open(f"{proc}/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return Known(int(fields[1]), int(fields[19]))
-    except (OSError, ValueError, IndexError):
-        return Known()
+    """Parent and start of a process."""
+    found = read_stat(pid, proc)
+    return Known(found.parent, found.started) if found else Known()
 
 
 def adopt_orphans() -> None:

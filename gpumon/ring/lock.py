@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from gpumon.errors import AlreadyRunning, GpumonError
-from gpumon.procfs import is_alive, own_start
+from gpumon.procfs import is_alive, start_time
 from gpumon.ring.fresh import open_fresh, remove_left_over
 
 _RECORD = 64
@@ -49,7 +49,7 @@ class WriterLock:
             if _inode(path) == os.fstat(fd).st_ino:
                 self._fd = fd
                 self._own_inode = os.fstat(fd).st_ino
-                os.pwrite(fd, f"{os.getpid()} {own_start()}".encode().ljust(_RECORD, b"\0"), 0)
+                os.pwrite(fd, f"{os.getpid()} {start_time()}".encode().ljust(_RECORD, b"\0"), 0)
                 remove_left_over(path)
                 return
             os.close(fd)

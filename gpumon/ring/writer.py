@@ -17,7 +17,7 @@ from zlib import crc32
 
 from gpumon.errors import GpumonError, RingError
 from gpumon.frame import Boundary, Tick
-from gpumon.procfs import boot_id, own_start
+from gpumon.procfs import boot_id, start_time
 from gpumon.ring.body import Encoder
 from gpumon.ring.directory import Directory
 from gpumon.ring.fresh import open_fresh, remove_left_over
@@ -65,7 +65,7 @@ class RingWriter:
         self._encoder = Encoder(layout, self._directory)
         self._boundaries: deque[Boundary] = deque(maxlen=_BACKLOG)
         now = time.time_ns()
-        who = Superblock(now, boot_id(), os.getpid(), os.getuid(), interval, now, own_start())
+        who = Superblock(now, boot_id(), os.getpid(), os.getuid(), interval, now, start_time())
         self._front = pack_superblock(layout, who, now - time.monotonic_ns())
         self._stored = b""
         """The directory as it was written last."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from gpumon.clock import SECOND, Clock
 from gpumon.frame import NAN
 from gpumon.metrics import HOST_METRICS
+from gpumon.procfs import Stat, parse_stat
 from gpumon.text import clean
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -156,22 +157,22 @@ class ProcessTable:
         now = self._clock.monotonic()
         known = self._known.get(pid)
         uid = self._owner(pid)
-        fields = self._stat(known) if known else None
-        if known is None or fields is None:
+        stat = self._stat(known) if known else None
+        if known is None or stat is None:
             if known is not None:
                 self._drop(pid)
             known = self._open(pid, uid)
-            fields = self._stat(known) if known else None
-            if known is None or fields is None:
+            stat = self._stat(known) if known else None
+            if known is None or stat is None:
                 return "", "", NAN, NAN, NAN
         elif known.uid != uid:  # it changed its user, as a server does that begins as root
             known.uid, known.user = uid, _user(uid)
-        cpu = (int(fields[11]) + int(fields[12])) / _TICK
+        cpu = stat.cpu / _TICK
         if known.cpu_at and now > known.cpu_at:
             known.share = (cpu - known.cpu) / ((now - known.cpu_at) / SECOND)
         known.cpu, known.cpu_at, known.asked = cpu, now, now
         self._forget(now)
-        return known.name, known.user, known.started, known.share, float(int(fields[21]) * _PAGE)
+        return known.name, known.user, known.started, known.share, float(stat.resident_pages * _PAGE)
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -195,19 +196,17 @@ class ProcessTable:
         except OSError:  # it ended between the two
             os.close(fd)
             return None
-        # The name stands between the first '(' and the last ')', and may hold either.
-        name = clean(raw[raw.find(b"(") + 1 : raw.rfind(b")")].decode("utf-8", "replace"), 64)
-        fields = raw.rpartition(b")")[2].split()
-        started = self._boot + int(fields[19]) / _TICK if len(fields) > 19 else NAN
+        stat = parse_stat(raw)
+        name = clean(stat.name.decode("utf-8", "replace"), 64) if stat else ""
+        started = self._boot + stat.started / _TICK if stat else NAN
         known = self._known[pid] = _Known(fd, name, uid, started)
         return known
 
-    def _stat(self, known: _Known) -> list[bytes] | None:
+    def _stat(self, known: _Known) -> Stat | None:
         try:
-            fields = os.pread(known.fd, 2048, 0).rpartition(b")")[2].split()
+            return parse_stat(os.pread(known.fd, 2048, 0))
         except OSError:  # ESRCH: it has ended
             return None
-        return fields if len(fields) > 21 else None
 
     def _forget(self, now: int) -> None:
         if len(self._known) > 64:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from gpumon.errors import BoardError
+from gpumon.procfs import boot_id, start_time
 from gpumon.tags import board as layout
 from gpumon.tags import lifetime
 from gpumon.tags.description import MAX_PHASES, TRAIN, WORD_LENGTH, Description, encode
@@ -350,18 +351,17 @@ def _int64(number: int) -> int:
 
 
 def _own_header(pid: int, monotonic: int, now: int) -> layout.Header:
-    with open("/proc/self/stat", "rb") as file:
-        fields = file.read().rpartition(b")")[2].split()
-    with open("/proc/sys/kernel/random/boot_id", "rb") as file:
-        boot_id = bytes.fromhex(file.read().decode().strip().replace("-", ""))
+    started, boot = start_time(), boot_id()
+    if not started or not any(boot):
+        raise OSError("/proc does not tell when this process began, or which boot this is")
     return layout.Header(
         size=layout.SIZE,
         pid=pid,
         parent=os.getppid(),
-        started=int(fields[19]),
+        started=started,
         pid_namespace=os.stat("/proc/self/ns/pid").st_ino,
         time_namespace=os.stat("/proc/self/ns/time").st_ino if os.path.exists("/proc/self/ns/time") else 0,
-        boot_id=boot_id,
+        boot_id=boot,
         monotonic=monotonic,
         time=now,
     )

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from gpumon.procfs import start_time
 from gpumon.tags.board import Header
 from gpumon.tags.sweep import lock_holder
 
-__all__ = ["Process", "lock_holder", "process_by_namespace", "read_process", "start_time"]
+__all__ = ["Process", "lock_holder", "process_by_namespace", "read_process"]
 
 
 class Process(NamedTuple):
@@ -39,15 +40,6 @@ def read_process(proc: str, pid: int) -> Process | None:
     return None if uid is None else Process(uid, pid if inner is None else inner)
 
 
-def start_time(proc: str, pid: int) -> int:
-    """Clock ticks since boot at which `pid` began; 0 where nobody tells."""
-    try:
-        with open(f"{proc}/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
 def process_by_namespace(proc: str, header: Header, uid: int) -> int:
     """The pid here of the process that calls itself `header.pid` in a pid namespace of its own; 0 if not found.
 
@@ -58,7 +50,7 @@ def process_by_namespace(proc: str, header: Header, uid: int) -> int:
     except OSError:
         return 0
     for name in names:
-        if name.isdigit() and start_time(proc, int(name)) == header.started != 0:
+        if name.isdigit() and start_time(name, proc) == header.started != 0:
             process = read_process(proc, int(name))
             if process is not None and process.uid == uid and process.inner_pid == header.pid:
                 return int(name)

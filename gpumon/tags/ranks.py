@@ -16,6 +16,8 @@ import socket
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from gpumon.procfs import read_stat
+
 
 class Place(NamedTuple):
     """Where a process stands among those of its job."""
@@ -78,11 +80,8 @@ def parent_identity(proc: str = "/proc", *, starter: bool = False) -> str:
     Together they never come again while the machine is up.
     """
     parent = os.getpid() if starter else os.getppid()
-    try:
-        with open(f"{proc}/{parent}/stat", "rb") as file:
-            return f"{parent}/{int(file.read().rpartition(b')')[2].split()[19])}"
-    except (OSError, ValueError, IndexError):
-        return str(parent)  # hidden from us: the pid alone
+    found = read_stat(parent, proc)
+    return f"{parent}/{found.started}" if found else str(parent)  # hidden from us: the pid alone
 
 
 def _number(env: Mapping[str, str], *names: str) -> int | None:

@@ -15,12 +15,13 @@ from zlib import crc32
 from gpumon.clock import SECOND
 from gpumon.errors import BoardError
 from gpumon.frame import NAN, Boundary, FrameworkMemory, Mark, Run, RunState
+from gpumon.procfs import start_time
 from gpumon.tags import board as layout
 from gpumon.tags.attribution import attribute
 from gpumon.tags.description import LARGEST, Description, decode
 from gpumon.tags.listing import name_uid
 from gpumon.tags.matching import Claim
-from gpumon.tags.owner import lock_holder, process_by_namespace, read_process, start_time
+from gpumon.tags.owner import lock_holder, process_by_namespace, read_process
 
 KEPT_BOUNDARIES = 1024
 """Of each run, to attribute samples: far more than happen between a sample and its attribution."""
@@ -81,7 +82,7 @@ class Watched:
             raise
         self.inode = os.fstat(self.fd).st_ino
         # The kernel shows nobody his own locks; and closing this descriptor would drop them.
-        self._own = self.header.pid == os.getpid() and self.header.started == start_time("/proc", os.getpid())
+        self._own = self.header.pid == os.getpid() and self.header.started == start_time()
 
     @property
     def can_close(self) -> bool:
