@@ -24,6 +24,7 @@ from gpumon_web.headers import add_headers, policy
 from gpumon_web.limits import GUESSES, Buckets
 from gpumon_web.plain_page import BadNumber, failure
 from gpumon_web.prefix import PLACEHOLDER, prefix_of, put_prefix
+from gpumon_web.repeats import Repeats
 from gpumon_web.routes import Sources, add_routes
 
 TABS = (("fleet", "Fleet"), ("gpu", "GPU"), ("runs", "Runs"))
@@ -59,7 +60,10 @@ def make_app(
     complaints = Complaints()
     listen_to(app.server.logger.name, complaints)
     add_routes(app.server, sources, complaints)
-    _guard(app.server, gate, policy(app.csp_hashes()), now, buckets or Buckets(), complaints)
+    buckets = buckets or Buckets()
+    repeats = Repeats(app.server.wsgi_app, sources.feed, gate, buckets)
+    _guard(app.server, gate, policy(app.csp_hashes()), now, buckets, complaints, repeats)
+    app.server.wsgi_app = repeats  # Flask's own way to put something in front
     return app
 
 
@@ -119,8 +123,9 @@ def _aria(**said: str) -> dict[str, Any]:
 
 
 def _guard(
-    server: Flask, gate: Gate, csp: str, now: Callable[[], float], buckets: Buckets, complaints: Complaints
-) -> None:
+    server: Flask, gate: Gate, csp: str, now: Callable[[], float], buckets: Buckets, complaints: Complaints,
+    repeats: Repeats,
+) -> None:  # fmt: skip
     """Before and after every request, whatever route it is for."""
     compress = Compressor()
 
@@ -164,8 +169,11 @@ def _guard(
     def after(answer: Response) -> Response:
         if answer.mimetype == "text/html" and answer.status_code == 200:
             answer.set_data(put_prefix(answer.get_data(as_text=True), prefix_of(request.headers)))
-        gate.renew(request, answer, now())
-        return add_headers(compress(request, answer), csp)
+        then = now()
+        gate.renew(request, answer, then)
+        add_headers(compress(request, answer), csp)
+        repeats.note(request, answer, then)
+        return answer
 
     def failed(error: Exception) -> Response:
         if isinstance(error, BadNumber):

@@ -17,12 +17,10 @@ from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.task import WSGITask
 
 from gpumon_web.answers import Deferred
-from gpumon_web.environ import CHANNEL, JOB, PEER
+from gpumon_web.environ import CHANNEL, HEAD, JOB, PEER, TICK
 from gpumon_web.limits import IDLE_SECONDS, REQUEST_SECONDS, UNREAD
 from gpumon_web.peers import peer_of
 
-TICK = "/api/delta"
-"""Ends the path of what each page asks once a second; a proxy may put a prefix before it."""
 _FOLDED = re.compile(rb"\n[ \t]")
 
 
@@ -31,9 +29,12 @@ class Parser(HTTPRequestParser):
 
     path = ""
     """Of a request that cannot be read: waitress names it when the client has gone meanwhile."""
+    head = b""
+    """The header lines, without the request line."""
 
     def parse_header(self, header_plus: bytes) -> None:
         """Raises ParsingError: the answer is 400, and the connection is closed."""
+        self.head = header_plus.partition(b"\n")[2]
         if _FOLDED.search(header_plus):
             raise ParsingError("Header lines must not be folded")
         super().parse_header(header_plus)
@@ -50,6 +51,7 @@ class Task(WSGITask):
         channel: Any = self.channel
         environ[CHANNEL] = channel
         environ[PEER] = channel.peer
+        environ[HEAD] = getattr(self.request, "head", b"")
         environ[JOB] = channel.job_of(self.request)
         return environ
 
@@ -66,6 +68,8 @@ class Channel(HTTPChannel):
         self.peer = peer_of(sock, addr)
         self.is_proven = False
         """Whether it brought a token or a cookie that opens the page."""
+        self.allowed: Any = None
+        """What its last tick was allowed (`repeats`)."""
         self._job: tuple[Any, Future[Any]] | None = None
         self.since = monotonic()
         """When it opened, or its last request was answered."""
@@ -106,7 +110,7 @@ class Channel(HTTPChannel):
     def asks_for_tick(self) -> bool:
         """Whether the request in force is answered from memory, in less than a millisecond."""
         request: Any = self.requests[0] if self.requests else None
-        return request is not None and not request.error and request.path.endswith(TICK)
+        return request is not None and not request.error and request.path == TICK
 
     def service(self) -> None:
         """Answer the request in force, as far as this can be done without waiting."""

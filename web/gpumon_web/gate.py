@@ -82,6 +82,11 @@ class Gate:
         """Whether a token is needed."""
         return self._key is not None
 
+    @property
+    def ended(self) -> int:
+        """How many sessions have been ended: what was allowed before the last of them must be asked for anew."""
+        return self._sessions.ended
+
     def refuses(self, request: Request, now: float) -> Refused | None:
         """Why this request is not answered; None when it is."""
         if not self._is_ours(request.headers.get("Host", "")):

@@ -21,6 +21,7 @@ from gpumon_web.environ import JOB
 from gpumon_web.feed import Feed
 from gpumon_web.figures.gpu import gpu_figure
 from gpumon_web.plain_page import BadNumber, failure
+from gpumon_web.repeats import PACKED, choose, takes_gzip
 from gpumon_web.runs import Runs
 from gpumon_web.series import MOST
 from gpumon_web.work import BusyError, Inline, Work, WorkError
@@ -61,9 +62,8 @@ def add_routes(server: Flask, sources: Sources, complaints: Complaints) -> None:
 
     def delta() -> Response:
         answer = feed.delta(_text("boot"), _whole("since"), _whole("about"))
-        if not _takes_gzip() or len(answer.plain) < 1024:
-            return Response(answer.plain, mimetype="application/json")
-        return Response(answer.packed, mimetype="application/json", headers=_PACKED)
+        is_packed, body = choose(answer, takes_gzip(request))
+        return Response(body, mimetype="application/json", headers=PACKED if is_packed else None)
 
     def gpu() -> Response:
         wanted, begin, end, length = _text("gpu"), _number("from"), _number("to"), _number("window")
@@ -119,9 +119,6 @@ def add_routes(server: Flask, sources: Sources, complaints: Complaints) -> None:
         server.add_url_rule(f"/api/{path}", f"{PREFIX}{path.replace('.', '_')}", view, methods=["GET"])
 
 
-_PACKED = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
-
-
 def _sent(start: Callable[[], Future[Packed]], what: str, mimetype: str = "application/json") -> Response:
     """The answer that `start` begins to make, or has.
 
@@ -135,8 +132,8 @@ def _sent(start: Callable[[], Future[Packed]], what: str, mimetype: str = "appli
     answer = job.result(PATIENCE)
     if not answer.body:
         return failure(request, 404, "Not found", f"There is no trace of {what}.")
-    if _takes_gzip():
-        return Response(answer.body, mimetype=mimetype, headers=_PACKED)
+    if takes_gzip(request):
+        return Response(answer.body, mimetype=mimetype, headers=PACKED)
     return Response(gzip.decompress(answer.body), mimetype=mimetype, headers={"Vary": "Accept-Encoding"})
 
 
@@ -144,10 +141,6 @@ def _packed(value: Any) -> Packed:
     if value is None:
         return Packed(b"")
     return Packed(gzip.compress(json.dumps(value, separators=(",", ":"), allow_nan=False).encode(), 4, mtime=0))
-
-
-def _takes_gzip() -> bool:
-    return "gzip" in request.headers.get("Accept-Encoding", "").lower()
 
 
 def _is_named(device: Any, text: str) -> bool:

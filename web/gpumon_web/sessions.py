@@ -64,6 +64,8 @@ class Sessions:
         self._stamp: tuple[int, ...] = ()
         self._ended: dict[str, int] = {}
         self._all_ended = 0
+        self.ended = 0
+        """Times that a session was ended."""
 
     def begin(self, peer: str, now: float) -> Session:
         """A new session of somebody who has shown the token."""
@@ -111,6 +113,7 @@ class Sessions:
             shorten(self._path, time.time())
 
     def _note(self, ended: str, now: int) -> None:
+        self.ended += 1
         if ended == ALL:
             self._all_ended = max(self._all_ended, now)
             return
