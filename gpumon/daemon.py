@@ -307,12 +307,12 @@ def _open_keeper(recorder: Recorder, where: Places, clock: Clock, say: Callable[
     path = ledger_path(where)
     if not recorder.sampler.source.live or not path:
         return
-    from gpumon.ledger.recorder import Keeper  # SQLite: only a daemon needs it
+    from gpumon.ledger.recorder import LedgerRecorder  # SQLite: only a daemon needs it
     from gpumon.ledger.store import Store
 
     shared = where.uid == 0 and os.path.dirname(path) == where.system_state
     store = Store(path, where.uid, say, shared=shared).start()
-    keeper = Keeper(store)
+    keeper = LedgerRecorder(store)
     keeper.remember(_frames_before(f"{recorder.directory}/{RING}", clock.monotonic()))
     recorder.keep_runs(keeper, lambda: store.problem)
 

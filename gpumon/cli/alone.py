@@ -23,10 +23,10 @@ def alone(where: Places, arguments: argparse.Namespace, ledger: str = "") -> Ite
     source = arguments.source or "nvml"
     recorder = Recorder(make_sampler(source, where, clock, arguments.interval, arguments.speed), clock)
     if ledger:
-        from gpumon.ledger.recorder import Keeper
+        from gpumon.ledger.recorder import LedgerRecorder
         from gpumon.ledger.store import Store
 
-        recorder.keep_runs(Keeper(Store(ledger, where.uid, recorder.say).start(), keep=True))
+        recorder.keep_runs(LedgerRecorder(Store(ledger, where.uid, recorder.say).start(), keep=True))
     sampler = PrivateSampler(recorder).start()
     note = "no daemon: sampling in this process"
     if arguments.source:

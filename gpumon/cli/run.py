@@ -105,11 +105,11 @@ def _watch(
     try:
         # Only now: the command runs already.
         from gpumon.launcher.command_run import name_of
-        from gpumon.launcher.watcher import Wanted, Watcher
+        from gpumon.launcher.watcher import Watcher, WatchOptions
 
         arguments.name = arguments.name or name_of(words)
         source = arguments.source or "nvml"
-        wanted = Wanted(arguments.name, where, source, arguments.interval, arguments.speed)
+        wanted = WatchOptions(arguments.name, where, source, arguments.interval, arguments.speed)
         watcher = Watcher(child.pid, began, wanted)
         watcher.start()
     except Exception as error:
@@ -120,9 +120,9 @@ def _watch(
 def _tell(watcher: Watcher | None, name: str, ended: Ended, began: int, at: int, trouble: str) -> None:
     """Print what it cost."""
     from gpumon.launcher.summary import text
-    from gpumon.launcher.watcher import Report
+    from gpumon.launcher.watcher import CommandReport
 
-    report = watcher.finish(ended, at) if watcher is not None else Report()
+    report = watcher.finish(ended, at) if watcher is not None else CommandReport()
     if trouble:
         report = report._replace(problem=trouble)
     color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")

@@ -18,7 +18,7 @@ from gpumon.cli.options import add_places, settle
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.ledger.absent import why_absent
 from gpumon.ledger.reader import NOTHING, Ledgers
-from gpumon.ledger.records import Record, Trace
+from gpumon.ledger.records import Record, RunTrace
 from gpumon.live import follow
 from gpumon.paths import Places, ledger_paths
 from gpumon.reports.find import find
@@ -193,7 +193,7 @@ def _export(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None
 _ACTIONS = {"list": _list, "show": _show, "compare": _compare, "report": _report, "export": _export}
 
 
-def _all_of(ledgers: Ledgers, wanted: str, now: float) -> tuple[Record, list[Trace]]:
+def _all_of(ledgers: Ledgers, wanted: str, now: float) -> tuple[Record, list[RunTrace]]:
     ledger, found = find(ledgers, wanted, now, _say)
     return ledger.record(found.id), ledger.traces(found.id)
 

@@ -17,7 +17,7 @@ from gpumon.live import Live, follow
 from gpumon.paths import Places, ledger_paths
 
 if TYPE_CHECKING:
-    from gpumon.ledger.records import Listed
+    from gpumon.ledger.records import RunSummary
 
 _PAST = 20
 """Past runs that are asked for."""
@@ -53,7 +53,7 @@ def _show(live: Live, interval: float, where: Places, arguments: argparse.Namesp
     return app.run(live, interval=interval, simulation=None if asked else simulation, past=lambda: _past(where))
 
 
-def _past(where: Places) -> Sequence[Listed]:
+def _past(where: Places) -> Sequence[RunSummary]:
     """The newest runs of the ledgers that this user may read; none where there is no ledger."""
     from gpumon.ledger.reader import Ledgers
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from gpumon.figures.run_series import Timeline
+from gpumon.figures.run_series import RunSeries
 from gpumon.text import cut
 
 
-def placed(course: Timeline, first: int = 0) -> dict[str, Any]:
+def placed(course: RunSeries, first: int = 0) -> dict[str, Any]:
     """The x of each point from `first` on, in the middle of its time: a beginning, and a step in milliseconds."""
     return {"x0": instant(course.begun + (first + 0.5) * course.step), "dx": course.step * 1000}
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpumon.figures.axes import instant, numbers_of, placed, plain_text
-from gpumon.figures.run_series import MOST, Timeline
-from gpumon.ledger.aggregate import Stretch
+from gpumon.figures.run_series import MOST, RunSeries
+from gpumon.ledger.aggregate import EpochSummary
 
 Line = dict[str, Any]
 Diverged = Mapping[str, Sequence[tuple[float, float]]]
@@ -18,7 +18,7 @@ BANDS = 120
 
 
 def logged_lines(
-    logged: Timeline, epochs: Sequence[Stretch], unsampled: Sequence[tuple[float, float]], diverged: Diverged
+    logged: RunSeries, epochs: Sequence[EpochSummary], unsampled: Sequence[tuple[float, float]], diverged: Diverged
 ) -> list[tuple[str, list[Line]]]:
     """Logged metrics: each one's line where it is kept, its value at the end of each epoch as a dot, NaN as a cross."""
     ended = [epoch for epoch in epochs if not math.isnan(epoch.ended)]
@@ -53,7 +53,7 @@ def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, flo
     return points[:: max(1, -(-len(points) // MOST))]
 
 
-def _joined(logged: Timeline, values: Sequence[float], breaks: Sequence[tuple[float, float]]) -> Line:
+def _joined(logged: RunSeries, values: Sequence[float], breaks: Sequence[tuple[float, float]]) -> Line:
     """A line from each value to the next one, as not every moment has one; broken at `breaks`."""
     cells = numbers_of(values, 1, None)
     if None not in cells and not breaks:

@@ -15,9 +15,9 @@ from gpumon.analysis.epochs import Span
 from gpumon.analysis.memory import OF, PARTS, Split, divide, titles
 from gpumon.figures.axes import instant, numbers_of, placed, plain_text
 from gpumon.figures.logged import Diverged, logged_lines
-from gpumon.figures.run_series import Timeline, found_odd
+from gpumon.figures.run_series import RunSeries, diverged_points
 from gpumon.frame import NAN, Mark
-from gpumon.ledger.aggregate import Stretch
+from gpumon.ledger.aggregate import EpochSummary
 from gpumon.ledger.records import DeviceRow, MarkRow
 from gpumon.metrics import BY_NAME
 
@@ -49,15 +49,22 @@ COLOURS = ("@u0/0.85", "@u0/0.4", "@u4/0.6", "@u1/0.65", "@u7/0.1", "@u7/0.35")
 
 
 def figure(
-    course: Timeline, logged: Timeline, device: DeviceRow | None, epochs: Sequence[Stretch], marks: Sequence[MarkRow],
-    spans: Sequence[Span] = (), diverged: Diverged | None = None,
-) -> Figure:  # fmt: skip
+    course: RunSeries,
+    logged: RunSeries,
+    device: DeviceRow | None,
+    epochs: Sequence[EpochSummary],
+    marks: Sequence[MarkRow],
+    spans: Sequence[Span] = (),
+    diverged: Diverged | None = None,
+) -> Figure:
     """Utilization, memory, power, temperature and what was logged, on one time axis with the epochs behind.
 
     `spans`: the phases that are no training, which are shaded. `diverged`: what was logged and is no number,
     else as `logged` has it.
     """
-    panels = [panel for panel in _panels(course, logged, device, epochs, diverged or found_odd(logged)) if panel[1]]
+    panels = [
+        panel for panel in _panels(course, logged, device, epochs, diverged or diverged_points(logged)) if panel[1]
+    ]
     height = 1 / max(1, len(panels))
     data: list[Line] = []
     layout: dict[str, Any] = {
@@ -98,7 +105,7 @@ def figure(
 
 
 def _panels(
-    course: Timeline, logged: Timeline, device: DeviceRow | None, epochs: Sequence[Stretch], diverged: Diverged
+    course: RunSeries, logged: RunSeries, device: DeviceRow | None, epochs: Sequence[EpochSummary], diverged: Diverged
 ) -> Iterator[tuple[str, list[Line], dict[str, Any]]]:
     columns = course.columns
     if "gpu.utilization" in columns:
@@ -123,7 +130,7 @@ def _panels(
         yield plain_text(name), drawn, {}
 
 
-def _banded(course: Timeline, name: str, scale: float, digits: int, colour: str, suffix: str) -> list[Line]:
+def _banded(course: RunSeries, name: str, scale: float, digits: int, colour: str, suffix: str) -> list[Line]:
     """The mean as a line, and behind it from the smallest to the largest."""
     found = course.columns[name]
     low, mean, high = (numbers_of(part, scale, digits) for part in found)
@@ -165,7 +172,7 @@ def _longest(stretches: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return sorted(sorted(stretches, key=lambda stretch: stretch[0] - stretch[1])[:GAPS])
 
 
-def _memory(course: Timeline, device: DeviceRow | None) -> list[Line]:
+def _memory(course: RunSeries, device: DeviceRow | None) -> list[Line]:
     """What the device's memory holds, part on part; a stack for each stretch between gaps, as it has no gaps itself."""
     total = device.memory_total if device else NAN
     given = {**{name: [NAN] * course.points for name in OF}, "gpu.memory_total": [total] * course.points}
@@ -191,7 +198,7 @@ def _memory(course: Timeline, device: DeviceRow | None) -> list[Line]:
     return lines
 
 
-def _where(course: Timeline, epochs: Sequence[Stretch], spans: Sequence[Span]) -> Line:
+def _where(course: RunSeries, epochs: Sequence[EpochSummary], spans: Sequence[Span]) -> Line:
     """An invisible line that tells the epoch and phase under the pointer."""
     texts = []
     place = phase = 0
@@ -210,7 +217,7 @@ def _where(course: Timeline, epochs: Sequence[Stretch], spans: Sequence[Span]) -
     }  # fmt: skip
 
 
-def _grouped(epochs: Sequence[Stretch]) -> list[tuple[float, float, str]]:
+def _grouped(epochs: Sequence[EpochSummary]) -> list[tuple[float, float, str]]:
     """Bands: where they begin and end, and which epochs they are."""
     known = [epoch for epoch in epochs if not math.isnan(epoch.begun)]
     every = next(step for step in _steps() if len(known) <= BANDS * step)
@@ -221,7 +228,7 @@ def _grouped(epochs: Sequence[Stretch]) -> list[tuple[float, float, str]]:
     return bands
 
 
-def _end(epoch: Stretch) -> float:
+def _end(epoch: EpochSummary) -> float:
     """Where an epoch ended, or how far it was seen."""
     if epoch.ended == epoch.ended:
         return epoch.ended
@@ -235,7 +242,7 @@ def _steps() -> Iterator[int]:
         step *= 10
 
 
-def _bands(epochs: Sequence[Stretch]) -> Iterator[Line]:
+def _bands(epochs: Sequence[EpochSummary]) -> Iterator[Line]:
     for i, (begun, ended, _) in enumerate(_grouped(epochs)):
         if i % 2 == 0:
             yield _band(begun, ended, "@u3/0.09")
@@ -247,7 +254,7 @@ def _shades(spans: Sequence[Span]) -> Iterator[Line]:
         yield _band(span.begin, span.end, "@u4/0.16")
 
 
-def _numbers(epochs: Sequence[Stretch]) -> Iterator[Line]:
+def _numbers(epochs: Sequence[EpochSummary]) -> Iterator[Line]:
     bands = _grouped(epochs)
     every = next(step for step in _steps() if len(bands) <= NUMBERS * step)
     for begun, ended, text in bands[::every]:
@@ -258,7 +265,7 @@ def _numbers(epochs: Sequence[Stretch]) -> Iterator[Line]:
         yield _note("epoch", 0, 1, xanchor="right", yanchor="bottom", xshift=-8, yshift=2)
 
 
-def _unsampled(course: Timeline) -> list[tuple[float, float]]:
+def _unsampled(course: RunSeries) -> list[tuple[float, float]]:
     """Where nothing was sampled: from and to, in seconds since 1970."""
     used = course.columns.get("gpu.memory_used") or course.columns.get("gpu.utilization")
     missing = [None if value == value else 0.0 for value in used.mean] if used else []
@@ -268,7 +275,7 @@ def _unsampled(course: Timeline) -> list[tuple[float, float]]:
     ]
 
 
-def _gaps(course: Timeline) -> Iterator[Line]:
+def _gaps(course: RunSeries) -> Iterator[Line]:
     """A shade and, where there is room, a word for each stretch that was not sampled."""
     for begin, end in _unsampled(course):
         wide = end - begin > course.points * course.step * _NAMED
@@ -318,7 +325,7 @@ def _note(text: str, x: float | str, y: float, colour: str = "@mut", **place: An
     }  # fmt: skip
 
 
-def _range(course: Timeline, epochs: Sequence[Stretch]) -> list[int] | None:
+def _range(course: RunSeries, epochs: Sequence[EpochSummary]) -> list[int] | None:
     begins = [epoch.begun for epoch in epochs if epoch.begun == epoch.begun]
     ends = [_end(epoch) for epoch in epochs if epoch.begun == epoch.begun]
     if course.points:

@@ -1,6 +1,6 @@
 """The course of a run on one device, as a report draws it.
 
-`timeline` is the one place that says where a course comes from: today the traces of the ledger.
+`run_series` is the one place that says where a course comes from: today the traces of the ledger.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.frame import NAN
-from gpumon.ledger.records import Course, Record, Trace
+from gpumon.ledger.records import Envelope, Record, RunTrace
 
 MOST = 2000
 """Points of a line: more than a screen has columns."""
@@ -18,14 +18,14 @@ BRIDGED = 2
 """Missing points in a row that are no gap."""
 
 
-class Timeline(NamedTuple):
+class RunSeries(NamedTuple):
     """Lines on one time axis."""
 
     begun: float
     """Seconds since 1970 at the first point."""
     step: float
     """Seconds between points."""
-    columns: Mapping[str, Course]
+    columns: Mapping[str, Envelope]
     """By metric name; all of the same length."""
 
     @property
@@ -34,7 +34,7 @@ class Timeline(NamedTuple):
         return len(next(iter(self.columns.values())).mean) if self.columns else 0
 
 
-def timeline(record: Record, traces: Sequence[Trace], uuid: str) -> Timeline:
+def run_series(record: Record, traces: Sequence[RunTrace], uuid: str) -> RunSeries:
     """The course of a run on a device, or (`uuid` empty) of what it logged; without columns where none is kept.
 
     Of several ranks on one device the longest course counts; of what was logged that of the lowest rank that logged.
@@ -42,19 +42,19 @@ def timeline(record: Record, traces: Sequence[Trace], uuid: str) -> Timeline:
     order = {rank.key: i for i, rank in enumerate(record.ranks)}
     found = [trace for trace in traces if trace.uuid == uuid and trace.columns]
     if not found:
-        return Timeline(record.run.started, 1.0, {})
+        return RunSeries(record.run.started, 1.0, {})
     if uuid:
         best = max(found, key=lambda trace: trace.points * trace.step)
     else:
         best = min(found, key=lambda trace: order.get(trace.rank, len(order)))
     every = -(-best.points // MOST)
     columns = {
-        name: Course(*(bridged(line) for line in thinned(course, every))) for name, course in best.columns.items()
+        name: Envelope(*(bridged(line) for line in thinned(course, every))) for name, course in best.columns.items()
     }
-    return Timeline(best.begun, best.step * every, columns)
+    return RunSeries(best.begun, best.step * every, columns)
 
 
-def found_odd(logged: Timeline) -> dict[str, list[tuple[float, float]]]:
+def diverged_points(logged: RunSeries) -> dict[str, list[tuple[float, float]]]:
     """By metric, when what was logged was no number (s since 1970), and which: NaN or infinite.
 
     A ledger's trace has such a point as an infinite extreme; one that is infinite to both sides was NaN.
@@ -68,12 +68,12 @@ def found_odd(logged: Timeline) -> dict[str, list[tuple[float, float]]]:
     return found
 
 
-def thinned(course: Course, every: int) -> Course:
+def thinned(course: Envelope, every: int) -> Envelope:
     """Each `every` points as one, with the lowest and the highest of them: a spike stays."""
     if every <= 1:
         return course
     places = range(0, len(course.mean), every)
-    return Course(
+    return Envelope(
         [min(_known(course.low[i : i + every]), default=NAN) for i in places],
         [_mean(course.mean[i : i + every]) for i in places],
         [max(_known(course.high[i : i + every]), default=NAN) for i in places],

@@ -26,7 +26,7 @@ def name_of(words: Sequence[str]) -> str:
     return program
 
 
-class Notice:
+class CommandRun:
     """The board of a command: begins now, and gives way to a training inside it."""
 
     def __init__(self, name: str, where: Places) -> None:

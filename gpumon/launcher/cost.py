@@ -20,7 +20,7 @@ _LEAST_ENERGY = 1.0
 """Seconds below which the counter is too coarse."""
 
 
-class Use:
+class DeviceCost:
     """One device, while the command held it."""
 
     def __init__(self, device: Device) -> None:
@@ -69,14 +69,14 @@ class Use:
             self.memory_peak = self.memory_peak if isnan(memory) else memory
 
 
-class Cost:
+class CommandCost:
     """Adds up frames. `is_its` tells whether a process is the command's, `is_its_run` whether a run is.
 
     `began` is when the command began: ns, CLOCK_MONOTONIC.
     """
 
     def __init__(self, began: int, is_its: Callable[[int], bool], is_its_run: Callable[[Run], bool]) -> None:
-        self.uses: dict[str, Use] = {}
+        self.uses: dict[str, DeviceCost] = {}
         self.devices = 0
         """How many the newest frame has."""
         self.hidden = False
@@ -123,7 +123,7 @@ class Cost:
         return tuple(self._holding)
 
     def _add(self, sample: Sample, seconds: float, interval: float, energy: float) -> None:
-        use = self.uses.setdefault(sample.device.uuid, Use(sample.device))
+        use = self.uses.setdefault(sample.device.uuid, DeviceCost(sample.device))
         use.add(sample, seconds, min(seconds, _LONGEST * interval), energy)
         use.held(self._holding[sample.device.uuid])
 

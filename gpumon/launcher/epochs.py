@@ -34,7 +34,7 @@ class _Rank:
         self.last = 0
 
 
-class Epochs:
+class CommandTrainings:
     """Collects the trainings of the command, from frames and from boards: a boundary that comes twice counts once."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ _FIRST_NAMESPACE = 0xEFFFFFFC
 """Inode of the machine's own pid namespace: PROC_PID_INIT_INO, linux/proc_ns.h."""
 
 
-class Known(NamedTuple):
+class Parentage(NamedTuple):
     """What the kernel tells everybody of a process."""
 
     parent: int = 0
@@ -27,18 +27,18 @@ class Known(NamedTuple):
     """Clock ticks after boot; 0 when there is no such process, or none that we may see."""
 
 
-class Tree:
+class ProcessTree:
     """The processes of the command `root`. Orphans of it are children of `adopter`."""
 
-    def __init__(self, root: int, adopter: int, look: Callable[[int], Known]) -> None:
+    def __init__(self, root: int, adopter: int, read: Callable[[int], Parentage]) -> None:
         self._root = root
         self._adopter = adopter
-        self._look = look
-        self._found = {root: look(root).started}
+        self._read = read
+        self._found = {root: read(root).started}
 
     def holds(self, pid: int) -> bool:
         """Whether `pid` is a process of the command, or was one to its end."""
-        known = self._look(pid)
+        known = self._read(pid)
         before = self._found.get(pid)
         if before is not None and known.started in (0, before):
             return True
@@ -47,20 +47,20 @@ class Tree:
         self._found[pid] = known.started
         return True
 
-    def _leads_here(self, known: Known) -> bool:
+    def _leads_here(self, known: Parentage) -> bool:
         for _ in range(_LONGEST_WAY):
             if known.parent in (self._root, self._adopter):
                 return True
             if known.parent <= 1:
                 return False
-            known = self._look(known.parent)
+            known = self._read(known.parent)
         return False
 
 
-def look(pid: int, proc: str = "/proc") -> Known:
+def read_parentage(pid: int, proc: str = "/proc") -> Parentage:
     """Parent and start of a process."""
     found = read_stat(pid, proc)
-    return Known(found.parent, found.started) if found else Known()
+    return Parentage(found.parent, found.started) if found else Parentage()
 
 
 def adopt_orphans() -> None:

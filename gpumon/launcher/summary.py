@@ -10,9 +10,9 @@ from typing import NamedTuple
 from gpumon import units
 from gpumon.frame import NAN
 from gpumon.launcher.child import Ended
-from gpumon.launcher.cost import Use
+from gpumon.launcher.cost import DeviceCost
 from gpumon.launcher.epochs import Training
-from gpumon.launcher.watcher import Report
+from gpumon.launcher.watcher import CommandReport
 from gpumon.metrics import Unit
 from gpumon.text import clean
 
@@ -23,7 +23,7 @@ _SEEN_AFTER = 10.0
 _BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
-class Line(NamedTuple):
+class SummaryLine(NamedTuple):
     """What it is, how much, and what to know about it."""
 
     title: str
@@ -31,7 +31,7 @@ class Line(NamedTuple):
     note: str = ""
 
 
-def text(name: str, ended: Ended, seconds: float, report: Report, *, color: bool) -> str:
+def text(name: str, ended: Ended, seconds: float, report: CommandReport, *, color: bool) -> str:
     """The closing table of a command that ran for `seconds`; `color` for a terminal."""
     bold, dim, plain = (_BOLD, _DIM, _PLAIN) if color else ("", "", "")
     lines = list(_lines(ended, seconds, report))
@@ -54,23 +54,23 @@ def how(ended: Ended) -> str:
     return f"exit code {ended.code}" if ended.code else ""
 
 
-def _lines(ended: Ended, seconds: float, report: Report) -> Iterator[Line]:
+def _lines(ended: Ended, seconds: float, report: CommandReport) -> Iterator[SummaryLine]:
     cores = f"{ended.cpu / seconds:.1f} CPU cores" if seconds >= 1 and not isnan(ended.cpu) else ""
     memory = "" if isnan(ended.memory) else f"{units.bytes_binary(ended.memory)} of memory"
-    yield Line("time", units.brief(seconds), ", ".join(part for part in (cores, memory) if part))
+    yield SummaryLine("time", units.brief(seconds), ", ".join(part for part in (cores, memory) if part))
     if report.uses:
         yield from _device_lines(report.uses)
         if report.problem:
-            yield Line("", "", report.problem)
+            yield SummaryLine("", "", report.problem)
     else:
-        yield Line("GPU time", *_without(report, seconds))
+        yield SummaryLine("GPU time", *_without(report, seconds))
     for training in report.trainings[-_SHOWN:]:
         yield _training(training, alone=len(report.trainings) == 1)
     if len(report.trainings) > _SHOWN:
-        yield Line("", "", f"and {len(report.trainings) - _SHOWN} trainings before")
+        yield SummaryLine("", "", f"and {len(report.trainings) - _SHOWN} trainings before")
 
 
-def _without(report: Report, seconds: float) -> tuple[str, str]:
+def _without(report: CommandReport, seconds: float) -> tuple[str, str]:
     if report.problem:
         return units.MISSING, clean(report.problem, 300)
     if report.hidden:
@@ -82,39 +82,39 @@ def _without(report: Report, seconds: float) -> tuple[str, str]:
     return units.duration(0), f"none of the {report.devices} GPUs was used" if report.devices > 1 else "no GPU was used"
 
 
-def _device_lines(uses: Sequence[Use]) -> Iterator[Line]:
+def _device_lines(uses: Sequence[DeviceCost]) -> Iterator[SummaryLine]:
     names = {clean(use.device.name.removeprefix("NVIDIA "), 40): 0 for use in uses}
     which = f"GPU {', '.join(str(use.device.index) for use in uses)}" if len(uses) <= 8 else f"{len(uses)} GPUs"
     total = sum(use.seconds for use in uses)
-    yield Line("GPU time", units.duration(total), f"{which}: {', '.join(names)}")
+    yield SummaryLine("GPU time", units.duration(total), f"{which}: {', '.join(names)}")
     energy = sum(use.energy for use in uses)
     mean = f"{units.number(energy / total, Unit.WATTS)} on average" if total and not isnan(energy) else ""
-    yield Line("energy", units.number(energy, Unit.JOULES), mean)
+    yield SummaryLine("energy", units.number(energy, Unit.JOULES), mean)
     seen = sum(use.seen for use in uses)
     busy = sum(use.utilization * use.seen for use in uses if use.seen) / seen if seen else NAN
     idle = sum(use.idle_share * use.seen for use in uses if use.seen) / seen if seen else NAN
     notes = [note for note in (_idle(idle), _spread(uses)) if note]
-    yield Line("utilization", units.number(busy, Unit.RATIO), ", ".join(notes))
+    yield SummaryLine("utilization", units.number(busy, Unit.RATIO), ", ".join(notes))
     fullest = max(uses, key=lambda use: -1.0 if isnan(use.memory_peak) else use.memory_peak)
     where = f", on GPU {fullest.device.index}" if len(uses) > 1 else ""
     peak = "" if isnan(fullest.memory_peak) else f"at the peak, of {units.bytes_binary(fullest.memory_total)}{where}"
-    yield Line("GPU memory", units.bytes_binary(fullest.memory_peak), peak or "not told by the driver")
+    yield SummaryLine("GPU memory", units.bytes_binary(fullest.memory_peak), peak or "not told by the driver")
 
 
 def _idle(share: float) -> str:
     return "" if isnan(share) else f"idle {units.number(share, Unit.RATIO)} of the time"
 
 
-def _spread(uses: Sequence[Use]) -> str:
+def _spread(uses: Sequence[DeviceCost]) -> str:
     means = [use.utilization for use in uses if not isnan(use.utilization)]
     if len(means) < 2:
         return ""
     return f"{units.whole(min(means) * 100)} to {units.number(max(means), Unit.RATIO)} by GPU"
 
 
-def _training(training: Training, *, alone: bool) -> Line:
+def _training(training: Training, *, alone: bool) -> SummaryLine:
     parts = [] if alone else [clean(training.name, 40)]
     if training.epochs:
         parts.append(f"{units.brief(training.seconds)} each")
     parts += [f"{clean(name, 40)} {units.plain(value)}" for name, value in training.metrics.items()]
-    return Line("epochs", str(training.epochs), ", ".join(parts))
+    return SummaryLine("epochs", str(training.epochs), ", ".join(parts))

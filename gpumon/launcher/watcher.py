@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.errors import GpumonError
 from gpumon.launcher.child import Ended
-from gpumon.launcher.process_tree import Tree, in_container, look
+from gpumon.launcher.process_tree import ProcessTree, in_container, read_parentage
 from gpumon.paths import Places, ledger_paths
 
 if TYPE_CHECKING:
     # Loaded by the thread, once the command runs.
     from gpumon.frame import Run
     from gpumon.launcher.boards import Boards
-    from gpumon.launcher.command_run import Notice
-    from gpumon.launcher.cost import Cost, Use
-    from gpumon.launcher.epochs import Epochs, Training
+    from gpumon.launcher.command_run import CommandRun
+    from gpumon.launcher.cost import CommandCost, DeviceCost
+    from gpumon.launcher.epochs import CommandTrainings, Training
     from gpumon.launcher.sampling import Sampling
 
 PATIENCE = 2.0
@@ -30,7 +30,7 @@ _WAIT = 1.2
 """Seconds, at most, that a last frame is waited for where a training told more than we have seen yet."""
 
 
-class Wanted(NamedTuple):
+class WatchOptions(NamedTuple):
     """What `gpumon run` was told."""
 
     name: str
@@ -40,10 +40,10 @@ class Wanted(NamedTuple):
     speed: float
 
 
-class Report(NamedTuple):
+class CommandReport(NamedTuple):
     """What was seen of a command."""
 
-    uses: Sequence[Use] = ()
+    uses: Sequence[DeviceCost] = ()
     trainings: Sequence[Training] = ()
     devices: int = 0
     """How many could be seen at all."""
@@ -58,21 +58,21 @@ class Report(NamedTuple):
 class Watcher:
     """A thread beside the command `pid`, which began at `began` (ns, CLOCK_MONOTONIC)."""
 
-    def __init__(self, pid: int, began: int, wanted: Wanted) -> None:
-        self.tree = Tree(pid, os.getpid(), look)
+    def __init__(self, pid: int, began: int, wanted: WatchOptions) -> None:
+        self.tree = ProcessTree(pid, os.getpid(), read_parentage)
         self._pid = pid
         self._began = began
         self._wanted = wanted
         self._over = Event()
         self._ended: tuple[Ended, int] = Ended(0), 0
-        self._report = Report()
+        self._report = CommandReport()
         self._thread = Thread(target=self._run, name="gpumon-watcher", daemon=True)
 
     def start(self) -> None:
-        """Begin to look on."""
+        """Begin to observe."""
         self._thread.start()
 
-    def finish(self, ended: Ended, at: int) -> Report:
+    def finish(self, ended: Ended, at: int) -> CommandReport:
         """The command ended at `at` (ns, CLOCK_MONOTONIC): what was seen, after `PATIENCE` at most."""
         self._ended = ended, at
         self._over.set()
@@ -94,18 +94,18 @@ class Watcher:
 
     def _look_on(self) -> None:
         from gpumon.launcher.boards import Boards
-        from gpumon.launcher.epochs import Epochs
+        from gpumon.launcher.epochs import CommandTrainings
 
         name, where, source, interval, speed = self._wanted
-        boards, epochs = Boards(where, self._pid, self._began, self.tree.holds), Epochs()
+        boards, epochs = Boards(where, self._pid, self._began, self.tree.holds), CommandTrainings()
         if self._over.is_set():  # before we had begun: no sample shows it any more
             _read(boards, epochs, boards.is_its)
-            self._report = Report(trainings=epochs.trainings())
+            self._report = CommandReport(trainings=epochs.trainings())
             return
         from gpumon.clock import SystemClock
         from gpumon.daemon import open_daemon
-        from gpumon.launcher.command_run import Notice
-        from gpumon.launcher.cost import Cost
+        from gpumon.launcher.command_run import CommandRun
+        from gpumon.launcher.cost import CommandCost
         from gpumon.launcher.sampling import Sampling
         from gpumon.live import follow
 
@@ -113,12 +113,12 @@ class Watcher:
         sampling = Sampling(follow(where), lambda say: open_daemon(where, source, interval, speed, clock, say))
         frames = sampling.frames(self._began)
         # After the first sample: a run's energy is known where it lies between two readings of the counter.
-        notice = Notice(name, where)
+        notice = CommandRun(name, where)
 
         def is_its_run(run: Run) -> bool:
             return run.key != notice.key and boards.is_its(run)
 
-        cost = Cost(self._began, self.tree.holds, is_its_run)
+        cost = CommandCost(self._began, self.tree.holds, is_its_run)
         while True:
             over = self._over.is_set()
             ended, at = self._ended
@@ -141,21 +141,21 @@ class Watcher:
         self._report = _report(cost, epochs, sampling)._replace(shown_as=_in_ledger(where, notice, epochs))
 
 
-def _read(boards: Boards, epochs: Epochs, is_its_run: Callable[[Run], bool]) -> None:
+def _read(boards: Boards, epochs: CommandTrainings, is_its_run: Callable[[Run], bool]) -> None:
     """Add what the boards tell: of trainings too that no frame has, or not to their end."""
     told = boards.read()
     epochs.take(filter(is_its_run, told.runs), told.boundaries)
 
 
-def _tell(notice: Notice, cost: Cost, epochs: Epochs) -> None:
+def _tell(notice: CommandRun, cost: CommandCost, epochs: CommandTrainings) -> None:
     if epochs:
         notice.withdraw()
     else:
         notice.tell_devices(cost.holding)
 
 
-def _report(cost: Cost, epochs: Epochs, sampling: Sampling) -> Report:
-    return Report(
+def _report(cost: CommandCost, epochs: CommandTrainings, sampling: Sampling) -> CommandReport:
+    return CommandReport(
         uses=sorted(cost.uses.values(), key=lambda use: use.device.index),
         trainings=epochs.trainings(),
         devices=cost.devices,
@@ -164,7 +164,7 @@ def _report(cost: Cost, epochs: Epochs, sampling: Sampling) -> Report:
     )
 
 
-def _in_ledger(where: Places, notice: Notice, epochs: Epochs) -> str:
+def _in_ledger(where: Places, notice: CommandRun, epochs: CommandTrainings) -> str:
     """The run to look up: the last training, else the command itself; empty where no ledger has it."""
     from gpumon.ledger.reader import Ledgers
 

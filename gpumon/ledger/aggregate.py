@@ -15,13 +15,13 @@ from gpumon.frame import NAN, TRAINING
 from gpumon.ledger.combine import highest, lowest, mean, over_devices_each, seen_by, seen_share, totals
 from gpumon.ledger.records import UNMEASURED, USAGE_INDEX, EpochRow, LivePeak, PhaseRow, Record, UsageRow
 from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
-from gpumon.ledger.step_counts import Counted, begun_only, most
+from gpumon.ledger.step_counts import StepCounts, begun_only, most
 
 _CLOCK_SET = 1.0
 """Seconds by which the wall clock's idea of an epoch may differ from the steady clock's before it was set."""
 
 
-class Stretch(NamedTuple):
+class EpochSummary(NamedTuple):
     """An epoch, a phase of one, or a whole run, of all ranks and devices together."""
 
     ordinal: int
@@ -92,7 +92,7 @@ class Stretch(NamedTuple):
         return self.energy_per_step / self.batch if self.batch > 0 else NAN
 
 
-def epochs(record: Record) -> list[Stretch]:
+def epochs(record: Record) -> list[EpochSummary]:
     """The epochs of a run in their order."""
     order = {rank.key: i for i, rank in enumerate(record.ranks)}
     usage = _grouped(row for row in record.whole_epochs if row.ordinal != WHOLE_RUN)
@@ -101,7 +101,7 @@ def epochs(record: Record) -> list[Stretch]:
         groups.setdefault(row.ordinal, []).append(row)
     batch = _batch(record)
     single = _single_devices(record)
-    counted = Counted(record)
+    counted = StepCounts(record)
     used = [usage.get((ordinal, WHOLE_EPOCH), ()) for ordinal in groups]
     joined = over_devices_each(used)
     return [
@@ -110,20 +110,20 @@ def epochs(record: Record) -> list[Stretch]:
     ]
 
 
-def phases(record: Record) -> dict[int, list[Stretch]]:
+def phases(record: Record) -> dict[int, list[EpochSummary]]:
     """The phases of each epoch, by its ordinal, in the order in which the first epoch entered them."""
     usage = _grouped(row for row in record.usage if row.phase != WHOLE_EPOCH)
     numbers = {row.ordinal: row.epoch for row in record.epochs}
     single = _single_devices(record)
-    counted = Counted(record)
+    counted = StepCounts(record)
     groups: dict[tuple[int, str], list[PhaseRow]] = {}
     for row in record.phases:
         groups.setdefault((row.ordinal, row.phase), []).append(row)
     used = [usage.get(key, ()) for key in groups]
-    found: dict[int, list[Stretch]] = {}
+    found: dict[int, list[EpochSummary]] = {}
     for ((ordinal, phase), rows), held, values in zip(groups.items(), used, over_devices_each(used), strict=True):
         found.setdefault(ordinal, []).append(
-            Stretch(
+            EpochSummary(
                 ordinal, numbers.get(ordinal, ordinal), phase, NAN, NAN, highest([row.seconds for row in rows]) or NAN,
                 max(row.times for row in rows), most([counted.phase(row) for row in rows]),
                 mean([row.wait for row in rows]), {}, len(rows), seen_by(held), values, peak=_fullest(rows, single),
@@ -156,7 +156,7 @@ def spans(record: Record) -> list[Span]:
     return sorted(found)
 
 
-def whole(record: Record, parts: Sequence[Stretch], now: float) -> Stretch:
+def whole(record: Record, parts: Sequence[EpochSummary], now: float) -> EpochSummary:
     """The whole run, of which `parts` are the epochs; a running one until `now`.
 
     Its steps are those of its epochs: a resumed training may go on counting where it was.
@@ -168,9 +168,9 @@ def whole(record: Record, parts: Sequence[Stretch], now: float) -> Stretch:
     wait_of = wait * sum(epoch.wait_of for epoch in waited) / (sum(epoch.wait for epoch in waited) or NAN)
     peaks = [LivePeak(rank.peak, reached=True) for rank in record.ranks]
     single = _single_devices(record)
-    return Stretch(
+    return EpochSummary(
         WHOLE_RUN, WHOLE_RUN, WHOLE_EPOCH, run.started, run.ended, run.lasted(now), 1,
-        Counted(record).whole([epoch.steps for epoch in parts]), wait, {},
+        StepCounts(record).whole([epoch.steps for epoch in parts]), wait, {},
         len(record.ranks), seen_by(record.usage), totals(record.whole_epochs), _batch(record),
         _trained(parts), wait_of,
         _joined_peaks([peak if rank.key in single else peak._replace(reached=False)
@@ -178,7 +178,7 @@ def whole(record: Record, parts: Sequence[Stretch], now: float) -> Stretch:
     )  # fmt: skip
 
 
-def _trained(parts: Sequence[Stretch]) -> float:
+def _trained(parts: Sequence[EpochSummary]) -> float:
     """Seconds in which the steps of these epochs were made; NaN where no epoch tells them apart, or one has no length.
 
     An epoch may lack them: it has no phase of training, or was kept by an older version.
@@ -200,8 +200,8 @@ def _epoch(
     values: Sequence[float],
     batch: float,
     single: set[str],
-    counted: Counted,
-) -> Stretch:
+    counted: StepCounts,
+) -> EpochSummary:
     if len(rows) == 1:
         (row,) = rows
         begun, ended, seconds, metrics = row.begun, row.ended, row.seconds, row.metrics
@@ -222,7 +222,7 @@ def _epoch(
         seconds = ended - begun
     if all(begun_only(row) for row in rows):
         seconds = wait = NAN
-    return Stretch(
+    return EpochSummary(
         rows[0].ordinal, rows[0].epoch, WHOLE_EPOCH, begun, ended, seconds, 1, steps, wait, metrics, len(rows),
         seen_by(usage), values, batch, trained, wait_of, _fullest(rows, single), seen_share(usage),
     )  # fmt: skip

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpumon.frame import NAN, Mark, RunState
-from gpumon.ledger.records import Course, DeviceRow, MarkRow, RankRow, RunRow, Trace
+from gpumon.ledger.records import DeviceRow, Envelope, MarkRow, RankRow, RunRow, RunTrace
 from gpumon.ledger.table_columns import parsed_json
 from gpumon.text import clean
 
@@ -97,7 +97,7 @@ def mark_row(cells: Cells) -> MarkRow | None:
     )  # fmt: skip
 
 
-def trace_row(cells: Cells) -> Trace | None:
+def trace_row(cells: Cells) -> RunTrace | None:
     """A row of `trace`, unpacked; None for one that is damaged."""
     names, points = parsed_json(cells.get("columns")), cells.whole("points")
     packed, step = cells.get("cells"), cells.real("step")
@@ -109,8 +109,8 @@ def trace_row(cells: Cells) -> Trace | None:
     columns = {}
     for i, name in enumerate(names):
         block = values[i * points * 3 : (i + 1) * points * 3]
-        columns[clean(str(name))] = Course(block[0::3], block[1::3], block[2::3])
-    return Trace(cells.text("rank"), cells.text("uuid"), cells.time("begun"), step, points, columns)
+        columns[clean(str(name))] = Envelope(block[0::3], block[1::3], block[2::3])
+    return RunTrace(cells.text("rank"), cells.text("uuid"), cells.time("begun"), step, points, columns)
 
 
 def _unpacked(packed: bytes, size: int) -> array[float] | None:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Sample
-from gpumon.ledger.timeline import OUTSIDE, Course
-from gpumon.ledger.usage import COUNTERS, HOLD, HOLD_LEAST, Amounts, amounts_of, merged
+from gpumon.ledger.timeline import OUTSIDE, EpochTimeline
+from gpumon.ledger.usage import COUNTERS, HOLD, HOLD_LEAST, UsageSums, merged, usage_sums_of
 from gpumon.metrics import GPU_METRICS, Availability
 
 REMEMBERED = 30 * SECOND
@@ -27,7 +27,7 @@ _LONGEST_BUSY = SECOND * 6 // 5
 """The driver's own sample periods are 1/6 to 1 s."""
 
 
-class Taken(NamedTuple):
+class DeviceSample(NamedTuple):
     """One sample of a device."""
 
     monotonic: int
@@ -39,23 +39,23 @@ class Taken(NamedTuple):
     """ns, CLOCK_MONOTONIC: when its counters held their values."""
 
 
-def taken_of(sample: Sample, monotonic: int, interval: int) -> Taken | None:
+def device_sample(sample: Sample, monotonic: int, interval: int) -> DeviceSample | None:
     """A sample by the stamps of its own read, else by the tick's `monotonic`; None where nothing was read."""
     if sample.state is not Availability.OK or sample.age:
         return None
     read = sample.monotonic or monotonic
     counters = sample.counters_monotonic or read
-    return Taken(read, sample.values, interval, counters if abs(counters - read) <= _APART else read)
+    return DeviceSample(read, sample.values, interval, counters if abs(counters - read) <= _APART else read)
 
 
-class Recent:
+class RecentSamples:
     """The last samples of a device, for all ranks that use it."""
 
     def __init__(self) -> None:
-        self.samples: deque[Taken] = deque(maxlen=_MOST_SAMPLES)
+        self.samples: deque[DeviceSample] = deque(maxlen=_MOST_SAMPLES)
         self.busy: deque[tuple[int, float]] = deque(maxlen=_MOST_BUSY)
 
-    def add(self, taken: Taken | None, busy: Iterable[tuple[int, float]], now: int) -> None:
+    def add(self, taken: DeviceSample | None, busy: Iterable[tuple[int, float]], now: int) -> None:
         """Take what a tick brought; what is older than `REMEMBERED` goes, but for the last two samples."""
         if taken is not None and not (self.samples and taken.monotonic <= self.samples[-1].monotonic):
             self.samples.append(taken)
@@ -81,21 +81,21 @@ class Recent:
         return max(known, horizon - PATIENCE)
 
 
-class DeviceShare:
+class DeviceUsage:
     """What a rank had of one device: sums for each phase of each epoch that is not settled, and for all else."""
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
         self.whole_board = not uuid.startswith("MIG-")
-        self.parts: dict[tuple[int, str], Amounts] = {}
-        self.rest = Amounts()
+        self.parts: dict[tuple[int, str], UsageSums] = {}
+        self.rest = UsageSums()
         """Of settled epochs, and of what lies in none."""
-        self._last: Taken | None = None
-        self._counted: Taken | None = None
+        self._last: DeviceSample | None = None
+        self._counted: DeviceSample | None = None
         """The last whose counters were taken: a driver may give the same ones twice."""
         self._busy_at = 0
 
-    def follow(self, recent: Recent, course: Course, until: int, begin: int, end: int) -> None:
+    def follow(self, recent: RecentSamples, timeline: EpochTimeline, until: int, begin: int, end: int) -> None:
         """Add the samples up to `until`, of a run that went from `begin` to `end`. All ns, CLOCK_MONOTONIC."""
         last = self._last
         new = []
@@ -108,14 +108,14 @@ class DeviceShare:
                 new.append(taken)
         for taken in reversed(new):
             if last is not None:
-                self._hold(last, taken, course, begin, end)
+                self._hold(last, taken, timeline, begin, end)
             last = taken
-            self._count(taken, course, begin, end)
+            self._count(taken, timeline, begin, end)
         self._last = last
         if recent.busy:
-            self._follow_busy(recent.busy, course, until, begin, end)
+            self._follow_busy(recent.busy, timeline, until, begin, end)
 
-    def settle(self, ordinal: int) -> dict[str, Amounts]:
+    def settle(self, ordinal: int) -> dict[str, UsageSums]:
         """The sums of an epoch that is over, by phase; from now on they are part of the rest."""
         found = {phase: part for (of, phase), part in self.parts.items() if of == ordinal}
         for phase, part in found.items():
@@ -123,16 +123,16 @@ class DeviceShare:
             self.rest.merge(part)
         return found
 
-    def of(self, ordinal: int) -> dict[str, Amounts]:
+    def of(self, ordinal: int) -> dict[str, UsageSums]:
         """The sums of an epoch so far, by phase."""
         return {phase: part for (of, phase), part in self.parts.items() if of == ordinal}
 
-    def whole(self) -> Amounts:
+    def whole(self) -> UsageSums:
         """The sums of the whole run so far."""
         return merged({None: self.rest, **self.parts})
 
     def as_json(self) -> dict[str, Any]:
-        """For `share_of`."""
+        """For `device_usage_of`."""
         last, counted = self._last, self._counted
         counters = (
             [counted.values[i] if counted.values[i] == counted.values[i] else None for i in COUNTERS] if counted else []
@@ -143,16 +143,16 @@ class DeviceShare:
             "last": [last.monotonic, counters, counted.counters] if last and counted else None,
         }  # fmt: skip
 
-    def _hold(self, a: Taken, b: Taken, course: Course, begin: int, end: int) -> None:
+    def _hold(self, a: DeviceSample, b: DeviceSample, timeline: EpochTimeline, begin: int, end: int) -> None:
         """The values of `a` hold until `b`, and not for long."""
         if not a.interval:
             return
         held = a.monotonic + max(HOLD * a.interval, HOLD_LEAST)
-        for begun, over, span in course.pieces(max(a.monotonic, begin), min(b.monotonic, held, end)):
-            part = self._part(span.ordinal, span.phase, course)
+        for begun, over, span in timeline.pieces(max(a.monotonic, begin), min(b.monotonic, held, end)):
+            part = self._part(span.ordinal, span.phase, timeline)
             part.hold(a.values, (over - begun) / SECOND, taken_here=begun == a.monotonic)
 
-    def _count(self, b: Taken, course: Course, begin: int, end: int) -> None:
+    def _count(self, b: DeviceSample, timeline: EpochTimeline, begin: int, end: int) -> None:
         """Counters grew evenly from those that were taken last to those of `b`, by their own stamps."""
         a = self._counted
         if a is not None and b.counters <= a.counters:
@@ -163,49 +163,49 @@ class DeviceShare:
             return
         length = b.counters - a.counters
         grown = [_grown(a.values[i], b.values[i]) for i in COUNTERS]
-        pieces = list(course.pieces(since, until))
+        pieces = list(timeline.pieces(since, until))
         # Within a long gap nobody knows what came before a boundary and what after: that is the run's alone.
         split = length > max(HOLD * a.interval, HOLD_LEAST, STRAIGHT) and len(pieces) > 1
         for begun, over, span in pieces:
-            part = self.rest if split else self._part(span.ordinal, span.phase, course)
+            part = self.rest if split else self._part(span.ordinal, span.phase, timeline)
             part.count(grown, (over - begun) / length, (over - begun) / SECOND)
 
     def _follow_busy(
-        self, busy: deque[tuple[int, float]], course: Course, until: int, begin: int, end: int
+        self, busy: deque[tuple[int, float]], timeline: EpochTimeline, until: int, begin: int, end: int
     ) -> None:  # fmt: skip
         at = self._busy_at
         if not at:
             at = busy[0][0]
         for monotonic, ratio in list(busy)[bisect_right(busy, at, key=_first) :]:
             since, to = max(at, monotonic - _LONGEST_BUSY), min(monotonic, until)
-            for begun, over, span in course.pieces(max(since, begin), min(to, end)) if to > since else ():
-                self._part(span.ordinal, span.phase, course).busy.add(ratio, (over - begun) / SECOND)
+            for begun, over, span in timeline.pieces(max(since, begin), min(to, end)) if to > since else ():
+                self._part(span.ordinal, span.phase, timeline).busy.add(ratio, (over - begun) / SECOND)
             at = max(at, to)
             if monotonic > until:
                 break
         self._busy_at = at
 
-    def _part(self, ordinal: int, phase: str, course: Course) -> Amounts:
-        if ordinal == OUTSIDE or ordinal not in course.epochs:
+    def _part(self, ordinal: int, phase: str, timeline: EpochTimeline) -> UsageSums:
+        if ordinal == OUTSIDE or ordinal not in timeline.epochs:
             return self.rest
         part = self.parts.get((ordinal, phase))
         if part is None:
-            part = self.parts[ordinal, phase] = Amounts()
+            part = self.parts[ordinal, phase] = UsageSums()
         return part
 
 
-def share_of(found: Mapping[str, Any]) -> DeviceShare:
-    """What `DeviceShare.as_json` gave: its last sample keeps only the counters, so that they go on over the gap."""
-    share = DeviceShare(found["uuid"])
-    share.rest = amounts_of(found["rest"])
-    share.parts = {(ordinal, phase): amounts_of(part) for ordinal, phase, part in found["parts"]}
+def device_usage_of(found: Mapping[str, Any]) -> DeviceUsage:
+    """What `DeviceUsage.as_json` gave: its last sample keeps only the counters, so that they go on over the gap."""
+    share = DeviceUsage(found["uuid"])
+    share.rest = usage_sums_of(found["rest"])
+    share.parts = {(ordinal, phase): usage_sums_of(part) for ordinal, phase, part in found["parts"]}
     share._busy_at = found["busy"]
     if found["last"]:
         monotonic, counters, *stamp = found["last"]
         values = [NAN] * len(GPU_METRICS)
         for i, value in zip(COUNTERS, counters, strict=True):
             values[i] = NAN if value is None else value
-        share._last = share._counted = Taken(monotonic, values, 0, stamp[0] if stamp else monotonic)
+        share._last = share._counted = DeviceSample(monotonic, values, 0, stamp[0] if stamp else monotonic)
     return share
 
 
@@ -214,7 +214,7 @@ def _grown(before: float, after: float) -> float:
     return after - before if after >= before else NAN
 
 
-def _latest(taken: Taken) -> int:
+def _latest(taken: DeviceSample) -> int:
     return max(taken.monotonic, taken.counters)
 
 

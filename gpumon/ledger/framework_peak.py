@@ -68,11 +68,11 @@ class PeakCounter:
             yield place, Peak(value, reached=True) if moved and len(self.since) == 1 else Peak(most)
 
     def as_json(self) -> list[Any]:
-        """For `counter_of`."""
+        """For `peak_counter_of`."""
         return [self.value, self.highest, self.since]
 
 
-def counter_of(found: Sequence[Any]) -> PeakCounter:
+def peak_counter_of(found: Sequence[Any]) -> PeakCounter:
     """What `PeakCounter.as_json` gave."""
     counter = PeakCounter()
     counter.value, counter.highest, since = found

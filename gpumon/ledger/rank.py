@@ -1,4 +1,4 @@
-"""What is kept of one rank of a run until it is written: its course, its devices and their traces."""
+"""What is kept of one rank of a run until it is written: its timeline, its devices and their traces."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from gpumon import json_value
 from gpumon.clock import SECOND
 from gpumon.frame import EVALUATION, NAN, TRAINING, Device, Run, RunState, Tick, waited_between
-from gpumon.ledger.device import REMEMBERED, DeviceShare, Recent, share_of
+from gpumon.ledger.device import REMEMBERED, DeviceUsage, RecentSamples, device_usage_of
 from gpumon.ledger.framework_peak import Peak
 from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
-from gpumon.ledger.store import Cells
-from gpumon.ledger.timeline import Course, Epoch, Moment, course_of, same
-from gpumon.ledger.trace import Trace, step_for
-from gpumon.ledger.usage import Amounts, merged
-from gpumon.ledger.write import Late, Row
+from gpumon.ledger.store import StoredTrace
+from gpumon.ledger.timeline import Epoch, EpochTimeline, Moment, same, timeline_of
+from gpumon.ledger.trace import TraceRecorder, step_for
+from gpumon.ledger.usage import UsageSums, merged
+from gpumon.ledger.write import LateMetrics, LedgerRow
 from gpumon.metrics import GPU_INDEX
 
 TRACED = (
@@ -36,9 +36,9 @@ class Rank:
     def __init__(self, run: Run, id: str) -> None:
         self.run = run
         self.id = id
-        self.course = Course()
-        self.shares: dict[str, DeviceShare] = {}
-        self.traces: dict[str, Trace] = {}
+        self.timeline = EpochTimeline()
+        self.shares: dict[str, DeviceUsage] = {}
+        self.traces: dict[str, TraceRecorder] = {}
         self.devices: dict[str, tuple[Device, float, float]] = {}
         """By UUID, with its memory in all and its power limit."""
         self.tick: Tick | None = None
@@ -51,13 +51,13 @@ class Rank:
         self.dirty = True
         self.written_at = 0
         self.traced_at = 0
-        self._over: list[Row] = []
+        self._over: list[LedgerRow] = []
         self._peak = NAN
         self._moments: list[Moment] = []
         """Steps and wait as the last two ticks had them."""
         self._alive_at = 0
         self._traced_to = 0
-        self._stored_traces: Sequence[Cells] = ()
+        self._stored_traces: Sequence[StoredTrace] = ()
 
     def see(self, run: Run, tick: Tick) -> None:
         """The run as a tick shows it."""
@@ -72,7 +72,7 @@ class Rank:
             if sample is None or (uuid not in self.shares and len(self.shares) >= MOST_DEVICES):
                 continue
             if uuid not in self.shares:
-                self.shares[uuid] = DeviceShare(uuid)
+                self.shares[uuid] = DeviceUsage(uuid)
                 self.dirty = True
             if uuid not in self.devices:
                 self.devices[uuid] = (sample.device, NAN, NAN)
@@ -85,72 +85,72 @@ class Rank:
         """Note the end, once the run has told it or its process is gone (`gone`: and its board with it)."""
         if self.end or self.tick is None:
             return
-        course, tick, run = self.course, self.tick, self.run
-        if course.ended:
-            self.end = course.ended
+        timeline, tick, run = self.timeline, self.tick, self.run
+        if timeline.ended:
+            self.end = timeline.ended
             self.state = run.state if run.state != RunState.RUNNING else RunState.FINISHED
         elif gone or run.state != RunState.RUNNING:
             # Died: nobody saw it, so this is the last moment at which it surely lived.
             updated = tick.monotonic - (tick.time - _ns(run.updated)) if run.updated == run.updated else 0
-            self.end = min(max(self._alive_at, updated, course.last.monotonic), tick.monotonic)
+            self.end = min(max(self._alive_at, updated, timeline.last.monotonic), tick.monotonic)
             self.state = run.state if run.state != RunState.RUNNING else RunState.DIED
         if self.end:
             self.ended = tick.time - (tick.monotonic - self.end)
             self.dirty = True
 
-    def settle(self, horizon: int, recent: Mapping[str, Recent], *, final: bool = False) -> int:
+    def settle(self, horizon: int, recent: Mapping[str, RecentSamples], *, final: bool = False) -> int:
         """Add all samples up to `horizon`; gives up to when (both ns, CLOCK_MONOTONIC) nothing more is to come.
 
         Epochs that were over by then are settled: their sums are no longer kept. Others are written as far as
         they are known. `final`: nothing more will be taken, whatever is to come.
         """
-        course = self.course
+        timeline = self.timeline
         begin, end = self.begin, self.end or _FOREVER
         for uuid, share in self.shares.items():
             if uuid in recent:
-                share.follow(recent[uuid], course, horizon, begin, end)
+                share.follow(recent[uuid], timeline, horizon, begin, end)
         known = (
             horizon if final else min([recent[u].known_until(horizon) for u in self.shares if u in recent] or [horizon])
         )
-        for epoch in course.over(known):
+        for epoch in timeline.over(known):
             assert epoch.end is not None
             self._over += self._epoch_rows(
                 epoch, epoch.end, {u: s.settle(epoch.ordinal) for u, s in self.shares.items()}
             )
             self.dirty = True
-        course.forget(horizon - REMEMBERED)
+        timeline.forget(horizon - REMEMBERED)
         return known
 
     @property
     def begin(self) -> int:
         """When the rank began: ns, CLOCK_MONOTONIC."""
-        course, tick = self.course, self.tick
-        if course.begun and course.lost == 0:
-            return course.begun
+        timeline, tick = self.timeline, self.tick
+        if timeline.begun and timeline.lost == 0:
+            return timeline.begun
         if tick is None or self.run.started != self.run.started:
-            return course.begun
+            return timeline.begun
         return tick.monotonic - (tick.time - _ns(self.run.started))
 
-    def rows(self, horizon: int) -> Iterator[Row]:
+    def rows(self, horizon: int) -> Iterator[LedgerRow]:
         """The rows that change while a run goes on: the run, the rank, its devices, open epochs and sums."""
         assert self.tick is not None
-        key, run, tick, course = self.run.key, self.run, self.tick, self.course
+        key, run, tick, timeline = self.run.key, self.run, self.tick, self.timeline
         started = _ns(run.started) if run.started == run.started else tick.time - (tick.monotonic - self.begin)
-        yield Row("run", {
+        yield LedgerRow("run", {
             "id": self.id, "name": run.name, "user": run.user, "hostname": tick.hostname, "framework": run.framework,
             "source": tick.origin.source, "label": tick.origin.label, "driver": tick.driver.version,
             "world_size": run.world_size, "epochs": run.epochs or None, "base": run.base,
             "first_epoch": run.first_epoch, "started": started, "state": int(self.state), "updated": tick.time,
         })  # fmt: skip
-        yield Row("rank", {
+        yield LedgerRow("rank", {
             "key": key, "run": self.id, "rank": run.rank, "local_rank": run.local_rank, "pid": run.pid,
             "started": started, "ended": self.ended, "state": int(self.state), "steps": run.step,
             "seconds": max(0, (self.end or tick.monotonic) - self.begin) / SECOND,
-            "wait": _known(run.wait) or None, "lost_events": course.lost, "peak": _known(self._highest()),
+            "wait": _known(run.wait) or None, "lost_events": timeline.lost, "peak": _known(self._highest()),
             "retries": _known(run.memory.retries), "ooms": _known(run.memory.ooms), "batch": run.batch or None,
         })  # fmt: skip
         for uuid, (device, total, limit) in self.devices.items():
-            yield Row("device", {
+            yield LedgerRow("device", {
                 "rank": key, "uuid": uuid, "number": device.index, "name": device.name,
                 "memory_total": _known(total), "power_limit": _known(limit),
             })  # fmt: skip
@@ -158,64 +158,64 @@ class Rank:
         yield from self._over
         self._over = []
         now = self._at(min(horizon, self.end or horizon))
-        for epoch in course.epochs.values():
+        for epoch in timeline.epochs.values():
             until = epoch.end or (now if now.monotonic >= epoch.begin.monotonic else epoch.begin)
             yield from self._epoch_rows(epoch, until, {u: s.of(epoch.ordinal) for u, s in self.shares.items()})
         seconds = max(0, now.monotonic - self.begin) / SECOND
         for share in self.shares.values():
             yield self._usage(WHOLE_RUN, WHOLE_EPOCH, share, share.whole(), seconds)
-        for mark in course.marks:
-            yield Row("mark", {
+        for mark in timeline.marks:
+            yield LedgerRow("mark", {
                 "rank": key, "number": mark.number, "mark": int(mark.mark), "time": mark.time, "epoch": mark.epoch,
                 "step": mark.step, "asked": _known(mark.asked), "free": _known(mark.free),
             })  # fmt: skip
-        course.marks.clear()
+        timeline.marks.clear()
         if self.ended is None:
-            yield Row("progress", {"rank": key, "state": self._as_json()})
+            yield LedgerRow("progress", {"rank": key, "state": self._as_json()})
 
     def _at(self, horizon: int) -> Moment:
         """Steps and wait that belong to `horizon`: of the last tick until then, or of a boundary behind that."""
-        known = [moment for moment in (*self._moments, self.course.last) if moment.monotonic <= horizon]
-        latest = max(known, key=lambda moment: moment.monotonic, default=self.course.last)
+        known = [moment for moment in (*self._moments, self.timeline.last) if moment.monotonic <= horizon]
+        latest = max(known, key=lambda moment: moment.monotonic, default=self.timeline.last)
         return latest._replace(monotonic=horizon)
 
     def _highest(self) -> float:
         """The highest peak of the framework's memory: the training may have reset the counter in between."""
-        known = [v for v in (self._peak, self.course.peak.highest, self.run.memory.peak) if v == v]
+        known = [v for v in (self._peak, self.timeline.peak.highest, self.run.memory.peak) if v == v]
         self._peak = max(known, default=NAN)
         return self._peak
 
     def left(self) -> list[tuple[str, int]]:
         """Epochs that were written with an end and had none: the rank's key, and their numbers."""
-        found = [(self.run.key, number) for number in self.course.left]
-        self.course.left.clear()
+        found = [(self.run.key, number) for number in self.timeline.left]
+        self.timeline.left.clear()
         return found
 
-    def late(self) -> list[Late]:
+    def late(self) -> list[LateMetrics]:
         """What was logged for epochs that are written already."""
-        found = [Late(self.run.key, number, numbers(metrics)) for number, metrics in self.course.late]
-        self.course.late.clear()
+        found = [LateMetrics(self.run.key, number, numbers(metrics)) for number, metrics in self.timeline.late]
+        self.timeline.late.clear()
         return found
 
-    def trace_rows(self) -> Iterator[Row]:
+    def trace_rows(self) -> Iterator[LedgerRow]:
         """The traces as they are now."""
         for uuid, trace in self.traces.items():
             if trace.points:
-                yield Row("trace", {
+                yield LedgerRow("trace", {
                     "rank": self.run.key, "uuid": uuid, "begun": trace.begun, "step": trace.step / SECOND,
                     "points": trace.points, "columns": json.dumps(trace.columns), "cells": trace.cells(),
                 })  # fmt: skip
 
-    def resume(self, state: Mapping[str, Any], traces: Sequence[Cells]) -> None:
+    def resume(self, state: Mapping[str, Any], traces: Sequence[StoredTrace]) -> None:
         """Go on from what an earlier daemon wrote. Raises KeyError, TypeError or ValueError when it is damaged."""
-        course = course_of(state["course"])
-        shares = {share.uuid: share for share in map(share_of, state["shares"])}
-        self.course, self.shares = course, shares
+        timeline = timeline_of(state["course"])
+        shares = {share.uuid: share for share in map(device_usage_of, state["shares"])}
+        self.timeline, self.shares = timeline, shares
         self._stored_traces = traces
 
     def _as_json(self) -> str:
         shares = [share.as_json() for share in self.shares.values()]
-        return json.dumps({"course": self.course.as_json(), "shares": shares}, separators=(",", ":"))
+        return json.dumps({"course": self.timeline.as_json(), "shares": shares}, separators=(",", ":"))
 
     def _trace(self, tick: Tick, by_uuid: Mapping[str, Any]) -> None:
         if self.run.state != RunState.RUNNING or tick.monotonic <= self._traced_to:
@@ -231,36 +231,40 @@ class Rank:
             trace = self.traces.get("") or self._new_trace("", tick, ())
             trace.log(tick.monotonic, self.run.metrics)
 
-    def _new_trace(self, uuid: str, tick: Tick, columns: Sequence[str]) -> Trace:
+    def _new_trace(self, uuid: str, tick: Tick, columns: Sequence[str]) -> TraceRecorder:
         for place, begun, step, points, names, cells in self._stored_traces:
             if place == uuid:
                 try:
                     found = json.loads(names)
-                    trace = Trace(begun, tick.monotonic - (tick.time - begun), max(1, round(step * SECOND)), found)
+                    trace = TraceRecorder(
+                        begun, tick.monotonic - (tick.time - begun), max(1, round(step * SECOND)), found
+                    )
                     trace.restore(cells, points, max(1, trace.step // max(1, tick.interval)))
                 except (ValueError, TypeError):
                     break  # damaged: it begins anew
                 if not columns or found == list(columns):
                     self.traces[uuid] = trace
                     return trace
-        self.traces[uuid] = Trace(tick.time, tick.monotonic, step_for(tick.interval), columns)
+        self.traces[uuid] = TraceRecorder(tick.time, tick.monotonic, step_for(tick.interval), columns)
         return self.traces[uuid]
 
-    def _epoch_rows(self, epoch: Epoch, until: Moment, sums: Mapping[str, Mapping[str, Amounts]]) -> Iterator[Row]:
+    def _epoch_rows(
+        self, epoch: Epoch, until: Moment, sums: Mapping[str, Mapping[str, UsageSums]]
+    ) -> Iterator[LedgerRow]:
         key = self.run.key
         seconds = (until.monotonic - epoch.begin.monotonic) / SECOND
         metrics = dict(epoch.metrics)
-        if epoch is self.course.open:
+        if epoch is self.timeline.open:
             # What the board shows may still be of the epoch before.
-            logged = self.course.logged
+            logged = self.timeline.logged
             metrics |= {name: v for name, v in self.run.metrics.items() if not same(logged.get(name), v)}
-        phases = self.course.phases_at(epoch, until)
-        peaks = self.course.peaks_at(epoch, self.run.memory.peak)
+        phases = self.timeline.phases_at(epoch, until)
+        peaks = self.timeline.peaks_at(epoch, self.run.memory.peak)
         trained = phases.get(TRAINING)
         # Where training itself counts none, it may have a phase of another name.
         evaluated = sum(spent.steps for name, spent in phases.items() if name in EVALUATION)
         steps = max(0, until.step - epoch.begin.step - evaluated)
-        yield Row("epoch", {
+        yield LedgerRow("epoch", {
             "rank": key, "ordinal": epoch.ordinal, "epoch": epoch.epoch, "begun": epoch.begun, "ended": epoch.ended,
             "seconds": seconds, "steps": trained.steps if trained and trained.steps else steps,
             "trained": trained.seconds if trained and trained.steps else None,
@@ -271,7 +275,7 @@ class Rank:
         })  # fmt: skip
         for place, (name, spent) in enumerate(phases.items()):
             if name:
-                yield Row("phase", {
+                yield LedgerRow("phase", {
                     "rank": key, "ordinal": epoch.ordinal, "phase": name, "place": place, "seconds": spent.seconds,
                     "times": spent.times, "steps": spent.steps, "wait": _known(spent.wait), **_peak(peaks, name),
                     "spans": None if name == TRAINING else json.dumps(spent.spans),
@@ -281,11 +285,11 @@ class Rank:
             yield self._usage(epoch.ordinal, WHOLE_EPOCH, share, merged(parts), seconds)
             for name, spent in phases.items():
                 if name:
-                    yield self._usage(epoch.ordinal, name, share, parts.get(name) or Amounts(), spent.seconds)
+                    yield self._usage(epoch.ordinal, name, share, parts.get(name) or UsageSums(), spent.seconds)
 
-    def _usage(self, ordinal: int, phase: str, share: DeviceShare, sums: Amounts, seconds: float) -> Row:
+    def _usage(self, ordinal: int, phase: str, share: DeviceUsage, sums: UsageSums, seconds: float) -> LedgerRow:
         columns = sums.columns(seconds, whole_board=share.whole_board)
-        return Row(
+        return LedgerRow(
             "usage", {"rank": self.run.key, "ordinal": ordinal, "phase": phase, "uuid": share.uuid, **columns}
         )  # fmt: skip
 

@@ -19,9 +19,9 @@ from gpumon.frame import NAN, RunState
 from gpumon.ledger import decode
 from gpumon.ledger.combine import totals
 from gpumon.ledger.decode import Cells
-from gpumon.ledger.records import USAGE_INDEX, DeviceRow, Listed, Record, RunRow, Trace
+from gpumon.ledger.records import USAGE_INDEX, DeviceRow, Record, RunRow, RunSummary, RunTrace
 from gpumon.ledger.schema import VERSION, WHOLE_EPOCH, WHOLE_RUN
-from gpumon.ledger.table_columns import TableColumns, epoch_rows, phase_rows, usage_rows
+from gpumon.ledger.table_columns import ResultColumns, epoch_rows, phase_rows, usage_rows
 from gpumon.text import clean
 
 NOTHING = "nothing is recorded yet: run 'gpumon daemon', then a training that publishes its epochs (docs/runs.md)"
@@ -51,7 +51,7 @@ class Ledger:
 
     def runs(
         self, *, user: str = "", name: str = "", since: float = NAN, running: bool = False, limit: int = 0
-    ) -> list[Listed]:
+    ) -> list[RunSummary]:
         """Runs, newest first: of `user`, with a name that begins with `name`, begun `since` (s since 1970)."""
         clauses, values = ["1"], list[object]()
         if user:
@@ -78,7 +78,7 @@ class Ledger:
         with self._reading():
             return [decode.run_row(row) for row in self._rows(query, *[beginning] * 4)]
 
-    def listed(self, run: RunRow) -> Listed:
+    def listed(self, run: RunRow) -> RunSummary:
         """A run, and what it came to."""
         with self._reading():
             return self._listed(run)
@@ -123,7 +123,7 @@ class Ledger:
             query = f"SELECT coalesce(max(ordinal), -1) + 1 FROM epoch WHERE rank {_RANKS}"
             return self._count(query, self._as_written(run_id))
 
-    def traces(self, run_id: str) -> list[Trace]:
+    def traces(self, run_id: str) -> list[RunTrace]:
         """The course of a run: one for each rank and device, and one for what each rank logged."""
         query = (
             "SELECT trace.* FROM trace JOIN rank ON rank.key = trace.rank WHERE rank.run = ? ORDER BY rank.rank, uuid"
@@ -132,7 +132,7 @@ class Ledger:
             rows = self._rows(query, self._as_written(run_id))
             return [trace for row in rows if (trace := decode.trace_row(row)) is not None]
 
-    def _listed(self, run: RunRow) -> Listed:
+    def _listed(self, run: RunRow) -> RunSummary:
         run_id = self._as_written(run.id)
         ended = self._count(f"SELECT count(DISTINCT ordinal) FROM epoch WHERE rank {_RANKS} AND ended > 0", run_id)
         gpus = self._count(f"SELECT count(DISTINCT uuid) FROM device WHERE rank {_RANKS}", run_id)
@@ -140,7 +140,7 @@ class Ledger:
         rows = usage_rows(self._columns(f"{usage} AND ordinal = {WHOLE_RUN}", run_id))
         rows = rows or usage_rows(self._columns(usage, run_id))
         came_to = totals(rows)
-        return Listed(run, ended, gpus, came_to[USAGE_INDEX["energy"]], came_to[USAGE_INDEX["utilization_mean"]])
+        return RunSummary(run, ended, gpus, came_to[USAGE_INDEX["energy"]], came_to[USAGE_INDEX["utilization_mean"]])
 
     def _as_written(self, run_id: str) -> str:
         """An id as the file has it: one that a stranger's file has uncleaned is known by its clean text."""
@@ -165,11 +165,11 @@ class Ledger:
         found: list[Cells] = self._db.execute(query, values).fetchall()
         return found
 
-    def _columns(self, query: str, *values: object) -> TableColumns:
+    def _columns(self, query: str, *values: object) -> ResultColumns:
         cursor = self._db.cursor()
         cursor.row_factory = None
         rows = cursor.execute(query, values).fetchall()
-        return TableColumns([column[0] for column in cursor.description], rows)
+        return ResultColumns([column[0] for column in cursor.description], rows)
 
     def _count(self, query: str, *values: object) -> int:
         return int(next(iter(self._rows(query, *values)[0].values())))
@@ -207,9 +207,9 @@ class Ledgers:
 
     def runs(
         self, *, user: str = "", name: str = "", since: float = NAN, running: bool = False, limit: int = 0
-    ) -> list[Listed]:
+    ) -> list[RunSummary]:
         """As `Ledger.runs`, of all of them."""
-        found: dict[str, Listed] = {}
+        found: dict[str, RunSummary] = {}
         for ledger in self._open:
             for listed in ledger.runs(user=user, name=name, since=since, running=running, limit=limit):
                 found.setdefault(listed.run.id, listed)

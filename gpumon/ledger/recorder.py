@@ -12,9 +12,9 @@ from typing import Protocol
 
 from gpumon.clock import SECOND
 from gpumon.frame import Boundary, Frame, Run, Tick
-from gpumon.ledger.device import Recent, taken_of
+from gpumon.ledger.device import RecentSamples, device_sample
 from gpumon.ledger.rank import Rank
-from gpumon.ledger.store import Known, Open
+from gpumon.ledger.store import KnownRuns, OpenRank
 from gpumon.ledger.write import Batch
 
 WRITE_EVERY = 10 * SECOND
@@ -30,10 +30,10 @@ _MOST_ENDED = 50_000
 _NOT_KEPT = ("replay", "sim")
 
 
-class Ledger(Protocol):
+class LedgerStore(Protocol):
     """What the recorder needs of `store.Store`."""
 
-    known: Known | None
+    known: KnownRuns | None
 
     def put(self, batch: Batch) -> None: ...
     def close(self, timeout: float = 5.0) -> bool: ...
@@ -43,27 +43,27 @@ def _lives(pid: int) -> bool:
     return os.path.exists(f"/proc/{pid}")
 
 
-class Keeper:
+class LedgerRecorder:
     """The runs of one daemon. `keep`: also those of recordings and simulations, for tests.
 
     `lives` tells whether there is a process of that pid.
     """
 
-    def __init__(self, store: Ledger, *, keep: bool = False, lives: Callable[[int], bool] = _lives) -> None:
+    def __init__(self, store: LedgerStore, *, keep: bool = False, lives: Callable[[int], bool] = _lives) -> None:
         self._store = store
         self._keep = keep
         self._lives = lives
         self._ranks: dict[str, Rank] = {}
-        self._recent: dict[str, Recent] = {}
+        self._recent: dict[str, RecentSamples] = {}
         self._previous: Tick | None = None
         self._held_runs: dict[str, Run] = {}
         self._held: list[Boundary] = []
-        self._known: Known | None = None
+        self._known: KnownRuns | None = None
         self._runs: dict[str, tuple[str, int | None]] = {}
         self._ended: dict[str, None] = {}
         self._withdrawn: set[str] = set()
         self._taken_back: list[str] = []
-        self._left: dict[str, Open] = {}
+        self._left: dict[str, OpenRank] = {}
         self._polls = 0
         self._look_at = 0
 
@@ -95,8 +95,8 @@ class Keeper:
         for frame in frames:
             interval = round(frame.interval * SECOND)
             for sample in frame.samples:
-                recent = self._recent.setdefault(sample.device.uuid, Recent())
-                recent.add(taken_of(sample, frame.monotonic, interval), (), frame.monotonic)
+                recent = self._recent.setdefault(sample.device.uuid, RecentSamples())
+                recent.add(device_sample(sample, frame.monotonic, interval), (), frame.monotonic)
 
     def withdraw(self, id: str) -> None:
         """Forget a run by the id that it gave itself: it is deleted, and not kept any further."""
@@ -142,9 +142,9 @@ class Keeper:
             uuid = sample.device.uuid
             recent = self._recent.get(uuid)
             if recent is None:
-                recent = self._recent[uuid] = Recent()
+                recent = self._recent[uuid] = RecentSamples()
             new = tick.utilization_samples.get(uuid, ())
-            recent.add(taken_of(sample, tick.monotonic, tick.interval), new, tick.monotonic)
+            recent.add(device_sample(sample, tick.monotonic, tick.interval), new, tick.monotonic)
 
     def _take(self, tick: Tick) -> None:
         """The runs and boundaries of a tick, and those that waited for the ledger."""
@@ -155,7 +155,7 @@ class Keeper:
                 rank.see(run, tick)
         for boundary in (*self._held, *tick.boundaries):
             rank = self._ranks.get(boundary.run)
-            if rank is not None and rank.course.take(boundary):
+            if rank is not None and rank.timeline.take(boundary):
                 rank.dirty = True
         self._held_runs, self._held = {}, []
 

@@ -68,7 +68,7 @@ class RunRow(NamedTuple):
         return now - self.updated
 
 
-class Listed(NamedTuple):
+class RunSummary(NamedTuple):
     """A run as the list shows it: its row, and what it came to."""
 
     run: RunRow
@@ -203,7 +203,7 @@ class MarkRow(NamedTuple):
     """Bytes that the device had left."""
 
 
-class Trace(NamedTuple):
+class RunTrace(NamedTuple):
     """The course of a whole run on one device, or (`uuid` empty) of what a rank logged."""
 
     rank: str
@@ -212,11 +212,11 @@ class Trace(NamedTuple):
     step: float
     """Seconds between points."""
     points: int
-    columns: Mapping[str, Course]
+    columns: Mapping[str, Envelope]
     """By metric name."""
 
 
-class Course(NamedTuple):
+class Envelope(NamedTuple):
     """A line of a trace: in each point the smallest, the mean and the largest value."""
 
     low: Sequence[float]

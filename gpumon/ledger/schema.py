@@ -21,7 +21,7 @@ WHOLE_RUN = -1
 WHOLE_EPOCH = ""
 
 
-class Column(NamedTuple):
+class UsageColumn(NamedTuple):
     """A measured column of `usage`: one number for a device over a stretch of time."""
 
     name: str
@@ -32,39 +32,90 @@ class Column(NamedTuple):
     help: str
 
 
-USAGE: tuple[Column, ...] = (
-    Column("seconds", "Time", "TIME", Unit.SECONDS, "Length of the stretch, by the training's own boundaries."),
-    Column("sampled", "Time sampled", "SAMPLED", Unit.SECONDS,
-           "How much of it was seen by samples; less than the length where no daemon ran."),
-    Column("utilization_mean", "Utilization", "UTIL", Unit.RATIO, "Mean over time."),
-    Column("utilization_p5", "Utilization, 5th percentile", "P5", Unit.RATIO, "A twentieth of the time was below."),
-    Column("utilization_p95", "Utilization, 95th percentile", "P95", Unit.RATIO, "A twentieth of the time was above."),
-    Column("idle_share", "Idle", "IDLE", Unit.RATIO, f"Share of the time with utilization below {IDLE * 100:g} %."),
-    Column("energy", "Energy", "ENERGY", Unit.JOULES,
-           "Of the whole board, from the driver's counter, interpolated at the boundaries; not told below one second "
-           "and on MIG instances."),
-    Column("power_mean", "Power", "POWER", Unit.WATTS,
-           "Mean over time: energy by time where energy is told, else of the samples."),
-    Column("memory_used_peak", "Device memory, peak", "MEM MAX", Unit.BYTES, "The most that all processes held."),
-    Column("memory_used_mean", "Device memory", "MEM", Unit.BYTES, "Mean of what all processes held."),
-    Column("run_used_peak", "Memory of the run, peak", "RUN MAX", Unit.BYTES,
-           "The most that the run's processes held, from the driver: with contexts and libraries."),
-    Column("run_reserved_peak", "Framework memory, peak", "HELD MAX", Unit.BYTES,
-           "The most that the framework's allocator held."),
-    Column("run_allocated_peak", "Tensors, peak", "LIVE MAX", Unit.BYTES,
-           "The most in live tensors as read between steps, where activations are freed."),
-    Column("run_allocated_mean", "Tensors", "ALLOC", Unit.BYTES, "Mean of what was in live tensors."),
-    Column("run_inactive_split_peak", "Fragments, peak", "FRAG MAX", Unit.BYTES,
-           "The most in free parts of blocks that could not be given back."),
-    Column("throttled_share", "Throttled", "THROTTLE", Unit.RATIO,
-           "Share of the time in which heat or a power brake held the clocks down."),
-    Column("capped_share", "Power capped", "CAPPED", Unit.RATIO,
-           "Share of the time in which the power limit held the clocks down; normal at full load."),
-    Column("temperature_start", "Temperature at the start", "TEMP 0", Unit.CELSIUS, "The first reading."),
-    Column("temperature_mean", "Temperature", "TEMP", Unit.CELSIUS, "Mean over time."),
-    Column("temperature_peak", "Temperature, peak", "TEMP MAX", Unit.CELSIUS, "The highest reading."),
-    Column("clock_sm_mean", "SM clock", "CLOCK", Unit.HERTZ, "Mean over time."),
-)  # fmt: skip
+USAGE: tuple[UsageColumn, ...] = (
+    UsageColumn("seconds", "Time", "TIME", Unit.SECONDS, "Length of the stretch, by the training's own boundaries."),
+    UsageColumn(
+        "sampled",
+        "Time sampled",
+        "SAMPLED",
+        Unit.SECONDS,
+        "How much of it was seen by samples; less than the length where no daemon ran.",
+    ),
+    UsageColumn("utilization_mean", "Utilization", "UTIL", Unit.RATIO, "Mean over time."),
+    UsageColumn(
+        "utilization_p5", "Utilization, 5th percentile", "P5", Unit.RATIO, "A twentieth of the time was below."
+    ),
+    UsageColumn(
+        "utilization_p95", "Utilization, 95th percentile", "P95", Unit.RATIO, "A twentieth of the time was above."
+    ),
+    UsageColumn(
+        "idle_share", "Idle", "IDLE", Unit.RATIO, f"Share of the time with utilization below {IDLE * 100:g} %."
+    ),
+    UsageColumn(
+        "energy",
+        "Energy",
+        "ENERGY",
+        Unit.JOULES,
+        "Of the whole board, from the driver's counter, interpolated at the boundaries; not told below one second "
+        "and on MIG instances.",
+    ),
+    UsageColumn(
+        "power_mean",
+        "Power",
+        "POWER",
+        Unit.WATTS,
+        "Mean over time: energy by time where energy is told, else of the samples.",
+    ),
+    UsageColumn("memory_used_peak", "Device memory, peak", "MEM MAX", Unit.BYTES, "The most that all processes held."),
+    UsageColumn("memory_used_mean", "Device memory", "MEM", Unit.BYTES, "Mean of what all processes held."),
+    UsageColumn(
+        "run_used_peak",
+        "Memory of the run, peak",
+        "RUN MAX",
+        Unit.BYTES,
+        "The most that the run's processes held, from the driver: with contexts and libraries.",
+    ),
+    UsageColumn(
+        "run_reserved_peak",
+        "Framework memory, peak",
+        "HELD MAX",
+        Unit.BYTES,
+        "The most that the framework's allocator held.",
+    ),
+    UsageColumn(
+        "run_allocated_peak",
+        "Tensors, peak",
+        "LIVE MAX",
+        Unit.BYTES,
+        "The most in live tensors as read between steps, where activations are freed.",
+    ),
+    UsageColumn("run_allocated_mean", "Tensors", "ALLOC", Unit.BYTES, "Mean of what was in live tensors."),
+    UsageColumn(
+        "run_inactive_split_peak",
+        "Fragments, peak",
+        "FRAG MAX",
+        Unit.BYTES,
+        "The most in free parts of blocks that could not be given back.",
+    ),
+    UsageColumn(
+        "throttled_share",
+        "Throttled",
+        "THROTTLE",
+        Unit.RATIO,
+        "Share of the time in which heat or a power brake held the clocks down.",
+    ),
+    UsageColumn(
+        "capped_share",
+        "Power capped",
+        "CAPPED",
+        Unit.RATIO,
+        "Share of the time in which the power limit held the clocks down; normal at full load.",
+    ),
+    UsageColumn("temperature_start", "Temperature at the start", "TEMP 0", Unit.CELSIUS, "The first reading."),
+    UsageColumn("temperature_mean", "Temperature", "TEMP", Unit.CELSIUS, "Mean over time."),
+    UsageColumn("temperature_peak", "Temperature, peak", "TEMP MAX", Unit.CELSIUS, "The highest reading."),
+    UsageColumn("clock_sm_mean", "SM clock", "CLOCK", Unit.HERTZ, "Mean over time."),
+)
 
 _FIRST = """
 CREATE TABLE run (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from gpumon.ledger.records import EpochRow, PhaseRow, Record
 
 
-class Counted:
+class StepCounts:
     """The steps of a run's rows, None where they are not known."""
 
     def __init__(self, record: Record) -> None:

@@ -25,11 +25,11 @@ _KNOWN_RUNS = 20_000
 _KNOWN_RANKS = 50_000
 """A board may lie around as long as the machine is up: a rank that is over must not be taken for a new one."""
 
-Cells = tuple[str, int, float, int, str, bytes]
+StoredTrace = tuple[str, int, float, int, str, bytes]
 """A trace as stored, without its rank; `cells` unpacked."""
 
 
-class Open(NamedTuple):
+class OpenRank(NamedTuple):
     """A rank that was running when the ledger was opened."""
 
     run: str
@@ -38,13 +38,13 @@ class Open(NamedTuple):
     updated: int
     """ns since 1970."""
     progress: dict[str, Any]
-    traces: list[Cells]
+    traces: list[StoredTrace]
 
 
-class Known(NamedTuple):
+class KnownRuns(NamedTuple):
     """What the ledger held when it was opened."""
 
-    running: dict[str, Open]
+    running: dict[str, OpenRank]
     """By key of the rank."""
     ended: set[str]
     """Keys of the newest ranks that ended."""
@@ -62,7 +62,7 @@ class Store:
         self, path: str, uid: int, log: Callable[[str], object], *, shared: bool = False, most_rows: int = MOST_ROWS
     ) -> None:
         self.path = path
-        self.known: Known | None = None
+        self.known: KnownRuns | None = None
         """None until the ledger was open for the first time."""
         self.problem = ""
         """Why nothing is written just now, for people; empty when all is well."""
@@ -119,7 +119,7 @@ class Store:
                 if self._connection is None and os.path.lexists(self.path):
                     self._open()
                 elif self.known is None:
-                    self.known = Known({}, set(), {})  # the file is made with the first run
+                    self.known = KnownRuns({}, set(), {})  # the file is made with the first run
                 if self._write_next():
                     return
             except NewerLedger as error:
@@ -176,7 +176,7 @@ class Store:
         self._connection = open_ledger(self.path, shared=self._shared, uid=self._uid, log=self._log)
         self._inode = os.stat(self.path).st_ino
         if self.known is None:
-            self.known = _look(self._connection)
+            self.known = _load_state(self._connection)
 
     def _is_there(self) -> bool:
         """Whether the open file still has its name: somebody may have removed it."""
@@ -208,7 +208,7 @@ class Store:
             self._log(f"{self.problem}: what is measured waits in memory and is tried again")
 
 
-def _look(connection: sqlite3.Connection) -> Known:
+def _load_state(connection: sqlite3.Connection) -> KnownRuns:
     running = {}
     for key, run, pid, hostname, updated, state in connection.execute(
         "SELECT key, rank.run, pid, hostname, updated, progress.state FROM rank JOIN run ON run.id = rank.run "
@@ -221,14 +221,14 @@ def _look(connection: sqlite3.Connection) -> Known:
             )
             if (cells := _unpacked(packed)) is not None
         ]
-        running[key] = Open(run, pid, hostname, updated, _object(state), traces)
+        running[key] = OpenRank(run, pid, hostname, updated, _object(state), traces)
     ended = connection.execute(
         "SELECT key FROM rank WHERE ended IS NOT NULL ORDER BY started DESC LIMIT ?", (_KNOWN_RANKS,)
     ).fetchall()
     runs = connection.execute(
         "SELECT id, user, ended FROM run ORDER BY started DESC LIMIT ?", (_KNOWN_RUNS,)
     ).fetchall()
-    return Known(running, {key for (key,) in ended}, {id: (user, over) for id, user, over in runs})
+    return KnownRuns(running, {key for (key,) in ended}, {id: (user, over) for id, user, over in runs})
 
 
 def _unpacked(packed: bytes) -> bytes | None:

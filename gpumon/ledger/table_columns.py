@@ -23,7 +23,7 @@ _SHORT = 64
 """Letters of a metric's name."""
 
 
-class TableColumns:
+class ResultColumns:
     """The rows of one query by column; a column that is not there is unknown in every row."""
 
     def __init__(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -67,7 +67,7 @@ class TableColumns:
         return [known[cell] for cell in cells]
 
 
-def epoch_rows(table: TableColumns) -> list[EpochRow]:
+def epoch_rows(table: ResultColumns) -> list[EpochRow]:
     """Rows of `epoch`."""
     return list(map(
         EpochRow, table.text("rank"), table.whole("ordinal"), table.whole("epoch"), table.time("begun"),
@@ -76,7 +76,7 @@ def epoch_rows(table: TableColumns) -> list[EpochRow]:
     ))  # fmt: skip
 
 
-def phase_rows(table: TableColumns) -> list[PhaseRow]:
+def phase_rows(table: ResultColumns) -> list[PhaseRow]:
     """Rows of `phase`."""
     return list(map(
         PhaseRow, table.text("rank"), table.whole("ordinal"), table.text("phase"), table.real("seconds"),
@@ -85,7 +85,7 @@ def phase_rows(table: TableColumns) -> list[PhaseRow]:
     ))  # fmt: skip
 
 
-def usage_rows(table: TableColumns) -> list[UsageRow]:
+def usage_rows(table: ResultColumns) -> list[UsageRow]:
     """Rows of `usage`."""
     measured = zip(*(table.real(column.name) for column in USAGE), strict=True)
     return list(map(
@@ -111,12 +111,12 @@ def parsed_json(cell: object) -> object:
         return None
 
 
-def _waits(table: TableColumns) -> Sequence[float]:
+def _waits(table: ResultColumns) -> Sequence[float]:
     """Waits for data. Whoever measures one adds something: a wait of exactly 0 is one that nobody measured."""
     return [wait or NAN for wait in table.real("wait")]
 
 
-def _peaks(table: TableColumns) -> Sequence[LivePeak]:
+def _peaks(table: ResultColumns) -> Sequence[LivePeak]:
     if set(table.raw("peak")) <= {None}:
         return [LivePeak()] * table.size
     return [

@@ -1,4 +1,4 @@
-"""The course of one rank: which epoch and phase was in force when, from its boundaries alone."""
+"""The timeline of one rank: which epoch and phase was in force when, from its boundaries alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Boundary, Mark, waited_between
-from gpumon.ledger.framework_peak import Peak, PeakCounter, counter_of
+from gpumon.ledger.framework_peak import Peak, PeakCounter, peak_counter_of
 
 OUTSIDE = -1
 """Ordinal of what lies in no epoch: it counts for the whole run only."""
@@ -21,7 +21,7 @@ _LOST = (OUTSIDE - 1, "")
 """Where the run was between boundaries that were lost."""
 
 
-class Span(NamedTuple):
+class PhaseStart(NamedTuple):
     """From `start` (ns, CLOCK_MONOTONIC) to the next span, this epoch and phase were in force."""
 
     start: int
@@ -29,7 +29,7 @@ class Span(NamedTuple):
     phase: str
 
 
-class Spent:
+class PhaseTotals:
     """What went into one phase of an epoch."""
 
     __slots__ = ("seconds", "spans", "steps", "times", "wait")
@@ -46,11 +46,11 @@ class Spent:
         self.spans = spans
         """The first `KEPT_TIMES`: seconds after the epoch's begin, and seconds."""
 
-    def plus(self, part: Spent, after: float) -> Spent:
+    def plus(self, part: PhaseTotals, after: float) -> PhaseTotals:
         """With one stretch more, which began `after` seconds of the epoch."""
         spans = (*self.spans, (round(after, 3), round(part.seconds, 3)))[:KEPT_TIMES]
         wait = part.wait if self.wait != self.wait else self.wait + (part.wait if part.wait == part.wait else 0.0)
-        return Spent(self.seconds + part.seconds, self.times + 1, self.steps + part.steps, wait, spans)
+        return PhaseTotals(self.seconds + part.seconds, self.times + 1, self.steps + part.steps, wait, spans)
 
 
 class Moment(NamedTuple):
@@ -74,7 +74,7 @@ class Epoch:
         """None while it goes on."""
         self.ended: int | None = None
         """ns since 1970; None also when it was left without an end."""
-        self.phases: dict[str, Spent] = {}
+        self.phases: dict[str, PhaseTotals] = {}
         self.peaks: dict[str, Peak] = {}
         """Of the framework's memory, by phase; of the whole epoch under ''."""
         self.metrics: dict[str, float] = {}
@@ -98,13 +98,13 @@ def epoch_of(found: Mapping[str, Any]) -> Epoch:
     epoch = Epoch(ordinal, number, begun, Moment(*begin))
     epoch.end = Moment(*found["end"]) if found["end"] else None
     epoch.ended = found["ended"]
-    epoch.phases = {name: Spent(*row) for name, row in found["phases"].items()}
+    epoch.phases = {name: PhaseTotals(*row) for name, row in found["phases"].items()}
     epoch.peaks = {phase: Peak(*peak) for phase, peak in found.get("peaks", {}).items()}
     epoch.metrics = dict(found["metrics"])
     return epoch
 
 
-class Course:
+class EpochTimeline:
     """Takes the boundaries of a rank in their order and keeps what is not written yet."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Course:
         """When the run began: ns, CLOCK_MONOTONIC; 0 while not known."""
         self.ended = 0
         """When it ended, by its own word; 0 while it has not."""
-        self.spans: list[Span] = []
+        self.spans: list[PhaseStart] = []
         self.epochs: dict[int, Epoch] = {}
         """By ordinal: those that are open, or over and not settled."""
         self.open: Epoch | None = None
@@ -177,7 +177,7 @@ class Course:
         self._enter(at, self.open.ordinal if self.open else OUTSIDE, boundary.phase if self.open else "")
         return mark in (Mark.EPOCH_BEGIN, Mark.EPOCH_END, Mark.EPOCH_LEFT, Mark.RUN_END)
 
-    def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int, Span]]:
+    def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int, PhaseStart]]:
         """The parts of a stretch of time, each with the span it lies in; nothing before the first span."""
         spans = self.spans
         at = max(0, bisect_right(spans, begin, key=_start) - 1)
@@ -205,7 +205,7 @@ class Course:
         if len(spans) > KEPT_SPANS:
             del spans[:-KEPT_SPANS]
 
-    def phases_at(self, epoch: Epoch, now: Moment) -> dict[str, Spent]:
+    def phases_at(self, epoch: Epoch, now: Moment) -> dict[str, PhaseTotals]:
         """The phases of an epoch, with what the open one has come to until `now`."""
         found = dict(epoch.phases)
         if epoch is self.open and self.spans:
@@ -225,7 +225,7 @@ class Course:
             }
         found = dict(epoch.peaks)
         if now == now and self.spans:
-            counter = counter_of(self.peak.as_json())
+            counter = peak_counter_of(self.peak.as_json())
             counter.passed((epoch.ordinal, self.spans[-1].phase))
             for place, peak in counter.judged(now):
                 if place == epoch.ordinal:
@@ -235,7 +235,7 @@ class Course:
         return found
 
     def as_json(self) -> dict[str, Any]:
-        """For `course_of`."""
+        """For `timeline_of`."""
         return {
             "newest": self.newest, "lost": self.lost, "begun": self.begun, "ended": self.ended, "spans": self.spans,
             "epochs": [epoch.as_json() for epoch in self.epochs.values()],
@@ -261,7 +261,7 @@ class Course:
             self._close_phase(at)
             self.open.end = at
             self.open = None
-            self.spans.append(Span(at.monotonic, OUTSIDE, ""))
+            self.spans.append(PhaseStart(at.monotonic, OUTSIDE, ""))
 
     def _enter(self, at: Moment, ordinal: int, phase: str) -> None:
         now = self.spans[-1] if self.spans else None
@@ -270,16 +270,16 @@ class Course:
         if now is not None and self.open is not None and now.ordinal == self.open.ordinal:
             self._close_phase(at)
         self._since = at
-        self.spans.append(Span(at.monotonic, ordinal, phase))
+        self.spans.append(PhaseStart(at.monotonic, ordinal, phase))
 
     def _close_phase(self, at: Moment) -> None:
         assert self.open is not None
         phase, phases = self.spans[-1].phase, self.open.phases
         phases[phase] = self._with_part(self.open, phases.get(phase), at)
 
-    def _with_part(self, epoch: Epoch, so_far: Spent | None, until: Moment) -> Spent:
+    def _with_part(self, epoch: Epoch, so_far: PhaseTotals | None, until: Moment) -> PhaseTotals:
         after = max(0, self._since.monotonic - epoch.begin.monotonic) / SECOND
-        return (so_far or Spent()).plus(_between(self._since, until), after)
+        return (so_far or PhaseTotals()).plus(_between(self._since, until), after)
 
     def _log(self, number: int, metrics: Mapping[str, float], *, again: bool) -> None:
         if not metrics or (again and all(same(self.logged.get(name), value) for name, value in metrics.items())):
@@ -292,19 +292,21 @@ class Course:
             self.late.append((number, dict(metrics)))
 
 
-def course_of(found: Mapping[str, Any]) -> Course:
-    """What `Course.as_json` gave."""
-    course = Course()
-    course.newest, course.lost, course.begun, course.ended = (found[k] for k in ("newest", "lost", "begun", "ended"))
-    course.spans = [Span(*span) for span in found["spans"]]
-    course.epochs = {epoch.ordinal: epoch for epoch in map(epoch_of, found["epochs"])}
-    course.open = course.epochs[found["open"]] if found["open"] is not None else None
-    course.logged, course.next = dict(found["logged"]), found["next"]
-    course.last, course._since = Moment(*found["last"]), Moment(*found["since"])
+def timeline_of(found: Mapping[str, Any]) -> EpochTimeline:
+    """What `EpochTimeline.as_json` gave."""
+    timeline = EpochTimeline()
+    timeline.newest, timeline.lost, timeline.begun, timeline.ended = (
+        found[k] for k in ("newest", "lost", "begun", "ended")
+    )
+    timeline.spans = [PhaseStart(*span) for span in found["spans"]]
+    timeline.epochs = {epoch.ordinal: epoch for epoch in map(epoch_of, found["epochs"])}
+    timeline.open = timeline.epochs[found["open"]] if found["open"] is not None else None
+    timeline.logged, timeline.next = dict(found["logged"]), found["next"]
+    timeline.last, timeline._since = Moment(*found["last"]), Moment(*found["since"])
     if "peak" in found:
-        course.peak = counter_of(found["peak"])
-    course._by_number = {epoch.epoch: epoch.ordinal for epoch in course.epochs.values()}
-    return course
+        timeline.peak = peak_counter_of(found["peak"])
+    timeline._by_number = {epoch.epoch: epoch.ordinal for epoch in timeline.epochs.values()}
+    return timeline
 
 
 def same(before: float | None, value: float) -> bool:
@@ -312,10 +314,10 @@ def same(before: float | None, value: float) -> bool:
     return before == value or (before is not None and before != before and value != value)
 
 
-def _start(span: Span) -> int:
+def _start(span: PhaseStart) -> int:
     return span.start
 
 
-def _between(begin: Moment, end: Moment) -> Spent:
+def _between(begin: Moment, end: Moment) -> PhaseTotals:
     seconds = max(0, end.monotonic - begin.monotonic) / SECOND
-    return Spent(seconds, 1, max(0, end.step - begin.step), waited_between(begin.wait, end.wait))
+    return PhaseTotals(seconds, 1, max(0, end.step - begin.step), waited_between(begin.wait, end.wait))

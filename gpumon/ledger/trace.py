@@ -18,7 +18,7 @@ from gpumon.frame import NAN
 POINTS = 2048
 
 
-class Trace:
+class TraceRecorder:
     """One line for each of `columns`. `begun`: ns since 1970; `origin`: the same moment of CLOCK_MONOTONIC."""
 
     def __init__(self, begun: int, origin: int, step: int, columns: Sequence[str]) -> None:

@@ -50,7 +50,7 @@ _MEAN_PLACES = tuple(_MEANS.values())
 _PEAK_PLACES = tuple(_PEAKS.values())
 
 
-class Spread:
+class UtilizationHistogram:
     """How utilization was spread over time, in whole percents, as the driver gives it."""
 
     __slots__ = ("bins", "seconds", "total")
@@ -69,7 +69,7 @@ class Spread:
             self.seconds += seconds
             self.total += ratio * seconds
 
-    def merge(self, other: Spread) -> None:
+    def merge(self, other: UtilizationHistogram) -> None:
         """Add another's time to this."""
         for percent, seconds in other.bins.items():
             self.bins[percent] = self.bins.get(percent, 0.0) + seconds
@@ -98,7 +98,7 @@ class Spread:
         }
 
 
-class Amounts:
+class UsageSums:
     """The sums of one device over the stretches that belong to one row of the ledger."""
 
     __slots__ = (
@@ -108,8 +108,8 @@ class Amounts:
     def __init__(self) -> None:
         self.sampled = 0.0
         """Seconds for which a value held."""
-        self.ticks = Spread()
-        self.busy = Spread()
+        self.ticks = UtilizationHistogram()
+        self.busy = UtilizationHistogram()
         """From the driver's own samples."""
         self.weighed = [0.0] * len(_MEAN_PLACES)
         self.weights = [0.0] * len(_MEAN_PLACES)
@@ -148,7 +148,7 @@ class Amounts:
                 self.counted[i] += amount * share
                 self.covered[i] += seconds
 
-    def merge(self, other: Amounts) -> None:
+    def merge(self, other: UsageSums) -> None:
         """Add what came later to this."""
         self.sampled += other.sampled
         self.ticks.merge(other.ticks)
@@ -190,15 +190,15 @@ class Amounts:
         return {**known, "seconds": seconds, "sampled": min(self.sampled, seconds), "utilization_from": told}
 
     def as_json(self) -> list[Any]:
-        """For `amounts_of`, with null for NaN."""
+        """For `usage_sums_of`, with null for NaN."""
         spreads = [[list(s.bins), list(s.bins.values()), s.seconds, s.total] for s in (self.ticks, self.busy)]
         peaks = [[None if v != v else v for v in row] for row in (self.inside, self.held, [self.first])]
         return [self.sampled, *spreads, self.weighed, self.weights, *peaks, self.counted, self.covered]
 
 
-def amounts_of(found: Sequence[Any]) -> Amounts:
-    """What `Amounts.as_json` gave. Raises ValueError, TypeError or KeyError when it is something else."""
-    amounts = Amounts()
+def usage_sums_of(found: Sequence[Any]) -> UsageSums:
+    """What `UsageSums.as_json` gave. Raises ValueError, TypeError or KeyError when it is something else."""
+    amounts = UsageSums()
     amounts.sampled, ticks, busy, weighed, weights, inside, held, (first,), counted, covered = found
     for spread, (percents, seconds, whole, total) in ((amounts.ticks, ticks), (amounts.busy, busy)):
         spread.bins = dict(zip(percents, seconds, strict=True))
@@ -214,9 +214,9 @@ def amounts_of(found: Sequence[Any]) -> Amounts:
     return amounts
 
 
-def merged(parts: Mapping[Any, Amounts]) -> Amounts:
+def merged(parts: Mapping[Any, UsageSums]) -> UsageSums:
     """The sums of several stretches as one, in the order of their begins."""
-    whole = Amounts()
+    whole = UsageSums()
     for part in parts.values():
         whole.merge(part)
     return whole

@@ -33,7 +33,7 @@ _SKIPPED = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceE
 """What is wrong with one row and not with the file."""
 
 
-class Row(NamedTuple):
+class LedgerRow(NamedTuple):
     """A row of a table, whole: what is not in `values` is NULL."""
 
     table: str
@@ -44,7 +44,7 @@ class Row(NamedTuple):
         return (self.table, *(self.values[name] for name in KEYS[self.table]))
 
 
-class Late(NamedTuple):
+class LateMetrics(NamedTuple):
     """What was logged for the last epoch of this number, after that was written."""
 
     rank: str
@@ -57,8 +57,8 @@ class Batch:
     """What is to be written together. A row that is put again takes the place of the one before."""
 
     def __init__(self) -> None:
-        self.rows: dict[tuple[Any, ...], Row] = {}
-        self.late: list[Late] = []
+        self.rows: dict[tuple[Any, ...], LedgerRow] = {}
+        self.late: list[LateMetrics] = []
         self.left: list[tuple[str, int]] = []
         """Keys of ranks, and numbers of epochs that have been written with an end and had none."""
         self.died: list[tuple[str, int]] = []
@@ -69,7 +69,7 @@ class Batch:
     def __bool__(self) -> bool:
         return bool(self.rows or self.late or self.left or self.died or self.withdrawn)
 
-    def add(self, rows: Iterable[Row]) -> None:
+    def add(self, rows: Iterable[LedgerRow]) -> None:
         """Put rows in, over older ones of the same key."""
         for row in rows:
             self.rows[row.key] = row
@@ -116,7 +116,7 @@ def write(connection: sqlite3.Connection, batch: Batch, trace_room: int = TRACE_
     return refused
 
 
-def _put(connection: sqlite3.Connection, row: Row) -> bool:
+def _put(connection: sqlite3.Connection, row: LedgerRow) -> bool:
     names = tuple(row.values)
     values = tuple(row.values.values())
     if row.table == "trace":
@@ -153,7 +153,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
 _known_columns: dict[str, tuple[str, ...]] = {}
 
 
-def _place(row: Row) -> int:
+def _place(row: LedgerRow) -> int:
     return _ORDER[row.table]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from gpumon import units
 from gpumon.frame import NAN
-from gpumon.ledger.aggregate import Stretch
+from gpumon.ledger.aggregate import EpochSummary
 from gpumon.ledger.records import DeviceRow, Record
 from gpumon.ledger.schema import WHOLE_RUN
 from gpumon.metrics import Unit
@@ -20,7 +20,7 @@ SAMPLED = 0.95
 """Share of the time that must have been seen."""
 
 
-def doubts(records: Sequence[Record], epochs: Sequence[Sequence[Stretch]]) -> list[str]:
+def doubts(records: Sequence[Record], epochs: Sequence[Sequence[EpochSummary]]) -> list[str]:
     """Why these runs may not be comparable; `epochs` are those of each that count."""
     names = letters(len(records))
     found = [
@@ -61,13 +61,13 @@ def _limits(devices: Sequence[DeviceRow]) -> str:
     )
 
 
-def _steps(epochs: Sequence[Stretch]) -> str:
+def _steps(epochs: Sequence[EpochSummary]) -> str:
     """Of most epochs."""
     counts = [epoch.steps for epoch in epochs if epoch.steps]
     return str(max(set(counts), key=lambda steps: (counts.count(steps), steps))) if counts else ""
 
 
-def _peaks(epochs: Sequence[Stretch]) -> str:
+def _peaks(epochs: Sequence[EpochSummary]) -> str:
     """Where the most in live tensors is from; empty where nobody tells."""
     if any(epoch.live_peak.value == epoch.live_peak.value for epoch in epochs):
         return "the framework's own"
@@ -93,7 +93,7 @@ def _first(record: Record, value: Callable[..., float]) -> float:
     return max((one for row in rows if not math.isnan(one := value(row))), default=NAN)
 
 
-def _alone(name: str, record: Record, epochs: Sequence[Stretch]) -> Iterator[str]:
+def _alone(name: str, record: Record, epochs: Sequence[EpochSummary]) -> Iterator[str]:
     others = max(
         (
             more

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 from gpumon import units
 from gpumon.frame import NAN
 from gpumon.ledger import aggregate
-from gpumon.ledger.aggregate import Stretch
+from gpumon.ledger.aggregate import EpochSummary
 from gpumon.ledger.records import Record
 from gpumon.ledger.schema import USAGE
 from gpumon.metrics import Unit
 from gpumon.reports.comparable import doubts, letters
 from gpumon.reports.run_json import SCHEMA, known
-from gpumon.reports.text_table import Column, draw
+from gpumon.reports.text_table import TextColumn, draw
 
 WARM_UP_FROM = 3
 """With so many epochs or more the first is left out."""
@@ -44,7 +44,7 @@ class Measure(NamedTuple):
 
     name: str
     title: str
-    of: Callable[[Stretch], float]
+    of: Callable[[EpochSummary], float]
     write: Callable[[float], str]
     in_points: bool = False
     """A ratio differs by points of percent: a share of a share would mislead."""
@@ -57,7 +57,7 @@ def _usage(name: str, unit: Unit, title: str = "") -> Measure:
     )  # fmt: skip
 
 
-def tensors_peak(epoch: Stretch) -> float:
+def tensors_peak(epoch: EpochSummary) -> float:
     """The most in live tensors: the framework's own peak, else what was read between steps."""
     peak = epoch.live_peak.value
     return peak if peak == peak else epoch.value("run_allocated_peak")
@@ -98,7 +98,7 @@ class Difference(NamedTuple):
         return self.low > 0 or self.high < 0
 
 
-class Line(NamedTuple):
+class MeasureComparison(NamedTuple):
     """One measure of all runs."""
 
     measure: Measure
@@ -115,7 +115,7 @@ class Comparison(NamedTuple):
     """How many epochs of each run count."""
     left_out: Sequence[int]
     """How many finished ones of each do not: warm-up."""
-    lines: Sequence[Line]
+    lines: Sequence[MeasureComparison]
     doubts: Sequence[str]
     """Why the runs may not be comparable, in sentences."""
 
@@ -129,7 +129,7 @@ def compare(records: Sequence[Record]) -> Comparison:
         values = [sorted(value for epoch in epochs if math.isfinite(value := measure.of(epoch))) for epochs in counted]
         medians = [median(one) for one in values]
         if not all(math.isnan(one) for one in medians):
-            found.append(Line(measure, medians, [difference(values[0], other) for other in values[1:]]))
+            found.append(MeasureComparison(measure, medians, [difference(values[0], other) for other in values[1:]]))
     return Comparison(
         records,
         [len(epochs) for epochs in counted],
@@ -188,9 +188,9 @@ def lines(comparison: Comparison, width: int) -> Iterator[str]:
         epochs = f"{count} epoch{'' if count == 1 else 's'}{without}"
         yield "  ·  ".join((f"{letter}  {record.run.name}", record.run.id, record.run.user, epochs))
     yield ""
-    columns = [Column("", 100, right=False), Column("A", 99, most=_WIDE)]
+    columns = [TextColumn("", 100, right=False), TextColumn("A", 99, most=_WIDE)]
     for place, letter in enumerate(letters(len(records))[1:]):
-        columns += [Column(letter, 98 - place, most=_WIDE), Column(f"{letter} − A", 90 - place, right=False)]
+        columns += [TextColumn(letter, 98 - place, most=_WIDE), TextColumn(f"{letter} − A", 90 - place, right=False)]
     rows = []
     for line in comparison.lines:
         row = [line.measure.title, line.measure.write(line.medians[0])]

@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 
 from gpumon.errors import GpumonError
 from gpumon.ledger.records import (
-    Course,
     DeviceRow,
+    Envelope,
     EpochRow,
     LivePeak,
     PhaseRow,
     RankRow,
     Record,
     RunRow,
-    Trace,
+    RunTrace,
     UsageRow,
 )
 from gpumon.ledger.schema import USAGE, WHOLE_EPOCH
-from gpumon.ledger.step_counts import Counted
+from gpumon.ledger.step_counts import StepCounts
 from gpumon.reports.csv_cells import csv_line, named, utc
 from gpumon.reports.run_json import device_of, known, metrics_of, values_of, whole
 
@@ -44,7 +44,7 @@ class _Row(NamedTuple):
     steps: int | None
 
 
-class Field(NamedTuple):
+class ExportField(NamedTuple):
     """A column of the table."""
 
     name: str
@@ -56,34 +56,58 @@ def _measured(place: int) -> Callable[[_Row], float | None]:
     return lambda row: known(row.usage.values[place]) if row.usage else None
 
 
-FIELDS: tuple[Field, ...] = (
-    Field("run", lambda row: row.run.id, "Id of the run."),
-    Field("name", lambda row: row.run.name, "Name of the run."),
-    Field("user", lambda row: row.run.user, "Whose it is."),
-    Field("rank", lambda row: row.rank.rank, "Rank in a distributed run, else 0."),
-    Field("ordinal", lambda row: row.epoch.ordinal, "Counts the epochs that the rank began, from 0."),
-    Field("epoch", lambda row: row.epoch.epoch, "Number of the epoch, as the training counts."),
-    Field("phase", lambda row: row.phase.phase if row.phase else "", "Phase of the epoch; empty for the whole epoch."),
-    Field("device", lambda row: row.device.uuid if row.device else "", "Its UUID; empty where none is known."),
-    Field("begun_seconds", lambda row: known(row.epoch.begun), "When the epoch began, since 1970."),
-    Field("begun_utc", lambda row: utc(row.epoch.begun), "The same as a date and a time of day, in UTC."),
-    Field("ended_seconds", lambda row: known(row.epoch.ended), "When it ended, since 1970; empty when it did not."),
-    Field("ended_utc", lambda row: utc(row.epoch.ended), "The same as a date and a time of day, in UTC."),
-    Field("steps", lambda row: row.steps,
-          "Steps of the rank in it; of an epoch with phases those of training; empty where nobody counted."),
-    Field("times", lambda row: row.phase.times if row.phase else 1, "How often the phase was entered."),
-    Field("seconds", lambda row: known((row.phase or row.epoch).seconds), "How long it took, by the training's clock."),
-    Field("wait_seconds", lambda row: known((row.phase or row.epoch).wait),
-          "Of it, waited for data; empty where nobody measured it."),
-    Field("framework_peak_bytes", lambda row: known((row.phase or row.epoch).peak.value),
-          "The framework's own peak of live tensors, over all devices of the rank."),
-    Field("framework_peak_reached", lambda row: reached((row.phase or row.epoch).peak),
-          "1: it was reached in here; 0: it was no more than that."),
-    Field("utilization_from", lambda row: row.usage.utilization_from if row.usage else "",
-          "Where utilization is from: driver, ticks, or empty where nothing was sampled."),
-    *(Field(named(column.name, column.unit), _measured(i), column.help) for i, column in enumerate(USAGE)
-      if column.name != "seconds"),
-)  # fmt: skip
+FIELDS: tuple[ExportField, ...] = (
+    ExportField("run", lambda row: row.run.id, "Id of the run."),
+    ExportField("name", lambda row: row.run.name, "Name of the run."),
+    ExportField("user", lambda row: row.run.user, "Whose it is."),
+    ExportField("rank", lambda row: row.rank.rank, "Rank in a distributed run, else 0."),
+    ExportField("ordinal", lambda row: row.epoch.ordinal, "Counts the epochs that the rank began, from 0."),
+    ExportField("epoch", lambda row: row.epoch.epoch, "Number of the epoch, as the training counts."),
+    ExportField(
+        "phase", lambda row: row.phase.phase if row.phase else "", "Phase of the epoch; empty for the whole epoch."
+    ),
+    ExportField("device", lambda row: row.device.uuid if row.device else "", "Its UUID; empty where none is known."),
+    ExportField("begun_seconds", lambda row: known(row.epoch.begun), "When the epoch began, since 1970."),
+    ExportField("begun_utc", lambda row: utc(row.epoch.begun), "The same as a date and a time of day, in UTC."),
+    ExportField(
+        "ended_seconds", lambda row: known(row.epoch.ended), "When it ended, since 1970; empty when it did not."
+    ),
+    ExportField("ended_utc", lambda row: utc(row.epoch.ended), "The same as a date and a time of day, in UTC."),
+    ExportField(
+        "steps",
+        lambda row: row.steps,
+        "Steps of the rank in it; of an epoch with phases those of training; empty where nobody counted.",
+    ),
+    ExportField("times", lambda row: row.phase.times if row.phase else 1, "How often the phase was entered."),
+    ExportField(
+        "seconds", lambda row: known((row.phase or row.epoch).seconds), "How long it took, by the training's clock."
+    ),
+    ExportField(
+        "wait_seconds",
+        lambda row: known((row.phase or row.epoch).wait),
+        "Of it, waited for data; empty where nobody measured it.",
+    ),
+    ExportField(
+        "framework_peak_bytes",
+        lambda row: known((row.phase or row.epoch).peak.value),
+        "The framework's own peak of live tensors, over all devices of the rank.",
+    ),
+    ExportField(
+        "framework_peak_reached",
+        lambda row: reached((row.phase or row.epoch).peak),
+        "1: it was reached in here; 0: it was no more than that.",
+    ),
+    ExportField(
+        "utilization_from",
+        lambda row: row.usage.utilization_from if row.usage else "",
+        "Where utilization is from: driver, ticks, or empty where nothing was sampled.",
+    ),
+    *(
+        ExportField(named(column.name, column.unit), _measured(i), column.help)
+        for i, column in enumerate(USAGE)
+        if column.name != "seconds"
+    ),
+)
 """Behind them come the metrics that were logged, on rows of whole epochs."""
 
 
@@ -118,9 +142,9 @@ def parquet(record: Record) -> bytes:
     return out.getvalue()
 
 
-def document(record: Record, traces: Sequence[Trace], now: float) -> dict[str, Any]:
+def document(record: Record, traces: Sequence[RunTrace], now: float) -> dict[str, Any]:
     """Everything the ledger has of a run, as JSON: what `show --json` prints, each rank's rows, and the traces."""
-    ranks, counted = {rank.key: rank.rank for rank in record.ranks}, Counted(record)
+    ranks, counted = {rank.key: rank.rank for rank in record.ranks}, StepCounts(record)
     return {
         **whole(record, now),
         "devices": [device_of(device) for device in record.devices],
@@ -145,7 +169,7 @@ def document(record: Record, traces: Sequence[Trace], now: float) -> dict[str, A
 
 
 def _rows(record: Record) -> Iterator[_Row]:
-    ranks, counted = {rank.key: rank for rank in record.ranks}, Counted(record)
+    ranks, counted = {rank.key: rank for rank in record.ranks}, StepCounts(record)
     usage: dict[tuple[str, int, str], list[UsageRow]] = {}
     for row in record.usage:
         usage.setdefault((row.rank, row.ordinal, row.phase), []).append(row)
@@ -179,7 +203,7 @@ def _metrics(row: _Row, names: Sequence[str]) -> list[float | None]:
     return [metrics.get(name) for name in names]
 
 
-def _trace(trace: Trace, ranks: dict[str, int]) -> dict[str, Any]:
+def _trace(trace: RunTrace, ranks: dict[str, int]) -> dict[str, Any]:
     return {
         "rank": ranks.get(trace.rank), "device": trace.uuid or None, "begun": known(trace.begun),
         "step": trace.step, "points": trace.points,
@@ -187,5 +211,5 @@ def _trace(trace: Trace, ranks: dict[str, int]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _course(course: Course) -> dict[str, list[float | None]]:
-    return {part: [known(value) for value in getattr(course, part)] for part in Course._fields}
+def _course(course: Envelope) -> dict[str, list[float | None]]:
+    return {part: [known(value) for value in getattr(course, part)] for part in Envelope._fields}

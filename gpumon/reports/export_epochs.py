@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from gpumon.ledger.aggregate import Stretch, epochs
+from gpumon.ledger.aggregate import EpochSummary, epochs
 from gpumon.ledger.records import Record
 from gpumon.ledger.schema import USAGE
 from gpumon.metrics import Unit
@@ -14,38 +14,42 @@ from gpumon.reports.export import LOGGED, reached
 from gpumon.reports.run_json import known
 
 
-class Field(NamedTuple):
+class EpochField(NamedTuple):
     """A column of the table."""
 
     name: str
-    of: Callable[[Stretch], Cell]
+    of: Callable[[EpochSummary], Cell]
 
 
-def _measured(name: str) -> Callable[[Stretch], Cell]:
+def _measured(name: str) -> Callable[[EpochSummary], Cell]:
     return lambda epoch: known(epoch.value(name))
 
 
-def _derived(name: str) -> Callable[[Stretch], Cell]:
+def _derived(name: str) -> Callable[[EpochSummary], Cell]:
     return lambda epoch: known(getattr(epoch, name))
 
 
-FIELDS: tuple[Field, ...] = (
-    Field("epoch", lambda epoch: epoch.epoch),
-    Field("begun_utc", lambda epoch: utc(epoch.begun)),
-    Field("ended_utc", lambda epoch: utc(epoch.ended)),
-    Field("begun_seconds", lambda epoch: known(epoch.begun)),
-    Field("ended_seconds", lambda epoch: known(epoch.ended)),
-    Field("seconds", _derived("seconds")),
-    Field("steps", lambda epoch: epoch.steps),
-    Field("steps_per_second", _derived("steps_per_second")),
-    Field("samples_per_second", _derived("samples_per_second")),
-    Field("wait_seconds", _derived("wait")),
-    Field(named("wait_share", Unit.RATIO), _derived("wait_share")),
-    Field("framework_peak_bytes", lambda epoch: known(epoch.live_peak.value)),
-    Field("framework_peak_reached", lambda epoch: reached(epoch.live_peak)),
-    *(Field(named(column.name, column.unit), _measured(column.name)) for column in USAGE if column.name != "seconds"),
-    Field(named("energy_per_step", Unit.JOULES), _derived("energy_per_step")),
-    Field(named("energy_per_sample", Unit.JOULES), _derived("energy_per_sample")),
+FIELDS: tuple[EpochField, ...] = (
+    EpochField("epoch", lambda epoch: epoch.epoch),
+    EpochField("begun_utc", lambda epoch: utc(epoch.begun)),
+    EpochField("ended_utc", lambda epoch: utc(epoch.ended)),
+    EpochField("begun_seconds", lambda epoch: known(epoch.begun)),
+    EpochField("ended_seconds", lambda epoch: known(epoch.ended)),
+    EpochField("seconds", _derived("seconds")),
+    EpochField("steps", lambda epoch: epoch.steps),
+    EpochField("steps_per_second", _derived("steps_per_second")),
+    EpochField("samples_per_second", _derived("samples_per_second")),
+    EpochField("wait_seconds", _derived("wait")),
+    EpochField(named("wait_share", Unit.RATIO), _derived("wait_share")),
+    EpochField("framework_peak_bytes", lambda epoch: known(epoch.live_peak.value)),
+    EpochField("framework_peak_reached", lambda epoch: reached(epoch.live_peak)),
+    *(
+        EpochField(named(column.name, column.unit), _measured(column.name))
+        for column in USAGE
+        if column.name != "seconds"
+    ),
+    EpochField(named("energy_per_step", Unit.JOULES), _derived("energy_per_step")),
+    EpochField(named("energy_per_sample", Unit.JOULES), _derived("energy_per_sample")),
 )
 """Behind them come the metrics that were logged."""
 

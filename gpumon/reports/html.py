@@ -19,16 +19,16 @@ from gpumon.analysis.epochs import Span
 from gpumon.errors import GpumonError
 from gpumon.figures.dates import dated
 from gpumon.figures.run import SHADES, Figure, figure
-from gpumon.figures.run_series import timeline
+from gpumon.figures.run_series import run_series
 from gpumon.frame import NAN, Mark
 from gpumon.ledger import aggregate
-from gpumon.ledger.aggregate import Stretch
-from gpumon.ledger.records import DeviceRow, Record, Trace
+from gpumon.ledger.aggregate import EpochSummary
+from gpumon.ledger.records import DeviceRow, Record, RunTrace
 from gpumon.ledger.schema import USAGE
 from gpumon.metrics import Unit
 from gpumon.reports import run_text
 from gpumon.reports.run_list import state
-from gpumon.reports.text_table import Column
+from gpumon.reports.text_table import TextColumn
 
 PHASES_UP_TO = 500
 """Epochs of which the table shows the phases, too."""
@@ -39,15 +39,15 @@ _BAD = ' class="bad"'
 _HELP = {column.heading: column.help for column in USAGE}
 
 
-def page(record: Record, traces: Sequence[Trace], now: float) -> str:
+def page(record: Record, traces: Sequence[RunTrace], now: float) -> str:
     """The report as HTML. Raises GpumonError when Plotly is missing."""
     epochs = aggregate.epochs(record)
     total = aggregate.whole(record, epochs, now)
     devices = _drawn(record, traces)
-    logged = timeline(record, traces, "")
+    logged = run_series(record, traces, "")
     spans = aggregate.spans(record)
     figures = [
-        figure(timeline(record, traces, device.uuid if device else "-"), logged, device, epochs, record.marks, spans)
+        figure(run_series(record, traces, device.uuid if device else "-"), logged, device, epochs, record.marks, spans)
         for device in devices
     ]
     figures = [dated(drawn) for drawn in figures if drawn["data"]]
@@ -81,14 +81,14 @@ def page(record: Record, traces: Sequence[Trace], now: float) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _drawn(record: Record, traces: Sequence[Trace]) -> list[DeviceRow | None]:
+def _drawn(record: Record, traces: Sequence[RunTrace]) -> list[DeviceRow | None]:
     """The devices that get a figure; None stands for a run of which no device is known."""
     seen = {trace.uuid for trace in traces}
     devices = [device for device in record.devices if device.uuid in seen]
     return [*devices] or [None]
 
 
-def _head(record: Record, epochs: Sequence[Stretch], now: float) -> Iterator[str]:
+def _head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:
     run = record.run
     word = state(run, now)
     label = f'<span class="tag">{escape(run.label)}</span>' if run.label else ""
@@ -97,7 +97,7 @@ def _head(record: Record, epochs: Sequence[Stretch], now: float) -> Iterator[str
     yield f'<p class="facts">run <b>{escape(run.id)}</b><br>{"<br>".join(escape(line) for line in lines)}</p>'
 
 
-def _sums(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterator[str]:
+def _sums(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
     values = {column.name: value for column, value in zip(USAGE, total.values, strict=True)}
     ended = sorted(epoch.seconds for epoch in epochs if not math.isnan(epoch.ended))
     middle = ended[len(ended) // 2] if ended else NAN
@@ -123,7 +123,7 @@ def _sums(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterator
     yield "</div>"
 
 
-def _notes(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterator[str]:
+def _notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
     bad = {run_text.out_of_memory(record, mark) for mark in record.marks if mark.mark is Mark.OUT_OF_MEMORY}
     bad |= set(run_text.diverged(epochs))
     yield '<ul class="notes">'
@@ -148,7 +148,7 @@ def _tabs(devices: Sequence[DeviceRow | None]) -> Iterator[str]:
     yield "</div>"
 
 
-def _epochs(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterator[str]:
+def _epochs(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
     if epochs:
         phases = aggregate.phases(record) if len(epochs) <= PHASES_UP_TO else {}
         columns, rows = run_text.epoch_table(epochs, phases, total)
@@ -162,7 +162,7 @@ def _ranks(record: Record) -> Iterator[str]:
 
 
 def _table(
-    title: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], *, last_is_total: bool = False
+    title: str, columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], *, last_is_total: bool = False
 ) -> Iterator[str]:
     kept = [i for i in range(len(columns)) if any(row[i] not in ("", units.MISSING) for row in rows)]
     kinds = ["" if columns[i].right else ' class="word"' for i in range(len(columns))]

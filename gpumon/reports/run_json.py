@@ -12,14 +12,14 @@ from typing import Any
 
 from gpumon.json_value import logged
 from gpumon.ledger import aggregate
-from gpumon.ledger.aggregate import Stretch
-from gpumon.ledger.records import DeviceRow, Listed, MarkRow, RankRow, Record, RunRow
+from gpumon.ledger.aggregate import EpochSummary
+from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, Record, RunRow, RunSummary
 from gpumon.ledger.schema import USAGE
 
 SCHEMA = 1
 
 
-def listing(runs: Iterable[Listed], now: float) -> dict[str, Any]:
+def listing(runs: Iterable[RunSummary], now: float) -> dict[str, Any]:
     """The list of runs."""
     return {
         "schema": SCHEMA,
@@ -60,12 +60,12 @@ def run_of(run: RunRow, now: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def epoch_of(epoch: Stretch, phases: Iterable[Stretch]) -> dict[str, Any]:
+def epoch_of(epoch: EpochSummary, phases: Iterable[EpochSummary]) -> dict[str, Any]:
     """An epoch with its phases."""
     return {**_stretch(epoch), "phases": [_phase(phase) for phase in phases]}
 
 
-def total_of(total: Stretch) -> dict[str, Any]:
+def total_of(total: EpochSummary) -> dict[str, Any]:
     """A whole run, from `aggregate.whole`."""
     return {
         "steps": total.steps, "wait": known(total.wait), "wait_share": known(total.wait_share), **peak_of(total),
@@ -73,12 +73,12 @@ def total_of(total: Stretch) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def usage_of(stretch: Stretch) -> dict[str, Any]:
+def usage_of(stretch: EpochSummary) -> dict[str, Any]:
     """What was measured in a stretch."""
     return {"utilization_from": stretch.utilization_from or None, **values_of(stretch.values)}
 
 
-def peak_of(stretch: Stretch) -> dict[str, Any]:
+def peak_of(stretch: EpochSummary) -> dict[str, Any]:
     """The framework's own peak of live tensors: whether it was reached here, or it was no more than that."""
     peak = stretch.live_peak
     return {"framework_peak": known(peak.value), "framework_peak_reached": peak.reached if peak.value > 0 else None}
@@ -108,7 +108,7 @@ def known(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _stretch(epoch: Stretch) -> dict[str, Any]:
+def _stretch(epoch: EpochSummary) -> dict[str, Any]:
     return {
         "ordinal": epoch.ordinal, "epoch": epoch.epoch, "begun": known(epoch.begun), "ended": known(epoch.ended),
         **_counted(epoch), "metrics": metrics_of(epoch.metrics), **usage_of(epoch),
@@ -116,14 +116,14 @@ def _stretch(epoch: Stretch) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _phase(phase: Stretch) -> dict[str, Any]:
+def _phase(phase: EpochSummary) -> dict[str, Any]:
     return {
         "phase": phase.phase, "times": phase.times, **_counted(phase), **usage_of(phase),
         "seconds": known(phase.seconds),
     }  # fmt: skip
 
 
-def _counted(stretch: Stretch) -> dict[str, Any]:
+def _counted(stretch: EpochSummary) -> dict[str, Any]:
     return {
         "ranks": stretch.ranks, "steps": stretch.steps, "wait": known(stretch.wait),
         "wait_share": known(stretch.wait_share), **peak_of(stretch),

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpumon import units
 from gpumon.frame import TRAINING, Mark, RunState
 from gpumon.ledger import aggregate
-from gpumon.ledger.aggregate import Stretch
+from gpumon.ledger.aggregate import EpochSummary
 from gpumon.ledger.combine import totals
 from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, Record, UsageRow
 from gpumon.ledger.schema import USAGE, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.metrics import Unit
 from gpumon.reports.run_list import state
-from gpumon.reports.text_table import Column, distinct, draw
+from gpumon.reports.text_table import TextColumn, distinct, draw
 
 SEEN = 0.98
 """A stretch of which samples saw less was not sampled in full."""
@@ -31,37 +31,37 @@ _NOTED = 5
 _HEADING = {column.name: column.heading for column in USAGE}
 # Of each epoch what people look for first stays longest.
 COLUMNS = (
-    Column("EPOCH", 100, right=False, most=24),
-    Column("TIME", 99),
-    Column("STEPS", 50),
-    Column("STEPS/S", 80),
-    Column("SAMPLES/S", 55),
-    Column("WAIT", 70),
-    Column(_HEADING["utilization_mean"], 98),
-    Column("P5–P95", 40),
-    Column(_HEADING["idle_share"], 75),
-    Column(_HEADING["run_allocated_peak"], 60),
-    Column(_HEADING["run_reserved_peak"], 45),
-    Column(_HEADING["run_used_peak"], 30),
-    Column(_HEADING["memory_used_peak"], 90),
-    Column(_HEADING["energy"], 85),
-    Column("J/STEP", 35),
-    Column("J/SAMPLE", 34),
-    Column(_HEADING["throttled_share"], 65),
+    TextColumn("EPOCH", 100, right=False, most=24),
+    TextColumn("TIME", 99),
+    TextColumn("STEPS", 50),
+    TextColumn("STEPS/S", 80),
+    TextColumn("SAMPLES/S", 55),
+    TextColumn("WAIT", 70),
+    TextColumn(_HEADING["utilization_mean"], 98),
+    TextColumn("P5–P95", 40),
+    TextColumn(_HEADING["idle_share"], 75),
+    TextColumn(_HEADING["run_allocated_peak"], 60),
+    TextColumn(_HEADING["run_reserved_peak"], 45),
+    TextColumn(_HEADING["run_used_peak"], 30),
+    TextColumn(_HEADING["memory_used_peak"], 90),
+    TextColumn(_HEADING["energy"], 85),
+    TextColumn("J/STEP", 35),
+    TextColumn("J/SAMPLE", 34),
+    TextColumn(_HEADING["throttled_share"], 65),
 )
 _RANKS = (
-    Column("RANK", 100),
-    Column("PID", 60),
-    Column("GPU", 90, right=False),
-    Column("STATE", 95, right=False),
-    Column("STEPS", 50),
-    Column("WAIT", 70),
-    Column(_HEADING["utilization_mean"], 85),
-    Column(_HEADING["run_allocated_peak"], 40),
-    Column(_HEADING["memory_used_peak"], 80),
-    Column(_HEADING["energy"], 75),
-    Column("RETRIES", 30),
-    Column("OOMS", 65),
+    TextColumn("RANK", 100),
+    TextColumn("PID", 60),
+    TextColumn("GPU", 90, right=False),
+    TextColumn("STATE", 95, right=False),
+    TextColumn("STEPS", 50),
+    TextColumn("WAIT", 70),
+    TextColumn(_HEADING["utilization_mean"], 85),
+    TextColumn(_HEADING["run_allocated_peak"], 40),
+    TextColumn(_HEADING["memory_used_peak"], 80),
+    TextColumn(_HEADING["energy"], 75),
+    TextColumn("RETRIES", 30),
+    TextColumn("OOMS", 65),
 )
 
 
@@ -94,7 +94,7 @@ def lines(
     yield from notes(record, epochs, total)
 
 
-def head(record: Record, epochs: Sequence[Stretch], now: float) -> Iterator[str]:
+def head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:
     """What, whose, where, on which GPUs, when, and how it stands."""
     run = record.run
     yield "  ·  ".join(part for part in (run.name, f"run {run.id}", run.label) if part)
@@ -107,7 +107,7 @@ def head(record: Record, epochs: Sequence[Stretch], now: float) -> Iterator[str]
     yield "  ·  ".join(standing(record, epochs, now))
 
 
-def standing(record: Record, epochs: Sequence[Stretch], now: float) -> Iterator[str]:
+def standing(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:
     """How the run stands: state, when, how long, epochs, and what it goes on with."""
     run = record.run
     yield state(run, now)
@@ -137,7 +137,7 @@ def gpus(devices: Sequence[DeviceRow]) -> str:
     return "; ".join(parts) or "no GPU known"
 
 
-def notes(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterator[str]:
+def notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
     """What a reader must know to read the numbers right."""
     yield utilization_note(total, going_on=record.run.state is RunState.RUNNING)
     peaks = {live_peak(stretch)[0] for stretch in (*epochs, total)}
@@ -159,7 +159,7 @@ def notes(record: Record, epochs: Sequence[Stretch], total: Stretch) -> Iterator
             yield out_of_memory(record, mark)
 
 
-def diverged(epochs: Sequence[Stretch]) -> Iterator[str]:
+def diverged(epochs: Sequence[EpochSummary]) -> Iterator[str]:
     """What was logged and is no number, a sentence for each name."""
     for name in dict.fromkeys(name for epoch in epochs for name in epoch.metrics):
         odd = [epoch for epoch in epochs if not math.isfinite(epoch.metrics.get(name, 0.0))]
@@ -168,7 +168,7 @@ def diverged(epochs: Sequence[Stretch]) -> Iterator[str]:
             yield f"Diverged: {name} is {units.plain(odd[0].metrics[name])} in epoch {odd[0].epoch}{since}."
 
 
-def utilization_note(total: Stretch, *, going_on: bool = False) -> str:
+def utilization_note(total: EpochSummary, *, going_on: bool = False) -> str:
     """Where utilization is from, in a sentence."""
     origin = {
         "driver": "the driver's own samples, several each second",
@@ -197,12 +197,12 @@ def out_of_memory(record: Record, mark: MarkRow) -> str:
 
 
 def epoch_table(
-    epochs: Sequence[Stretch], phases: Mapping[int, Sequence[Stretch]], total: Stretch
-) -> tuple[list[Column], list[tuple[str, ...]]]:
+    epochs: Sequence[EpochSummary], phases: Mapping[int, Sequence[EpochSummary]], total: EpochSummary
+) -> tuple[list[TextColumn], list[tuple[str, ...]]]:
     """The columns and rows of the table of epochs; a phase is a row whose first cell is indented."""
     names = list(dict.fromkeys(name for epoch in epochs for name in epoch.metrics))[:_METRICS]
-    logged = [Column(text, 88 if i == 0 else 56 - i) for i, text in enumerate(distinct(names, _NAME_WIDTH))]
-    named: list[tuple[str, Stretch]] = []
+    logged = [TextColumn(text, 88 if i == 0 else 56 - i) for i, text in enumerate(distinct(names, _NAME_WIDTH))]
+    named: list[tuple[str, EpochSummary]] = []
     for epoch in epochs:
         named.append((f"{epoch.epoch}{_OPEN if math.isnan(epoch.ended) else ''}", epoch))
         for phase in phases.get(epoch.ordinal, ()):
@@ -222,12 +222,12 @@ def epoch_table(
     return [*COLUMNS, *logged], rows
 
 
-def rank_table(record: Record) -> tuple[Sequence[Column], list[tuple[str, ...]]]:
+def rank_table(record: Record) -> tuple[Sequence[TextColumn], list[tuple[str, ...]]]:
     """The columns and rows of the table of ranks."""
     return _RANKS, [_rank(record, i) for i in range(len(record.ranks))]
 
 
-def live_peak(stretch: Stretch) -> str:
+def live_peak(stretch: EpochSummary) -> str:
     """The most in live tensors: `31.0 GiB`, `≤31.0 GiB` or `≥31.0 GiB`."""
     peak, read = stretch.live_peak, stretch.value("run_allocated_peak")
     if peak.value != peak.value:
@@ -235,13 +235,13 @@ def live_peak(stretch: Stretch) -> str:
     return units.limited(peak.value, Unit.BYTES, "" if peak.reached else AT_MOST)
 
 
-def _told(stretches: Sequence[Stretch], name: str) -> list[str]:
+def _told(stretches: Sequence[EpochSummary], name: str) -> list[str]:
     """What was logged by a name, with equal decimals; empty where it was not."""
     texts = iter(units.plains([stretch.metrics[name] for stretch in stretches if name in stretch.metrics]))
     return [next(texts) if name in stretch.metrics else "" for stretch in stretches]
 
 
-def _row(title: str, stretch: Stretch, energy: str, logged: Sequence[str]) -> tuple[str, ...]:
+def _row(title: str, stretch: EpochSummary, energy: str, logged: Sequence[str]) -> tuple[str, ...]:
     values = dict(zip(_HEADING, stretch.values, strict=True))
     low, high = values["utilization_p5"], values["utilization_p95"]
     return (
@@ -280,7 +280,7 @@ def _rank_peak(rank: RankRow, read: float) -> str:
     return units.limited(read, Unit.BYTES, AT_LEAST)
 
 
-def _missed(epoch: Stretch) -> str:
+def _missed(epoch: EpochSummary) -> str:
     return f"epoch {epoch.epoch} ({units.percent(epoch.sampled_share)} seen)"
 
 

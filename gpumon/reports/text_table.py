@@ -10,7 +10,7 @@ from gpumon.text import cut, text_width
 GAP = "  "
 
 
-class Column(NamedTuple):
+class TextColumn(NamedTuple):
     """A column of a table."""
 
     heading: str
@@ -24,7 +24,7 @@ class Column(NamedTuple):
     """How narrow it may get before a column is dropped; 0 for never narrower."""
 
 
-def draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 0) -> Iterator[str]:
+def draw(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int = 0) -> Iterator[str]:
     """The heading and the rows as lines, at most `width` cells wide (0: as wide as it gets).
 
     Columns in which no row has anything are left out.
@@ -35,7 +35,7 @@ def draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 
         yield _line([columns[i] for i in kept], [row[i] for i in kept], [widths[i] for i in kept])
 
 
-def fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], list[int]]:
+def fitting(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], list[int]]:
     """Which columns are drawn, and how wide each of all columns is."""
     widths = []
     for i, column in enumerate(columns):
@@ -76,7 +76,7 @@ def _end(text: str, width: int) -> str:
     return text
 
 
-def _line(columns: Sequence[Column], texts: Sequence[str], widths: Sequence[int]) -> str:
+def _line(columns: Sequence[TextColumn], texts: Sequence[str], widths: Sequence[int]) -> str:
     padded = []
     for column, text, width in zip(columns, texts, widths, strict=True):
         text = cut(text, width)

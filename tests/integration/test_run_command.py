@@ -21,9 +21,9 @@ import pytest
 from gpumon.frame import Run, RunState
 from gpumon.launcher.child import Ended
 from gpumon.launcher.command_run import name_of
-from gpumon.launcher.process_tree import Known, Tree
+from gpumon.launcher.process_tree import Parentage, ProcessTree
 from gpumon.launcher.summary import text
-from gpumon.launcher.watcher import Report
+from gpumon.launcher.watcher import CommandReport
 from gpumon.live import follow
 from gpumon.paths import Places
 from tests.nvml import Process, Stub
@@ -599,14 +599,14 @@ sys.stdin.readline()
 
 
 def test_a_pid_that_is_used_again_does_not_belong_to_the_command() -> None:
-    known = {10: Known(2, 100), 11: Known(10, 110), 12: Known(1, 120), 2: Known(1, 5)}
-    tree = Tree(10, 2, lambda pid: known.get(pid, Known()))
+    known = {10: Parentage(2, 100), 11: Parentage(10, 110), 12: Parentage(1, 120), 2: Parentage(1, 5)}
+    tree = ProcessTree(10, 2, lambda pid: known.get(pid, Parentage()))
     assert tree.holds(11)
     assert not tree.holds(12)
     assert not tree.holds(2), "that is gpumon itself"
     del known[11]
     assert tree.holds(11), "it was one to its end"
-    known[11] = Known(1, 500)
+    known[11] = Parentage(1, 500)
     assert not tree.holds(11)
 
 
@@ -623,12 +623,12 @@ def test_a_command_is_called_what_people_call_it(words: list[str], name: str) ->
 
 
 def test_a_command_that_used_no_gpu_for_long_is_told_so_and_one_that_nobody_could_see_is_not_told_zero() -> None:
-    assert "0 s  none of the 2 GPUs was used" in text("x", Ended(0), 60.0, Report(devices=2), color=False)
-    for report in (Report(), Report(devices=2, hidden=True), Report(problem="no driver")):
+    assert "0 s  none of the 2 GPUs was used" in text("x", Ended(0), 60.0, CommandReport(devices=2), color=False)
+    for report in (CommandReport(), CommandReport(devices=2, hidden=True), CommandReport(problem="no driver")):
         assert re.search("GPU time +–  ", text("x", Ended(0), 60.0, report, color=False))
 
 
 def test_the_table_is_plain_text_whatever_names_hold() -> None:
-    table = text("evil\x1b[31m", Ended(0), 1.0, Report(problem="bad\x1b]0;x\x07"), color=False)
+    table = text("evil\x1b[31m", Ended(0), 1.0, CommandReport(problem="bad\x1b]0;x\x07"), color=False)
     assert "\x1b" not in table
     assert "\x07" not in table

@@ -11,7 +11,7 @@ from rich.color import Color
 from textual.pilot import Pilot
 
 from gpumon.frame import RunState
-from gpumon.ledger.records import Listed, RunRow
+from gpumon.ledger.records import RunRow, RunSummary
 from gpumon.live import LiveState
 from gpumon.metrics import GPU_INDEX, PROCESSES, Availability
 from gpumon_tui import theme
@@ -271,7 +271,7 @@ def test_past_runs_are_shown_where_no_gpu_can_be_read() -> None:
             await pilot.pause()
         await pilot.pause()
 
-    screen = "\n".join(play(without_gpu(), (120, 40), script, past=lambda: [Listed(run, 90, 0, nan, nan)]))
+    screen = "\n".join(play(without_gpu(), (120, 40), script, past=lambda: [RunSummary(run, 90, 0, nan, nan)]))
     assert "Past runs" in screen
     assert "resnet50-1a2b" in screen
     assert "finished" in screen

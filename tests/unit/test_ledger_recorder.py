@@ -15,9 +15,9 @@ import pytest
 
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Boundary, FrameworkMemory, Mark, Origin, Run, RunState, Sample, Tick
-from gpumon.ledger.recorder import Keeper
-from gpumon.ledger.store import Known, Open
-from gpumon.ledger.write import Batch, Row
+from gpumon.ledger.recorder import LedgerRecorder
+from gpumon.ledger.store import KnownRuns, OpenRank
+from gpumon.ledger.write import Batch, LedgerRow
 from gpumon.metrics import Availability
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
@@ -30,9 +30,9 @@ GPU = device(0).uuid
 class Memory:
     """A ledger that keeps its rows in a dict."""
 
-    def __init__(self, known: Known | None = None) -> None:
-        self.known: Known | None = known or Known({}, set(), {})
-        self.rows: dict[tuple[Any, ...], Row] = {}
+    def __init__(self, known: KnownRuns | None = None) -> None:
+        self.known: KnownRuns | None = known or KnownRuns({}, set(), {})
+        self.rows: dict[tuple[Any, ...], LedgerRow] = {}
         self.batches: list[Batch] = []
         self.closed = False
 
@@ -77,14 +77,14 @@ class Course:
 
 
 def keep(
-    ledger: Memory, ticks: Sequence[Tick], keeper: Keeper | None = None, *, close: bool = True
-) -> Keeper:  # fmt: skip
-    keeper = keeper or Keeper(ledger)
+    ledger: Memory, ticks: Sequence[Tick], recorder: LedgerRecorder | None = None, *, close: bool = True
+) -> LedgerRecorder:  # fmt: skip
+    recorder = recorder or LedgerRecorder(ledger)
     for one in ticks:
-        keeper.add(one)
+        recorder.add(one)
     if close:
-        keeper.close()
-    return keeper
+        recorder.close()
+    return recorder
 
 
 def on(number: float, boundaries: Sequence[Boundary] = (), of: Run | None = None, **values: float) -> Tick:
@@ -364,7 +364,7 @@ def test_the_peak_goes_on_over_a_restart_of_the_daemon() -> None:
     first, second = Memory(), Memory()
     keep(first, ticks[:16], close=False)
     progress = json.loads(first.row("progress", KEY)["state"])
-    second.known = Known({KEY: Open("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
+    second.known = KnownRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
     keep(second, ticks[18:])
     assert (second.row("epoch", KEY, 0)["peak"], second.row("epoch", KEY, 0)["peak_reached"]) == (5.0, 0)
 
@@ -427,7 +427,7 @@ def test_when_phases_were_is_kept_over_a_restart_of_the_daemon() -> None:
     first, second = Memory(), Memory()
     keep(first, ticks[:16], close=False)
     progress = json.loads(first.row("progress", KEY)["state"])
-    second.known = Known({KEY: Open("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
+    second.known = KnownRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
     keep(second, ticks[18:])
     assert json.loads(second.row("phase", KEY, 0, "validate")["spans"]) == [[2.0, 1.0], [18.0, 2.0]]
 
@@ -599,7 +599,7 @@ def test_a_restarted_daemon_goes_on_with_what_was_kept() -> None:
     keep(whole, ticks)
     keep(first, ticks[:16], close=False)
     progress = json.loads(first.row("progress", KEY)["state"])
-    second.known = Known({KEY: Open("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
+    second.known = KnownRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
     again = [ticks[18]._replace(boundaries=events[:2]), *ticks[19:]]  # the board tells all from the start
     keep(second, again)
     assert second.row("epoch", KEY, 0) == whole.row("epoch", KEY, 0)
@@ -622,10 +622,10 @@ def test_what_a_killed_daemon_left_in_its_ring_is_not_lost() -> None:
         writer.append(one)
     reader = RingReader(os.dup(writer.fd))
     progress = json.loads(first.row("progress", KEY)["state"])
-    second.known = Known({KEY: Open("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
-    keeper = Keeper(second)
-    keeper.remember(reader.since(0))
-    keep(second, [ticks[18]._replace(boundaries=events[:2]), *ticks[19:]], keeper)
+    second.known = KnownRuns({KEY: OpenRank("resnet50-1a2b", 4711, "node1", 0, progress, [])}, set(), {})
+    recorder = LedgerRecorder(second)
+    recorder.remember(reader.since(0))
+    keep(second, [ticks[18]._replace(boundaries=events[:2]), *ticks[19:]], recorder)
     one, two = whole.usage(0), second.usage(0)
     assert two["sampled"] == pytest.approx(one["sampled"]), "the last value of before holds until the next"
     assert two["energy"] == pytest.approx(one["energy"])
@@ -645,13 +645,13 @@ def test_the_frames_of_a_killed_daemon_fill_an_epoch_that_nobody_wrote() -> None
     for number in range(7):
         writer.append(on(number, run_used=50.0, energy=100.0 * number))
     reader = RingReader(os.dup(writer.fd))
-    keeper = Keeper(ledger)
-    keeper.remember(reader.since(0))
+    recorder = LedgerRecorder(ledger)
+    recorder.remember(reader.since(0))
     ticks = [on(n, run_used=50.0, energy=100.0 * n) for n in range(7, 13)]
     keep(
         ledger,
         [ticks[0]._replace(boundaries=events[:-1]), ticks[1]._replace(boundaries=events[-1:]), *ticks[2:]],
-        keeper,
+        recorder,
     )
     for epoch in (0, 1):
         usage = ledger.usage(epoch)
@@ -662,9 +662,9 @@ def test_the_frames_of_a_killed_daemon_fill_an_epoch_that_nobody_wrote() -> None
 
 
 def test_runs_left_by_an_earlier_daemon_die_when_their_process_is_gone() -> None:
-    left = {key: Open("r", pid, "node1", TIME, {}, []) for key, pid in (("gone", 1), ("lives", 2))}
-    ledger = Memory(Known({**left, "elsewhere": Open("r", 1, "node2", TIME, {}, [])}, set(), {}))
-    keep(ledger, [on(n) for n in range(6)], Keeper(ledger, lives=lambda pid: pid == 2))
+    left = {key: OpenRank("r", pid, "node1", TIME, {}, []) for key, pid in (("gone", 1), ("lives", 2))}
+    ledger = Memory(KnownRuns({**left, "elsewhere": OpenRank("r", 1, "node2", TIME, {}, [])}, set(), {}))
+    keep(ledger, [on(n) for n in range(6)], LedgerRecorder(ledger, lives=lambda pid: pid == 2))
     died = [one for batch in ledger.batches for one in batch.died]
     assert [key for key, since in died if since >= TIME] == ["gone"]
 
@@ -673,15 +673,15 @@ def test_what_comes_before_the_ledger_is_open_is_not_lost() -> None:
     ledger = Memory()
     known, ledger.known = ledger.known, None
     ticks = spread([on(n, energy=100.0 * n) for n in range(12)], one_epoch(2.0, 8.0))
-    keeper = keep(ledger, ticks[:6], close=False)
+    recorder = keep(ledger, ticks[:6], close=False)
     ledger.known = known
-    keep(ledger, ticks[6:], keeper)
+    keep(ledger, ticks[6:], recorder)
     assert ledger.row("epoch", KEY, 0)["seconds"] == 6.0
     assert ledger.usage(0)["energy"] == pytest.approx(600.0)
 
 
 def test_an_id_that_another_user_or_an_earlier_run_has_is_not_shared() -> None:
-    ledger = Memory(Known({}, set(), {"theirs": ("bob", None), "mine": ("alice", TIME)}))
+    ledger = Memory(KnownRuns({}, set(), {"theirs": ("bob", None), "mine": ("alice", TIME)}))
     runs = [
         run(key="a", id="theirs", started=TIME / SECOND + 2), run(key="b", id="mine", started=TIME / SECOND + 2),
         run(key="c", id="mine", started=TIME / SECOND + 2, rank=1),
@@ -694,12 +694,12 @@ def test_recordings_and_simulations_are_not_kept_and_a_withdrawn_run_is_forgotte
     ledger = Memory()
     keep(ledger, [on(n)._replace(origin=Origin("sim", "SIMULATED")) for n in range(4)])
     assert ledger.rows == {}
-    keeper = keep(ledger, [on(n) for n in range(4)], close=False)
+    recorder = keep(ledger, [on(n) for n in range(4)], close=False)
     assert ("run", "resnet50-1a2b") in ledger.rows
-    keeper.withdraw("resnet50-1a2b")
+    recorder.withdraw("resnet50-1a2b")
     assert ledger.batches[-1].withdrawn == ["resnet50-1a2b"]
     ledger.rows.clear()
-    keep(ledger, [on(n) for n in range(4, 9)], keeper)
+    keep(ledger, [on(n) for n in range(4, 9)], recorder)
     assert ledger.rows == {}
 
 
@@ -720,8 +720,8 @@ class Nowhere(Memory):
 
 @pytest.mark.parametrize("ticks", [2_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_memory_does_not_grow_with_the_length_of_a_run(ticks: int) -> None:
-    keeper, make = Keeper(Nowhere()), Course()
-    keeper.add(on(0, [make(Mark.RUN_BEGIN, 0, -1, "")]))
+    recorder, make = LedgerRecorder(Nowhere()), Course()
+    recorder.add(on(0, [make(Mark.RUN_BEGIN, 0, -1, "")]))
     blocks, epoch = [], 0
     for n in range(1, ticks + 1):
         events = []
@@ -731,7 +731,7 @@ def test_memory_does_not_grow_with_the_length_of_a_run(ticks: int) -> None:
                 make(Mark.EPOCH_END, end, epoch, "", metrics={"loss": end}),
             ]
             epoch += 1
-        keeper.add(on(n, events, power=float(n % 7), energy=100.0 * n, utilization=n % 100 / 100))
+        recorder.add(on(n, events, power=float(n % 7), energy=100.0 * n, utilization=n % 100 / 100))
         if n in (ticks // 2, ticks):
             gc.collect()
             blocks.append(sys.getallocatedblocks())

@@ -22,15 +22,15 @@ from gpumon.ledger.open import NewerLedger, on_network, open_ledger
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.schema import MIGRATIONS, USAGE, VERSION
 from gpumon.ledger.store import Store
-from gpumon.ledger.trace import POINTS, Trace
-from gpumon.ledger.write import Batch, Late, Row, write
+from gpumon.ledger.trace import POINTS, TraceRecorder
+from gpumon.ledger.write import Batch, LateMetrics, LedgerRow, write
 from gpumon.paths import Places, ledger_path, ledger_paths, places
 from tests.programs import until
 
 UID = os.getuid()
 
 
-def run_rows(id: str, key: str = "", **fields: Any) -> list[Row]:
+def run_rows(id: str, key: str = "", **fields: Any) -> list[LedgerRow]:
     row = {
         "id": id, "name": "resnet", "user": "alice", "hostname": "node1", "framework": "torch", "source": "nvml",
         "label": "", "driver": "1", "world_size": 1, "epochs": 9, "base": 0, "first_epoch": 0, "started": 100,
@@ -41,12 +41,12 @@ def run_rows(id: str, key: str = "", **fields: Any) -> list[Row]:
         "state": 0, "steps": 1, "wait": None, "lost_events": 0, "peak": None, "retries": None, "ooms": None,
     }  # fmt: skip
     return [
-        Row("run", row | {name: fields[name] for name in fields if name in row}),
-        Row("rank", rank | {name: fields[name] for name in fields if name in rank}),
+        LedgerRow("run", row | {name: fields[name] for name in fields if name in row}),
+        LedgerRow("rank", rank | {name: fields[name] for name in fields if name in rank}),
     ]
 
 
-def epoch_row(rank: str, ordinal: int = 0, **fields: Any) -> Row:
+def epoch_row(rank: str, ordinal: int = 0, **fields: Any) -> LedgerRow:
     row = {
         "rank": rank,
         "ordinal": ordinal,
@@ -57,10 +57,10 @@ def epoch_row(rank: str, ordinal: int = 0, **fields: Any) -> Row:
         "steps": 1,
         "wait": 0.0,
     }
-    return Row("epoch", {**row, "metrics": "{}", **fields})
+    return LedgerRow("epoch", {**row, "metrics": "{}", **fields})
 
 
-def batch(*rows: Row) -> Batch:
+def batch(*rows: LedgerRow) -> Batch:
     found = Batch()
     found.add(rows)
     return found
@@ -278,8 +278,8 @@ def test_a_run_stands_as_the_worst_of_its_ranks(
 
 def test_a_row_that_is_written_again_is_replaced_as_a_whole(connection: sqlite3.Connection) -> None:
     usage = {"rank": "tag.r", "ordinal": 0, "phase": "", "uuid": "GPU-1", "utilization_from": "ticks"}
-    write(connection, batch(*run_rows("r"), Row("usage", {**usage, "energy": 5.0, "seconds": 1.0})))
-    write(connection, batch(Row("usage", {**usage, "seconds": 2.0})))
+    write(connection, batch(*run_rows("r"), LedgerRow("usage", {**usage, "energy": 5.0, "seconds": 1.0})))
+    write(connection, batch(LedgerRow("usage", {**usage, "seconds": 2.0})))
     assert connection.execute("SELECT energy, seconds FROM usage").fetchall() == [(None, 2.0)]
     connection.close()
 
@@ -287,7 +287,7 @@ def test_a_row_that_is_written_again_is_replaced_as_a_whole(connection: sqlite3.
 def test_what_is_logged_late_goes_to_the_last_epoch_of_that_number(connection: sqlite3.Connection) -> None:
     rows = [epoch_row("tag.r", n, epoch=4, metrics='{"loss": 1e999}') for n in range(2)]
     late = batch(*run_rows("r"), *rows)
-    late.late.append(Late("tag.r", 4, '{"accuracy": 0.5}'))
+    late.late.append(LateMetrics("tag.r", 4, '{"accuracy": 0.5}'))
     write(connection, late)
     found = connection.execute("SELECT metrics FROM epoch ORDER BY ordinal").fetchall()
     assert found == [('{"loss": 1e999}',), ('{"loss":1e999,"accuracy":0.5}',)]
@@ -318,7 +318,7 @@ def test_a_run_that_begins_later_goes_on_with_the_one_before(
 
 def test_a_rank_that_is_left_running_dies_unless_somebody_wrote_it_since(connection: sqlite3.Connection) -> None:
     for since, expected in ((199, (0, None)), (200, (3, 200))):
-        rows = batch(*run_rows("r"), Row("progress", {"rank": "tag.r", "state": "{}"}))
+        rows = batch(*run_rows("r"), LedgerRow("progress", {"rank": "tag.r", "state": "{}"}))
         rows.died.append(("tag.r", since))
         write(connection, rows)
         assert connection.execute("SELECT state, ended FROM run").fetchall() == [expected]
@@ -344,7 +344,7 @@ def test_the_oldest_traces_go_when_there_is_no_room(connection: sqlite3.Connecti
         state: dict[str, Any] = {"state": 1, "ended": ended} if ended else {}
         key = f"tag.r{number}"
         cells = {"begun": 1, "step": 1.0, "points": 1, "columns": "[]", "cells": os.urandom(1000)}
-        trace = Row("trace", {"rank": key, "uuid": "GPU-1", **cells})
+        trace = LedgerRow("trace", {"rank": key, "uuid": "GPU-1", **cells})
         write(connection, batch(*run_rows(f"r{number}", started=100 - number, **state), trace), trace_room=3100)
     assert connection.execute("SELECT rank FROM trace ORDER BY rank").fetchall() == [
         ("tag.r0",), ("tag.r1",), ("tag.r3",)
@@ -394,14 +394,14 @@ def test_root_keeps_the_ledger_of_the_whole_machine_unless_told_otherwise() -> N
     assert ledger_path(places(state="/here", env={"HOME": "/root"})) == "/here/ledger.sqlite"
 
 
-def cells_of(trace: Trace) -> list[tuple[float, float, float]]:
+def cells_of(trace: TraceRecorder) -> list[tuple[float, float, float]]:
     found = array("f")
     found.frombytes(trace.cells())
     return list(zip(found[0::3], found[1::3], found[2::3], strict=True))
 
 
 def test_a_trace_keeps_least_mean_and_most_and_a_gap_stays_a_gap() -> None:
-    trace = Trace(0, 0, 10, ["a"])
+    trace = TraceRecorder(0, 0, 10, ["a"])
     for at, value in ((0, 1.0), (5, 3.0), (31, 7.0)):
         trace.add(at, [value])
     assert trace.points == 4
@@ -412,7 +412,7 @@ def test_a_trace_keeps_least_mean_and_most_and_a_gap_stays_a_gap() -> None:
 
 
 def test_a_trace_of_any_length_has_a_bounded_number_of_points_and_loses_no_extreme() -> None:
-    trace = Trace(0, 0, 10, ["a"])
+    trace = TraceRecorder(0, 0, 10, ["a"])
     count = 5 * POINTS
     for i in range(count):
         trace.add(10 * i, [1000.0 if i == 777 else float(i % 2)])
@@ -427,10 +427,10 @@ def test_a_trace_of_any_length_has_a_bounded_number_of_points_and_loses_no_extre
 
 
 def test_a_trace_goes_on_after_a_restart_and_takes_columns_on_the_way() -> None:
-    trace = Trace(0, 0, 10, ["a"])
+    trace = TraceRecorder(0, 0, 10, ["a"])
     trace.add(0, [2.0])
     trace.add(15, [4.0])
-    again = Trace(0, 0, 10, ["a"])
+    again = TraceRecorder(0, 0, 10, ["a"])
     again.restore(trace.cells(), trace.points, 1)
     again.column("b")
     again.add(35, [6.0, 1.0])

@@ -16,11 +16,11 @@ import pytest
 from gpumon.analysis.memory import PARTS
 from gpumon.figures.dates import dated
 from gpumon.figures.run import BANDS, figure
-from gpumon.figures.run_series import MOST, Timeline, bridged, thinned, timeline
+from gpumon.figures.run_series import MOST, RunSeries, bridged, run_series, thinned
 from gpumon.frame import NAN
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger
-from gpumon.ledger.records import Course, Record, Trace
+from gpumon.ledger.records import Envelope, Record, RunTrace
 from gpumon.reports.html import page
 from tests.conftest import cannot
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
@@ -33,7 +33,7 @@ def book(tmp_path: Path) -> Book:
     return Book(tmp_path / "state")
 
 
-def read(book: Book, run_id: str = "resnet50-1a2b") -> tuple[Record, list[Trace]]:
+def read(book: Book, run_id: str = "resnet50-1a2b") -> tuple[Record, list[RunTrace]]:
     with Ledger(str(book.path)) as ledger:
         return ledger.record(run_id), ledger.traces(run_id)
 
@@ -41,13 +41,13 @@ def read(book: Book, run_id: str = "resnet50-1a2b") -> tuple[Record, list[Trace]
 def drawn(book: Book, run_id: str = "resnet50-1a2b") -> dict[str, Any]:
     """The figure of the first device."""
     record, traces = read(book, run_id)
-    course = timeline(record, traces, uuid_of(0))
-    logged = timeline(record, traces, "")
+    course = run_series(record, traces, uuid_of(0))
+    logged = run_series(record, traces, "")
     return figure(course, logged, record.devices[0], aggregate.epochs(record), record.marks, aggregate.spans(record))
 
 
 def test_a_spike_stays_when_points_are_joined() -> None:
-    course = Course([1.0] * 9 + [NAN] * 3, [2.0] * 9 + [NAN] * 3, [3.0] * 4 + [99.0] + [3.0] * 4 + [NAN] * 3)
+    course = Envelope([1.0] * 9 + [NAN] * 3, [2.0] * 9 + [NAN] * 3, [3.0] * 4 + [99.0] + [3.0] * 4 + [NAN] * 3)
     low, mean, high = thinned(course, 3)
     assert (low[:3], mean[:3], high[:3]) == ([1.0] * 3, [2.0] * 3, [3.0, 99.0, 3.0])
     assert all(math.isnan(line[3]) for line in (low, mean, high))
@@ -64,7 +64,7 @@ def test_no_line_has_more_points_than_a_screen_can_show(book: Book) -> None:
     (record, _) = read(book)
     book.trace(record.ranks[0].key, uuid_of(0), {"gpu.utilization": [(0.1, 0.5, 1.0)] * 4096})
     record, traces = read(book)
-    found = timeline(record, traces, uuid_of(0))
+    found = run_series(record, traces, uuid_of(0))
     assert found.points <= MOST
     assert found.points * found.step == pytest.approx(4096, rel=0.01)
 
@@ -72,7 +72,7 @@ def test_no_line_has_more_points_than_a_screen_can_show(book: Book) -> None:
 def test_the_timeline_of_a_run_without_traces_is_empty(book: Book) -> None:
     training(book, epochs=1, course=False)
     record, traces = read(book)
-    assert timeline(record, traces, uuid_of(0)) == Timeline(record.run.started, 1.0, {})
+    assert run_series(record, traces, uuid_of(0)) == RunSeries(record.run.started, 1.0, {})
 
 
 def test_every_panel_is_on_one_time_axis(book: Book) -> None:
@@ -271,7 +271,7 @@ def test_a_loss_that_is_no_number_is_marked_and_no_part_of_the_line(book: Book) 
     for at, loss in enumerate(("0.5", '"NaN"', '"NaN"', "0.4")):
         book.epoch(rank, at, metrics=f'{{"loss": {loss}}}')
     record, traces = read(book)
-    course = timeline(record, traces, "-")
+    course = run_series(record, traces, "-")
     found = figure(course, course, None, aggregate.epochs(record), record.marks)
     line, marks = (one for one in found["data"] if one.get("mode") in ("lines+markers", "markers"))
     assert line["y"] == [0.5, None, None, 0.4]

@@ -24,7 +24,7 @@ from gpumon.ledger.records import Record
 from gpumon.ledger.schema import USAGE, WHOLE_RUN
 from gpumon.reports import compare, export, export_epochs, run_json, run_list, run_text
 from gpumon.reports.csv_cells import BYTE_ORDER_MARK
-from gpumon.reports.text_table import Column, draw
+from gpumon.reports.text_table import TextColumn, draw
 from gpumon.text import cut, text_width
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 
@@ -313,7 +313,7 @@ def test_a_run_without_an_epoch_is_shown_as_that(book: Book) -> None:
 
 
 def test_a_table_counts_cells_not_letters() -> None:
-    lines = list(draw((Column("NAME", 1, right=False), Column("X", 2)), [("日本語", "1"), ("abc", "22")]))
+    lines = list(draw((TextColumn("NAME", 1, right=False), TextColumn("X", 2)), [("日本語", "1"), ("abc", "22")]))
     assert lines == ["NAME     X", "日本語   1", "abc     22"]
     assert cut("日本語", 5) == "日本…"
     assert text_width("e\u0301") == 1
@@ -326,7 +326,7 @@ def compared(book: Book, *ids: str) -> compare.Comparison:
     return compare.compare([record_of(book, run_id) for run_id in ids])
 
 
-def line(comparison: compare.Comparison, name: str) -> compare.Line:
+def line(comparison: compare.Comparison, name: str) -> compare.MeasureComparison:
     return next(line for line in comparison.lines if line.measure.name == name)
 
 

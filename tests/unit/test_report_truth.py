@@ -13,7 +13,7 @@ import pytest
 from gpumon.clock import SECOND
 from gpumon.errors import GpumonError
 from gpumon.figures.run import figure
-from gpumon.figures.run_series import timeline
+from gpumon.figures.run_series import run_series
 from gpumon.frame import RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger
@@ -190,8 +190,8 @@ def test_the_report_marks_where_a_loss_was_no_number(book: Book) -> None:
     page = html.page(record, traces, NOW)
     assert '<td class="bad">nan</td>' in page
     assert "<li class=bad>Diverged: loss is nan" in page
-    logged = timeline(record, traces, "")
-    drawn = figure(timeline(record, traces, record.devices[0].uuid), logged, record.devices[0], [], [])
+    logged = run_series(record, traces, "")
+    drawn = figure(run_series(record, traces, record.devices[0].uuid), logged, record.devices[0], [], [])
     (crosses,) = [line for line in drawn["data"] if line.get("marker", {}).get("symbol") == "x"]
     assert crosses["text"] == ["NaN", "Infinity"]
 

@@ -37,7 +37,7 @@ from gpumon_tui.widgets.table import Table
 from gpumon_tui.widgets.tables import Epochs, Processes, Runs
 
 if TYPE_CHECKING:
-    from gpumon.ledger.records import Listed
+    from gpumon.ledger.records import RunSummary
 
 CHARTS = 3
 OFFERED = (("s", "simulation"),)
@@ -258,7 +258,7 @@ class GpumonApp(App[None]):
         self._activate(self._processes)
         self.poll()
 
-    def _take_past(self, runs: Sequence[Listed]) -> None:
+    def _take_past(self, runs: Sequence[RunSummary]) -> None:
         self.view.past = runs
         with suppress(RuntimeError):  # the view has ended meanwhile
             self.call_from_thread(self.draw)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from gpumon_tui.feed import Feed
 
 if TYPE_CHECKING:
-    from gpumon.ledger.records import Listed
+    from gpumon.ledger.records import RunSummary
 
 Simulation = Callable[[], AbstractContextManager[Feed]]
 """Begins to simulate, and ends that again."""
-Past = Callable[[], Sequence["Listed"]]
+Past = Callable[[], Sequence["RunSummary"]]
 """The runs of the ledger, newest first; it may take a while."""
 
 
@@ -54,7 +54,7 @@ class Instead:
             self._running = None
             self.feed = self._own
 
-    def read_past(self, take: Callable[[Sequence[Listed]], None]) -> None:
+    def read_past(self, take: Callable[[Sequence[RunSummary]], None]) -> None:
         """Read the past runs, once and beside all else; `take` gets them in another thread."""
         past, self._past = self._past, None
         if past is not None:

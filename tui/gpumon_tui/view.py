@@ -23,7 +23,7 @@ from gpumon_tui.renderables.cells import safe
 from gpumon_tui.renderables.chart import Curve
 
 if TYPE_CHECKING:
-    from gpumon.ledger.records import Listed
+    from gpumon.ledger.records import RunSummary
 
 WINDOWS = (60, 120, 300, 600, 900, 1800, 3600)
 """Seconds that a chart can show."""
@@ -34,7 +34,7 @@ class View:
     """Everything the widgets draw from; it knows no widget."""
 
     def __init__(self, interval: float = 1.0) -> None:
-        self.past: Sequence[Listed] = ()
+        self.past: Sequence[RunSummary] = ()
         """Runs of the ledger, where that is asked for: on a machine without a GPU."""
         self.has_simulation = False
         """Whether a key shows a simulation in the place of this machine."""

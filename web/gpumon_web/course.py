@@ -10,11 +10,11 @@ from itertools import pairwise
 from statistics import median
 
 from gpumon.analysis.epochs import Stretch
-from gpumon.figures.run_series import Timeline, bridged
+from gpumon.figures.run_series import RunSeries, bridged
 from gpumon.frame import NAN, Frame
 from gpumon.history.recent import History
 from gpumon.ledger import aggregate
-from gpumon.ledger.records import Course
+from gpumon.ledger.records import Envelope
 from gpumon_web.series import MOST
 
 COURSE = (
@@ -59,11 +59,11 @@ class Logged:
         found._runs = OrderedDict((key, self._runs[key].copy()) for key in keys if key in self._runs)
         return found
 
-    def timeline(self, keys: Iterable[str], begun: float, step: float, times: Sequence[float]) -> Timeline:
+    def timeline(self, keys: Iterable[str], begun: float, step: float, times: Sequence[float]) -> RunSeries:
         """What holds at `times`, those of frames, in cells of `step` seconds, of the first rank that logged."""
         places = sorted({int((time - begun) / step) for time in times if time >= begun})
         if not places or places[-1] > 2 * MOST:
-            return Timeline(begun, step, {})
+            return RunSeries(begun, step, {})
         count = places[-1] + 1
         columns: dict[str, list[float]] = {}
         changes = self._of(keys)
@@ -75,9 +75,9 @@ class Logged:
                 column = columns.setdefault(name, [NAN] * count)
                 for place in places[first : max(last, first + 1)]:
                     column[place] = value if math.isfinite(value) else NAN
-        return Timeline(begun, step, {name: Course(line, line, line) for name, line in columns.items()})
+        return RunSeries(begun, step, {name: Envelope(line, line, line) for name, line in columns.items()})
 
-    def extended(self, kept: Timeline, keys: Iterable[str], times: Sequence[float]) -> Timeline:
+    def extended(self, kept: RunSeries, keys: Iterable[str], times: Sequence[float]) -> RunSeries:
         """What the ledger keeps of what was logged, longer by what the last frames have after its end."""
         since = kept.begun + kept.points * kept.step
         later = times[bisect_left(times, since) :]
@@ -88,7 +88,7 @@ class Logged:
             name: _joined(course, tail.columns.get(name, _nothing(tail.points)))
             for name, course in kept.columns.items()
         }
-        return Timeline(kept.begun, kept.step, columns)
+        return RunSeries(kept.begun, kept.step, columns)
 
     def diverged(self, keys: Iterable[str]) -> dict[str, list[tuple[float, float]]]:
         """By metric, the times and values of what was logged and is NaN or infinite."""
@@ -103,10 +103,10 @@ class Logged:
         return next((list(self._runs[key]) for key in keys if key in self._runs), [])
 
 
-def recent_course(history: History, uuid: str, begun: float, points: int = MOST) -> Timeline | None:
+def recent_course(history: History, uuid: str, begun: float, points: int = MOST) -> RunSeries | None:
     """The course on a device since `begun` (s since 1970) from the last frames; None where these begin later.
 
-    Points are equally far apart, as a `Timeline` has them: what was not sampled keeps its length.
+    Points are equally far apart, as a `RunSeries` has them: what was not sampled keeps its length.
     """
     if not history.times or history.begin > begun:
         return None
@@ -122,10 +122,10 @@ def recent_course(history: History, uuid: str, begun: float, points: int = MOST)
         for name in COURSE
         if len(history.values(uuid, name)) == len(history.times)
     }
-    return Timeline(times[0] - step / 2, step, columns) if columns else None
+    return RunSeries(times[0] - step / 2, step, columns) if columns else None
 
 
-def extended(kept: Timeline, history: History, uuid: str) -> Timeline:
+def extended(kept: RunSeries, history: History, uuid: str) -> RunSeries:
     """The course that the ledger keeps, longer by what the last frames have after its end."""
     since = kept.begun + kept.points * kept.step
     first = bisect_left(history.times, since)
@@ -139,18 +139,18 @@ def extended(kept: Timeline, history: History, uuid: str) -> Timeline:
         values = history.values(uuid, name)
         tail = _cells(values[first:], places) if len(values) == len(history.times) else _nothing(count)
         columns[name] = _joined(course, tail)
-    return Timeline(kept.begun, kept.step, columns)
+    return RunSeries(kept.begun, kept.step, columns)
 
 
-def _joined(course: Course, tail: Course) -> Course:
-    return Course(*([*before, *after] for before, after in zip(course, tail, strict=True)))
+def _joined(course: Envelope, tail: Envelope) -> Envelope:
+    return Envelope(*([*before, *after] for before, after in zip(course, tail, strict=True)))
 
 
-def _nothing(count: int) -> Course:
-    return Course([NAN] * count, [NAN] * count, [NAN] * count)
+def _nothing(count: int) -> Envelope:
+    return Envelope([NAN] * count, [NAN] * count, [NAN] * count)
 
 
-def _cells(values: Sequence[float], places: Sequence[int]) -> Course:
+def _cells(values: Sequence[float], places: Sequence[int]) -> Envelope:
     count = places[-1] + 1
     low, sums, high, counts = [math.inf] * count, [0.0] * count, [-math.inf] * count, [0] * count
     for value, place in zip(values, places, strict=True):
@@ -163,10 +163,10 @@ def _cells(values: Sequence[float], places: Sequence[int]) -> Course:
         [total / number if number else NAN for total, number in zip(sums, counts, strict=True)],
         [value if number else NAN for value, number in zip(high, counts, strict=True)],
     )
-    return Course(*(bridged(line) for line in lines))
+    return Envelope(*(bridged(line) for line in lines))
 
 
-def with_newest(epochs: Sequence[aggregate.Stretch], newest: Iterable[Stretch]) -> list[aggregate.Stretch]:
+def with_newest(epochs: Sequence[aggregate.EpochSummary], newest: Iterable[Stretch]) -> list[aggregate.EpochSummary]:
     """`epochs` of the ledger, the last ones as long as the ring knows them, and those that only the ring knows yet."""
     found = list(epochs)
     since = found[-1].begun - _SAME if found else -math.inf
@@ -179,6 +179,8 @@ def with_newest(epochs: Sequence[aggregate.Stretch], newest: Iterable[Stretch]) 
                 found[-1] = found[-1]._replace(seconds=seconds)
         else:
             found.append(
-                aggregate.Stretch(len(found), stretch.epoch, "", stretch.begin, NAN, seconds, 1, None, NAN, {}, 1, "")
+                aggregate.EpochSummary(
+                    len(found), stretch.epoch, "", stretch.begin, NAN, seconds, 1, None, NAN, {}, 1, ""
+                )
             )
     return found

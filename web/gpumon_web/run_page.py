@@ -17,13 +17,13 @@ from gpumon.analysis.epochs import Span
 from gpumon.analysis.epochs import Stretch as Seen
 from gpumon.errors import GpumonError
 from gpumon.figures.run import figure
-from gpumon.figures.run_series import Timeline, timeline
+from gpumon.figures.run_series import RunSeries, run_series
 from gpumon.frame import TRAINING, RunState
 from gpumon.history.recent import History
 from gpumon.ledger import aggregate
-from gpumon.ledger.aggregate import Stretch
+from gpumon.ledger.aggregate import EpochSummary
 from gpumon.ledger.reader import Ledger, Ledgers
-from gpumon.ledger.records import Listed, Record, RunRow
+from gpumon.ledger.records import Record, RunRow, RunSummary
 from gpumon.reports import run_json
 from gpumon.reports.export_epochs import lines
 from gpumon_web.answers import NOTHING, UNCHANGED, Packed
@@ -62,8 +62,8 @@ class Ring(NamedTuple):
 class Recent(NamedTuple):
     """A run up to now."""
 
-    course: Timeline
-    logged: Timeline
+    course: RunSeries
+    logged: RunSeries
     diverged: Mapping[str, Sequence[tuple[float, float]]] | None = None
     epochs: Sequence[Seen] = ()
     """Those that the ring knows."""
@@ -74,7 +74,7 @@ def listed(paths: Sequence[str], live: Mapping[str, Live], now: float, known: An
     version = None if live else repr(_stamps(paths))
     if version is not None and version == known:
         return UNCHANGED
-    kept: list[Listed] = []
+    kept: list[RunSummary] = []
     problem = ""
     try:
         with Ledgers(paths) as ledgers:
@@ -132,7 +132,7 @@ def _page(ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring |
     chosen = next((one for one in devices if one.uuid == device), devices[0] if devices else None)
     uuid = chosen.uuid if chosen else ""
     found = aggregate.epochs(record)
-    kept = timeline(record, traces, uuid or "-"), timeline(record, traces, "")
+    kept = run_series(record, traces, uuid or "-"), run_series(record, traces, "")
     recent = _recent(record, uuid, ring, *kept) if ring else Recent(*kept)
     return {
         "schema": run_json.SCHEMA,
@@ -154,7 +154,7 @@ def _page(ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring |
     }  # fmt: skip
 
 
-def _recent(record: Record, uuid: str, ring: Ring, course: Timeline, logged: Timeline) -> Recent:
+def _recent(record: Record, uuid: str, ring: Ring, course: RunSeries, logged: RunSeries) -> Recent:
     """Up to now: the ring's of a run that it has from its begin, else what is kept and then the ring's."""
     if record.run.state is not RunState.RUNNING:
         return Recent(course, logged)
@@ -172,7 +172,7 @@ def _recent(record: Record, uuid: str, ring: Ring, course: Timeline, logged: Tim
     )
 
 
-def _rows(record: Record, found: Sequence[Stretch]) -> list[dict[str, Any]]:
+def _rows(record: Record, found: Sequence[EpochSummary]) -> list[dict[str, Any]]:
     ordinals = {epoch.ordinal for epoch in found}
     # Only how long its phases took is shown, and that takes no usage.
     of_them = record._replace(phases=[row for row in record.phases if row.ordinal in ordinals], usage=[])
@@ -180,7 +180,7 @@ def _rows(record: Record, found: Sequence[Stretch]) -> list[dict[str, Any]]:
     return [epoch_row(epoch, phases.get(epoch.ordinal, ())) for epoch in found]
 
 
-def epoch_row(epoch: Stretch, phases: Iterable[Stretch]) -> dict[str, Any]:
+def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary]) -> dict[str, Any]:
     """An epoch as the page's table has it: a tenth of all that is known, as there may be thousands of them."""
     found = run_json.epoch_of(epoch, ())
     beside = [phase.seconds for phase in phases if phase.phase != TRAINING]
@@ -193,7 +193,7 @@ def epoch_row(epoch: Stretch, phases: Iterable[Stretch]) -> dict[str, Any]:
     }
 
 
-def _summary(found: Sequence[Stretch]) -> dict[str, Any]:
+def _summary(found: Sequence[EpochSummary]) -> dict[str, Any]:
     """What the page says of all epochs, whose rows it does not have."""
     ended = [epoch for epoch in found if epoch.ended == epoch.ended]
     lengths = [epoch.seconds for epoch in ended if math.isfinite(epoch.seconds)]

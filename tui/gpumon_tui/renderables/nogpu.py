@@ -18,7 +18,7 @@ from gpumon_tui.program import program
 from gpumon_tui.renderables.cells import Line, cut, rule, safe
 
 if TYPE_CHECKING:
-    from gpumon.ledger.records import Listed
+    from gpumon.ledger.records import RunSummary
 
 LOOKED_FOR = "looked for: NVIDIA GPUs, through the driver's library libnvidia-ml.so.1, again every few seconds"
 TO_DO = (
@@ -55,7 +55,7 @@ def _told(text: str, style: Style, cells: int) -> list[Line]:
     return [[Segment("  ▌ ", theme.WARN), Segment(part, style)] for part in parts]
 
 
-def past(runs: Sequence[Listed], now: float, cells: int) -> list[Line]:
+def past(runs: Sequence[RunSummary], now: float, cells: int) -> list[Line]:
     """The newest runs of the ledger, under a title; nothing where there is none."""
     if not runs:
         return []
