@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf
 
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Frame
@@ -42,7 +43,7 @@ GPU_KEPT = _kept(GPU_METRICS, GPU_INDEX)
 HOST_KEPT = _kept(HOST_METRICS, HOST_INDEX)
 
 
-class History:
+class RecentHistory:
     """Columns of numbers that all share one column of times. Counters are kept as rates.
 
     Where time jumps by more than `PAUSE` intervals a row without values stands in the middle of the jump, so that
@@ -83,9 +84,9 @@ class History:
         if len(self.times) >= self.keep + SLACK:
             self._trim()
 
-    def only(self, subject: str, metrics: Collection[str] | None = None) -> History:
+    def only(self, subject: str, metrics: Collection[str] | None = None) -> RecentHistory:
         """Copy one subject, or some metrics of it, for somebody who reads it while frames come."""
-        found = History(self.keep)
+        found = RecentHistory(self.keep)
         found.times = self.times[:]
         found._pauses = set(self._pauses)
         columns = self._columns.get(subject, {})
@@ -123,9 +124,20 @@ class History:
         """The newest time there is (s since 1970), or NaN."""
         return self.times[-1] if self.times else NAN
 
-    def sampled(self) -> list[float]:
-        """The times of frames: `times` without the rows that mark a pause."""
-        return [time for time in self.times if time not in self._pauses]
+    @property
+    def pause(self) -> float:
+        """The middle of the newest pause (s since 1970), or NaN."""
+        return max(self._pauses, default=NAN)
+
+    def sampled(self, begin: float = -inf) -> list[float]:
+        """The times of frames since `begin`, in seconds since 1970."""
+        return [time for time in self.times[bisect_left(self.times, begin) :] if time not in self._pauses]
+
+    def at(self, subject: str, metric: str, times: Iterable[float]) -> list[float]:
+        """The values of the frames that came at these times; NaN where none came, or it had no value."""
+        column = self.values(subject, metric)
+        places = ((bisect_left(self.times, time), time) for time in times)
+        return [column[place] if place < len(column) and self.times[place] == time else NAN for place, time in places]
 
     def subjects(self) -> list[str]:
         """The machine and every device that has values."""

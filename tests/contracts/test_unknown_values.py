@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.clock import SECOND
 from gpumon.frame import Driver, Origin, Sample
-from gpumon.history.recent import History
+from gpumon.history.query import Query
+from gpumon.history.recent import RecentHistory
 from gpumon.metrics import GPU_METRICS, IDLE, PROCESSES, Availability
 from gpumon.reports.status_json import document
 from gpumon.reports.status_text import lines
 from gpumon_tui.renderables.braille import area
 from gpumon_tui.renderables.buckets import columns as cells
 from gpumon_tui.renderables.buckets import fill
-from gpumon_web.series import columns
 from tests.builders import frame_of, sample, tick
 from tests.unknowns import any_tick, proves_free, same_tick, through_a_ring, wrong
 from tests.web.served import Served
@@ -80,9 +80,9 @@ STEADY = [0.5] * 8
 """What came before: a view takes the distance of frames from them."""
 
 
-def history_of(pattern: list[float | None]) -> tuple[History, dict[int, float]]:
+def history_of(pattern: list[float | None]) -> tuple[RecentHistory, dict[int, float]]:
     """The history of such frames, and each second's value where one is known."""
-    history, known = History(), {}
+    history, known = RecentHistory(), {}
     for second, value in enumerate([*STEADY, *pattern], start=1):
         if value is not None:
             history.add(frame_of(tick(second, [sample(0, utilization=value)])))
@@ -99,8 +99,9 @@ def test_a_line_in_the_browser_has_no_point_and_no_bridge_where_nothing_was_meas
     pattern: list[float | None],
 ) -> None:
     history, known = history_of(pattern)
-    found = columns(history, sample().device.uuid, ["gpu.utilization"], BEGIN, BEGIN + 100)
-    drawn = [(round(time - BEGIN, 3), value) for time, value in zip(found.times, found.values[0], strict=True)]
+    query = Query(sample().device.uuid, ["gpu.utilization"], BEGIN, BEGIN + 100)
+    found = history.query(query)["gpu.utilization"]
+    drawn = [(round(time - BEGIN, 3), value) for time, value in zip(found.times, found.mean, strict=True)]
     assert {at: value for at, value in drawn if value == value} == known
     for (at, value), (after, next_value) in pairwise(drawn):
         if value == value and next_value == next_value:
@@ -125,7 +126,7 @@ def test_an_area_in_the_terminal_is_blank_where_nothing_was_measured(pattern: li
 
 @pytest.mark.parametrize("state", [state for state in Availability if state is not Availability.OK])
 def test_values_of_a_gpu_that_does_not_answer_are_in_no_column(state: Availability) -> None:
-    history = History()
+    history = RecentHistory()
     silent = Sample(sample().device, state, [nan] * len(GPU_METRICS))
     history.add(frame_of(tick(1, [silent])))
     assert not history.has(sample().device.uuid, "gpu.utilization")

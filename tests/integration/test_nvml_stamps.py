@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.clock import SECOND
-from gpumon.history.recent import History
+from gpumon.history.recent import RecentHistory
 from gpumon.live import follow
 from gpumon.metrics import Availability
 from gpumon.paths import Places
@@ -100,7 +100,7 @@ def test_a_daemon_draws_no_false_rate_where_a_driver_call_hangs(stub: Stub, live
             stub.set_latency(FIELDS, latency, gpu=1)
             begun = until(live.latest).number
             until(lambda begun=begun: live.latest().number >= begun + 4)  # type: ignore[misc, union-attr]
-        history = History()
+        history = RecentHistory()
         for frame in live.since(0):
             history.add(frame)
     for gpu in range(3):

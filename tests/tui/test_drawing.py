@@ -14,7 +14,7 @@ from gpumon.analysis.epochs import EpochMark, Span
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.memory import PARTS, Split
 from gpumon.frame import Boundary, Mark
-from gpumon.history.recent import History
+from gpumon.history.recent import RecentHistory
 from gpumon.metrics import BY_NAME, Unit
 from gpumon_tui import theme
 from gpumon_tui.levels import CRITICAL, FINE, WARN, level
@@ -98,7 +98,7 @@ def test_rows_of_cards_of_any_size_stand_under_each_other() -> None:
     def drawn(used: float, total: float, watts: float, limit: float, cells: int) -> str:
         card = sample(0, utilization=0.5, memory_used=used * 2**30, memory_total=total * 2**30, power=watts,
                       power_limit=limit, temperature=71.0)  # fmt: skip
-        told = Gpu(card, None, (), GpuState.BUSY, 0.0, History(), 0.0, 60.0, 1.0, False, False, Memo())
+        told = Gpu(card, None, (), GpuState.BUSY, 0.0, RecentHistory(), 0.0, 60.0, 1.0, False, False, Memo())
         return plain(gpu_line(told, cells))
 
     for cells in (40, 60, 80, 120, 200):

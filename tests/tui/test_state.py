@@ -10,7 +10,7 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.ranks import memory_of, notes, ranks_of
 from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState
 from gpumon.history.query import HOST
-from gpumon.history.recent import SLACK, History
+from gpumon.history.recent import SLACK, RecentHistory
 from gpumon_tui import theme
 from gpumon_tui.flow import PATIENCE, Flow
 from gpumon_tui.layout import Tables, plan
@@ -21,8 +21,8 @@ from gpumon_tui.view import View
 from tests.tui.fakes import GIB, START, FakeFeed, FakeParts
 
 
-def filled(feed: FakeFeed) -> History:
-    history = History()
+def filled(feed: FakeFeed) -> RecentHistory:
+    history = RecentHistory()
     for frame in feed.frames:
         history.add(frame)
     return history
@@ -38,7 +38,7 @@ def test_counters_are_kept_as_rates() -> None:
 
 def test_a_pause_or_a_counter_that_fell_is_a_gap() -> None:
     feed = FakeFeed(gpus=1, seconds=0)
-    history = History()
+    history = RecentHistory()
     for second in (0, 1, 30, 31):
         history.add(feed.frame(second))
     sent = history.values("GPU-0000", "gpu.pcie_sent")
@@ -48,7 +48,7 @@ def test_a_pause_or_a_counter_that_fell_is_a_gap() -> None:
 
 
 def test_the_history_is_bounded_and_its_columns_are_of_one_length() -> None:
-    history = History(keep=50)
+    history = RecentHistory(keep=50)
     for frame in FakeFeed(gpus=2, seconds=400).frames:
         history.add(frame)
     assert len(history.times) < 50 + SLACK
@@ -57,7 +57,7 @@ def test_the_history_is_bounded_and_its_columns_are_of_one_length() -> None:
 
 def test_a_gpu_that_comes_and_goes_leaves_gaps() -> None:
     one, two = FakeFeed(gpus=1, seconds=9), FakeFeed(gpus=2, seconds=9)
-    history = History()
+    history = RecentHistory()
     for frame in (*one.frames[:3], *two.frames[3:6], *one.frames[6:]):
         history.add(frame)
     assert [v == v for v in history.values("GPU-0001", "gpu.power")] == [False] * 3 + [True] * 3 + [False] * 3

@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.clock import SECOND
 from gpumon.frame import Frame
-from gpumon.history.recent import History
+from gpumon.history.recent import RecentHistory
 from gpumon.metrics import HOST_METRICS
 from tests import builders
 from tests.tui.fakes import FakeParts
@@ -40,7 +40,7 @@ def frames(reads: Sequence[float], *, stamped: bool = True) -> list[Frame]:
 
 
 def rates(of: Sequence[Frame]) -> list[float]:
-    history = History()
+    history = RecentHistory()
     for frame in of:
         history.add(frame)
     return list(history.values(UUID, "gpu.pcie_sent"))

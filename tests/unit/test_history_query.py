@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.history.query import LENGTHS, MOST, Grid, Line, Query, Series, aligned, downsample
-from gpumon.history.recent import History
+from gpumon.history.recent import RecentHistory
 from gpumon.metrics import Availability
 from tests.builders import TIME, device, frame_of, sample, tick
 
@@ -131,14 +131,14 @@ def test_extremes_that_are_infinite_stay() -> None:
     assert (found.low, found.mean, found.high) == ([-inf], [1.5], [inf])
 
 
-def history(values: list[float]) -> History:
-    past = History()
+def history(values: list[float]) -> RecentHistory:
+    past = RecentHistory()
     for number, value in enumerate(values, 1):
         past.add(frame_of(tick(number, [sample(0, utilization=value)])))
     return past
 
 
-def asked(past: History, begin: float, end: float, points: int = MOST, subject: str = GPU) -> Series:
+def asked(past: RecentHistory, begin: float, end: float, points: int = MOST, subject: str = GPU) -> Series:
     return past.query(Query(subject, (NAME,), begin, end, points))[NAME]
 
 
@@ -187,13 +187,13 @@ def test_an_unknown_device_is_a_gap_and_an_empty_window_is_empty() -> None:
     past = history([0.1, 0.2])
     assert not known(asked(past, 0, BEGIN + 9, subject="GPU-x").mean)
     assert asked(past, BEGIN + 9, BEGIN).times == []
-    assert asked(History(), 0, BEGIN).times == []
+    assert asked(RecentHistory(), 0, BEGIN).times == []
     grid = Grid(0, 1.0, 3)
-    assert not known(History().query(Query(GPU, (NAME,), 0, 3, grid=grid))[NAME].mean)
+    assert not known(RecentHistory().query(Query(GPU, (NAME,), 0, 3, grid=grid))[NAME].mean)
 
 
-def paused(*seconds: float, interval: float = 1.0) -> History:
-    past = History()
+def paused(*seconds: float, interval: float = 1.0) -> RecentHistory:
+    past = RecentHistory()
     for number, at in enumerate(seconds, 1):
         one = tick(number, [sample(0, utilization=0.5)])._replace(
             monotonic=round(at * 1e9), time=TIME + round(at * 1e9), interval=round(interval * 1e9)
@@ -202,7 +202,7 @@ def paused(*seconds: float, interval: float = 1.0) -> History:
     return past
 
 
-def everything(past: History) -> Series:
+def everything(past: RecentHistory) -> Series:
     return asked(past, 0, BEGIN + 1e6)
 
 
@@ -235,7 +235,7 @@ def test_a_pause_stays_a_gap_where_several_samples_are_one_point() -> None:
 
 def test_the_last_known_values_of_a_gpu_that_does_not_answer_are_no_part_of_its_line() -> None:
     states = [Availability.OK] * 3 + [Availability.STALE] * 3 + [Availability.OK]
-    past = History()
+    past = RecentHistory()
     for at, state in enumerate(states, 1):
         past.add(frame_of(tick(at, [sample(0, state, utilization=0.5)])))
     assert [value == value for value in everything(past).mean] == [state is Availability.OK for state in states]

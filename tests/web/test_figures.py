@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from gpumon.frame import Mark, RunState
+from gpumon.history.query import Series
 from gpumon.metrics import Unit
 from gpumon.panels import GPU_PANELS
 from gpumon_web.figures.bands import AXIS, Band, band_trace
+from gpumon_web.figures.extremes import line_values
 from gpumon_web.figures.gpu import gpu_figure
 from gpumon_web.figures.scales import scale_of
 from gpumon_web.figures.words import LONGEST, words
@@ -67,6 +69,22 @@ def test_what_is_missing_is_a_gap_and_never_nothing() -> None:
 def test_no_line_has_more_points_than_asked() -> None:
     found = figure([tick(n, [sample(0, utilization=n % 2)]) for n in range(1, 500)], end=BEGIN + 1000, points=40)
     assert len(lines(found)["gpu.utilization"]["x"]) <= 40
+
+
+def test_a_stall_of_one_sample_is_in_the_line_of_any_window() -> None:
+    found = figure([tick(n, [sample(0, utilization=n != 333)]) for n in range(1, 500)], end=BEGIN + 1000, points=40)
+    line = lines(found)["gpu.utilization"]
+    assert min(line["y"]) == 0
+    assert max(line["y"]) == 100
+    assert line["x"] == sorted(line["x"])
+    assert line["x"][0] >= (BEGIN + 1) * 1000
+    assert line["x"][-1] <= (BEGIN + 499) * 1000, "what comes next is put behind it"
+
+
+def test_a_bucket_shows_its_lowest_first_where_the_line_rises_and_its_highest_first_where_it_falls() -> None:
+    low, mean, high = [0.0, 0.2, 0.5, 0.1], [0.1, 0.4, 0.6, 0.2], [0.2, 0.6, 0.9, 0.4]
+    assert line_values(Series([], low, mean, high, step=4.0)) == [0.0, 0.2, 0.2, 0.6, 0.9, 0.5, 0.4, 0.1]
+    assert line_values(Series([], low, mean, high)) == mean, "samples that are no buckets"
 
 
 def training(last: int, **fields: Any) -> list[Any]:

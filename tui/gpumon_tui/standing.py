@@ -10,7 +10,7 @@ from rich.style import Style
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState, has_unlisted_holder
 from gpumon.frame import TRAINING, Process, Run, Sample
-from gpumon.history.recent import History
+from gpumon.history.recent import RecentHistory
 from gpumon.metrics import BY_NAME, IDLE
 from gpumon_tui import theme
 from gpumon_tui.levels import CRITICAL, FINE, WARN, level
@@ -35,7 +35,7 @@ _STYLES = {
 _QUIET = frozenset({GpuState.BUSY, GpuState.IDLE, GpuState.FREE, GpuState.UNKNOWN})
 
 
-def standing(sample: Sample, history: History, state: GpuState, age: float = 0.0) -> Standing:
+def standing(sample: Sample, history: RecentHistory, state: GpuState, age: float = 0.0) -> Standing:
     """`busy`, `free`, `allocated, idle`, `slowed by heat`, `stale 12 s`, `lost` …; `age` of the data in seconds."""
     uuid = sample.device.uuid
     word = state.title

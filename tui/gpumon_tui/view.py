@@ -12,7 +12,7 @@ from gpumon.analysis.gpu_state import Activity, GpuState, is_held, judge
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.history.query import HOST
-from gpumon.history.recent import History
+from gpumon.history.recent import RecentHistory
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import HOST_INDEX, Metric
 from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel
@@ -46,7 +46,7 @@ class View:
 
     def forget(self) -> None:
         """Begin anew, as with frames of another source; what the user chose to see stays."""
-        self.history = History()
+        self.history = RecentHistory()
         self.epochs = Epochs()
         self.activity = Activity()
         self.origin = Origin("")

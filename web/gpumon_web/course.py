@@ -10,12 +10,12 @@ from itertools import pairwise
 from statistics import median
 
 from gpumon.analysis.epochs import Stretch
-from gpumon.figures.run_series import RunSeries, bridged
+from gpumon.figures.run_series import RunSeries
 from gpumon.frame import NAN, Frame
-from gpumon.history.recent import History
+from gpumon.history.query import MOST, Grid, Query, aligned
+from gpumon.history.recent import RecentHistory
 from gpumon.ledger import aggregate
 from gpumon.ledger.records import Envelope
-from gpumon_web.series import MOST
 
 COURSE = (
     "gpu.utilization", "gpu.memory_used", "gpu.memory_reserved", "gpu.run_allocated", "gpu.run_reserved",
@@ -103,43 +103,39 @@ class Logged:
         return next((list(self._runs[key]) for key in keys if key in self._runs), [])
 
 
-def recent_course(history: History, uuid: str, begun: float, points: int = MOST) -> RunSeries | None:
+def recent_course(history: RecentHistory, uuid: str, begun: float, points: int = MOST) -> RunSeries | None:
     """The course on a device since `begun` (s since 1970) from the last frames; None where these begin later.
 
     Points are equally far apart, as a `RunSeries` has them: what was not sampled keeps its length.
     """
-    if not history.times or history.begin > begun:
+    times = history.sampled(begun)
+    if len(times) < 2 or history.begin > begun:
         return None
-    first = bisect_left(history.times, begun)
-    times = history.times[first:]
-    if len(times) < 2:
-        return None
-    length = times[-1] - times[0]
-    step = max(median(later - earlier for earlier, later in pairwise(times)), length / max(1, min(points, MOST) - 1))
-    places = [round((time - times[0]) / step) for time in times]
-    columns = {
-        name: _cells(history.values(uuid, name)[first:], places)
-        for name in COURSE
-        if len(history.values(uuid, name)) == len(history.times)
-    }
-    return RunSeries(times[0] - step / 2, step, columns) if columns else None
+    spacing = median(later - earlier for earlier, later in pairwise(times))
+    # The first sample in the middle of its point, and the others near it: so none has two, and the next one none.
+    step = max(spacing, aligned(times[0], times[-1], points - 1).step)
+    found = _course(history, uuid, COURSE, Grid(0, step, points, phase=times[0] - step / 2), times[-1])
+    return RunSeries(times[0] - step / 2, step, found) if found else None
 
 
-def extended(kept: RunSeries, history: History, uuid: str) -> RunSeries:
+def extended(kept: RunSeries, history: RecentHistory, uuid: str) -> RunSeries:
     """The course that the ledger keeps, longer by what the last frames have after its end."""
-    since = kept.begun + kept.points * kept.step
-    first = bisect_left(history.times, since)
-    times = history.times[first:]
-    count = int((times[-1] - since) / kept.step) + 1 if len(times) else 0
-    if not kept.points or not 0 < count <= MOST:
+    since, end = kept.begun + kept.points * kept.step, history.end
+    if not kept.points or not since <= end < since + MOST * kept.step:
         return kept
-    places = [int((time - since) / kept.step) for time in times]
-    columns = {}
-    for name, course in kept.columns.items():
-        values = history.values(uuid, name)
-        tail = _cells(values[first:], places) if len(values) == len(history.times) else _nothing(count)
-        columns[name] = _joined(course, tail)
+    grid = Grid(kept.points, kept.step, MOST, phase=kept.begun)
+    tails = _course(history, uuid, list(kept.columns), grid, end)
+    count = grid.at(end) + 1
+    columns = {name: _joined(course, tails.get(name, _nothing(count))) for name, course in kept.columns.items()}
     return RunSeries(kept.begun, kept.step, columns)
+
+
+def _course(history: RecentHistory, uuid: str, metrics: Sequence[str], grid: Grid, end: float) -> dict[str, Envelope]:
+    """Those metrics that the last frames have, in the buckets of `grid` up to the one with `end`."""
+    grid = grid._replace(buckets=min(grid.buckets, grid.at(end) + 1))
+    known = [name for name in metrics if history.has(uuid, name)]
+    found = history.query(Query(uuid, known, grid.begin, end, grid=grid))
+    return {name: Envelope(series.low, series.mean, series.high) for name, series in found.items()}
 
 
 def _joined(course: Envelope, tail: Envelope) -> Envelope:
@@ -148,22 +144,6 @@ def _joined(course: Envelope, tail: Envelope) -> Envelope:
 
 def _nothing(count: int) -> Envelope:
     return Envelope([NAN] * count, [NAN] * count, [NAN] * count)
-
-
-def _cells(values: Sequence[float], places: Sequence[int]) -> Envelope:
-    count = places[-1] + 1
-    low, sums, high, counts = [math.inf] * count, [0.0] * count, [-math.inf] * count, [0] * count
-    for value, place in zip(values, places, strict=True):
-        if math.isfinite(value):
-            low[place], high[place] = min(low[place], value), max(high[place], value)
-            sums[place] += value
-            counts[place] += 1
-    lines = (
-        [value if number else NAN for value, number in zip(low, counts, strict=True)],
-        [total / number if number else NAN for total, number in zip(sums, counts, strict=True)],
-        [value if number else NAN for value, number in zip(high, counts, strict=True)],
-    )
-    return Envelope(*(bridged(line) for line in lines))
 
 
 def with_newest(epochs: Sequence[aggregate.EpochSummary], newest: Iterable[Stretch]) -> list[aggregate.EpochSummary]:

@@ -13,14 +13,14 @@ import math
 import secrets
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 
 from gpumon.analysis.epochs import Epochs
 from gpumon.frame import Frame
-from gpumon.history.query import HOST
-from gpumon.history.recent import History
+from gpumon.history.query import HOST, Query
+from gpumon.history.recent import RecentHistory
 from gpumon.json_value import logged
 from gpumon.live import Live, LiveState
 from gpumon.metrics import HOST_METRICS, Kind
@@ -30,7 +30,7 @@ from gpumon_web.fleet import Fleet
 
 FIRST_WINDOW = 600.0
 """Seconds that a page gets when it opens."""
-POINTS = 600
+POINTS = 900
 """Points that it gets for them at most."""
 PACE = 0.5
 """Seconds between points at least: a faster ring is for figures, not for a page that ticks."""
@@ -54,7 +54,6 @@ class Point(NamedTuple):
 
     number: int
     time: float
-    is_gap: bool = False
 
 
 class Feed:
@@ -63,7 +62,7 @@ class Feed:
     def __init__(self, live: Live) -> None:
         self.live = live
         self.lock = Lock()
-        self.history = History()
+        self.history = RecentHistory()
         self.epochs = Epochs()
         self.logged = Logged()
         self.fleet = Fleet()
@@ -143,24 +142,24 @@ class Feed:
 
     def known(self) -> dict[str, Any]:
         """From when to when there are samples, and whether there were more before. The caller holds `lock`."""
-        times = self.history.times
-        if not times:
+        begin, end = self.history.begin, self.history.end
+        if math.isnan(begin):
             return {"begin": None, "end": None, "cut": False}
-        return {"begin": times[0], "end": times[-1], "cut": self._first.number > 1 or times[0] > self._first.time}
+        return {"begin": begin, "end": end, "cut": self._first.number > 1 or begin > self._first.time}
 
     def _add(self, frame: Frame) -> None:
-        if not self.history.times:
+        before = self.history.end
+        if math.isnan(before):
             self._first = Point(frame.number, frame.time)
-        before = self.history.times[-1] if self.history.times else math.inf
         self.history.add(frame)
         self.epochs.add(frame)
         self.logged.add(frame)
         self.fleet.add(frame)
-        if before < self.history.times[-2:][0] < frame.time:
-            self._gap = self.history.times[-2]  # the row with which the history marks a pause
+        if before < self.history.pause < frame.time:
+            self._gap = self.history.pause
         if not self._points or frame.time - self._points[-1].time >= PACE - frame.interval / 2:
             if self._gap is not None:
-                self._points.append(Point(frame.number, self._gap, is_gap=True))
+                self._points.append(Point(frame.number, self._gap))
             self._points.append(Point(frame.number, frame.time))
             self._gap = None
 
@@ -186,12 +185,11 @@ class Feed:
         points = [point for point in self._points if point.number > since]
         body = {**head}
         if since == 0:
-            body["spark"] = self._spark(points)
+            body["spark"] = self._spark()
             points = points[-1:]
         times = [point.time for point in points]
-        places = self._places(times)
         body["t"] = [round(time, 3) for time in times]
-        body["gpus"] = {uuid: {name: self._picked(uuid, name, places) for name in COLUMNS} for uuid in self._devices()}
+        body["gpus"] = {uuid: {name: self._picked(uuid, name, times) for name in COLUMNS} for uuid in self._devices()}
         if self.frame is not None and not self.frame.samples:
             body["host"] = host_row(self.frame)
         if about != self._about_number:
@@ -200,32 +198,24 @@ class Feed:
         plain = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
         return Answer(plain, gzip.compress(plain, 5, mtime=0))
 
-    def _spark(self, points: list[Point]) -> dict[str, Any]:
-        """What the small charts begin with: one metric over the first window, with its gaps."""
-        points = [point for point in points if point.time > points[-1].time - FIRST_WINDOW]
-        every = max(1, math.ceil(len(points) / POINTS))
-        times = [point.time for place, point in enumerate(points) if place % every == 0 or point.is_gap]
-        places = self._places(times)
+    def _spark(self) -> dict[str, Any]:
+        """Small charts begin with one metric over the first window, with its gaps."""
+        end = self.history.end
+        found = {
+            uuid: self.history.query(Query(uuid, (SPARK,), end - FIRST_WINDOW, end, POINTS))[SPARK]
+            for uuid in self._devices()
+        }
+        times = next((series.times for series in found.values()), ())
         return {
-            "t": [round(time, 3) for time in times],
-            "gpus": {uuid: self._picked(uuid, SPARK, places) for uuid in self._devices()},
+            "t": [round(min(time, end), 3) for time in times],
+            "gpus": {uuid: [shown(value) for value in series.mean] for uuid, series in found.items()},
         }
 
     def _devices(self) -> list[str]:
         return [uuid for uuid in self.history.subjects() if uuid != HOST]
 
-    def _places(self, times: list[float]) -> list[int]:
-        """Where in the history each time lies; both are sorted, and the times are of the history."""
-        found, at = [], len(self.history.times)
-        for time in reversed(times):
-            while at and self.history.times[at - 1] >= time:
-                at -= 1
-            found.append(min(at, len(self.history.times) - 1))
-        return found[::-1]
-
-    def _picked(self, uuid: str, name: str, places: Iterable[int]) -> list[float | None]:
-        values = self.history.values(uuid, name)
-        return [shown(values[place]) if place < len(values) else None for place in places]
+    def _picked(self, uuid: str, name: str, times: Sequence[float]) -> list[float | None]:
+        return [shown(value) for value in self.history.at(uuid, name, times)]
 
 
 def whole_seconds(state: LiveState) -> int | None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from flask import Flask, Response, request
 
+from gpumon.history.query import MOST
 from gpumon_web.answers import Answers, Deferred, Packed
 from gpumon_web.complaints import Complaints
 from gpumon_web.environ import JOB
@@ -23,7 +24,6 @@ from gpumon_web.figures.gpu import gpu_figure
 from gpumon_web.plain_page import BadNumber, failure
 from gpumon_web.repeats import PACKED, choose, takes_gzip
 from gpumon_web.runs import Runs
-from gpumon_web.series import MOST
 from gpumon_web.work import BusyError, Inline, Work, WorkError
 
 LONGEST_TEXT = 200
@@ -79,7 +79,7 @@ def add_routes(server: Flask, sources: Sources, complaints: Complaints) -> None:
                 newest, uuid = frame.time, sample.device.uuid
                 first, last = begin, end
                 if first is None or last is None or not first < last:
-                    oldest = feed.history.begin if feed.history.times else newest
+                    oldest = feed.history.begin
                     first, last = (max(oldest, newest - length) if length else oldest), newest
                 history, epochs, known = feed.history.only(uuid), feed.epochs.only(uuid), feed.known()
 

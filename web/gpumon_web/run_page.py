@@ -19,7 +19,7 @@ from gpumon.errors import GpumonError
 from gpumon.figures.run import figure
 from gpumon.figures.run_series import RunSeries, run_series
 from gpumon.frame import TRAINING, RunState
-from gpumon.history.recent import History
+from gpumon.history.recent import RecentHistory
 from gpumon.ledger import aggregate
 from gpumon.ledger.aggregate import EpochSummary
 from gpumon.ledger.reader import Ledger, Ledgers
@@ -51,7 +51,7 @@ class Ring(NamedTuple):
 
     uuid: str
     """The device that `history` is of."""
-    history: History
+    history: RecentHistory
     logged: Logged
     epochs: Mapping[str, Sequence[Seen]]
     """By the key of a rank: the lowest one that is here."""

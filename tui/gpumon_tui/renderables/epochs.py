@@ -10,7 +10,7 @@ from gpumon import units
 from gpumon.analysis.epochs import Stretch
 from gpumon.frame import NAN
 from gpumon.history.query import HOST
-from gpumon.history.recent import History
+from gpumon.history.recent import RecentHistory
 from gpumon.metrics import BY_NAME
 from gpumon_tui import theme
 from gpumon_tui.renderables.table import Cell, Column, Row
@@ -40,7 +40,7 @@ class Summary(NamedTuple):
     power: float
 
 
-def summary(history: History, uuids: Sequence[str], begin: float, end: float) -> Summary:
+def summary(history: RecentHistory, uuids: Sequence[str], begin: float, end: float) -> Summary:
     """Means and peaks of the samples from `begin` to before `end`."""
     first, last = bisect_left(history.times, begin), bisect_left(history.times, end)
     known = [

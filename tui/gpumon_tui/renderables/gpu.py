@@ -12,7 +12,7 @@ from rich.style import Style
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.frame import Process, Run, Sample
-from gpumon.history.recent import History
+from gpumon.history.recent import RecentHistory
 from gpumon.metrics import BY_NAME
 from gpumon_tui import theme
 from gpumon_tui.levels import level
@@ -41,7 +41,7 @@ class Gpu(NamedTuple):
     state: GpuState
     age: float
     """Seconds since the frame, where no newer one comes; 0 while all is well."""
-    history: History
+    history: RecentHistory
     now: float
     window: float
     interval: float

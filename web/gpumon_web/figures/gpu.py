@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from gpumon.analysis.epochs import Epochs
 from gpumon.clock import SECOND
 from gpumon.frame import RunState, Sample
-from gpumon.history.recent import History
+from gpumon.history.query import MOST, History, Query
 from gpumon.panels import GPU_PANELS, Panel
 from gpumon_web.feed import shown
 from gpumon_web.figures.bands import Band
+from gpumon_web.figures.extremes import line_times, line_values
 from gpumon_web.figures.scales import scale_of
 from gpumon_web.figures.stack import Plot, figure
-from gpumon_web.series import MOST, columns
 
 COLOURS = ("@u2", "@u0", "@u1", "@u5", "@u3", "@u6", "@u4", "@u7")
 """Of the panels in their order; a metric has the same colour in the figure of a run."""
@@ -39,21 +39,22 @@ def gpu_figure(
     """The figure of a device from `begin` to `end` (s since 1970), with the epochs of `run` (an id) before others'."""
     uuid = sample.device.uuid
     panels = [panel for panel in GPU_PANELS if history.has(uuid, panel.metric.name)]
-    found = columns(history, uuid, [panel.metric.name for panel in panels], begin, end, points)
+    until = min(end, history.end)  # nothing is known of what is to come
+    series = history.query(Query(uuid, [panel.metric.name for panel in panels], begin, end, points // 2))  # two each
+    times = next((line_times(one, max(begin, history.begin), until) for one in series.values()), [])
     plots = [
         Plot(
             panel.metric.name,
             panel.title,
             scale_of(panel.metric.unit, rate=panel.is_rate),
-            [shown(value) for value in values],
+            [shown(value) for value in line_values(series[panel.metric.name])],
             COLOURS[GPU_PANELS.index(panel) % len(COLOURS)],
             top_of(panel, sample),
         )
-        for panel, values in zip(panels, found.values, strict=True)
+        for panel in panels
     ]
-    until = min(end, history.times[-1]) if history.times else end  # nothing is known of what is to come
     back = behind(epochs, epochs.runs_on(uuid), begin, until, run or _id(epochs, sample.run))
-    return {**figure(plots, found.times, back.bands, back.spans, back.faults), "runs": back.runs}
+    return {**figure(plots, times, back.bands, back.spans, back.faults), "runs": back.runs}
 
 
 def _id(epochs: Epochs, key: str) -> str:
