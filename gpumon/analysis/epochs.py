@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from gpumon.analysis.rank_epochs import KnownEpoch, RankEpochs
 from gpumon.frame import NAN, TRAINING, Boundary, Frame, Mark, Run, RunState
 
-KEEP = 4096
-"""Boundaries kept of each run."""
 RUNS = 64
 """Runs remembered of each device."""
 INFINITY = float("inf")
@@ -57,8 +56,7 @@ class Epochs:
     """Boundaries by run; they may come late, twice, or not at all."""
 
     def __init__(self) -> None:
-        self._boundaries: dict[str, dict[int, Boundary]] = {}
-        self._sorted: dict[str, list[Boundary]] = {}
+        self._ranks: dict[str, RankEpochs] = {}
         self._runs: dict[str, Run] = {}
         self._on: dict[str, dict[str, None]] = {}
         self._drawn: dict[tuple[str, ...], Drawn] = {}
@@ -67,13 +65,8 @@ class Epochs:
     def add(self, frame: Frame) -> None:
         """Take in what a frame tells of runs."""
         for boundary in frame.boundaries:
-            known = self._boundaries.setdefault(boundary.run, {})
-            if boundary.number not in known:
-                known[boundary.number] = boundary
+            if self._ranks.setdefault(boundary.run, RankEpochs()).add(boundary):
                 self._drawn = {}
-                self._sorted.pop(boundary.run, None)
-                if len(known) > KEEP:
-                    del known[next(iter(known))]
         for run in frame.runs:
             before = self._runs.get(run.key)
             if before is None or _drawn_of(before) != _drawn_of(run):
@@ -84,15 +77,14 @@ class Epochs:
         for sample in frame.samples:
             if sample.run:
                 self._remember(sample.device.uuid, sample.run)
-        if max(len(self._runs), len(self._boundaries)) > 16 * RUNS:
+        if max(len(self._runs), len(self._ranks)) > 16 * RUNS:
             self._forget({run.key for run in frame.runs})
 
     def only(self, uuid: str) -> Epochs:
         """Copy what ran on a device, for somebody who reads it while frames come."""
         keys = self.runs_on(uuid)
         found = Epochs()
-        found._boundaries = {key: dict(self._boundaries[key]) for key in keys if key in self._boundaries}
-        found._sorted = {key: self._sorted[key] for key in keys if key in self._sorted}
+        found._ranks = {key: self._ranks[key].copy() for key in keys if key in self._ranks}
         found._runs = {key: self._runs[key] for key in keys if key in self._runs}
         found._on = {uuid: dict.fromkeys(keys)}
         return found
@@ -150,33 +142,27 @@ class Epochs:
         times: list[float] = []
         for key in keys:
             run = self._runs.get(key)
-            times += [boundary.time / 1e9 for boundary in (self._of(key)[:1] + self._of(key)[-1:])]
+            times += [boundary.time / 1e9 for boundary in (*self._of(key)[:1], *self._of(key)[-1:])]
             if run is not None:
                 times += [run.started, run.updated if run.state is not RunState.RUNNING else INFINITY]
         known = [time for time in times if time == time]
         return (min(known), max(known)) if known else (NAN, NAN)
 
     def stretches(self, key: str, now: float) -> list[Stretch]:
-        """The epochs of a run, oldest first; one ends where the next begins, so that nothing falls between."""
-        begins = self._begins(key)
-        ends = {b.epoch: b.time / 1e9 for b in self._of(key) if b.mark is Mark.EPOCH_END}
-        left = {b.epoch: b.time / 1e9 for b in self._of(key) if b.mark is Mark.EPOCH_LEFT}
-        ends = {**left, **ends}
+        """Return the epochs of a run, oldest first; one without a known end lasts until the run ended, or `now`."""
         run = self._runs.get(key)
         over = run is not None and run.state is not RunState.RUNNING
-        found = []
-        for epoch, begin in sorted(begins.items()):
-            end = begins.get(epoch + 1, ends.get(epoch, NAN))
-            known = end >= begin
-            finished = known and not left.get(epoch, NAN) >= begin
-            if not known:
-                end = run.updated if run is not None and over else now
-            found.append(Stretch(epoch, begin, end, finished))
-        return found
+        until = run.updated if run is not None and over else now
+        return [
+            Stretch(epoch.number, epoch.begin, epoch.end if epoch.end == epoch.end else until, epoch.finished)
+            for epoch in self._known(key)
+        ]
 
     def duration(self, key: str) -> float:
-        """Mean seconds of the last finished epochs of a run, or NaN."""
-        recent = [s.end - s.begin for s in self.stretches(key, NAN) if s.finished][-RECENT:]
+        """Return the mean seconds from begin to begin of the last finished epochs of a run, or NaN."""
+        epochs = self._known(key)
+        begins = {epoch.number: epoch.begin for epoch in epochs}
+        recent = [begins.get(epoch.number + 1, epoch.end) - epoch.begin for epoch in epochs if epoch.finished][-RECENT:]
         return sum(recent) / len(recent) if recent else NAN
 
     def _id(self, key: str) -> str:
@@ -184,22 +170,21 @@ class Epochs:
         return run.id if run else key
 
     def _begins(self, key: str) -> dict[int, float]:
-        begins: dict[int, float] = {}
-        for boundary in self._of(key):
-            if boundary.mark is Mark.EPOCH_BEGIN:
-                begins[boundary.epoch] = boundary.time / 1e9
-        run = self._runs.get(key)
-        # A boundary may have been overwritten before anybody read it; the board tells of the last.
-        if run is not None and run.epoch >= 0 and run.epoch_started == run.epoch_started:
-            begins.setdefault(run.epoch, run.epoch_started)
-        return begins
+        return {epoch.number: epoch.begin for epoch in self._known(key)}
 
-    def _of(self, key: str) -> list[Boundary]:
-        boundaries = self._sorted.get(key)
-        if boundaries is None:
-            boundaries = sorted(self._boundaries.get(key, {}).values(), key=attrgetter("time", "number"))
-            self._sorted[key] = boundaries
-        return boundaries
+    def _known(self, key: str) -> Sequence[KnownEpoch]:
+        """The epochs of a rank, oldest first."""
+        rank, run = self._ranks.get(key) or RankEpochs(), self._runs.get(key)
+        # A boundary may have been overwritten before it was read; the board has the last one.
+        missing = run is not None and run.epoch >= 0 and run.epoch_started == run.epoch_started
+        if run is None or not missing or any(epoch.number == run.epoch for epoch in rank.epochs):
+            return rank.epochs
+        found = rank.ends.get(run.epoch, KnownEpoch(NAN, run.epoch))._replace(begin=run.epoch_started)
+        return sorted((*rank.epochs, found))
+
+    def _of(self, key: str) -> Sequence[Boundary]:
+        rank = self._ranks.get(key)
+        return rank.boundaries if rank is not None else ()
 
     def _remember(self, uuid: str, key: str) -> None:
         keys = self._on.setdefault(uuid, {})
@@ -210,10 +195,9 @@ class Epochs:
 
     def _forget(self, present: set[str]) -> None:
         on_devices = {key for keys in self._on.values() for key in keys}
-        for key in (self._runs.keys() | self._boundaries.keys()) - present - on_devices:
+        for key in (self._runs.keys() | self._ranks.keys()) - present - on_devices:
             self._runs.pop(key, None)
-            self._boundaries.pop(key, None)
-            self._sorted.pop(key, None)
+            self._ranks.pop(key, None)
 
 
 def _drawn_of(run: Run) -> tuple[object, ...]:

@@ -3,49 +3,64 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isnan
+from typing import NamedTuple
 
+from gpumon.epoch_fold import EpochFold
 from gpumon.frame import NAN, Boundary, Mark, Run, RunState
 
 
-def attribute(run: Run, boundaries: Sequence[Boundary], at_monotonic: int) -> Run | None:
-    """`run` with the epoch, phase and state in force at `at_monotonic` (ns, CLOCK_MONOTONIC of this machine).
+class InForce(NamedTuple):
+    """Epoch and phase from a boundary on, until the next one."""
 
-    `boundaries` are the run's own, in the order of their times. None before the run began. From an
-    epoch's end to the next one's begin its number stays, without a phase. Where boundaries were
-    lost nothing is guessed: the epoch is -1 until the next one that is known.
+    monotonic: int
+    """ns, CLOCK_MONOTONIC of this machine."""
+    number: int
+    """That of the boundary."""
+    epoch: int
+    """From an epoch's end to the next one's begin its number stays, without a phase; -1 where there is none."""
+    phase: str
+    began: float
+    """Seconds since 1970 when the epoch began; NaN where that is lost."""
+    over: bool
+    """Whether the run has ended here."""
+
+
+def in_force(fold: EpochFold, boundaries: Iterable[Boundary]) -> list[InForce]:
+    """Feed `boundaries` to `fold` and return what is in force after each."""
+    found = []
+    for boundary in boundaries:
+        fold.take(boundary)
+        began = fold.begin.time / 1e9 if fold.begin is not None and fold.current >= 0 else NAN
+        over = boundary.mark is Mark.RUN_END
+        found.append(InForce(boundary.monotonic, boundary.number, fold.current, fold.phase, began, over))
+    return found
+
+
+def attribute(run: Run, moments: Sequence[InForce], at_monotonic: int) -> Run | None:
+    """Return `run` with the epoch, phase and state in force at `at_monotonic` (ns, CLOCK_MONOTONIC of this machine).
+
+    `moments` are the run's own, in the order of their times. None before the run began. Where
+    boundaries were lost nothing is guessed: the epoch is -1 until the next one that is known.
     """
-    after = bisect_right(boundaries, at_monotonic, key=_monotonic)
+    after = bisect_right(moments, at_monotonic, key=_monotonic)
     if after == 0:
         # The first boundaries may be lost, and then the run may have begun before the first one known.
-        known_begin = boundaries and boundaries[0].number == 1
+        known_begin = moments and moments[0].number == 1
         return None if known_begin else run._replace(epoch=-1, phase="", epoch_started=NAN, state=RunState.RUNNING)
-    last = boundaries[after - 1]
-    if after < len(boundaries):
-        state = RunState.RUNNING if last.mark != Mark.RUN_END else run.state
-        if boundaries[after].number != last.number + 1:
+    last = moments[after - 1]
+    if after < len(moments):
+        state = run.state if last.over else RunState.RUNNING
+        if moments[after].number != last.number + 1:
             return run._replace(epoch=-1, phase="", epoch_started=NAN, state=state)
     else:
         state = run.state
-    began = _epoch_begin(boundaries, after - 1)
-    if isnan(began) and after == len(boundaries) and last.epoch == run.epoch:
+    began = last.began
+    if isnan(began) and after == len(moments) and last.epoch == run.epoch:
         began = run.epoch_started  # its boundary is lost, the board's own state still tells
     return run._replace(epoch=last.epoch, phase=last.phase, epoch_started=began, state=state)
 
 
-def _monotonic(boundary: Boundary) -> int:
-    return boundary.monotonic
-
-
-def _epoch_begin(boundaries: Sequence[Boundary], at: int) -> float:
-    """When the epoch in force after `boundaries[at]` began, in seconds since 1970; NaN if that is lost."""
-    epoch = boundaries[at].epoch
-    if epoch < 0:
-        return NAN
-    for i in range(at, -1, -1):
-        if boundaries[i].epoch != epoch:
-            break
-        if boundaries[i].mark == Mark.EPOCH_BEGIN:
-            return boundaries[i].time / 1e9
-    return NAN
+def _monotonic(moment: InForce) -> int:
+    return moment.monotonic

@@ -13,11 +13,12 @@ from typing import NamedTuple
 from zlib import crc32
 
 from gpumon.clock import SECOND
+from gpumon.epoch_fold import EpochFold
 from gpumon.errors import BoardError
 from gpumon.frame import NAN, Boundary, FrameworkMemory, Mark, Run, RunState
 from gpumon.procfs import start_time
 from gpumon.tags import board as layout
-from gpumon.tags.attribution import attribute
+from gpumon.tags.attribution import InForce, attribute, in_force
 from gpumon.tags.description import LARGEST, Description, decode
 from gpumon.tags.listing import name_uid
 from gpumon.tags.matching import Claim
@@ -57,7 +58,11 @@ class Watched:
         over before anybody looked. 0 while it runs."""
         self.withdrawn = False
         """Whether its process took it back: another run tells more of the same."""
-        self.boundaries: list[Boundary] = []
+        self._fold = EpochFold()
+        self._moments: list[InForce] = []
+        """What was in force when, for `at`."""
+        self._newest = 0
+        """When the newest boundary was: ns, CLOCK_MONOTONIC of this machine."""
         self.memory: tuple[layout.Memory, ...] = ()
         """What the framework holds on each of its devices."""
         self.memory_at = 0
@@ -103,9 +108,9 @@ class Watched:
             self._identify(holder)
         fresh = [self._boundary(event, times) for event in events]
         self._lost = min(self._lost + lost, LARGEST)
-        self.boundaries += fresh
-        if len(self.boundaries) > KEPT_BOUNDARIES:
-            del self.boundaries[: -KEPT_BOUNDARIES // 2]
+        self._moments += in_force(self._fold, fresh)
+        if len(self._moments) > KEPT_BOUNDARIES:
+            del self._moments[: -KEPT_BOUNDARIES // 2]
         ended = self._end(state, holder is not None)
         if ended == RunState.RUNNING:
             self._alive_once = True
@@ -116,7 +121,7 @@ class Watched:
 
     def at(self, run: Run, monotonic: int) -> Run | None:
         """`run` as it was at `monotonic`; None before it began."""
-        return attribute(run, self.boundaries, monotonic)
+        return attribute(run, self._moments, monotonic)
 
     def close(self) -> None:
         """Give the descriptor back, where that does no harm."""
@@ -161,8 +166,7 @@ class Watched:
             self._pid = process_by_namespace(self._proc, self.header, self.uid)
 
     def _boundary(self, event: layout.Event, times: Times) -> Boundary:
-        floor = self.boundaries[-1].monotonic if self.boundaries else 0
-        here = self._here(event.monotonic, event.time, times)
+        self._newest = max(self._newest, self._here(event.monotonic, event.time, times))
         try:
             mark = Mark(event.mark)
         except ValueError:
@@ -174,7 +178,7 @@ class Watched:
             epoch=event.epoch,
             step=max(0, event.step),
             phase=self._phase(event.phase),
-            monotonic=max(floor, here),
+            monotonic=self._newest,
             time=min(event.time, _LONGEST),
             wait=_known(event.wait) / SECOND,
             asked=_known(event.asked),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from gpumon.epoch_fold import EpochFold
 from gpumon.frame import Boundary, Mark, Run, RunState
-from gpumon.tags.attribution import attribute
+from gpumon.tags.attribution import attribute, in_force
 
 RUN = Run("k", "k", "k", 1, "ann", state=RunState.FINISHED, epoch=1, phase="", step=9)
 
@@ -26,7 +27,7 @@ ALL = [
 
 
 def at(time: int, boundaries: list[Boundary] = ALL) -> tuple[int, str, float, RunState] | None:
-    found = attribute(RUN, boundaries, time)
+    found = attribute(RUN, in_force(EpochFold(), boundaries), time)
     return found and (found.epoch, found.phase, found.epoch_started, found.state)
 
 

@@ -1,0 +1,98 @@
+"""The epochs of one rank, folded from boundaries that may come late, twice, or not at all."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import NamedTuple
+
+from gpumon.epoch_fold import EpochEnd, EpochFold
+from gpumon.frame import NAN, Boundary, Mark
+
+KEEP = 4096
+"""Boundaries kept of each rank, at most; beyond, the older half is dropped."""
+
+
+class KnownEpoch(NamedTuple):
+    """An epoch of a rank; times in seconds since 1970."""
+
+    begin: float
+    number: int
+    end: float = NAN
+    """NaN while it is open."""
+    how: EpochEnd | None = None
+    """None while it is open."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether it came to its end."""
+        return self.how is EpochEnd.FINISHED
+
+
+class RankEpochs:
+    """Boundaries of a rank by number, and the epochs that they make."""
+
+    def __init__(self) -> None:
+        self._by_number: dict[int, Boundary] = {}
+        self.boundaries: list[Boundary] = []
+        """In the order of their numbers."""
+        self._begin_anew()
+
+    def add(self, boundary: Boundary) -> bool:
+        """Take a boundary and return whether it is new."""
+        if boundary.number in self._by_number:
+            return False
+        self._by_number[boundary.number] = boundary
+        if boundary.number > self._fold.newest and len(self.boundaries) < KEEP:
+            self.boundaries.append(boundary)
+            self._take(boundary)
+        else:
+            self._fold_anew()
+        return True
+
+    def copy(self) -> RankEpochs:
+        """Return what is known now; it changes no more."""
+        found = RankEpochs()
+        found._by_number = dict(self._by_number)
+        found.boundaries, found.epochs, found.ends = list(self.boundaries), list(self.epochs), dict(self.ends)
+        return found
+
+    def _fold_anew(self) -> None:
+        ordered = sorted(self._by_number.values(), key=attrgetter("number"))
+        self.boundaries = ordered[-KEEP // 2 :] if len(ordered) > KEEP else ordered
+        self._by_number = {boundary.number: boundary for boundary in self.boundaries}
+        self._begin_anew()
+        for boundary in self.boundaries:
+            self._take(boundary)
+
+    def _begin_anew(self) -> None:
+        self._fold = EpochFold()
+        self._before: Boundary | None = None
+        self.epochs: list[KnownEpoch] = []
+        """Oldest first."""
+        self.ends: dict[int, KnownEpoch] = {}
+        """Ends of epochs whose begin is lost, by number."""
+
+    def _take(self, boundary: Boundary) -> None:
+        before = self._before or boundary
+        self._before = boundary
+        change = self._fold.take(boundary)
+        if change is None:
+            return
+        if change.closed is not None and self.epochs:
+            end = before if change.closed is EpochEnd.LOST else boundary
+            self.epochs[-1] = self.epochs[-1]._replace(end=end.time / 1e9, how=change.closed)
+        elif boundary.mark is Mark.EPOCH_END:
+            self.ends[boundary.epoch] = KnownEpoch(NAN, boundary.epoch, boundary.time / 1e9, EpochEnd.FINISHED)
+        if change.revoked is not None:
+            self._revoke(change.revoked)
+        if change.begun:
+            self.epochs.append(KnownEpoch(boundary.time / 1e9, boundary.epoch))
+
+    def _revoke(self, number: int) -> None:
+        """The newest epoch of this number was aborted."""
+        for place in range(len(self.epochs) - 1, -1, -1):
+            if self.epochs[place].number == number:
+                self.epochs[place] = self.epochs[place]._replace(how=EpochEnd.ABORTED)
+                return
+        if number in self.ends:
+            self.ends[number] = self.ends[number]._replace(how=EpochEnd.ABORTED)
