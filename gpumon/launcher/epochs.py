@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from gpumon.clock import SECOND
-from gpumon.frame import NAN, Boundary, Mark, Run
+from gpumon.epoch_fold import EpochEnd, EpochFold
+from gpumon.frame import NAN, Boundary, Run
 
 _SHOWN = 2
 
@@ -25,13 +26,36 @@ class Training(NamedTuple):
 
 
 class _Rank:
+    """Whole epochs of one rank and how long they took, in ns."""
+
     def __init__(self) -> None:
-        self.seen = 0
-        """Number of the newest boundary that counted."""
-        self.begun = 0
+        self._fold = EpochFold()
+        self._begun: Boundary | None = None
+        self._last: tuple[int, int] | None = None
+        """Number and duration of the newest whole epoch."""
         self.epochs = 0
         self.total = 0
-        self.last = 0
+
+    def take(self, boundary: Boundary) -> None:
+        """Take the next boundary."""
+        change = self._fold.take(boundary)
+        if change is None:
+            return
+        if change.closed is not None and self._begun is not None:
+            self._last = None
+            if change.closed is EpochEnd.FINISHED:
+                self._last = self._begun.epoch, boundary.monotonic - self._begun.monotonic
+                self._add(1, self._last[1])
+            self._begun = None
+        if change.begun:
+            self._begun = boundary
+        if self._last is not None and change.revoked == self._last[0]:
+            self._add(-1, -self._last[1])
+            self._last = None
+
+    def _add(self, epochs: int, nanoseconds: int) -> None:
+        self.epochs += epochs
+        self.total += nanoseconds
 
 
 class CommandTrainings:
@@ -45,21 +69,8 @@ class CommandTrainings:
         """Add what is known of the command's `runs` by now; `boundaries` may have those of other runs too."""
         self._runs.update((run.key, run) for run in runs)
         for boundary in boundaries:
-            if boundary.run not in self._runs:
-                continue
-            rank = self._ranks.setdefault(boundary.run, _Rank())
-            if boundary.number <= rank.seen:
-                continue
-            rank.seen = boundary.number
-            if boundary.mark is Mark.EPOCH_BEGIN:
-                rank.begun = boundary.monotonic
-            elif boundary.mark is Mark.EPOCH_END and rank.begun:
-                rank.last = boundary.monotonic - rank.begun
-                rank.epochs, rank.total, rank.begun = rank.epochs + 1, rank.total + rank.last, 0
-            elif boundary.mark is Mark.EPOCH_LEFT:
-                if not rank.begun and rank.last:  # it had been told as whole
-                    rank.epochs, rank.total = rank.epochs - 1, rank.total - rank.last
-                rank.begun = rank.last = 0
+            if boundary.run in self._runs:
+                self._ranks.setdefault(boundary.run, _Rank()).take(boundary)
 
     def __bool__(self) -> bool:
         return bool(self._runs)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.clock import SECOND
+from gpumon.epoch_fold import EpochEnd, EpochFold
 from gpumon.frame import NAN, Boundary, Mark, waited_between
 from gpumon.ledger.framework_peak import Peak, PeakCounter, peak_counter_of
 
@@ -108,10 +109,7 @@ class EpochTimeline:
     """Takes the boundaries of a rank in their order and keeps what is not written yet."""
 
     def __init__(self) -> None:
-        self.newest = 0
-        """Number of the newest boundary."""
-        self.lost = 0
-        """Boundaries that were overwritten before any daemon read them."""
+        self._fold = EpochFold()
         self.begun = 0
         """When the run began: ns, CLOCK_MONOTONIC; 0 while not known."""
         self.ended = 0
@@ -138,37 +136,29 @@ class EpochTimeline:
 
     def take(self, boundary: Boundary) -> bool:
         """The next boundary; one that was taken before is left out. True when an epoch or the run begins or ends."""
-        if boundary.number <= self.newest:
+        change = self._fold.take(boundary)
+        if change is None:
             return False
-        missed = boundary.number - self.newest - 1
-        self.newest = boundary.number
         at = Moment(max(boundary.monotonic, self.last.monotonic), boundary.step, boundary.wait)
-        mark, before = boundary.mark, self.open
-        self._read_peak(boundary.peak, missed)
-        if missed:
-            self.lost += missed
-            if before is not None and (mark == Mark.EPOCH_BEGIN or boundary.epoch != before.epoch):
-                self._leave(self.last)  # its end is among what was lost
+        mark = boundary.mark
+        self._read_peak(boundary.peak, change.missed)
+        if self.open is not None and change.closed is not None:
+            if change.closed is EpochEnd.FINISHED:
+                self.open.ended = boundary.time
+            self._leave(self.last if change.closed is EpochEnd.LOST else at)
         self.last = at
         if boundary.number == 1 or not self.begun:
             self.begun = at.monotonic
-        if mark == Mark.EPOCH_BEGIN:
-            self._leave(at)
+        if change.begun:
             self.open = Epoch(self.next, boundary.epoch, boundary.time, at)
             self.epochs[self.next] = self.open
             self._by_number[boundary.epoch] = self.next
             self.next += 1
-        elif mark == Mark.EPOCH_END and self.open is not None:
-            self.open.ended = boundary.time
-            self._leave(at)
-        elif mark == Mark.EPOCH_LEFT:
-            self._leave(at)
-            if boundary.epoch in self._by_number:
-                self.epochs[self._by_number[boundary.epoch]].ended = None
-            elif boundary.epoch >= 0:
-                self.left.append(boundary.epoch)
-        elif mark == Mark.RUN_END:
-            self._leave(at)
+        if change.revoked in self._by_number:
+            self.epochs[self._by_number[change.revoked]].ended = None
+        elif change.revoked is not None:
+            self.left.append(change.revoked)
+        if mark == Mark.RUN_END:
             self.ended = at.monotonic
         elif mark in (Mark.OUT_OF_MEMORY, Mark.CHECKPOINT):
             self.marks.append(boundary)
@@ -176,6 +166,11 @@ class EpochTimeline:
             self._log(boundary.epoch, boundary.metrics, again=mark in (Mark.EPOCH_LEFT, Mark.RUN_END))
         self._enter(at, self.open.ordinal if self.open else OUTSIDE, boundary.phase if self.open else "")
         return mark in (Mark.EPOCH_BEGIN, Mark.EPOCH_END, Mark.EPOCH_LEFT, Mark.RUN_END)
+
+    @property
+    def lost(self) -> int:
+        """Boundaries that were overwritten before any daemon read them."""
+        return self._fold.lost
 
     def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int, PhaseStart]]:
         """The parts of a stretch of time, each with the span it lies in; nothing before the first span."""
@@ -237,7 +232,8 @@ class EpochTimeline:
     def as_json(self) -> dict[str, Any]:
         """For `timeline_of`."""
         return {
-            "newest": self.newest, "lost": self.lost, "begun": self.begun, "ended": self.ended, "spans": self.spans,
+            "newest": self._fold.newest, "lost": self.lost, "begun": self.begun, "ended": self.ended,
+            "spans": self.spans,
             "epochs": [epoch.as_json() for epoch in self.epochs.values()],
             "open": self.open.ordinal if self.open else None, "logged": self.logged, "next": self.next,
             "last": self.last, "since": self._since, "peak": self.peak.as_json(),
@@ -295,12 +291,12 @@ class EpochTimeline:
 def timeline_of(found: Mapping[str, Any]) -> EpochTimeline:
     """What `EpochTimeline.as_json` gave."""
     timeline = EpochTimeline()
-    timeline.newest, timeline.lost, timeline.begun, timeline.ended = (
-        found[k] for k in ("newest", "lost", "begun", "ended")
-    )
+    timeline.begun, timeline.ended = found["begun"], found["ended"]
     timeline.spans = [PhaseStart(*span) for span in found["spans"]]
     timeline.epochs = {epoch.ordinal: epoch for epoch in map(epoch_of, found["epochs"])}
     timeline.open = timeline.epochs[found["open"]] if found["open"] is not None else None
+    opened = timeline.open.epoch if timeline.open is not None else None
+    timeline._fold = EpochFold(found["newest"], found["lost"], opened)
     timeline.logged, timeline.next = dict(found["logged"]), found["next"]
     timeline.last, timeline._since = Moment(*found["last"]), Moment(*found["since"])
     if "peak" in found:
