@@ -15,7 +15,8 @@ from typing import Protocol
 
 from gpumon.clock import LONGEST, SECOND, SHORTEST, Clock
 from gpumon.errors import AlreadyRunning, GpumonError, RingError, UsageError
-from gpumon.frame import Frame, Tick
+from gpumon.frame import Frame, Origin, Tick
+from gpumon.origin import Capability
 from gpumon.paths import LOCK, RING, Places, ledger_path, make_live_dir, make_tag_dir
 from gpumon.procfs import boot_id
 from gpumon.ring.directory import RowsExhausted
@@ -24,7 +25,9 @@ from gpumon.ring.lock import WriterLock
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import NoRoom, RingWriter
 from gpumon.sampler import Sampler
-from gpumon.sources import HostSource, open_source
+from gpumon.sources.base import Request
+from gpumon.sources.host import HostSource
+from gpumon.sources.registry import open_source
 from gpumon.tags.reader import TagReader
 
 _CHECK_EVERY = SECOND
@@ -73,11 +76,11 @@ class Recorder:
         """Append a tick, in a new ring when it does not fit the old one."""
         devices = len(tick.samples)
         if self.writer is None:
-            self.writer = self._make(devices, tick.origin.source)
+            self.writer = self._make(devices, tick.origin)
         try:
             self.writer.append(tick)
         except RowsExhausted:
-            self.writer = self._make(devices, tick.origin.source)
+            self.writer = self._make(devices, tick.origin)
             self.writer.append(tick)
         self._keep(tick)
 
@@ -191,12 +194,12 @@ class Recorder:
         except Exception as error:
             self.say(f"the last of the runs is not kept: {type(error).__name__}: {error}")
 
-    def _make(self, devices: int, source: str) -> RingWriter:
+    def _make(self, devices: int, origin: Origin) -> RingWriter:
         interval = self.sampler.interval
         if self.directory is None:
             return RingWriter.private(devices, interval, *([self._slots] if self._slots else []))
         # A recording begins anew each time; what was sampled from hardware goes on.
-        continues = None if source == "replay" else source
+        continues = origin.source if Capability.NOW in origin.capabilities else None
         former, self._former = self.writer or self._former, None
         self.writer = None
         try:
@@ -224,8 +227,8 @@ def make_sampler(
     if not SHORTEST <= interval <= LONGEST:
         raise UsageError(f"--interval is {SHORTEST:g} to {LONGEST:g} seconds, not {interval:g}")
     host = HostSource(clock)
-    source = open_source(spec, clock, host, speed)
-    if not source.live:
+    source = open_source(spec, Request("", clock, host.processes.describe, speed))
+    if Capability.LIVE not in source.capabilities:
         # Often enough that a fast recording moves smoothly; every tick of it is stored all the same.
         return Sampler(source, clock, min(interval, max(_SMOOTH, source.pace)) if source.pace else interval)
     return Sampler(source, clock, interval, host, TagReader(where, clock=clock, past=past))
@@ -305,7 +308,7 @@ def _start(sampler: Sampler, where: Places, clock: Clock, directory: str, say: C
 def _open_keeper(recorder: Recorder, where: Places, clock: Clock, say: Callable[[str], None]) -> None:
     """Give it the ledger's keeper, for the hardware of this machine, where there is something to keep, and a place."""
     path = ledger_path(where)
-    if not recorder.sampler.source.live or not path:
+    if Capability.LIVE not in recorder.sampler.source.capabilities or not path:
         return
     from gpumon.ledger.recorder import LedgerRecorder  # SQLite: only a daemon needs it
     from gpumon.ledger.store import Store

@@ -12,6 +12,8 @@ from typing import NamedTuple, Protocol
 
 from gpumon import units
 from gpumon.metrics import GPU_INDEX, HOST_METRICS, Availability
+from gpumon.origin import Driver as Driver
+from gpumon.origin import Origin as Origin
 
 NAN = float("nan")
 TRAINING = "train"
@@ -30,26 +32,6 @@ class Device(NamedTuple):
     name: str
     missing: Mapping[str, Availability] = {}
     """Metrics that this device does not give, and why."""
-
-
-class Driver(NamedTuple):
-    """The driver, once it has answered."""
-
-    version: str = ""
-    cuda: str = ""
-
-
-class Origin(NamedTuple):
-    """Where the numbers come from; views show `label` on every screen."""
-
-    source: str
-    """`nvml`, `replay` or `sim`."""
-    label: str = ""
-    """Empty for live hardware, else such as `SIMULATED` or `REPLAY file.csv.gz ×10`."""
-    problem: str = ""
-    """Why no GPU can be read, and what to do, in one line; empty when all is well."""
-    ended: bool = False
-    """Whether a recording has been played to its end: its last values stand still, and nothing here is live."""
 
 
 class Process(NamedTuple):

@@ -12,7 +12,9 @@ from threading import Event
 from gpumon.clock import SECOND, Clock
 from gpumon.frame import NAN, Boundary, Mark, Process, Run, Sample, Tick
 from gpumon.metrics import HOST_METRICS
+from gpumon.origin import Capability
 from gpumon.sources.base import Reading, Source
+from gpumon.sources.found import found
 from gpumon.sources.host import HostSource
 from gpumon.tags.holding import with_holdings
 from gpumon.tags.matching import devices_of, stamp
@@ -36,6 +38,8 @@ class Sampler:
         self.source = source
         self.interval = round(interval * SECOND)
         self.late = 0
+        self._latest: Tick | None = None
+        self._live = Capability.LIVE in source.capabilities
         self._clock = clock
         self._host = host
         self._tags = tags
@@ -45,7 +49,13 @@ class Sampler:
     def ticks(self) -> Iterator[Tick]:
         """What there is to store now: one tick of a live source, all that are due of a recording."""
         for reading in self.source.read():
-            yield self._tick(reading)
+            self._latest = self._tick(reading)
+            yield self._latest
+
+    def found(self) -> str:
+        """What the source has found, in a line; empty before the first tick."""
+        tick = self._latest
+        return found(tick.origin, tick.driver, tick.samples) if tick else ""
 
     def run(self, store: Callable[[Tick], object], stop: Event, each_round: Callable[[], object]) -> None:
         """Sample until `stop` is set; `each_round` is called after every round, with or without a tick."""
@@ -86,7 +96,7 @@ class Sampler:
         return Tick(
             reading.monotonic, reading.time, samples, host, processes, runs, boundaries, self.source.origin(),
             self.source.driver(), reading.hostname or (self._host.hostname if self._host else ""), self.interval,
-            max(0, self._clock.monotonic() - reading.monotonic) if self.source.live else 0, self.late,
+            max(0, self._clock.monotonic() - reading.monotonic) if self._live else 0, self.late,
             reading.utilization_samples, seen.withdrawn, seen.unread,
         )  # fmt: skip
 

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from gpumon.cli.options import is_recording, source_of
 from gpumon.live import WAITING, Live
 from gpumon.paths import Places
 
@@ -20,7 +21,7 @@ def alone(where: Places, arguments: argparse.Namespace, ledger: str = "") -> Ite
     from gpumon.daemon import PrivateSampler, Recorder, make_sampler
 
     clock = SystemClock()
-    source = arguments.source or "nvml"
+    source = source_of(arguments)
     recorder = Recorder(make_sampler(source, where, clock, arguments.interval, arguments.speed), clock)
     if ledger:
         from gpumon.ledger.recorder import LedgerRecorder
@@ -30,7 +31,7 @@ def alone(where: Places, arguments: argparse.Namespace, ledger: str = "") -> Ite
     sampler = PrivateSampler(recorder).start()
     note = "no daemon: sampling in this process"
     if arguments.source:
-        note = "replayed" if source.startswith("replay:") else "live"
+        note = "replayed" if is_recording(arguments) else "live"
     try:
         yield Live(recorder.open_ring, note, WAITING)
     finally:

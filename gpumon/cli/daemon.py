@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from gpumon.cli.options import add_places, add_source, settle
+from gpumon.cli.options import add_places, add_source, settle, source_of
 from gpumon.cli.streams import say
 from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.paths import LOG, Places
@@ -26,7 +26,7 @@ _PATIENCE = 3.0
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--detach", action="store_true", help="go into the background once the first sample is taken")
-    add_source(parser, "default: nvml")
+    add_source(parser)
     add_places(parser)
 
 
@@ -44,12 +44,12 @@ def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, st
     from gpumon.service import Service
 
     def open_recorder() -> Recorder:
-        return open_daemon(where, arguments.source or "nvml", arguments.interval, arguments.speed, SystemClock())
+        return open_daemon(where, source_of(arguments), arguments.interval, arguments.speed, SystemClock())
 
     def started(recorder: Recorder) -> None:
-        origin = recorder.sampler.source.origin()
-        what = f"sampling {origin.source} every {arguments.interval:g} s into {recorder.directory}"
-        text = f"gpumon daemon {os.getpid()}: {what}" + (f" ({origin.problem})" if origin.problem else "")
+        sampler = recorder.sampler
+        where_to = f"sampled every {arguments.interval:g} s into {recorder.directory}"
+        text = f"gpumon daemon {os.getpid()}: {sampler.found()}; {where_to}"
         tell(text, recorder.directory or "")
 
     _allow_open_files()

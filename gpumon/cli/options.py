@@ -15,13 +15,16 @@ from typing import Any
 
 from gpumon.clock import LONGEST, SHORTEST
 from gpumon.errors import UsageError
+from gpumon.origin import Capability
 from gpumon.paths import Places, places
+from gpumon.sources.registry import AUTO, KINDS, capabilities, expected
 
 NAN = float("nan")
 _FILE = "these, and what is sampled, may stand in ~/.config/gpumon/config.toml too"
 _MOST = 64 * 1024
 """Bytes of the file."""
-_SCENARIOS = "sim:one, sim:idle, sim:sixteen, sim:hostile"
+DEFAULT_SOURCE = AUTO
+_SCENARIOS = "one, idle, sixteen, hostile"
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:
@@ -35,19 +38,39 @@ def add_places(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--state-dir", metavar="DIR", help="what survives a reboot (GPUMON_STATE_DIR)")
 
 
-def add_source(parser: argparse.ArgumentParser, default: str) -> None:
+def add_source(parser: argparse.ArgumentParser, default: str = DEFAULT_SOURCE) -> None:
     """`--source`, `--speed` and `--interval`."""
     group = parser.add_argument_group("what is sampled")
     group.add_argument(
         "--source",
         metavar="SOURCE",
-        help="nvml (the GPUs of this machine), replay:FILE (a log of nvidia-smi --query-gpu or dmon, also gzipped), "
-        f"or sim (a simulation; also {_SCENARIOS}); GPUMON_SOURCE; {default}",
+        help=f"{AUTO} (the GPUs that are found), {', '.join(f'{kind.usage} ({kind.help})' for kind in KINDS)}; "
+        f"scenarios: {_SCENARIOS}; GPUMON_SOURCE; default: {default}",
     )
     group.add_argument("--speed", type=float, metavar="N", help="how much faster a recording plays (GPUMON_SPEED; 1)")
     group.add_argument(
         "--interval", type=float, metavar="SECONDS", help="between samples, 0.01 to 60 (GPUMON_INTERVAL; 1)"
     )
+
+
+def source_of(arguments: argparse.Namespace) -> str:
+    """The source to open: the one asked for, else the default."""
+    return arguments.source or DEFAULT_SOURCE
+
+
+def reads_hardware(arguments: argparse.Namespace) -> bool:
+    """Whether the source to open asks a driver, which may hang. Raises UsageError for an unknown one."""
+    return Capability.LIVE in capabilities(source_of(arguments))
+
+
+def is_recording(arguments: argparse.Namespace) -> bool:
+    """Whether the source to open plays in a time of its own. Raises UsageError for an unknown one."""
+    return Capability.NOW not in capabilities(source_of(arguments))
+
+
+def source_name(arguments: argparse.Namespace) -> str:
+    """The name of the source to open, where nothing of it has been read. Raises UsageError for an unknown one."""
+    return expected(source_of(arguments))
 
 
 def settle(arguments: argparse.Namespace, env: Mapping[str, str] | None = None) -> tuple[Places, argparse.Namespace]:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
-from gpumon.cli.options import add_places, add_source, settle
+from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, settle, source_of
 from gpumon.clock import SECOND
 from gpumon.errors import UsageError
 from gpumon.launcher.child import Child, Ended, end_like, refusal
@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="tag the epochs of Keras, Lightning and Transformers trainings in it, without a change to their code",
     )
-    add_source(parser, "default: what the daemon samples, else nvml")
+    add_source(parser, f"what the daemon samples, else {DEFAULT_SOURCE}")
     add_places(parser)
 
 
@@ -108,7 +108,7 @@ def _watch(
         from gpumon.launcher.watcher import Watcher, WatchOptions
 
         arguments.name = arguments.name or name_of(words)
-        source = arguments.source or "nvml"
+        source = source_of(arguments)
         wanted = WatchOptions(arguments.name, where, source, arguments.interval, arguments.speed)
         watcher = Watcher(child.pid, began, wanted)
         watcher.start()

@@ -13,6 +13,7 @@ import signal
 import time
 from contextlib import suppress
 
+from gpumon.cli.options import reads_hardware, source_of
 from gpumon.errors import EXIT_USAGE, GpumonError, SourceError, UsageError
 from gpumon.live import Live
 from gpumon.paths import Places
@@ -27,7 +28,7 @@ def sampled(where: Places, arguments: argparse.Namespace, seconds: float) -> Liv
 
     Raises SourceError or UsageError.
     """
-    if arguments.source not in (None, "nvml"):
+    if not reads_hardware(arguments):
         fd = _sample(where, arguments)  # no driver, so nothing that hangs
         return Live(lambda: os.dup(fd))
     ring = os.memfd_create("gpumon-status", os.MFD_CLOEXEC)
@@ -53,7 +54,7 @@ def _sample(where: Places, arguments: argparse.Namespace) -> int:
     from gpumon.daemon import Recorder, make_sampler
 
     clock = SystemClock()
-    source = arguments.source or "nvml"
+    source = source_of(arguments)
     sampler = make_sampler(source, where, clock, arguments.interval, arguments.speed, past=False)
     recorder = Recorder(sampler, clock, slots=_SLOTS)
     recorder.take_one()

@@ -13,12 +13,13 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from gpumon.cli.options import add_places, add_source, settle
+from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, settle, source_name
 from gpumon.clock import SECOND
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
 from gpumon.frame import NAN, Boundary, Driver, Frame, Origin, RunState, nothing
 from gpumon.live import Live, follow
 from gpumon.metrics import Availability
+from gpumon.origin import Capability
 from gpumon.paths import Places
 from gpumon.units import duration
 
@@ -30,7 +31,7 @@ _LOOK_BACK = 600
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object for programs")
-    add_source(parser, "default: what the daemon samples, else nvml")
+    add_source(parser, f"what the daemon samples, else {DEFAULT_SOURCE}")
     add_places(parser)
 
 
@@ -56,9 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
     if live:
         origin, driver, hostname = live.origin(), live.driver(), live.hostname()
     else:
-        origin, driver, hostname = Origin("nvml", problem=stale), Driver(), os.uname().nodename
+        origin, driver, hostname = Origin(source_name(arguments), problem=stale), Driver(), os.uname().nodename
     is_live = not (stale or origin.ended)
-    age = NAN if origin.source == "replay" else max(0.0, (time.monotonic_ns() - frame.monotonic) / SECOND)
+    of_now = Capability.NOW in origin.capabilities
+    age = max(0.0, (time.monotonic_ns() - frame.monotonic) / SECOND) if of_now else NAN
     if arguments.json:
         from gpumon.reports.status_json import document
 

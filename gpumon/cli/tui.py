@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from gpumon.cli.alone import alone
-from gpumon.cli.options import add_places, add_source, settle
+from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, reads_hardware, settle
 from gpumon.errors import GpumonError
 from gpumon.live import Live, follow
 from gpumon.paths import Places, ledger_paths
@@ -24,7 +24,7 @@ _PAST = 20
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_source(parser, "default: what the daemon samples, else nvml")
+    add_source(parser, f"what the daemon samples, else {DEFAULT_SOURCE}")
     add_places(parser)
 
 
@@ -49,7 +49,7 @@ def _show(live: Live, interval: float, where: Places, arguments: argparse.Namesp
         return alone(where, argparse.Namespace(source="sim", interval=1.0, speed=1.0))
 
     interval = min(max(interval, 0.25), 1.0)
-    asked = arguments.source not in (None, "nvml")
+    asked = not reads_hardware(arguments)
     return app.run(live, interval=interval, simulation=None if asked else simulation, past=lambda: _past(where))
 
 

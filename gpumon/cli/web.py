@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 
 from gpumon.cli.alone import alone
-from gpumon.cli.options import add_places, add_source, settle
+from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, settle
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.live import Live, follow
 from gpumon.paths import LEDGER, Places, ledger_paths, make_private_dir
@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--allowed-host", metavar="NAME", action="append", default=[],
         help="another name of this server in the address bar, such as that of a proxy; may be given several times",
     )  # fmt: skip
-    add_source(parser, "default: what the daemon samples, else nvml")
+    add_source(parser, f"what the daemon samples, else {DEFAULT_SOURCE}")
     add_places(parser)
 
 

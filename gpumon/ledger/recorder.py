@@ -16,6 +16,7 @@ from gpumon.ledger.device import RecentSamples, device_sample
 from gpumon.ledger.rank import Rank
 from gpumon.ledger.store import KnownRuns, OpenRank
 from gpumon.ledger.write import Batch
+from gpumon.origin import Capability
 
 WRITE_EVERY = 10 * SECOND
 """What a run has come to so far is written so often, so that a daemon that is killed loses no more."""
@@ -27,7 +28,6 @@ _FIRST_POLLS = 3
 _LOOK_AGAIN = 30 * SECOND
 _MOST_HELD = 8192
 _MOST_ENDED = 50_000
-_NOT_KEPT = ("replay", "sim")
 
 
 class LedgerStore(Protocol):
@@ -69,7 +69,7 @@ class LedgerRecorder:
 
     def add(self, tick: Tick) -> None:
         """Take a tick. Never waits, and never raises for what a training or a driver says."""
-        if tick.origin.source in _NOT_KEPT and not self._keep:
+        if Capability.LIVE not in tick.origin.capabilities and not self._keep:
             return
         self._remember(tick)
         self._taken_back += tick.withdrawn

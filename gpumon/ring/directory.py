@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any, NamedTuple
 from zlib import crc32
 
 from gpumon.errors import RingError
 from gpumon.frame import NAN, Device, Driver, Origin, Run
 from gpumon.metrics import Availability
+from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability
 from gpumon.ring.believable import believable
 from gpumon.ring.layout import BLOB, RUN_METRICS
 from gpumon.text import clean
@@ -30,6 +33,11 @@ _STATIC = (
     "first_epoch", "base", "batch", "gpus", "started",
 )  # fmt: skip
 """Fields of a `Run` that are the same in many frames."""
+
+
+_CAPABILITIES = frozenset(Capability.__members__)
+_BEFORE = {"": HARDWARE, "nvml": HARDWARE, "sim": SIMULATED}
+"""Capabilities of the sources of daemons that did not write them yet; no source is added here."""
 
 
 class RowsExhausted(RingError):
@@ -137,7 +145,7 @@ class Directory:
                     str(number): dict(zip((*_STATIC, "metrics"), facts, strict=True))
                     for number, facts in self._runs.values()
                 },
-                "origin": self.origin._asdict(),
+                "origin": _written(self.origin),
                 "driver": self.driver._asdict(),
                 "hostname": self.hostname,
                 "ledger": self.ledger,
@@ -225,16 +233,29 @@ def _parse(version: int, found: Any) -> Known:
     }
     strings = {int(number): _text(text) for number, text in found["strings"].items()}
     runs = {int(number): _run(run) for number, run in found["runs"].items()}
-    told = found["origin"]
-    # A daemon of an earlier version does not write whether a recording has ended.
-    source, label, problem = (_text(told[name], 1024) for name in ("source", "label", "problem"))
-    origin = Origin(source, label, problem, ended=told.get("ended") is True)
+    origin = _origin(found["origin"])
     driver = Driver(*(_text(found["driver"][field]) for field in Driver._fields))
     first, second = found["next"]
     return Known(
         version, devices, strings, runs, origin, driver, _text(found["hostname"]), (int(first), int(second)),
         _text(found.get("ledger", ""), 1024),
     )  # fmt: skip
+
+
+def _written(origin: Origin) -> dict[str, Any]:
+    """The stored form of an origin."""
+    capabilities = [capability.name.lower() for capability in origin.capabilities if capability.name]
+    return {**origin._asdict(), "capabilities": capabilities}
+
+
+def _origin(told: Mapping[str, Any]) -> Origin:
+    # A daemon of an earlier version does not write whether a recording has ended, nor capabilities.
+    source, label, problem = (_text(told[name], 1024) for name in ("source", "label", "problem"))
+    capabilities = _BEFORE.get(source, RECORDED)
+    if "capabilities" in told:
+        named = [Capability[name] for text in told["capabilities"] if (name := _text(text).upper()) in _CAPABILITIES]
+        capabilities = reduce(or_, named, Capability(0))
+    return Origin(source, label, problem, ended=told.get("ended") is True, capabilities=capabilities)
 
 
 def _run(run: Mapping[str, Any]) -> Run:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from gpumon.clock import Clock
 from gpumon.frame import Boundary, Driver, Origin, Process, Run, Sample
+from gpumon.origin import Capability
 
 
 class Reading(NamedTuple):
@@ -27,6 +29,21 @@ class Reading(NamedTuple):
     """The driver's own utilization samples since the last reading, as in `Tick.utilization_samples`."""
 
 
+Describe = Callable[[int], tuple[str, str, float, float, float]]
+"""pid to name, user, start (s since 1970), CPU share, resident bytes; may be called from any thread."""
+
+
+class Request(NamedTuple):
+    """All that opening a source takes."""
+
+    argument: str
+    """What stands behind the colon of `--source`; empty where nothing does."""
+    clock: Clock
+    describe: Describe
+    speed: float = 1.0
+    """Of a recording: its seconds per second."""
+
+
 class Source(Protocol):
     """Reads hardware, or what stands for it.
 
@@ -34,8 +51,8 @@ class Source(Protocol):
     sample's state and its device's `missing`. Constructing a source may raise SourceError.
     """
 
-    live: bool
-    """Whether it is this machine, now: only then do host, processes and boards belong to it."""
+    capabilities: Capability
+    """What it is able to give; `origin()` tells the same to those who read frames."""
     pace: float
     """Seconds between its ticks as it plays; 0 where it gives one whenever it is asked."""
 

@@ -16,7 +16,7 @@ import pytest
 from gpumon.frame import Driver, Origin
 from gpumon.metrics import (
     BY_NAME,
-    FROM_TRAININGS,
+    FROM_DRIVERS,
     GPU_METRICS,
     HOST_METRICS,
     METRICS,
@@ -26,6 +26,7 @@ from gpumon.metrics import (
     Scope,
     Unit,
 )
+from gpumon.origin import Capability
 from gpumon.panels import GPU_PANELS, HOST_PANELS, PANELS
 from gpumon.reports.status_json import document
 from gpumon.ring.reader import RingReader
@@ -33,6 +34,8 @@ from gpumon.ring.writer import RingWriter
 from gpumon.sources.nvml.answers import Answers
 from gpumon.sources.nvml.field_ids import fields_for
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
+from gpumon.sources.registry import BY_NAME as BY_SOURCE
+from gpumon.sources.registry import KINDS, SourceKind
 from tests import builders
 from tests.fakes import FakeClock
 
@@ -109,11 +112,18 @@ def test_column_headings_tell_the_metrics_of_a_scope_apart() -> None:
         assert len({metric.column for metric in metrics}) == len(metrics)
 
 
-def test_the_nvidia_source_reads_every_gpu_metric_and_no_other() -> None:
-    read = {name for call in (*CALLS, *FALLBACKS) for name in call.metrics}
-    wanted = {metric.name for metric in GPU_METRICS} - FROM_TRAININGS
-    assert read - wanted == set(), "read, but not in gpumon/metrics.py"
-    assert wanted - read == set(), "in gpumon/metrics.py, but in no row of gpumon/sources/nvml/readings.py"
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_source_declares_metrics_of_the_table_and_no_other(kind: SourceKind) -> None:
+    assert kind.module.METRICS - set(FROM_DRIVERS) == set(), "declared, but not in gpumon/metrics.py"
+
+
+def test_every_gpu_metric_is_given_by_some_hardware() -> None:
+    given = {name for kind in KINDS if Capability.LIVE in kind.capabilities for name in kind.module.METRICS}
+    assert set(FROM_DRIVERS) - given == set(), "in gpumon/metrics.py, but no source of hardware gives it"
+
+
+def test_the_nvidia_source_declares_what_its_table_reads() -> None:
+    assert {name for call in (*CALLS, *FALLBACKS) for name in call.metrics} == BY_SOURCE["nvml"].module.METRICS
 
 
 def test_a_metric_is_read_by_one_row_only() -> None:

@@ -15,20 +15,39 @@ import pytest
 import gpumon.cli
 import gpumon.sources
 from gpumon.cli import COMMANDS
+from gpumon.cli.options import DEFAULT_SOURCE, add_source
 from gpumon.clock import SECOND
 from gpumon.errors import SourceError, UsageError
 from gpumon.metrics import FROM_TRAININGS, GPU_METRICS, HOST_METRICS, PROCESSES, Availability
-from gpumon.sources import KINDS, HostSource, Source, open_source
+from gpumon.origin import Capability
+from gpumon.sources.base import Request, Source
 from gpumon.sources.nvml import NvmlSource
 from gpumon.sources.nvml.library import Library
+from gpumon.sources.registry import (
+    AUTO,
+    BY_NAME,
+    KINDS,
+    USAGE,
+    capabilities,
+    detected,
+    expected,
+    open_source,
+)
 from tests.fakes import FakeClock
 
+ROOT = Path(__file__).parents[2]
 LOG = """\
 timestamp, index, utilization.gpu [%], power.draw [W]
 2025/01/02 10:00:00.000, 0, 50 %, 200.00 W
 2025/01/02 10:00:01.000, 0, 60 %, 210.00 W
 """
-IN_THE_FOLDER = {module.name for module in iter_modules(gpumon.sources.__path__)} - {"base", "host"}
+IN_THE_FOLDER = {module.name for module in iter_modules(gpumon.sources.__path__) if module.ispkg}
+NAMES = [kind.name for kind in KINDS]
+
+
+def nobody(pid: int) -> tuple[str, str, float, float, float]:
+    """What is known of a process here."""
+    return "", "", 0.0, 0.0, 0.0
 
 
 def no_driver() -> Library:
@@ -38,31 +57,32 @@ def no_driver() -> Library:
 def make(kind: str, folder: Path, clock: FakeClock) -> Source:
     """A source of this kind, on a stand-in for what it reads. A new kind needs one here."""
     if kind == "nvml":
-        return NvmlSource(clock, lambda pid: ("", "", 0.0, 0.0, 0.0), no_driver)
-    host = HostSource(clock, str(folder))
+        return NvmlSource(clock, nobody, no_driver)
     if kind == "replay":
         (folder / "log.csv").write_text(LOG)
-        return open_source(f"replay:{folder}/log.csv", clock, host)
-    return open_source(kind, clock, host)
+        return open_source(f"replay:{folder}/log.csv", Request("", clock, nobody))
+    return open_source(kind, Request("", clock, nobody))
 
 
 def test_the_sources_in_the_folder_are_those_that_people_can_name() -> None:
-    named = {kind.strip().partition(":")[0].partition("[")[0] for kind in KINDS.replace(" or ", ",").split(",")}
-    assert named == IN_THE_FOLDER
+    assert set(NAMES) == IN_THE_FOLDER
+    assert all(re.search(rf"\b{re.escape(kind.usage)}", USAGE) for kind in KINDS)
 
 
 def test_the_schema_of_the_json_knows_each_source() -> None:
     schema = json.loads((Path(__file__).parent / "status.schema.json").read_text())
-    assert set(schema["properties"]["source"]["enum"]) == IN_THE_FOLDER
+    assert set(schema["properties"]["source"]["enum"]) == set(NAMES)
 
 
 @pytest.mark.parametrize("kind", sorted(IN_THE_FOLDER))
 def test_a_source_gives_whole_readings_in_order(kind: str, tmp_path: Path) -> None:
     clock = FakeClock()
     source = make(kind, tmp_path, clock)
-    assert isinstance(source.live, bool)
+    declared = BY_NAME[kind]
+    assert source.capabilities == source.origin().capabilities == declared.capabilities
     assert source.origin().source == kind
-    assert source.live == (source.origin().label == ""), "what is not live says so on every screen"
+    is_live = Capability.LIVE in source.capabilities
+    assert is_live == (source.origin().label == ""), "what is not live says so on every screen"
     readings = list(source.read())
     clock.advance(1)
     readings += source.read()
@@ -74,6 +94,8 @@ def test_a_source_gives_whole_readings_in_order(kind: str, tmp_path: Path) -> No
         for sample in reading.samples:
             assert len(sample.values) == len(GPU_METRICS)
             assert sample.state is not Availability.ABSENT
+            given = {m.name for m, value in zip(GPU_METRICS, sample.values, strict=True) if not isnan(value)}
+            assert given - FROM_TRAININGS <= declared.module.METRICS, "given, but not declared"
             gaps = {m.name for m, value in zip(GPU_METRICS, sample.values, strict=True) if isnan(value)}
             reasons = set(sample.device.missing) - {PROCESSES}
             assert sample.state is not Availability.OK or gaps - FROM_TRAININGS == reasons, "each gap has a reason"
@@ -81,8 +103,49 @@ def test_a_source_gives_whole_readings_in_order(kind: str, tmp_path: Path) -> No
 
 
 def test_an_unknown_source_is_refused_with_those_there_are() -> None:
-    with pytest.raises(UsageError, match=re.escape(KINDS)):
-        open_source("nvlm", FakeClock(), HostSource(FakeClock()))
+    for spec in ("nvlm", "nvml:0", "replay", "replay:", ""):
+        with pytest.raises(UsageError, match=re.escape(USAGE)):
+            open_source(spec, Request("", FakeClock(), nobody))
+        with pytest.raises(UsageError, match=re.escape(USAGE)):
+            capabilities(spec)
+
+
+def test_help_names_every_source() -> None:
+    parser = argparse.ArgumentParser()
+    add_source(parser)
+    (words,) = [action.help or "" for action in parser._actions if action.dest == "source"]
+    assert all(f"{kind.usage} ({kind.help})" in words for kind in KINDS)
+    assert f"default: {DEFAULT_SOURCE}" in words
+
+
+def test_a_source_that_is_asked_for_by_name_alone_is_never_detected() -> None:
+    assert not [kind.name for kind in KINDS if Capability.LIVE not in kind.capabilities and kind.module.detect()]
+
+
+def test_where_no_hardware_is_found_the_first_kind_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in KINDS:
+        monkeypatch.setattr(kind.module, "detect", lambda: False)
+    assert [kind.name for kind in detected()] == [expected(AUTO)] == ["nvml"]
+    assert Capability.LIVE in capabilities(AUTO)
+
+
+def test_no_code_compares_the_name_of_a_source() -> None:
+    name = "|".join(map(re.escape, NAMES))
+    compared = re.compile(
+        rf"""(?:[!=]==?|\bin\b|\bcase\b|startswith\()\s*\(?\s*(?:[\w"']+,\s*)*["'](?:{name})\b|["'](?:{name})["']\s*[!=]="""
+    )
+    assert compared.search('if origin.source == "replay":')
+    assert compared.search("about.source === 'sim'")
+    assert compared.search('if source not in (None, "nvml"):')
+    files = [path for part in ("gpumon", "tui", "web") for path in (ROOT / part).rglob("*.py")]
+    files += (ROOT / "web" / "gpumon_web" / "assets").glob("[0-9]*.js")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in files
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if compared.search(line)
+    ]
+    assert found == []
 
 
 def test_the_commands_in_the_folder_are_those_that_people_can_give() -> None:

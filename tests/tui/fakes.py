@@ -8,6 +8,7 @@ from math import nan, sin
 from gpumon.frame import Boundary, Device, Driver, Frame, FrameworkMemory, Mark, Origin, Process, Run, RunState, Sample
 from gpumon.live import LiveState
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
+from gpumon.sources.registry import BY_NAME
 
 START = 1_790_000_000
 """Seconds since 1970 of the first frame."""
@@ -81,7 +82,7 @@ class FakeFeed:
         return self.frames[max(0, number) :]
 
     def origin(self) -> Origin:
-        return Origin(self.source, self.label, self.problem, self.ended)
+        return Origin(self.source, self.label, self.problem, self.ended, BY_NAME[self.source].capabilities)
 
     def driver(self) -> Driver:
         return Driver("550.54.15", "12.4") if self.gpus else Driver()

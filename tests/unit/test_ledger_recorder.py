@@ -19,6 +19,7 @@ from gpumon.ledger.recorder import LedgerRecorder
 from gpumon.ledger.store import KnownRuns, OpenRank
 from gpumon.ledger.write import Batch, LedgerRow
 from gpumon.metrics import Availability
+from gpumon.origin import SIMULATED
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from tests.builders import TIME, device, run, sample, tick
@@ -692,7 +693,7 @@ def test_an_id_that_another_user_or_an_earlier_run_has_is_not_shared() -> None:
 
 def test_recordings_and_simulations_are_not_kept_and_a_withdrawn_run_is_forgotten() -> None:
     ledger = Memory()
-    keep(ledger, [on(n)._replace(origin=Origin("sim", "SIMULATED")) for n in range(4)])
+    keep(ledger, [on(n)._replace(origin=Origin("sim", "SIMULATED", capabilities=SIMULATED)) for n in range(4)])
     assert ledger.rows == {}
     recorder = keep(ledger, [on(n) for n in range(4)], close=False)
     assert ("run", "resnet50-1a2b") in ledger.rows

@@ -20,6 +20,7 @@ from gpumon.clock import SECOND
 from gpumon.errors import SourceError, UsageError
 from gpumon.frame import Sample
 from gpumon.metrics import PROCESSES, Availability
+from gpumon.origin import RECORDED
 from gpumon.sources.base import Reading
 from gpumon.sources.replay import ReplaySource
 from tests.fakes import FakeClock
@@ -342,7 +343,7 @@ def test_ticks_become_due_at_ten_times_the_speed(tmp_path: Path, opened: Callabl
     clock = FakeClock(77 * SECOND)
     source = opened(write(tmp_path, rows(range(0, 20_000, 1000))), clock, speed=10)
     assert source.interval == 1.0
-    assert not source.live
+    assert source.capabilities == source.origin().capabilities == RECORDED
     assert source.origin().label == "REPLAY log.csv ×10"
     assert powers(source.read()) == [[100]]
     assert source.read() == []

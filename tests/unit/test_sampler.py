@@ -13,6 +13,7 @@ import pytest
 from gpumon.clock import SECOND
 from gpumon.frame import Boundary, Driver, Mark, Origin, Process, Run, RunState, Tick
 from gpumon.metrics import HOST_METRICS
+from gpumon.origin import HARDWARE, RECORDED
 from gpumon.sampler import Sampler
 from gpumon.sources.base import Reading
 from gpumon.tags.board import Memory, device_mark
@@ -27,7 +28,7 @@ KEY = builders.run().key
 class FakeSource:
     """Gives one reading a time, and takes as long as it is told to."""
 
-    live = True
+    capabilities = HARDWARE
 
     def __init__(self, clock: FakeClock, takes: Sequence[float] = ()) -> None:
         self._clock = clock
@@ -54,7 +55,7 @@ class FakeSource:
 class Recording(FakeSource):
     """Gives what has become due since the last time: here three ticks a read, and at times none."""
 
-    live = False
+    capabilities = RECORDED
 
     def read(self) -> Sequence[Reading]:
         self.reads.append(self._clock.monotonic())

@@ -13,6 +13,7 @@ from gpumon.errors import UsageError
 from gpumon.frame import Boundary, Mark
 from gpumon.live import Live
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind
+from gpumon.origin import SIMULATED
 from gpumon.paths import Places
 from gpumon.sources.base import Reading
 from gpumon.sources.sim import SCENARIOS, SimSource
@@ -35,7 +36,7 @@ def watched(seconds: int, scenario: str = "default", seed: int = 0) -> list[Read
 
 def test_it_says_that_it_is_simulated() -> None:
     source = SimSource(clock=FakeClock(START))
-    assert (source.origin().label, source.live) == ("SIMULATED", False)
+    assert (source.origin().label, source.capabilities) == ("SIMULATED", SIMULATED)
 
 
 def test_it_runs_on_a_machine_that_has_been_up_for_a_minute() -> None:

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from gpumon.frame import Origin, Process, Run, RunState, Sample, Tick
 from gpumon.metrics import PROCESSES, Availability
+from gpumon.origin import RECORDED
 from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.programs import until
 from tests.runs import Book
@@ -240,7 +241,7 @@ def test_a_server_that_is_gone_is_an_alert_with_the_time_of_what_is_shown(browse
 
 
 def test_a_recording_that_has_ended_is_not_live_and_its_gpus_are_not_busy(browser: Browser) -> None:
-    over = Origin("replay", "REPLAY net.csv ended", ended=True)
+    over = Origin("replay", "REPLAY net.csv ended", ended=True, capabilities=RECORDED)
     served = Served(tick(number, [gpu(0), gpu(1)], origin=over) for number in range(1, 30))
     with on_a_port(served) as link, visit(browser, link) as visitor:
         page = visitor.page

@@ -15,6 +15,7 @@ from gpumon.history.query import HOST
 from gpumon.history.recent import RecentHistory
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import HOST_INDEX, Metric
+from gpumon.origin import Capability
 from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel
 from gpumon_tui.freshness import freshness
 from gpumon_tui.memo import Memo
@@ -77,7 +78,7 @@ class View:
     @property
     def tells_processes(self) -> bool:
         """Whether the source knows processes and runs at all; a log of nvidia-smi does not."""
-        return self.origin.source != "replay"
+        return Capability.PROCESSES in self.origin.capabilities
 
     def judged(self, sample: Sample, processes: Sequence[Process]) -> GpuState:
         """The state of a GPU of the frame on screen; `processes` are those on it."""

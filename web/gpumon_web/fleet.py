@@ -16,6 +16,7 @@ from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.figures.run import COLOURS
 from gpumon.frame import Driver, Frame, Origin, Process, RunState, Sample
 from gpumon.metrics import PROCESSES, Availability
+from gpumon.origin import Capability
 from gpumon.panels import GPU_PANELS
 from gpumon.reports.run_json import known
 from gpumon_web.look import worth_a_look
@@ -49,6 +50,7 @@ class Fleet:
             "driver": driver.version,
             "cuda": driver.cuda,
             "source": origin.source,
+            "processes_known": Capability.PROCESSES in origin.capabilities,
             "gpus": rows,
             "runs": [run_row(ranks, frame, epochs) for ranks in joined],
             "look": worth_a_look(frame, rows, joined, epochs),

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpumon.clock import Clock
 from gpumon.frame import NAN, Device, Sample
-from gpumon.metrics import GPU_METRICS, PROCESSES, Availability
+from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, PROCESSES, Availability
 from gpumon.sources.nvml.answers import AGAIN, EVERY_TICK, RARELY, SELDOM, SLACK, SOON, Answers, Read
 from gpumon.sources.nvml.library import SUCCESS, Library, availability, unspoken
 from gpumon.sources.nvml.processes import Held, ProcessList, ProcessShares
@@ -15,8 +15,8 @@ from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 from gpumon.sources.nvml.utilization_samples import SampleBuffer, UtilizationSamples
 
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
-ASKED = tuple(dict.fromkeys(name for call in (*CALLS, *FALLBACKS) for name in call.metrics))
-"""Other metrics are not the driver's to give, so it is not what lacks them."""
+ASKED = frozenset(name for call in (*CALLS, *FALLBACKS) for name in call.metrics)
+"""Metrics that are asked for: all that this source can give."""
 _NANS = (NAN,) * len(_NAMES)
 _TURNS = 8
 _CONTEXT = 32 << 20
@@ -57,7 +57,7 @@ class NvmlDevice:
         """The driver's code where the state is not OK."""
         self.device = Device(uuid, index, name)
         self._clock = clock
-        self._answers = Answers(clock, dict.fromkeys(ASKED, Availability.NOT_SUPPORTED))
+        self._answers = Answers(clock, dict.fromkeys(FROM_DRIVERS, Availability.NOT_SUPPORTED))
         self._calls = [_Scheduled(call, read) for call in CALLS if (read := call.make(library))]
         self._fallbacks = [_Scheduled(call, read) for call in FALLBACKS if (read := call.make(library))]
         self._compute = ProcessList(library, "compute")

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence, Set
 from gpumon.clock import SECOND, Clock
 from gpumon.errors import SourceError
 from gpumon.frame import NAN, Device, Driver, Origin, Process, Sample
-from gpumon.metrics import GPU_METRICS, PROCESSES, Availability
-from gpumon.sources.base import Reading
-from gpumon.sources.nvml.device import ASKED, NvmlDevice
+from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, PROCESSES, Availability
+from gpumon.origin import HARDWARE
+from gpumon.sources.base import Describe, Reading
+from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, VERSION_MISMATCH, Library, advice, availability
 from gpumon.sources.nvml.processes import Held
 from gpumon.sources.nvml.utilization_samples import UtilizationSamples
@@ -19,9 +20,6 @@ _LOOK_AGAIN = 5.0
 NOTHING = [NAN] * len(GPU_METRICS)
 NAMELESS = "NVIDIA GPU"
 
-Describe = Callable[[int], tuple[str, str, float, float, float]]
-"""pid to name, user, start (s since 1970), CPU share, resident bytes."""
-
 
 class NvmlSource:
     """Reads every GPU through NVML.
@@ -30,7 +28,7 @@ class NvmlSource:
     again every few seconds, so a driver that is loaded or reloaded is found without a restart.
     """
 
-    live = True
+    capabilities = HARDWARE
     pace = 0.0
 
     def __init__(self, clock: Clock, describe: Describe, open_library: Callable[[], Library] = Library) -> None:
@@ -50,7 +48,7 @@ class NvmlSource:
         self._samples_until: dict[str, int] = {}
 
     def origin(self) -> Origin:
-        return Origin("nvml", "", self._problem or self._silent)
+        return Origin("nvml", "", self._problem or self._silent, capabilities=self.capabilities)
 
     def driver(self) -> Driver:
         return self._driver
@@ -198,4 +196,4 @@ class NvmlSource:
 
 def unknown(index: int, why: Availability) -> Device:
     """A GPU that the driver counts and does not hand out: until it does, its place among the others is its name."""
-    return Device(f"index-{index}", index, NAMELESS, dict.fromkeys((*ASKED, PROCESSES), why))
+    return Device(f"index-{index}", index, NAMELESS, dict.fromkeys((*FROM_DRIVERS, PROCESSES), why))

@@ -6,15 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from gpumon.frame import NAN
-from gpumon.metrics import FROM_TRAININGS, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
+from gpumon.metrics import FROM_DRIVERS, GPU_INDEX, GPU_METRICS, PROCESSES, Availability
 from gpumon.sources.replay.parse_value import Quantity, Reader, Value, measured
 
 EMPTY = (NAN,) * len(GPU_METRICS)
-NOT_RECORDED: Mapping[str, Availability] = {
-    name: Availability.NOT_RECORDED
-    for name in (*(metric.name for metric in GPU_METRICS), PROCESSES)
-    if name not in FROM_TRAININGS
-}
+NOT_RECORDED: Mapping[str, Availability] = dict.fromkeys((*FROM_DRIVERS, PROCESSES), Availability.NOT_RECORDED)
 """Why a log has no value: of every metric, until one of its columns gives it; no log tells who was there."""
 
 

@@ -9,6 +9,7 @@ from itertools import chain, islice
 from gpumon.clock import SECOND, Clock
 from gpumon.errors import SourceError, UsageError
 from gpumon.frame import Driver, Origin
+from gpumon.origin import RECORDED
 from gpumon.sources.base import Reading
 from gpumon.sources.replay.devices import LogDevices
 from gpumon.sources.replay.form import Row
@@ -37,7 +38,7 @@ class ReplaySource:
     the label says so.
     """
 
-    live = False
+    capabilities = RECORDED
 
     def __init__(self, path: str, *, speed: float = 1.0, clock: Clock, start: float = 0.0) -> None:
         """Open the log at `path` and read its beginning.
@@ -121,7 +122,8 @@ class ReplaySource:
             remarks.append(self._log.cut)
         how = " ended" if self._next is None else f" ×{self._speed:g}" if self._speed != 1 else ""
         label = f"REPLAY {self._log.name}{how}" + (f" ({', '.join(remarks)})" if remarks else "")
-        return Origin("replay", label, self._problem, ended=self._next is None)
+        ended = self._next is None
+        return Origin("replay", label, self._problem, ended=ended, capabilities=self.capabilities)
 
     def driver(self) -> Driver:
         """The version, where the log has a column of it."""

@@ -8,7 +8,7 @@ from functools import cached_property
 from random import Random
 
 from gpumon.frame import NAN, Device, Sample
-from gpumon.metrics import FROM_TRAININGS, GPU_METRICS, Availability
+from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
 from gpumon.sources.sim.curves import CELL, Curve
 from gpumon.sources.sim.scenarios import GIB, Job
 from gpumon.text import clean
@@ -45,13 +45,8 @@ class Gpu:
         self.sent = Curve([1.1e9 * load + 2e3 for load in loads])
         self.received = Curve([2.3e9 * load + 2e3 for load in loads])
         self._energy = 3.1e7 + 1e6 * self._noise.random()
-        known = self._values(0.0)
-        # Such as a fan: a metric that nobody simulates is missing, and never 0.
-        missing = {
-            metric.name: Availability.NOT_SUPPORTED
-            for metric in GPU_METRICS
-            if metric.name not in known and metric.name not in FROM_TRAININGS
-        }
+        known = self.values(0.0)
+        missing = {name: Availability.NOT_SUPPORTED for name in FROM_DRIVERS if name not in known}
         self.device = Device(f"GPU-51000000-0000-4000-8000-{index:012d}", index, clean(model), missing)
 
     @cached_property
@@ -70,10 +65,11 @@ class Gpu:
 
     def sample(self, time: float, run: str) -> Sample:
         """All metrics at `time`, seconds since the simulation began."""
-        values = self._values(time)
+        values = self.values(time)
         return Sample(self.device, Availability.OK, [values.get(metric.name, NAN) for metric in GPU_METRICS], run)
 
-    def _values(self, time: float) -> dict[str, float]:
+    def values(self, time: float) -> dict[str, float]:
+        """What is simulated, by metric, at `time`."""
         load = self.load.at(time)
         speed, watts = _WAVE
         power = self.power.at(time) + watts * math.sin(speed * time + self._angle)
@@ -102,3 +98,7 @@ class Gpu:
             "gpu.pcie_sent": self.sent.until(time),
             "gpu.pcie_received": self.received.until(time),
         }
+
+
+METRICS = frozenset(Gpu(0, 0, "", None).values(0.0))
+"""Metrics of a simulated GPU: a fan is among those that nobody simulates, so it is missing, and never 0."""

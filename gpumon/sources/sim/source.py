@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gpumon.clock import SECOND, Clock
 from gpumon.errors import UsageError
 from gpumon.frame import Driver, Origin
+from gpumon.origin import SIMULATED
 from gpumon.sources.base import Reading
 from gpumon.sources.sim.gpu import Gpu
 from gpumon.sources.sim.host import host_values
@@ -21,7 +22,7 @@ HISTORY = 600
 class SimSource:
     """A made-up server; the same seed gives the same numbers at the same time since the start."""
 
-    live = False
+    capabilities = SIMULATED
     pace = 0.0
 
     def __init__(self, *, clock: Clock, seed: int = 0, scenario: str = "default") -> None:
@@ -45,7 +46,7 @@ class SimSource:
 
     def origin(self) -> Origin:
         """Always SIMULATED."""
-        return Origin("sim", "SIMULATED")
+        return Origin("sim", "SIMULATED", capabilities=self.capabilities)
 
     def driver(self) -> Driver:
         """A plausible one."""

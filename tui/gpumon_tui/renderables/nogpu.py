@@ -13,6 +13,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from gpumon.frame import Origin
+from gpumon.origin import Capability
 from gpumon_tui import theme
 from gpumon_tui.program import program
 from gpumon_tui.renderables.cells import Line, cut, rule, safe
@@ -38,7 +39,7 @@ def problem(origin: Origin, simulation: bool, cells: int) -> list[Line]:
         texts.append((safe(origin.problem), theme.PLAIN))
     if simulation:
         texts.append((SIMULATION, theme.TITLE))
-    if origin.source in ("nvml", ""):
+    if Capability.LIVE in origin.capabilities:
         texts += [(text, theme.DIM) for text in (*TO_DO, LOOKED_FOR)]
     texts.append((BELOW, theme.DIM))
     return [line for text, style in texts for line in _told(text, style, cells)]

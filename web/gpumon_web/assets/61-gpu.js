@@ -152,7 +152,7 @@
       href: `#/gpu/${gpu.index}?window=${view.window}`, "aria-current": row === gpu ? "page" : undefined,
       "aria-label": `GPU ${gpu.index}, ${g.stateText(gpu)}`,
     }, g.make("span", { class: `state ${g.feed.stateOf(gpu)}`, "aria-hidden": "true" }), String(gpu.index))));
-    parts.table.say(row && row.processes_unknown ? (about.source === "replay" ? "A recording does not tell which processes ran."
+    parts.table.say(row && row.processes_unknown ? (!about.processes_known ? "A recording does not tell which processes ran."
       : `The process list is unknown: ${row.processes_unknown}.`)
       : row && row.unlisted ? "The driver lists no process, although memory is in use: its holder is unknown."
         : row && row.empty && page.fresh ? "No process is on this GPU." : "The driver lists no process; whether there is one is unknown.");

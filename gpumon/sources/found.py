@@ -1,0 +1,16 @@
+"""What sources have found, in words for a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpumon.frame import Driver, Origin, Sample
+from gpumon.units import counted
+
+
+def found(origin: Origin, driver: Driver, samples: Sequence[Sample]) -> str:
+    """One line, such as `nvml: 8 GPUs, driver 580.65.06`, or why there is none."""
+    parts = [counted(len(samples), "GPU") if samples else "no GPU"]
+    parts += [f"driver {driver.version}"] if driver.version else []
+    parts += [origin.label] if origin.label else []
+    return f"{origin.source}: {', '.join(parts)}" + (f" ({origin.problem})" if origin.problem else "")

@@ -1,0 +1,56 @@
+"""The origin of a ring's numbers: what readers know of it, also of rings that other versions wrote."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability, Driver, Origin
+from gpumon.ring.directory import Directory, unpack
+from gpumon.ring.layout import BLOB
+
+CAPACITY = 1 << 16
+
+
+def packed(origin: Origin) -> dict[str, Any]:
+    """The stored directory of a writer."""
+    directory = Directory(1)
+    directory.tell(origin, Driver("580.65.06", "13.0"), "node1")
+    found: dict[str, Any] = json.loads(directory.pack(1, CAPACITY)[BLOB.size :])
+    return found
+
+
+def read(stored: dict[str, Any]) -> Origin:
+    """The origin that a reader gets of it."""
+    body = json.dumps(stored).encode()
+    known = unpack(BLOB.pack(1, len(body), crc32(body), 0) + body)
+    assert known is not None
+    return known.origin
+
+
+@pytest.mark.parametrize("capabilities", [HARDWARE, SIMULATED, RECORDED, Capability.PROCESSES])
+def test_capabilities_travel_with_the_origin(capabilities: Capability) -> None:
+    origin = Origin("made", "MADE UP", "no driver", capabilities=capabilities)
+    assert read(packed(origin)) == origin
+
+
+@pytest.mark.parametrize(("source", "capabilities"), [("nvml", HARDWARE), ("sim", SIMULATED), ("replay", RECORDED)])
+def test_a_daemon_that_wrote_no_capabilities_had_those_of_its_time(source: str, capabilities: Capability) -> None:
+    stored = packed(Origin(source))
+    del stored["origin"]["capabilities"], stored["origin"]["ended"]
+    assert read(stored) == Origin(source, capabilities=capabilities)
+
+
+def test_a_capability_of_a_later_version_is_passed_over() -> None:
+    stored = packed(Origin("nvml"))
+    stored["origin"]["capabilities"] = ["live", "telepathy"]
+    assert read(stored).capabilities is Capability.LIVE
+
+
+def test_an_older_reader_finds_every_field_that_it_needs() -> None:
+    stored = packed(Origin("nvml", "label", "problem"))
+    assert {"source", "label", "problem", "ended"} <= set(stored["origin"])
+    assert stored["driver"].items() >= {"version": "580.65.06", "cuda": "13.0"}.items()
