@@ -14,7 +14,9 @@ from typing import Any
 
 from gpumon.clock import SECOND
 from gpumon.frame import Mark, RunState
-from gpumon.ledger.schema import FILE, MIGRATIONS, USAGE, VERSION, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.ledger.migrations import MIGRATIONS, VERSION
+from gpumon.ledger.schema import USAGE, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.paths import LEDGER
 
 BEGAN = 1_790_000_000
 """Seconds since 1970 at which a made-up run begins."""
@@ -27,7 +29,7 @@ class Book:
 
     def __init__(self, state_dir: Path, version: int = VERSION) -> None:
         state_dir.mkdir(parents=True, exist_ok=True)
-        self.path = state_dir / FILE
+        self.path = state_dir / LEDGER
         self.db = sqlite3.connect(self.path, isolation_level=None)
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute("PRAGMA foreign_keys = ON")
@@ -124,7 +126,7 @@ def uuid_of(number: int) -> str:
 
 def measured(seconds: float = 10.0, utilization: float = 0.9, **values: float | None) -> dict[str, Any]:
     """Every column of `usage`, as of a GPU that works."""
-    found: dict[str, Any] = {
+    found: dict[str, Any] = dict.fromkeys(column.name for column in USAGE) | {
         "seconds": seconds, "sampled": seconds, "utilization_mean": utilization, "utilization_p5": utilization - 0.2,
         "utilization_p95": min(1.0, utilization + 0.08), "idle_share": max(0.0, 1 - utilization) / 2,
         "energy": 500.0 * seconds, "power_mean": 500.0, "memory_used_peak": 42 * GIB, "memory_used_mean": 41 * GIB,

@@ -7,20 +7,13 @@ Thousands of epochs are joined a column at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import add, itemgetter
 
 from gpumon.frame import NAN
 from gpumon.ledger.records import UNMEASURED, USAGE_INDEX, UsageRow
-from gpumon.ledger.schema import USAGE, WHOLE_RUN
+from gpumon.ledger.schema import USAGE, WHOLE_RUN, OverDevices, OverTime
 
-_ADDED = frozenset(("energy", "power_mean"))
-_HIGHEST = frozenset(column.name for column in USAGE if column.name.endswith("_peak")) | {"seconds", "utilization_p95"}
-_LOWEST = frozenset(("sampled", "utilization_p5"))
-_LASTING = frozenset(("seconds", "sampled", "energy"))
-"""What adds up over time, too."""
-_UNJOINABLE = frozenset(("utilization_p5", "utilization_p95"))
-"""Percentiles of a whole do not follow from those of its parts."""
 _SECONDS, _SAMPLED = USAGE_INDEX["seconds"], USAGE_INDEX["sampled"]
 
 Values = Sequence[float]
@@ -57,21 +50,7 @@ def over_time(rows: Sequence[Values]) -> Values:
         return rows[0]
     columns = list(zip(*rows, strict=True))
     weights = columns[_SAMPLED]
-    values = []
-    for column, cells in zip(USAGE, columns, strict=True):
-        if column.name in _LASTING:
-            values.append(total_of(cells))
-        elif column.name in _UNJOINABLE:
-            values.append(NAN)
-        elif column.name in _HIGHEST:
-            values.append(highest(cells))
-        elif column.name == "temperature_start":
-            values.append(cells[0])
-        else:
-            known = [(cell, weight) for cell, weight in zip(cells, weights, strict=True) if cell == cell and weight > 0]
-            span = sum(weight for _, weight in known)
-            values.append(sum(cell * weight for cell, weight in known) / span if span else NAN)
-    return tuple(values)
+    return tuple(_OVER_TIME[column.over_time](cells, weights) for column, cells in zip(USAGE, columns, strict=True))
 
 
 def totals(rows: Sequence[UsageRow]) -> Values:
@@ -144,14 +123,10 @@ def _combined_each(devices: Sequence[Sequence[Values]], *, same_device: bool = F
     columns = []
     for place, column in enumerate(USAGE):
         cells = [rows[place] for rows in by_column]
-        if column.name in _ADDED and not same_device:
-            columns.append(_each(cells, add, total_of))
-        elif column.name in _HIGHEST or column.name in _ADDED:
-            columns.append(_each(cells, max, highest))
-        elif column.name in _LOWEST:
-            columns.append(_each(cells, min, lowest))
+        if same_device and column.over_devices is OverDevices.SUM:
+            columns.append(_OVER_DEVICES[OverDevices.HIGHEST](cells))
         else:
-            columns.append(_means(cells))
+            columns.append(_OVER_DEVICES[column.over_devices](cells))
     return list(zip(*columns, strict=True))
 
 
@@ -178,3 +153,24 @@ def _each(
     for more in cells[1:]:
         joined = list(map(fast, joined, more))
     return joined
+
+
+def _weighed(cells: Sequence[float], weights: Sequence[float]) -> float:
+    known = [(cell, weight) for cell, weight in zip(cells, weights, strict=True) if cell == cell and weight > 0]
+    span = sum(weight for _, weight in known)
+    return sum(cell * weight for cell, weight in known) / span if span else NAN
+
+
+_OVER_TIME: Mapping[OverTime, Callable[[Sequence[float], Sequence[float]], float]] = {
+    OverTime.SUM: lambda cells, _: total_of(cells),
+    OverTime.MEAN: _weighed,
+    OverTime.HIGHEST: lambda cells, _: highest(cells),
+    OverTime.FIRST: lambda cells, _: cells[0],
+    OverTime.UNKNOWN: lambda _, __: NAN,
+}
+_OVER_DEVICES: Mapping[OverDevices, Callable[[Sequence[Sequence[float]]], Sequence[float]]] = {
+    OverDevices.SUM: lambda cells: _each(cells, add, total_of),
+    OverDevices.MEAN: _means,
+    OverDevices.HIGHEST: lambda cells: _each(cells, max, highest),
+    OverDevices.LOWEST: lambda cells: _each(cells, min, lowest),
+}

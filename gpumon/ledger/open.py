@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable
 
 from gpumon.errors import GpumonError
-from gpumon.ledger.schema import MIGRATIONS, VERSION
+from gpumon.ledger.migrations import MIGRATIONS, VERSION
 from gpumon.paths import make_private_dir
 
 BUSY = 5.0

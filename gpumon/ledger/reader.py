@@ -19,8 +19,9 @@ from gpumon.frame import NAN, RunState
 from gpumon.ledger import decode
 from gpumon.ledger.combine import totals
 from gpumon.ledger.decode import Cells
+from gpumon.ledger.migrations import VERSION
 from gpumon.ledger.records import USAGE_INDEX, DeviceRow, Record, RunRow, RunSummary, RunTrace
-from gpumon.ledger.schema import VERSION, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.table_columns import ResultColumns, epoch_rows, phase_rows, usage_rows
 from gpumon.text import clean
 

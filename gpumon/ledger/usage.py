@@ -12,6 +12,7 @@ from typing import Any
 
 from gpumon.clock import SECOND
 from gpumon.frame import NAN
+from gpumon.ledger.schema import USAGE, Measure
 from gpumon.metrics import GPU_INDEX, IDLE
 
 HOLD = 3
@@ -23,21 +24,9 @@ BUSY_COVERED = 0.9
 """The driver's own samples are used where they cover so much of the time sampled."""
 
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
-_MEANS = {
-    name: GPU_INDEX[f"gpu.{metric}"]
-    for name, metric in (
-        ("power_mean", "power"), ("memory_used_mean", "memory_used"), ("run_allocated_mean", "run_allocated"),
-        ("temperature_mean", "temperature"), ("clock_sm_mean", "clock_sm"),
-    )
-}  # fmt: skip
-_PEAKS = {
-    name: GPU_INDEX[f"gpu.{metric}"]
-    for name, metric in (
-        ("memory_used_peak", "memory_used"), ("run_used_peak", "run_used"), ("run_reserved_peak", "run_reserved"),
-        ("run_allocated_peak", "run_allocated"), ("run_inactive_split_peak", "run_inactive_split"),
-        ("temperature_peak", "temperature"),
-    )
-}  # fmt: skip
+_MEANS = {column.name: GPU_INDEX[column.of] for column in USAGE if column.measure is Measure.MEAN}
+_PEAKS = {column.name: GPU_INDEX[column.of] for column in USAGE if column.measure is Measure.PEAK}
+_FIRSTS = {column.name: GPU_INDEX[column.of] for column in USAGE if column.measure is Measure.FIRST}
 COUNTERS = tuple(
     GPU_INDEX[f"gpu.{metric}"]
     for metric in (
@@ -45,9 +34,9 @@ COUNTERS = tuple(
     )
 )  # fmt: skip
 """Places of the counters in a device's values; of their sums in the same order, energy and power limit first."""
-_TEMPERATURE = GPU_INDEX["gpu.temperature"]
 _MEAN_PLACES = tuple(_MEANS.values())
 _PEAK_PLACES = tuple(_PEAKS.values())
+_FIRST_PLACES = tuple(_FIRSTS.values())
 
 
 class UtilizationHistogram:
@@ -117,8 +106,8 @@ class UsageSums:
         """Peaks of the samples taken inside."""
         self.held = [NAN] * len(_PEAK_PLACES)
         """Peaks of the values that held on from before."""
-        self.first = NAN
-        """The first temperature."""
+        self.first = [NAN] * len(_FIRST_PLACES)
+        """The first that was read."""
         self.counted = [0.0] * len(COUNTERS)
         self.covered = [0.0] * len(COUNTERS)
         """Seconds that lay between two readings of the counter."""
@@ -138,8 +127,9 @@ class UsageSums:
             value = values[place]
             if value == value and not value <= peaks[i]:
                 peaks[i] = value
-        if self.first != self.first:
-            self.first = values[_TEMPERATURE]
+        for i, place in enumerate(_FIRST_PLACES):
+            if self.first[i] != self.first[i]:
+                self.first[i] = values[place]
 
     def count(self, grown: Sequence[float], share: float, seconds: float) -> None:
         """Counters grew so much between two ticks, of which this is a `share` of `seconds`. NaN: not known."""
@@ -163,8 +153,9 @@ class UsageSums:
             for i, value in enumerate(its):
                 if value == value and not value <= mine[i]:
                     mine[i] = value
-        if self.first != self.first:
-            self.first = other.first
+        for i, value in enumerate(other.first):
+            if self.first[i] != self.first[i]:
+                self.first[i] = value
 
     def columns(self, seconds: float, *, whole_board: bool = True) -> dict[str, Any]:
         """The row of `usage` for a stretch of `seconds`; None where a column is not known.
@@ -177,7 +168,7 @@ class UsageSums:
             columns[name] = self.weighed[i] / self.weights[i] if self.weights[i] else NAN
         for i, name in enumerate(_PEAKS):
             columns[name] = self.inside[i] if self.inside[i] == self.inside[i] else self.held[i]
-        columns["temperature_start"] = self.first
+        columns |= dict(zip(_FIRSTS, self.first, strict=True))
         if whole_board and seconds >= 1.0 and self.covered[0] >= COVERED * seconds:
             columns["energy"] = self.counted[0]
             # The driver's power is a mean that lags behind: over an epoch of seconds, energy by time is the truth.
@@ -192,26 +183,26 @@ class UsageSums:
     def as_json(self) -> list[Any]:
         """For `usage_sums_of`, with null for NaN."""
         spreads = [[list(s.bins), list(s.bins.values()), s.seconds, s.total] for s in (self.ticks, self.busy)]
-        peaks = [[None if v != v else v for v in row] for row in (self.inside, self.held, [self.first])]
+        peaks = [[None if v != v else v for v in row] for row in (self.inside, self.held, self.first)]
         return [self.sampled, *spreads, self.weighed, self.weights, *peaks, self.counted, self.covered]
 
 
 def usage_sums_of(found: Sequence[Any]) -> UsageSums:
     """What `UsageSums.as_json` gave. Raises ValueError, TypeError or KeyError when it is something else."""
-    amounts = UsageSums()
-    amounts.sampled, ticks, busy, weighed, weights, inside, held, (first,), counted, covered = found
-    for spread, (percents, seconds, whole, total) in ((amounts.ticks, ticks), (amounts.busy, busy)):
+    sums = UsageSums()
+    sums.sampled, ticks, busy, weighed, weights, inside, held, first, counted, covered = found
+    for spread, (percents, seconds, whole, total) in ((sums.ticks, ticks), (sums.busy, busy)):
         spread.bins = dict(zip(percents, seconds, strict=True))
         spread.seconds, spread.total = whole, total
     for mine, its in (
-        (amounts.weighed, weighed), (amounts.weights, weights), (amounts.inside, inside), (amounts.held, held),
-        (amounts.counted, counted), (amounts.covered, covered),
+        (sums.weighed, weighed), (sums.weights, weights), (sums.inside, inside), (sums.held, held),
+        (sums.first, first), (sums.counted, counted), (sums.covered, covered),
     ):  # fmt: skip
-        if len(its) != len(mine):
-            raise ValueError("of another version")
-        mine[:] = [NAN if value is None else value for value in its]
-    amounts.first = NAN if first is None else first
-    return amounts
+        if len(its) > len(mine):
+            raise ValueError("of a later version")
+        # A column that is new since then stands at the end.
+        mine[: len(its)] = [NAN if value is None else value for value in its]
+    return sums
 
 
 def merged(parts: Mapping[Any, UsageSums]) -> UsageSums:

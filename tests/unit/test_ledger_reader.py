@@ -17,8 +17,9 @@ import pytest
 from gpumon.errors import GpumonError
 from gpumon.frame import Mark, RunState
 from gpumon.ledger.absent import why_absent
+from gpumon.ledger.migrations import VERSION
 from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
-from gpumon.ledger.schema import VERSION, WHOLE_RUN
+from gpumon.ledger.schema import WHOLE_RUN
 from gpumon.paths import places
 from gpumon.reports.find import find
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of

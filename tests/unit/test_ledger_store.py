@@ -18,9 +18,10 @@ import pytest
 
 from gpumon.frame import RunState
 from gpumon.ledger import aggregate
+from gpumon.ledger.migrations import MIGRATIONS, VERSION
 from gpumon.ledger.open import NewerLedger, on_network, open_ledger
 from gpumon.ledger.reader import Ledger
-from gpumon.ledger.schema import MIGRATIONS, USAGE, VERSION
+from gpumon.ledger.schema import USAGE
 from gpumon.ledger.store import Store
 from gpumon.ledger.trace import POINTS, TraceRecorder
 from gpumon.ledger.write import Batch, LateMetrics, LedgerRow, write
@@ -119,8 +120,48 @@ def test_an_older_ledger_is_brought_up_to_date_and_keeps_what_it_has(tmp_path: P
 def test_a_migration_never_changes_once_it_was_released() -> None:
     released = [sha256(migration.encode()).hexdigest()[:16] for migration in MIGRATIONS]
     assert released == ["8c259e5b26bd568b", "8cfd2ca89cd74b9d", "4f2e4c6797e1263c"]
-    measured = {line.split()[0] for line in MIGRATIONS[0].partition("utilization_from TEXT NOT NULL,")[2].split(",")}
-    assert {column.name for column in USAGE} <= measured | {"seconds"}, "a new column needs a migration of its own"
+
+
+def tables_of(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Each table with its columns: name, type, whether it may be NULL, default, place in the key."""
+    names = [name for (name,) in ask(path, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")]
+    return {name: [row[1:] for row in ask(path, f"PRAGMA table_info({name})")] for name in names}
+
+
+def test_a_new_ledger_has_a_column_for_each_number_that_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "ledger.sqlite"
+    open_ledger(str(path), shared=False, uid=UID, log=pytest.fail).close()
+    named = {name for name, *_ in tables_of(path)["usage"]}
+    kept = named - {"rank", "ordinal", "phase", "uuid", "utilization_from"}
+    assert kept == {column.name for column in USAGE}, "a new column needs a migration of its own"
+
+
+@pytest.mark.parametrize("version", range(VERSION + 1))
+def test_a_ledger_of_every_version_becomes_what_a_new_one_is_and_takes_rows(tmp_path: Path, version: int) -> None:
+    path, new = tmp_path / "state" / "ledger.sqlite", tmp_path / "new" / "ledger.sqlite"
+    path.parent.mkdir(mode=0o700)
+    with closing(sqlite3.connect(path)) as old:
+        for migration in MIGRATIONS[:version]:
+            old.executescript(migration)
+        if version:
+            old.execute(
+                "INSERT INTO run (id, name, user, hostname, framework, source, label, driver, world_size, base, "
+                "first_epoch, started, state, updated) "
+                "VALUES ('old', 'net', 'a', 'h', '', 'nvml', '', '', 1, 0, 0, 1, 1, 1)"
+            )
+        old.execute(f"PRAGMA user_version = {version}")
+        old.commit()
+    connection = open_ledger(str(path), shared=False, uid=UID, log=pytest.fail)
+    usage = {"rank": "tag.r", "ordinal": 0, "phase": "", "uuid": "GPU-1", "utilization_from": "driver"}
+    measured = {column.name: 1.0 + place for place, column in enumerate(USAGE)}
+    assert not write(connection, batch(*run_rows("r"), epoch_row("tag.r"), LedgerRow("usage", usage | measured)))
+    connection.close()
+    open_ledger(str(new), shared=False, uid=UID, log=pytest.fail).close()
+    assert tables_of(path) == tables_of(new)
+    assert ask(path, "PRAGMA user_version") == ask(new, "PRAGMA user_version") == [(VERSION,)]
+    with Ledger(str(path)) as ledger:
+        assert {run.run.id for run in ledger.runs()} == ({"old", "r"} if version else {"r"})
+        assert list(ledger.record("r").usage[0].values) == list(measured.values())
 
 
 def test_a_ledger_of_version_2_is_read_as_it_is_and_brought_up_to_date(tmp_path: Path) -> None:
