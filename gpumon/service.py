@@ -70,7 +70,7 @@ class Service:
 
     def _leave(self) -> None:
         """End without the thread that the driver holds."""
-        print(f"gpumon: the driver has not answered for {_GRACE:g} s: stopped without it", file=sys.stderr, flush=True)
+        print(f"gpumon: the driver did not answer within {_GRACE:g} s: stopped without it", file=sys.stderr, flush=True)
         if self._recorder is not None:
             self._recorder.abandon()
         os._exit(EXIT_OK)

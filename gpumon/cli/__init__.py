@@ -15,12 +15,12 @@ from gpumon.errors import EXIT_FAILED, EXIT_USAGE, GpumonError, UsageError
 from gpumon.text import clean
 
 COMMANDS = {
-    "tui": "the terminal view: every GPU, live, with the epochs of trainings",
-    "web": "the browser view: which GPUs are free, who holds what, every run",
-    "status": "one look at GPUs, processes and runs; --json for programs",
-    "run": "run a command beside the sampler, and say in the end what it cost",
-    "runs": "what every run and every epoch cost: list, show, compare, report, export",
-    "daemon": "sample until stopped, for all views on this machine",
+    "tui": "terminal view: every GPU, live, with the epochs of trainings",
+    "web": "browser view: which GPUs are free, who uses the others, every run",
+    "status": "one-shot status of GPUs, processes and runs; --json for programs",
+    "run": "run a command and print its GPU cost when it exits",
+    "runs": "list, show, compare, report and export runs, epoch by epoch",
+    "daemon": "sample for all views on this machine, until stopped",
 }
 
 _GO_ON = (["daemon"], ["web"], ["run"])
@@ -29,12 +29,12 @@ _GO_ON = (["daemon"], ["web"], ["run"])
 _TOP = """\
 usage: gpumon COMMAND [options]
 
-What every GPU does in every epoch of a training.
+Monitor GPUs, epoch by epoch of each training.
 
 commands:
 {commands}
 
-Start with 'gpumon tui'. Each command explains itself: gpumon COMMAND --help
+Start with 'gpumon tui'. For help on a command: gpumon COMMAND --help
 """
 
 
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if isinstance(error, OSError) and streams.is_output(error):
             streams.silence(sys.stdout)
-            return _fail(f"the output cannot be written: {error.strerror}", EXIT_FAILED)
+            return _fail(f"cannot write the output: {error.strerror}", EXIT_FAILED)
         from gpumon.cli.crash import report
 
         return _fail(report(error), EXIT_FAILED)
@@ -91,7 +91,7 @@ def _run(arguments: Sequence[str]) -> int:
         return 0
     name = arguments[0]
     if name not in COMMANDS:
-        raise UsageError(f"unknown command '{name}': {_meant(name)}it is one of {', '.join(COMMANDS)}")
+        raise UsageError(f"unknown command '{name}'. {_meant(name)}Commands: {', '.join(COMMANDS)}")
     command = import_module(f"gpumon.cli.{name}")
     parser = _Parser(prog=f"gpumon {name}", description=command.__doc__, formatter_class=_Formatter)
     command.add_options(parser)
@@ -107,7 +107,7 @@ def _meant(name: str) -> str:
     from difflib import get_close_matches
 
     close = get_close_matches(name, COMMANDS, 1)
-    return f"did you mean '{close[0]}'? " if close else ""
+    return f"Did you mean '{close[0]}'? " if close else ""
 
 
 class _Parser(argparse.ArgumentParser):

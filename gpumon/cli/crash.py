@@ -21,8 +21,8 @@ def report(error: BaseException, env: Mapping[str, str] | None = None) -> str:
         path = _keep(_details(error), env)
     except OSError as problem:
         where = problem.strerror or str(problem)
-        return f"a fault of gpumon's own ({kind}{_place(error)}); its details could not be kept: {where}"
-    return f"a fault of gpumon's own ({kind}); please report it with the details in {path}"
+        return f"internal error ({kind}{_place(error)}); its details could not be saved: {where}"
+    return f"internal error ({kind}); please report it with the details in {path}"
 
 
 def _details(error: BaseException) -> str:

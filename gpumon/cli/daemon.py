@@ -1,8 +1,8 @@
-"""Sample until stopped, for every view on this machine.
+"""Sample for all views on this machine, until stopped.
 
-One daemon serves any number of views: only it talks to the driver. It stays in the foreground, as
-a service manager wants it; --detach puts it into the background. SIGTERM and SIGINT stop
-it, also while the driver hangs.
+One daemon serves any number of views and is the only process that talks to the driver. It runs in the
+foreground, as service managers expect; --detach runs it in the background. SIGTERM and SIGINT stop it,
+even while the driver hangs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PATIENCE = 3.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--detach", action="store_true", help="go into the background once the first sample is taken")
+    parser.add_argument("--detach", action="store_true", help="run in the background, and return after the first sample")
     add_source(parser)
     add_places(parser)
 
@@ -72,11 +72,14 @@ def _detach(where: Places, arguments: argparse.Namespace) -> int:
         os.close(tell)
         os.waitpid(child, 0)
         if not select.select([told], [], [], _PATIENCE)[0]:
-            say("gpumon: the driver has not answered yet; the daemon goes on waiting for it, also without this command")
+            say(
+                "gpumon: the driver has not answered yet. The daemon keeps waiting for it, even if you interrupt "
+                "this command"
+            )
         with os.fdopen(told, encoding="utf-8", errors="surrogateescape") as answer:
             verdict = answer.read()
         if not verdict.startswith("gpumon daemon"):
-            raise GpumonError(verdict or "the daemon ended before its first sample")
+            raise GpumonError(verdict or "the daemon exited before its first sample")
         print(verdict)
         return EXIT_OK
     os.close(told)
@@ -121,7 +124,7 @@ def _close_standard_streams(directory: str) -> None:
     try:
         log = os.open(f"{directory}/{LOG}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise GpumonError(f"{directory}/{LOG} cannot be written: {error.strerror}") from error
+        raise GpumonError(f"cannot write {directory}/{LOG}: {error.strerror}") from error
     os.dup2(nothing, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)

@@ -20,7 +20,7 @@ from gpumon.paths import Places, places
 from gpumon.sources.registry import AUTO, KINDS, capabilities, expected
 
 NAN = float("nan")
-_FILE = "these, and what is sampled, may stand in ~/.config/gpumon/config.toml too"
+_FILE = "~/.config/gpumon/config.toml can set these and the sampling options, too"
 _MOST = 64 * 1024
 """Bytes of the file."""
 DEFAULT_SOURCE = AUTO
@@ -33,23 +33,33 @@ def add_places(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--dir",
         metavar="DIR",
-        help="live data (GPUMON_DIR); else /run/gpumon, $XDG_RUNTIME_DIR/gpumon, /dev/shm/gpumon-UID",
+        help="live data (GPUMON_DIR; default: the first usable of /run/gpumon, $XDG_RUNTIME_DIR/gpumon and "
+        "/dev/shm/gpumon-UID)",
     )
-    group.add_argument("--state-dir", metavar="DIR", help="what survives a reboot (GPUMON_STATE_DIR)")
+    group.add_argument(
+        "--state-dir",
+        metavar="DIR",
+        help="persistent data, such as the ledger of runs (GPUMON_STATE_DIR; default: ~/.local/state/gpumon)",
+    )
 
 
 def add_source(parser: argparse.ArgumentParser, default: str = DEFAULT_SOURCE) -> None:
     """`--source`, `--speed` and `--interval`."""
-    group = parser.add_argument_group("what is sampled")
+    group = parser.add_argument_group("sampling")
     group.add_argument(
         "--source",
         metavar="SOURCE",
         help=f"{AUTO} (the GPUs that are found), {', '.join(f'{kind.usage} ({kind.help})' for kind in KINDS)}; "
         f"scenarios: {_SCENARIOS}; GPUMON_SOURCE; default: {default}",
     )
-    group.add_argument("--speed", type=float, metavar="N", help="how much faster a recording plays (GPUMON_SPEED; 1)")
     group.add_argument(
-        "--interval", type=float, metavar="SECONDS", help="between samples, 0.01 to 60 (GPUMON_INTERVAL; 1)"
+        "--speed", type=float, metavar="N", help="playback speed of a recording (GPUMON_SPEED; default: 1)"
+    )
+    group.add_argument(
+        "--interval",
+        type=float,
+        metavar="SECONDS",
+        help="seconds between samples, 0.01 to 60 (GPUMON_INTERVAL; default: 1)",
     )
 
 
@@ -92,9 +102,9 @@ def settle(arguments: argparse.Namespace, env: Mapping[str, str] | None = None) 
 
 def _text(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"{name} is a text, not {_written(value)}")
+        raise ValueError(f"{name} must be a string, not {_written(value)}")
     if value and "\0" in value:
-        raise ValueError(f"{name} holds a character that no path may have")
+        raise ValueError(f"{name} contains a NUL character")
     return value
 
 
@@ -106,21 +116,21 @@ def _number(name: str, value: Any) -> float:
     except (TypeError, ValueError):
         number = NAN
     if not isfinite(number):
-        raise ValueError(f"{name} is a number, not {_written(value)}")
+        raise ValueError(f"{name} must be a number, not {_written(value)}")
     return number
 
 
 def _speed(name: str, value: Any) -> float:
     number = _number(name, value)
     if number <= 0:
-        raise ValueError(f"a speed of {number:g} makes no sense: give a number above 0, such as 10")
+        raise ValueError(f"invalid speed {number:g}: give a number greater than 0, such as 10")
     return number
 
 
 def _interval(name: str, value: Any) -> float:
     number = _number(name, value)
     if not SHORTEST <= number <= LONGEST:
-        raise ValueError(f"an interval of {number:g} s makes no sense: give {SHORTEST:g} to {LONGEST:g} seconds")
+        raise ValueError(f"invalid interval {number:g} s: give {SHORTEST:g} to {LONGEST:g} seconds")
     return number
 
 
@@ -142,9 +152,9 @@ def _content(path: str) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "it is no file", path)
+            raise OSError(errno.EINVAL, "not a regular file", path)
         if len(found := os.read(fd, _MOST + 1)) > _MOST:
-            raise OSError(errno.EFBIG, "it is too large for settings", path)
+            raise OSError(errno.EFBIG, "too large for a settings file", path)
         return found
     finally:
         os.close(fd)
@@ -162,8 +172,8 @@ def _read_file(env: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
         found = tomllib.loads(_content(path).decode())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else None
-        raise UsageError(f"{path} cannot be read: {why or error}") from error
+        raise UsageError(f"cannot read {path}: {why or error}") from error
     unknown = sorted(set(found) - set(_CHECKS))
     if unknown:
-        raise UsageError(f"{path} has an unknown name '{unknown[0]}': it may hold {', '.join(_CHECKS)}")
+        raise UsageError(f"unknown setting '{unknown[0]}' in {path}. Settings: {', '.join(_CHECKS)}")
     return path, found

@@ -1,8 +1,8 @@
-"""Run a command beside the sampler, and say in the end what it cost.
+"""Run a command and print its GPU cost when it exits.
 
-The command has the terminal, the signals and the exit code to itself; nothing is shown while it runs.
-When no daemon samples this machine, this process does, for that time. What is wrong with gpumon
-never touches the command.
+The command gets the terminal and the signals; gpumon prints nothing until it exits, and returns its exit code.
+If no daemon is running, gpumon samples in its own process meanwhile. A problem in gpumon never affects
+the command.
 
   gpumon run -- python train.py
   gpumon run --auto --name resnet50 -- torchrun --nproc-per-node 2 train.py
@@ -31,14 +31,19 @@ if TYPE_CHECKING:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "gpumon run [options] -- COMMAND ..."
-    parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="as you would type it")
-    parser.add_argument("--name", metavar="NAME", help="what the run is called; default: after the command")
+    parser.add_argument(
+        "command",
+        metavar="COMMAND",
+        nargs=argparse.REMAINDER,
+        help="the command with its arguments, as you would type it",
+    )
+    parser.add_argument("--name", metavar="NAME", help="name of the run; default: derived from the command")
     parser.add_argument(
         "--auto",
         action="store_true",
-        help="tag the epochs of Keras, Lightning and Transformers trainings in it, without a change to their code",
+        help="record the epochs of Keras, Lightning and Transformers trainings, without changing their code",
     )
-    add_source(parser, f"what the daemon samples, else {DEFAULT_SOURCE}")
+    add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)
 
 
@@ -70,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         _tell(watcher, arguments.name or words[0], ended, began, at, trouble)
     except Exception as error:
         try:
-            sys.stderr.write(f"gpumon: nothing is known of this command: {type(error).__name__}: {error}\n")
+            sys.stderr.write(f"gpumon: the cost of this command is unknown: {type(error).__name__}: {error}\n")
             sys.stderr.flush()
         except (OSError, ValueError):
             _say_no_more()
@@ -113,7 +118,7 @@ def _watch(
         watcher = Watcher(child.pid, began, wanted)
         watcher.start()
     except Exception as error:
-        return None, f"watching failed: {type(error).__name__}: {error}"
+        return None, f"sampling failed: {type(error).__name__}: {error}"
     return watcher, trouble
 
 

@@ -1,7 +1,7 @@
-"""What every run and every epoch cost: the ledger that the daemon keeps.
+"""List, show, compare, report and export runs, from the ledger that the daemon keeps.
 
-Without a subcommand: the list. A run may be named by its id, its name (the newest of that name), or the beginning of
-either that no other run has; 'last' is the newest.
+Without a subcommand, list the runs. RUN is an id, a name (the newest run of that name), or an unambiguous prefix of
+either; 'last' is the newest run.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from gpumon.paths import Places, ledger_paths
 from gpumon.reports.find import find
 
 _FORMATS = ("csv", "json", "parquet")
-_REPLACED = "a file that is there is replaced"
-_RUN = "its id or name, or the beginning of one; 'last' is the newest"
+_REPLACED = "overwritten if it exists"
+_RUN = "id, name or unambiguous prefix of a run; 'last' is the newest"
 _NEWEST = 50
 """Runs that the list shows where nothing else is said."""
 
@@ -37,13 +37,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _list_options(parser)
     parser.set_defaults(limit=_NEWEST)
     add_places(parser)
-    commands: Any = parser.add_subparsers(metavar="COMMAND", title="what to do")
+    commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")
     for name, text, options in (
-        ("list", "runs, newest first: whose, how long, epochs, energy", _list_options),
-        ("show", "one run: each of its epochs, totals, what went wrong", _show_options),
-        ("compare", "two or more runs: what differs, and by how much more than epochs differ anyway", _compare_options),
-        ("report", "one run as a page that opens in any browser, without a network", _report_options),
-        ("export", "one run for other programs: a row for each epoch, phase and device", _export_options),
+        ("list", "list runs, newest first: user, duration, epochs, energy", _list_options),
+        ("show", "show one run: every epoch, totals, problems", _show_options),
+        ("compare", "compare runs, and tell clear differences from the variation between epochs", _compare_options),
+        ("report", "write one run as a self-contained HTML page", _report_options),
+        ("export", "export one run as CSV, JSON or Parquet", _export_options),
     ):
         # What is not given must not hide what was given before the subcommand.
         below = commands.add_parser(
@@ -57,35 +57,42 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _list_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--user", metavar="USER", help="only runs of this user")
-    parser.add_argument("--name", metavar="NAME", help="only runs whose name begins so")
-    parser.add_argument("--running", action="store_true", help="only runs that go on")
-    parser.add_argument("--limit", type=int, metavar="N", help=f"at most N runs; 0 for all ({_NEWEST})")
+    parser.add_argument("--name", metavar="NAME", help="only runs whose name starts with NAME")
+    parser.add_argument("--running", action="store_true", help="only running runs")
+    parser.add_argument("--limit", type=int, metavar="N", help=f"at most N runs; 0 for all (default: {_NEWEST})")
     _json_option(parser)
 
 
 def _show_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help=_RUN)
-    parser.add_argument("--phases", action="store_true", help="a row for each phase of each epoch")
-    parser.add_argument("--ranks", action="store_true", help="a row for each process of a distributed run")
-    parser.add_argument("--tail", type=int, metavar="N", help="only the last N epochs; the totals are of all")
+    parser.add_argument("--phases", action="store_true", help="add a row for each phase of each epoch")
+    parser.add_argument("--ranks", action="store_true", help="add a table of the processes of a distributed run")
+    parser.add_argument("--tail", type=int, metavar="N", help="only the last N epochs; totals still include all")
     _json_option(parser)
 
 
 def _compare_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help=f"what the others are compared with: {_RUN}")
-    parser.add_argument("others", metavar="OTHER", nargs="+", help="and so for each of the others")
+    parser.add_argument("run", metavar="RUN", help=f"the baseline: {_RUN}")
+    parser.add_argument("others", metavar="OTHER", nargs="+", help="further runs to compare with it")
     _json_option(parser)
 
 
 def _report_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help=_RUN)
-    parser.add_argument("-o", "--output", metavar="FILE.html", required=True, help=f"where to; {_REPLACED}")
+    parser.add_argument("-o", "--output", metavar="FILE.html", required=True, help=f"output file ({_REPLACED})")
 
 
 def _export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help=_RUN)
-    parser.add_argument("--format", choices=_FORMATS, required=True, help="csv and parquet: usage; json: everything")
-    parser.add_argument("-o", "--output", metavar="FILE", default="", help=f"where to, else stdout; {_REPLACED}")
+    parser.add_argument(
+        "--format",
+        choices=_FORMATS,
+        required=True,
+        help="csv and parquet have one row for each rank, epoch, phase and device; json has everything",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", default="", help=f"output file ({_REPLACED}); default: stdout"
+    )
 
 
 def _json_option(parser: argparse.ArgumentParser) -> None:
@@ -110,12 +117,12 @@ def _ledger_problem(where: Places) -> str:
     live = follow(where)
     problem = live.ledger_problem()
     live.close()
-    return f"no run is kept now: {problem}" if problem else ""
+    return f"runs are not being recorded: {problem}" if problem else ""
 
 
 def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     if arguments.limit < 0:
-        raise UsageError(f"--limit is 0 or more, not {arguments.limit}")
+        raise UsageError(f"--limit must be 0 or more, not {arguments.limit}")
     limit = arguments.limit
     runs = ledgers.runs(
         user=arguments.user or "", name=arguments.name or "", running=arguments.running, limit=limit and limit + 1
@@ -130,18 +137,18 @@ def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
 
         _print(lines(runs, now, _width()))
         if more:
-            print(f"the newest {limit}; --limit 0 shows all")
+            print(f"Only the newest {limit} are listed; --limit 0 lists all.")
     else:
         chosen = arguments.user or arguments.name or arguments.running
         if (chosen and ledgers) or not arguments.problem:  # else it is said already, and something may have run
-            print("no run is like that: 'gpumon runs' lists all" if chosen and ledgers else NOTHING)
+            print("no matching runs; 'gpumon runs' lists all" if chosen and ledgers else NOTHING)
 
 
 def _show(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     phases, ranks = (getattr(arguments, name, False) for name in ("phases", "ranks"))
     tail = getattr(arguments, "tail", None)
     if tail is not None and tail < 1:
-        raise UsageError(f"--tail is 1 or more, not {tail}")
+        raise UsageError(f"--tail must be 1 or more, not {tail}")
     ledger, found = find(ledgers, arguments.run, now, _say)
     record = ledger.record(found.id, phases=phases or arguments.json)
     if arguments.json:
@@ -173,14 +180,14 @@ def _report(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None
 
     record, traces = _all_of(ledgers, arguments.run, now)
     _write(arguments.output, page(record, traces, now).encode())
-    print(f"written: {arguments.output}")
+    print(f"wrote {arguments.output}")
 
 
 def _export(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     from gpumon.reports import export
 
     if arguments.format == "parquet" and arguments.output in ("", "-"):
-        raise UsageError("parquet is no text: name a file with -o FILE")
+        raise UsageError("Parquet is binary: pass -o FILE")
     record, traces = _all_of(ledgers, arguments.run, now)
     made = {
         "csv": lambda: "".join(export.lines(record)).encode(),
@@ -207,7 +214,7 @@ def _write(path: str, made: bytes) -> None:
         with open(path, "wb") as file:
             file.write(made)
     except OSError as error:
-        raise GpumonError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise GpumonError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _say(line: str) -> None:

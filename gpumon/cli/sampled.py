@@ -104,4 +104,4 @@ def _error(answer: bytes) -> Exception:
     code, _, message = text.partition(" ")
     if code.isdigit():
         return UsageError(message) if int(code) == EXIT_USAGE else SourceError(message)
-    return RuntimeError(text.removeprefix(_CRASHED.decode()) or "the process that samples ended without a word")
+    return RuntimeError(text.removeprefix(_CRASHED.decode()) or "the sampling process exited without reporting")

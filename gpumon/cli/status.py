@@ -1,7 +1,7 @@
-"""One look at GPUs, processes and runs, then exit.
+"""Print the status of GPUs, processes and runs once, and exit.
 
-Reads the newest frame of the daemon that runs; without one it takes a sample by itself.
-The exit code is 3 when no GPU can be read.
+Reads the newest frame of a running daemon; without one, takes a sample itself.
+The exit code is 3 if no GPU can be read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOOK_BACK = 600
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object for programs")
-    add_source(parser, f"what the daemon samples, else {DEFAULT_SOURCE}")
+    add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)
 
 
@@ -91,7 +91,7 @@ def _look(where: Places, arguments: argparse.Namespace) -> _Look:
         state, pid, age = followed.state(), followed.writer_pid(), duration(pulse.age)
         daemon = {"pid": pid, "interval": followed.interval(), "age": round(pulse.age, 3)}
         if state.stale:
-            stale = f"the daemon (pid {pid}) has been silent for {age}: it waits for the driver, or was stopped"
+            stale = f"the daemon (pid {pid}) has been silent for {age}: it is waiting for the driver, or was suspended"
             return _Look(followed, f"stale: daemon, pid {pid}, silent for {age}", daemon, stale)
         if state.live or (followed.origin().ended and followed.is_alive()):
             late = f", silent for {age}" if pulse.age > max(2 * followed.interval(), 1.0) else ""
@@ -102,8 +102,8 @@ def _look(where: Places, arguments: argparse.Namespace) -> _Look:
     if own is not None:
         return _Look(own, "no daemon")
     stale = (
-        f"the driver has not answered within {_PATIENCE:g} s: it hangs, or takes long to wake its GPUs, for which "
-        "'gpumon daemon --detach' waits"
+        f"the driver did not answer within {_PATIENCE:g} s: it hangs, or its GPUs are slow to wake. "
+        "'gpumon daemon --detach' waits for it"
     )
     if followed and pulse and pulse.age != float("inf"):
         return _Look(followed, f"stale: no daemon for {duration(pulse.age)}", stale=stale)
@@ -119,7 +119,7 @@ def _recent(live: Live, newest: Frame) -> list[Boundary]:
 
 def _why(frame: Frame, problem: str) -> str:
     if problem:
-        return problem if frame.samples else f"{problem}; a look without one: gpumon status --source sim"
-    return "no GPU answers: " + ", ".join(
-        sorted({sample.state.reason for sample in frame.samples}) or ["there is none"]
+        return problem if frame.samples else f"{problem}. For a simulation: gpumon status --source sim"
+    return "no GPU can be read: " + ", ".join(
+        sorted({sample.state.reason for sample in frame.samples}) or ["none found"]
     )

@@ -1,6 +1,6 @@
-"""The terminal view: every GPU, live, with the epochs of the trainings on it.
+"""Show every GPU live in the terminal, with the epochs of its trainings.
 
-Joins the daemon that runs; without one it samples by itself. Press ? in it for the keys.
+Joins a running daemon; without one, samples in its own process. Press ? for the keys.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PAST = 20
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_source(parser, f"what the daemon samples, else {DEFAULT_SOURCE}")
+    add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)
 
 

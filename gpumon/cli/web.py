@@ -1,7 +1,7 @@
-"""The browser view: who is on which GPU, and every training with its epochs, on one page.
+"""Show GPUs, their users and every training with its epochs in a browser.
 
-Joins the daemon that runs; without one it samples by itself. Open the link that it prints. It listens on
-this machine only; from elsewhere, tunnel to it: ssh -L 8050:127.0.0.1:8050 SERVER.
+Joins a running daemon; without one, samples in its own process. Open the link that it prints. It listens on
+this machine only; from another one, use a tunnel: ssh -L 8050:127.0.0.1:8050 SERVER.
 """
 
 from __future__ import annotations
@@ -24,22 +24,28 @@ from gpumon.paths import LEDGER, Places, ledger_paths, make_private_dir
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("serving")
-    group.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1: this machine only)")
-    group.add_argument("--port", type=int, default=8050, help="port to listen on (8050); 0 takes any that is free")
-    group.add_argument("--socket", metavar="PATH", help="a unix socket with mode 0600 instead of a port, for tunnels")
-    group.add_argument("--token-file", metavar="FILE", help="file with the token; without it one is made and kept")
-    group.add_argument("--sessions", action="store_true", help="say which browsers have signed in, and stop")
     group.add_argument(
-        "--end-session", metavar="ID", help="end one of them, or 'all', also while gpumon web runs, and stop"
+        "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine only)"
     )
+    group.add_argument("--port", type=int, default=8050, help="port to listen on (default: 8050); 0 picks a free one")
+    group.add_argument("--socket", metavar="PATH", help="listen on a Unix socket with mode 0600 instead of a port")
     group.add_argument(
-        "--no-token", action="store_true", help="let in everybody who can connect to this machine's port"
+        "--token-file",
+        metavar="FILE",
+        help="file with the token; default: generated once and kept in the state directory",
     )
+    group.add_argument("--sessions", action="store_true", help="list the browsers that have signed in, and exit")
+    group.add_argument(
+        "--end-session",
+        metavar="ID",
+        help="sign out the browser with this session ID, or 'all', and exit; gpumon web may be running",
+    )
+    group.add_argument("--no-token", action="store_true", help="disable authentication (loopback only)")
     group.add_argument(
         "--allowed-host", metavar="NAME", action="append", default=[],
-        help="another name of this server in the address bar, such as that of a proxy; may be given several times",
+        help="additional host name to accept, such as that of a proxy; can be repeated",
     )  # fmt: skip
-    add_source(parser, f"what the daemon samples, else {DEFAULT_SOURCE}")
+    add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)
 
 
@@ -50,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         from gpumon_web.serve import Address, links, listen, serve
     except ImportError as error:
-        raise GpumonError(f"the browser view needs {error.name}: install gpumon with all its dependencies") from error
+        raise GpumonError(f"the browser view requires {error.name}: install gpumon with its dependencies") from error
     from gpumon_web.app import make_app
     from gpumon_web.feed import Feed
     from gpumon_web.gate import Gate
@@ -96,15 +102,15 @@ def _sessions(where: Places, end: str | None) -> int:
         for line in going:
             print(f"{line.id}  since {time.strftime('%Y-%m-%d %H:%M', time.localtime(line.time))}  from {line.peer}")
         if not going:
-            print("no browser has signed in")
+            print("no browser is signed in")
         return EXIT_OK
     if end != ALL and end not in {line.id for line in going}:
-        raise GpumonError(f"there is no session '{end}': 'gpumon web --sessions' lists them")
+        raise GpumonError(f"no such session: '{end}'. 'gpumon web --sessions' lists them")
     if going:
         try:
             append(file, Line(True, end, int(now), ""))
         except OSError as error:
-            raise GpumonError(f"{file} cannot be written: {error.strerror or error}") from error
+            raise GpumonError(f"cannot write {file}: {error.strerror or error}") from error
     return EXIT_OK
 
 
@@ -121,12 +127,12 @@ def _session_file(where: Places) -> str:
 
 def _make_state_dir(where: Places) -> None:
     if not where.state:
-        raise GpumonError("there is no directory to keep the token in: name one with --state-dir, or a --token-file")
+        raise GpumonError("no directory for the token: pass --state-dir or --token-file")
     try:
         os.makedirs(os.path.dirname(where.state) or "/", mode=0o700, exist_ok=True)
         make_private_dir(where.state, where.uid)
     except OSError as error:
-        raise GpumonError(f"the token cannot be kept in {where.state}: {error.strerror or error}") from error
+        raise GpumonError(f"cannot keep the token in {where.state}: {error.strerror or error}") from error
 
 
 def _hosts(arguments: argparse.Namespace) -> list[str]:
@@ -139,11 +145,9 @@ def _token(where: Places, arguments: argparse.Namespace, *, is_local: bool) -> s
 
     if arguments.no_token:
         if arguments.token_file:
-            raise UsageError("--no-token and --token-file contradict each other: give one of them")
+            raise UsageError("--no-token and --token-file exclude each other: pass one of them")
         if not is_local:
-            raise UsageError(
-                "--no-token would show this server to the whole network: leave it out, or listen on 127.0.0.1"
-            )
+            raise UsageError("--no-token would open this server to the whole network: omit it, or listen on 127.0.0.1")
         return None
     if arguments.token_file:
         return token_from(arguments.token_file, make=False)

@@ -90,7 +90,7 @@ class Watcher:
         try:
             self._look_on()
         except Exception as error:  # the command is not ours to disturb
-            self._report = self._report._replace(problem=f"watching failed: {type(error).__name__}: {error}")
+            self._report = self._report._replace(problem=f"sampling failed: {type(error).__name__}: {error}")
 
     def _look_on(self) -> None:
         from gpumon.launcher.boards import Boards

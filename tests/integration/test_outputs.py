@@ -66,7 +66,7 @@ def through_shell(words: list[str], env: Mapping[str, str], redirected: str, cwd
 def is_orderly(words: list[str], code: int, said: str) -> None:
     assert "Traceback" not in said, (words, said)
     assert "Exception ignored" not in said, (words, said)
-    assert "fault of gpumon" not in said, (words, said)
+    assert "internal error" not in said, (words, said)
     assert code in (0, 1, 2, 3, 127), (words, code, said)  # 127: the command that `run` did not find
 
 
@@ -108,7 +108,7 @@ def test_an_output_that_is_lost_is_one_line_and_exit_code_1(
 ) -> None:
     code, said = through_shell(words, env, redirected, tmp_path)
     assert code == 1
-    assert re.fullmatch(r"gpumon: the output cannot be written: .*\n", said)
+    assert re.fullmatch(r"gpumon: cannot write the output: .*\n", said)
 
 
 @pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full", ">&-", "<&- >&- 2>&-"])
@@ -165,9 +165,7 @@ def test_a_fault_of_our_own_is_one_line_and_a_file_that_others_cannot_read(env: 
     done = subprocess.run([sys.executable, "-c", CRASHING], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     path = Path(env["GPUMON_STATE_DIR"]) / "crash.txt"
-    assert done.stderr == (
-        f"gpumon: a fault of gpumon's own (ZeroDivisionError); please report it with the details in {path}\n"
-    )
+    assert done.stderr == (f"gpumon: internal error (ZeroDivisionError); please report it with the details in {path}\n")
     assert path.stat().st_mode & 0o777 == 0o600
     details = path.read_text()
     assert "ZeroDivisionError: in a view" in details
@@ -179,18 +177,19 @@ def test_a_crash_whose_details_cannot_be_kept_says_where_it_was(env: dict[str, s
     done = subprocess.run([sys.executable, "-c", CRASHING], env=own, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert re.fullmatch(
-        r"gpumon: a fault .*ZeroDivisionError at <string>:6\); its details could not be kept: .*\n", done.stderr
+        r"gpumon: internal error \(ZeroDivisionError at <string>:6\); its details could not be saved: .*\n", done.stderr
     )
 
 
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ("source = true", "source is a text, not true"), ("interval = true", "interval is a number, not true"),
-        ('interval = "fast"', "interval is a number, not 'fast'"), ("dir = 3", "dir is a text, not 3"),
-        ("speed = [1]", "speed is a number, not [1]"), ("interval = nan", "interval is a number, not nan"),
-        ("speed = -1", "a speed of -1"), ("interval = 0", "an interval of 0 s makes no sense"),
-        (r'dir = "/tmp/\u0000x"', "a character that no path may have"),
+        ("source = true", "source must be a string, not true"), ("interval = true", "interval must be a number, "
+                                                                                    "not true"),
+        ('interval = "fast"', "interval must be a number, not 'fast'"), ("dir = 3", "dir must be a string, not 3"),
+        ("speed = [1]", "speed must be a number, not [1]"), ("interval = nan", "interval must be a number, not nan"),
+        ("speed = -1", "invalid speed -1"), ("interval = 0", "invalid interval 0 s"),
+        (r'dir = "/tmp/\u0000x"', "a NUL character"),
     ],
 )  # fmt: skip
 def test_a_setting_of_the_wrong_kind_is_one_line_that_names_the_file(
@@ -220,7 +219,7 @@ def test_a_settings_file_that_is_none_is_one_line_and_not_waited_for(
         path.symlink_to("/dev/zero")
     done = gpumon("status", env={**env, "XDG_CONFIG_HOME": str(tmp_path)})
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
-    assert done.stderr.startswith(f"gpumon: {path} cannot be read: ")
+    assert done.stderr.startswith(f"gpumon: cannot read {path}: ")
     ran = gpumon("run", "--", "true", env={**env, "XDG_CONFIG_HOME": str(tmp_path)})
     assert ran.returncode == 0
 
@@ -230,7 +229,7 @@ def test_a_number_that_makes_no_sense_names_the_variable_or_the_option(env: dict
     for words in (["--source", "sim"], ["--source", "replay:/no"], []):
         done = gpumon("status", "--speed", "-1", *words, env=env)
         assert done.returncode == 2
-        assert "--speed: a speed of -1 makes no sense" in done.stderr
+        assert "--speed: invalid speed -1" in done.stderr
 
 
 Refused = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -248,8 +247,8 @@ def test_an_option_without_its_value_is_wrong_usage(env: dict[str, str], words: 
 
 
 def test_a_command_that_is_nearly_one_is_asked_back(env: dict[str, str]) -> None:
-    assert "did you mean 'status'?" in gpumon("statsu", env=env).stderr
-    assert "did you mean" not in gpumon("xyzzy", env=env).stderr
+    assert "Did you mean 'status'?" in gpumon("statsu", env=env).stderr
+    assert "Did you mean" not in gpumon("xyzzy", env=env).stderr
 
 
 def test_a_token_file_that_is_a_directory_is_one_line(env: dict[str, str], tmp_path: Path) -> None:

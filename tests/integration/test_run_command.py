@@ -546,7 +546,7 @@ def test_settings_that_make_no_sense_leave_the_command_alone(env: dict[str, str]
     (live_dir / ".config" / "gpumon" / "config.toml").write_text("sauce = 1\n")
     done = beside(env, "sh", "-c", "echo fine; exit 4")
     assert (done.stdout, done.returncode) == ("fine\n", 4)
-    assert "unknown name 'sauce'" in done.stderr
+    assert "unknown setting 'sauce'" in done.stderr
 
 
 def test_nobody_who_reads_errors_is_no_matter(env: dict[str, str]) -> None:

@@ -67,7 +67,7 @@ def test_the_list_can_be_narrowed_before_and_behind_the_subcommand(env: dict[str
     limited = gpumon("runs", "--limit", 1, env=env).stdout.splitlines()
     assert len(limited) == 3
     assert "--limit 0 shows all" in limited[2]
-    assert "no run is like that" in gpumon("runs", "--user", "nobody", env=env).stdout
+    assert "no matching runs" in gpumon("runs", "--user", "nobody", env=env).stdout
     assert gpumon("runs", "--limit", -1, env=env).returncode == 2
     found = json.loads(gpumon("runs", "list", "--running", "--json", env=env).stdout)
     assert [run["id"] for run in found["runs"]] == ["vit-0001"]
@@ -116,12 +116,12 @@ def test_a_report_is_a_page(env: dict[str, str], filled: Book, tmp_path: Path) -
     target = tmp_path / "report.html"
     target.write_text("something older")
     done = gpumon("runs", "report", "resnet50-1", "-o", target, env=env)
-    assert (done.returncode, done.stdout) == (0, f"written: {target}\n")
+    assert (done.returncode, done.stdout) == (0, f"wrote {target}\n")
     assert target.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert gpumon("runs", "report", "resnet50-1", env=env).returncode == 2
     refused = gpumon("runs", "report", "resnet50-1", "-o", tmp_path / "no" / "x.html", env=env)
     assert refused.returncode == 1
-    assert "cannot be written" in refused.stderr
+    assert "cannot write" in refused.stderr
 
 
 def test_a_run_is_exported(env: dict[str, str], filled: Book, tmp_path: Path) -> None:

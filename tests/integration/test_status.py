@@ -272,7 +272,7 @@ def test_each_command_explains_itself(env: dict[str, str], command: str) -> None
 def test_an_unknown_command_lists_those_there_are(env: dict[str, str]) -> None:
     done = gpumon("top", env=env)
     assert done.returncode == 2
-    assert "it is one of tui, web, status, " in done.stderr
+    assert "Commands: tui, web, status, " in done.stderr
 
 
 def test_a_pipe_that_closes_early_is_no_error(env: dict[str, str]) -> None:
@@ -293,4 +293,4 @@ def test_settings_come_from_flags_then_environment_then_file(env: dict[str, str]
     (config / "config.toml").write_text("sauce = 1\n")
     done = gpumon("status", env=env)
     assert done.returncode == 2
-    assert "unknown name 'sauce'" in done.stderr
+    assert "unknown setting 'sauce'" in done.stderr

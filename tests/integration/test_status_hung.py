@@ -109,9 +109,9 @@ def test_a_driver_that_hangs_ends_no_status_that_asks_it(env: dict[str, str], wi
         told = json.loads(done.stdout)
         CHECK.validate(told)
         assert (told["live"], told["gpus"]) == (False, [])
-        assert "not answered" in told["problem"]
+        assert "did not answer" in told["problem"]
     else:
-        assert "the driver has not answered within 2 s" in done.stderr
+        assert "the driver did not answer within 2 s" in done.stderr
         assert len(done.stderr.splitlines()) == 1
 
 
@@ -121,7 +121,7 @@ def test_what_a_dead_daemon_saw_last_is_shown_when_the_driver_hangs(env: dict[st
     assert done.returncode == 3
     assert "stale: no daemon for 4" in done.stdout
     assert "97%" in done.stdout
-    assert "has not answered" in done.stderr
+    assert "did not answer" in done.stderr
 
 
 def test_a_dead_daemon_does_not_hide_a_driver_that_answers(env: dict[str, str], live_dir: Path, stub: Stub) -> None:

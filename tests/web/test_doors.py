@@ -417,7 +417,7 @@ def test_sessions_can_be_listed_and_ended_from_the_shell_while_it_serves(tmp_pat
     until(lambda: served.client(token=False, cookie=mine).get("/").status_code == 401)
     assert served.client(token=False, cookie=other).get("/").status_code == (401 if everybody else 200)
     assert len(open_ones(read(str(state / "web-sessions")), time.time())) == (0 if everybody else 1)
-    assert "no session 'nope'" in gpumon("web", "--end-session", "nope", env=env).stderr
+    assert "no such session: 'nope'" in gpumon("web", "--end-session", "nope", env=env).stderr
 
 
 def test_the_file_of_sessions_is_private_and_forgets_what_is_over(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_a_socket_that_a_killed_server_left_is_taken_over_and_a_file_is_not(live
     [
         (["--host", "0.0.0.0", "--no-token"], "whole network"),
         (["--host", "::", "--no-token"], "whole network"),
-        (["--no-token", "--token-file", "x"], "contradict"),
+        (["--no-token", "--token-file", "x"], "exclude"),
         (["--token-file", "/nowhere/token"], "no token file"),
         (["--port", "99999"], "--port is 0 to 65535"),
         (["--host", "no.such.host.invalid"], "cannot listen"),

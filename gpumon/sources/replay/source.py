@@ -48,9 +48,9 @@ class ReplaySource:
         SourceError when the log cannot be read.
         """
         if not (math.isfinite(speed) and speed > 0):
-            raise UsageError(f"a speed of {speed:g} makes no sense: give a number above 0, such as 10")
+            raise UsageError(f"invalid speed {speed:g}: give a number greater than 0, such as 10")
         if not (math.isfinite(start) and start >= 0):
-            raise UsageError(f"a start of {start:g} s makes no sense: give seconds from the beginning, such as 60")
+            raise UsageError(f"invalid start {start:g} s: give seconds from the beginning, such as 60")
         self._clock = clock
         self._speed = speed
         self._devices = LogDevices()
