@@ -118,8 +118,8 @@ class Recorder:
 
     def _gone(self) -> LostDirectory:
         return LostDirectory(
-            f"{self.directory} is gone (removed, or with the login that it belongs to): this daemon stops; "
-            "start it again, or name another place with --dir"
+            f"{self.directory} is gone (removed, or its login session has ended): this daemon stops; "
+            "start it again, or pass another --dir"
         )
 
     def run(self, stop: Event) -> None:
@@ -144,7 +144,7 @@ class Recorder:
     def open_ring(self) -> int:
         """A new descriptor of a private ring. Raises FileNotFoundError before the first tick."""
         if self.writer is None:
-            raise FileNotFoundError(2, "nothing was sampled yet")
+            raise FileNotFoundError(2, "no sample has been taken yet")
         return os.dup(self.writer.fd)
 
     def close(self) -> None:
@@ -181,7 +181,7 @@ class Recorder:
         try:
             self._keeper.add(tick)
         except Exception as error:  # live data is worth more than the ledger
-            problem = f"the runs of this daemon are kept no longer: {type(error).__name__}: {error}"
+            problem = f"this daemon no longer records runs: {type(error).__name__}: {error}"
             self.say(problem)
             self._ledger_problem = lambda: problem
             self._stop_keeping()
@@ -192,7 +192,7 @@ class Recorder:
             if keeper is not None:
                 keeper.close()
         except Exception as error:
-            self.say(f"the last of the runs is not kept: {type(error).__name__}: {error}")
+            self.say(f"the last records of runs were lost: {type(error).__name__}: {error}")
 
     def _make(self, devices: int, origin: Origin) -> RingWriter:
         interval = self.sampler.interval
@@ -284,7 +284,7 @@ def open_daemon(
     except OSError as error:  # full, read-only, or something else has the name of one of our files
         what = f"{error.filename}: " if error.filename else ""
         raise GpumonError(
-            f"{directory} cannot hold live data ({what}{error.strerror or error}): name another with --dir"
+            f"{directory} cannot hold live data ({what}{error.strerror or error}): pass another --dir"
         ) from error
 
 

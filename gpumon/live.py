@@ -23,7 +23,7 @@ from gpumon.units import clock, duration
 if TYPE_CHECKING:
     from gpumon.window import Window
 
-NO_DAEMON = "no daemon runs: start one with 'gpumon daemon --detach'"
+NO_DAEMON = "no daemon is running: start one with 'gpumon daemon --detach'"
 ENDED = "the recording has ended"
 WAITING = "waiting for the first sample"
 _PATIENCE = 2.0
@@ -138,14 +138,14 @@ class Live:
             return LiveState(False, self._problem, interval)
         state = LiveState(False, "", interval, pulse.age, since)
         if pulse.age == inf:
-            text = "the machine was restarted and no daemon runs since"
+            text = "no daemon has run since the machine was restarted"
             return state._replace(text=text, age=max(1.0, time.time() - since) if since == since else inf)
         if pulse.state != RUNNING:
             return state._replace(text=f"the daemon stopped {duration(pulse.age)} ago")
         if pulse.age > max(3 * interval, _PATIENCE):
             seen = f"last seen {clock(since)} ({duration(pulse.age)} ago)"
             if not self._reader.is_writer_there():
-                return state._replace(text=f"no daemon runs here any more: {seen}")
+                return state._replace(text=f"the daemon is no longer running: {seen}")
             return state._replace(text=f"stale: {seen}", stale=True)
         if origin.ended:
             return state._replace(text=ENDED, age=0.0)
@@ -208,7 +208,7 @@ def follow(where: Places) -> Live:
             for path in refused_rings(where):
                 directory = os.path.dirname(path)
                 raise RingError(
-                    f"{directory} is another user's, or open to others: '--dir {directory}' shows it anyway"
+                    f"{directory} belongs to another user or is writable by others: '--dir {directory}' shows it anyway"
                 )
             raise FileNotFoundError(2, "no ring")
         if len(opened) == 1:

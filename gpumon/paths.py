@@ -132,7 +132,7 @@ def make_live_dir(where: Places) -> str:
             refusals.append(f"{directory}: {error.strerror or error}")
         else:
             return directory
-    raise GpumonError("no directory for live data (" + "; ".join(refusals) + "): name one with --dir")
+    raise GpumonError("no directory for live data (" + "; ".join(refusals) + "): pass --dir")
 
 
 def make_private_dir(directory: str, uid: int, *, shared: bool = False) -> None:
@@ -151,9 +151,9 @@ def make_private_dir(directory: str, uid: int, *, shared: bool = False) -> None:
         if not stat.S_ISDIR(found.st_mode):
             raise NotADirectoryError(20, "is not a directory", directory) from None
         if found.st_uid != uid:
-            raise PermissionError(1, "belongs to somebody else", directory) from None
+            raise PermissionError(1, "belongs to another user", directory) from None
         if found.st_mode & 0o022:
-            raise PermissionError(1, "can be written by others", directory) from None
+            raise PermissionError(1, "is writable by others", directory) from None
 
 
 def tag_dir_for_client(where: Places) -> str:

@@ -44,7 +44,7 @@ class Window:
     def __getitem__(self, metric: str) -> Column:
         """The values of one metric by its name. Raises UsageError for an unknown one."""
         if metric not in BY_NAME:
-            raise UsageError(f"no metric is called '{metric}': see gpumon.metrics.METRICS")
+            raise UsageError(f"no such metric: '{metric}'. See gpumon.metrics.METRICS")
         if BY_NAME[metric].scope is Scope.HOST:
             place = HOST_INDEX[metric]
             return np.array([frame.host[place] for frame in self.frames], dtype=np.float64)
@@ -72,4 +72,4 @@ def seconds(length: str | float) -> float:
     try:
         return float(length[:-1]) * _UNITS[length[-1]]
     except (ValueError, KeyError, IndexError) as error:
-        raise UsageError(f"'{length}' is no length of time: write it as 90s, 10m or 2h") from error
+        raise UsageError(f"'{length}' is not a duration: write 90s, 10m or 2h") from error

@@ -39,7 +39,7 @@ PARTS: tuple[Part, ...] = (
     Part("context", "context and libraries"),
     Part("others", "other processes"),
     Part("free", "free"),
-    Part("driver", "kept by the driver"),
+    Part("driver", "reserved by driver"),
 )
 """The parts in the order in which they are drawn and told of: that of `Split`."""
 

@@ -89,7 +89,7 @@ def _out_of_memory(faults: Sequence[Boundary], ooms: float) -> str:
     if not faults:
         return f"{OUT_OF_MEMORY} {units.whole(ooms)} times" if ooms > 1 else f"{OUT_OF_MEMORY} once"
     last = max(faults, key=lambda fault: fault.time)
-    text = f"{OUT_OF_MEMORY}: asked {units.bytes_binary(last.asked)}, {units.bytes_binary(last.free)} free"
+    text = f"{OUT_OF_MEMORY}: requested {units.bytes_binary(last.asked)}, {units.bytes_binary(last.free)} free"
     often = f" ({len(faults)} times)" if len(faults) > 1 else ""
     return f"{text}, at {units.clock(last.time / 1e9)}{often}"
 

@@ -47,7 +47,7 @@ def require(framework: str, installed: str, least: int) -> None:
     """Raise FrameworkError where `framework` is `installed` in a version before `least`.0."""
     major = installed.partition(".")[0]
     if major.isdigit() and int(major) < least:
-        raise FrameworkError(f"gpumon's callback needs {framework} {least}.0 or newer; installed is {installed}")
+        raise FrameworkError(f"gpumon's callback requires {framework} {least}.0 or newer; {installed} is installed")
 
 
 def missing(framework: str, least: int) -> FrameworkError:

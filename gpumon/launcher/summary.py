@@ -67,18 +67,18 @@ def _lines(ended: Ended, seconds: float, report: CommandReport) -> Iterator[Summ
     for training in report.trainings[-_SHOWN:]:
         yield _training(training, alone=len(report.trainings) == 1)
     if len(report.trainings) > _SHOWN:
-        yield SummaryLine("", "", f"and {len(report.trainings) - _SHOWN} trainings before")
+        yield SummaryLine("", "", f"and {len(report.trainings) - _SHOWN} earlier trainings")
 
 
 def _without(report: CommandReport, seconds: float) -> tuple[str, str]:
     if report.problem:
         return units.MISSING, clean(report.problem, 300)
     if report.hidden:
-        return units.MISSING, "not known: the driver does not tell which processes of this container use a GPU"
+        return units.MISSING, "unknown: the driver does not report which processes of this container use a GPU"
     if not report.devices:
-        return units.MISSING, "not known: it was over before a GPU was looked at"
+        return units.MISSING, "unknown: the command exited before the first sample"
     if seconds < _SEEN_AFTER:
-        return units.MISSING, "not seen on a GPU, where it may have been too short a time"
+        return units.MISSING, "no process seen on a GPU (the command may have been too short)"
     return units.duration(0), f"none of the {report.devices} GPUs was used" if report.devices > 1 else "no GPU was used"
 
 
@@ -97,8 +97,8 @@ def _device_lines(uses: Sequence[DeviceCost]) -> Iterator[SummaryLine]:
     yield SummaryLine("utilization", units.number(busy, Unit.RATIO), ", ".join(notes))
     fullest = max(uses, key=lambda use: -1.0 if isnan(use.memory_peak) else use.memory_peak)
     where = f", on GPU {fullest.device.index}" if len(uses) > 1 else ""
-    peak = "" if isnan(fullest.memory_peak) else f"at the peak, of {units.bytes_binary(fullest.memory_total)}{where}"
-    yield SummaryLine("GPU memory", units.bytes_binary(fullest.memory_peak), peak or "not told by the driver")
+    peak = "" if isnan(fullest.memory_peak) else f"peak, of {units.bytes_binary(fullest.memory_total)}{where}"
+    yield SummaryLine("GPU memory", units.bytes_binary(fullest.memory_peak), peak or "not reported by the driver")
 
 
 def _idle(share: float) -> str:

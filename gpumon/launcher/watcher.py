@@ -78,7 +78,7 @@ class Watcher:
         self._over.set()
         self._thread.join(PATIENCE)
         if self._thread.is_alive():
-            return self._report._replace(problem="the driver did not answer: not all is known")
+            return self._report._replace(problem="the driver did not answer: the figures are incomplete")
         return self._report
 
     @property

@@ -12,19 +12,19 @@ def why_absent(where: Places) -> str:
     """One line for people: what is wrong with the place of the ledger, else how one comes to be."""
     path = ledger_path(where)
     if not path:
-        return "no run is kept: there is no directory that survives a reboot; name one with --state-dir"
+        return "runs are not recorded: there is no state directory; pass --state-dir"
     directory = os.path.dirname(path)
     try:
         os.stat(path)
     except FileNotFoundError:
         there = _nearest(directory)
         if not os.access(there, os.W_OK | os.X_OK, effective_ids=True):
-            return f"no run is kept: {there} may not be written by you; name another directory with --state-dir"
+            return f"runs are not recorded: you cannot write to {there}; pass another --state-dir"
         return NOTHING
     except NotADirectoryError:
-        return f"no run is kept: {directory} is not a directory; name another one with --state-dir"
+        return f"runs are not recorded: {directory} is not a directory; pass another --state-dir"
     except OSError as error:
-        return f"{directory} cannot be looked into ({error.strerror or error}): what is kept there is unknown"
+        return f"cannot look into {directory}: {error.strerror or error}"
     return NOTHING
 
 

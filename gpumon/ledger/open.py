@@ -39,7 +39,7 @@ def open_ledger(
         if not is_damage(error):
             raise
         aside = move_aside(path)
-        log(f"{path} is damaged ({error}): moved to {aside}, and a new ledger begun")
+        log(f"{path} is damaged ({error}): moved to {aside}, and a new ledger started")
         return _connect(path, shared, mounts)
 
 

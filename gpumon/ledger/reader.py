@@ -25,7 +25,7 @@ from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.table_columns import ResultColumns, epoch_rows, phase_rows, usage_rows
 from gpumon.text import clean
 
-NOTHING = "nothing is recorded yet: run 'gpumon daemon', then a training that publishes its epochs (docs/runs.md)"
+NOTHING = "no runs recorded yet: start 'gpumon daemon', then a training that publishes its epochs (docs/runs.md)"
 _WAIT = 5.0
 """Seconds to wait for a writer that holds the file for itself, as while it is made."""
 _CLOSED_TO_US = ("SQLITE_CANTOPEN", "SQLITE_READONLY_DIRECTORY", "SQLITE_READONLY_CANTINIT")
@@ -98,7 +98,7 @@ class Ledger:
             run_id = self._as_written(run_id)
             found = self._rows("SELECT * FROM run WHERE id = ?", run_id)
             if not found:
-                raise GpumonError(f"the ledger has no run '{run_id}': 'gpumon runs' lists those it has")
+                raise GpumonError(f"no such run: '{run_id}'. 'gpumon runs' lists all")
             held: dict[str, list[DeviceRow]] = {}
             for row in self._rows(f"SELECT * FROM device WHERE rank {_RANKS} ORDER BY number, uuid", run_id):
                 held.setdefault(row.text("rank"), []).append(decode.device_row(row))
@@ -187,7 +187,7 @@ class Ledgers:
         there = [path for path in paths if os.path.exists(path)]
         readable = [path for path in there if _may_read(path)]
         if there and not readable:
-            raise GpumonError(f"{there[0]} may not be read by you: ask whoever runs the daemon, or use your own")
+            raise GpumonError(f"you cannot read {there[0]}: ask whoever runs the daemon, or use your own ledger")
         try:
             for path in readable:
                 self._open.append(Ledger(path))
@@ -275,4 +275,4 @@ def _may_read(path: str) -> bool:
 def _unreadable(path: str, error: sqlite3.Error) -> GpumonError:
     if isinstance(error, sqlite3.OperationalError):
         return GpumonError(f"{path} cannot be read: {error}")
-    return GpumonError(f"{path} is damaged ({error}): move it away, and the daemon begins a new one when it starts")
+    return GpumonError(f"{path} is damaged ({error}): move it away; the daemon creates a new one at its next start")

@@ -109,7 +109,7 @@ class Store:
         self._thread.join(timeout)
         done = not self._thread.is_alive() and not self._waiting
         if not done:
-            self._log(f"{self.path}: the last of what was measured could not be written")
+            self._log(f"{self.path}: the last measurements could not be written")
         return done
 
     def _run(self) -> None:
@@ -124,7 +124,7 @@ class Store:
                     return
             except NewerLedger as error:
                 self.problem = str(error)
-                self._log(f"{error}; the runs of this daemon are not kept")
+                self._log(f"{error}; this daemon records no runs")
                 return
             except (OSError, sqlite3.Error) as error:
                 self._failed(error)
@@ -164,13 +164,13 @@ class Store:
         refused = write(self._connection, batch)
         if refused and not self._refused:
             self._refused = True
-            self._log(f"{self.path}: {refused} rows made no sense and were left out")
+            self._log(f"{self.path}: {refused} invalid rows were dropped")
         if self.problem:
             self.problem = ""
-            self._log(f"{self.path} is written again")
+            self._log(f"{self.path} can be written again")
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
-            self._log(f"{self.path}: {dropped} rows had no room in memory while it could not be written, and are lost")
+            self._log(f"{self.path}: {dropped} rows were lost: no room in memory while it could not be written")
 
     def _open(self) -> None:
         self._connection = open_ledger(self.path, shared=self._shared, uid=self._uid, log=self._log)
@@ -205,7 +205,7 @@ class Store:
         self._shut()
         if not self.problem:
             self.problem = f"{self.path} cannot be written ({error})"
-            self._log(f"{self.problem}: what is measured waits in memory and is tried again")
+            self._log(f"{self.problem}: measurements stay in memory until it can be")
 
 
 def _load_state(connection: sqlite3.Connection) -> KnownRuns:

@@ -24,14 +24,14 @@ def doubts(records: Sequence[Record], epochs: Sequence[Sequence[EpochSummary]]) 
     """Why these runs may not be comparable; `epochs` are those of each that count."""
     names = letters(len(records))
     found = [
-        *_differ("other GPUs", names, [_models(record.devices) for record in records]),
-        *_differ("other numbers of GPUs", names, [str(len(record.devices)) for record in records]),
-        *_differ("other power limits", names, [_limits(record.devices) for record in records]),
-        *_differ("other drivers", names, [record.run.driver for record in records]),
-        *_differ("other numbers of epochs planned", names, [str(record.run.epochs or "") for record in records]),
-        *_differ("other numbers of steps in an epoch", names, [_steps(counted) for counted in epochs]),
-        *_differ("not all are of this hardware", names, [record.run.label or "live" for record in records]),
-        *_differ("not all frameworks tell their peak of tensors", names, [_peaks(counted) for counted in epochs]),
+        *_differ("different GPUs", names, [_models(record.devices) for record in records]),
+        *_differ("different numbers of GPUs", names, [str(len(record.devices)) for record in records]),
+        *_differ("different power limits", names, [_limits(record.devices) for record in records]),
+        *_differ("different drivers", names, [record.run.driver for record in records]),
+        *_differ("different numbers of planned epochs", names, [str(record.run.epochs or "") for record in records]),
+        *_differ("different numbers of steps per epoch", names, [_steps(counted) for counted in epochs]),
+        *_differ("not all measured on real GPUs", names, [record.run.label or "live" for record in records]),
+        *_differ("peak tensor memory from different sources", names, [_peaks(counted) for counted in epochs]),
         *_heat(names, records),
     ]
     for name, record, counted in zip(names, records, epochs, strict=True):
@@ -82,7 +82,7 @@ def _heat(names: Sequence[str], records: Sequence[Record]) -> Iterator[str]:
         each = ", ".join(
             f"{name} at {units.number(start, Unit.CELSIUS)}" for name, start in zip(names, starts, strict=True)
         )
-        yield f"hot against cold, and heat costs power: {each} at the start"
+        yield f"GPU start temperatures differ by more than {units.number(HEAT, Unit.CELSIUS)}: {each}"
 
 
 def _first(record: Record, value: Callable[..., float]) -> float:
@@ -106,6 +106,6 @@ def _alone(name: str, record: Record, epochs: Sequence[EpochSummary]) -> Iterato
         yield f"other processes held up to {units.number(others, Unit.BYTES)} on a GPU of {name}"
     missed = [epoch for epoch in epochs if epoch.sampled_share < SAMPLED]
     if missed:
-        yield f"of {name} {len(missed)} of {len(epochs)} epochs were not sampled in full"
+        yield f"{name}: {len(missed)} of {len(epochs)} epochs are incompletely sampled"
     if not epochs:
-        yield f"of {name} no epoch has ended"
+        yield f"{name}: no epoch has ended"

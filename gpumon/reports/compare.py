@@ -67,7 +67,7 @@ MEASURES: tuple[Measure, ...] = (
     Measure("seconds", "Epoch time", lambda epoch: epoch.seconds, units.span),
     Measure("steps_per_second", "Steps per second", lambda epoch: epoch.steps_per_second, units.figures),
     Measure("samples_per_second", "Samples per second", lambda epoch: epoch.samples_per_second, units.figures),
-    Measure("wait_share", "Waited for data", lambda epoch: epoch.wait_share,
+    Measure("wait_share", "Wait for data", lambda epoch: epoch.wait_share,
             lambda value: units.number(value, Unit.RATIO), in_points=True),
     _usage("utilization_mean", Unit.RATIO),
     _usage("idle_share", Unit.RATIO),
@@ -200,11 +200,11 @@ def lines(comparison: Comparison, width: int) -> Iterator[str]:
     if rows:
         yield from draw(columns, rows, width)
         yield ""
-        yield "Medians over epochs. In brackets: where a difference lies with 95 %, by how epochs differ."
+        yield "Medians over epochs. In brackets: 95 % interval of the difference (bootstrap over epochs)."
     else:
-        yield "No epoch of them has ended: there is nothing to compare yet."
+        yield "No epoch of these runs has ended: nothing to compare yet."
     for doubt in comparison.doubts:
-        yield f"Not alike: {doubt}"
+        yield f"Caution: {doubt}"
 
 
 def document(comparison: Comparison) -> dict[str, Any]:

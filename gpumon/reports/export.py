@@ -59,33 +59,33 @@ def _measured(place: int) -> Callable[[_Row], float | None]:
 FIELDS: tuple[ExportField, ...] = (
     ExportField("run", lambda row: row.run.id, "Id of the run."),
     ExportField("name", lambda row: row.run.name, "Name of the run."),
-    ExportField("user", lambda row: row.run.user, "Whose it is."),
+    ExportField("user", lambda row: row.run.user, "User who ran it."),
     ExportField("rank", lambda row: row.rank.rank, "Rank in a distributed run, else 0."),
     ExportField("ordinal", lambda row: row.epoch.ordinal, "Counts the epochs that the rank began, from 0."),
     ExportField("epoch", lambda row: row.epoch.epoch, "Number of the epoch, as the training counts."),
     ExportField(
         "phase", lambda row: row.phase.phase if row.phase else "", "Phase of the epoch; empty for the whole epoch."
     ),
-    ExportField("device", lambda row: row.device.uuid if row.device else "", "Its UUID; empty where none is known."),
+    ExportField("device", lambda row: row.device.uuid if row.device else "", "UUID of the GPU; empty if unknown."),
     ExportField("begun_seconds", lambda row: known(row.epoch.begun), "When the epoch began, since 1970."),
     ExportField("begun_utc", lambda row: utc(row.epoch.begun), "The same as a date and a time of day, in UTC."),
     ExportField(
-        "ended_seconds", lambda row: known(row.epoch.ended), "When it ended, since 1970; empty when it did not."
+        "ended_seconds", lambda row: known(row.epoch.ended), "When it ended, since 1970; empty if it did not."
     ),
     ExportField("ended_utc", lambda row: utc(row.epoch.ended), "The same as a date and a time of day, in UTC."),
     ExportField(
         "steps",
         lambda row: row.steps,
-        "Steps of the rank in it; of an epoch with phases those of training; empty where nobody counted.",
+        "Steps of the rank; for an epoch with phases, those of training; empty if not counted.",
     ),
-    ExportField("times", lambda row: row.phase.times if row.phase else 1, "How often the phase was entered."),
+    ExportField("times", lambda row: row.phase.times if row.phase else 1, "Times the phase was entered."),
     ExportField(
-        "seconds", lambda row: known((row.phase or row.epoch).seconds), "How long it took, by the training's clock."
+        "seconds", lambda row: known((row.phase or row.epoch).seconds), "Duration, by the training's clock."
     ),
     ExportField(
         "wait_seconds",
         lambda row: known((row.phase or row.epoch).wait),
-        "Of it, waited for data; empty where nobody measured it.",
+        "Time spent waiting for data; empty if not measured.",
     ),
     ExportField(
         "framework_peak_bytes",
@@ -95,12 +95,12 @@ FIELDS: tuple[ExportField, ...] = (
     ExportField(
         "framework_peak_reached",
         lambda row: reached((row.phase or row.epoch).peak),
-        "1: it was reached in here; 0: it was no more than that.",
+        "1: the peak was reached here; 0: it is an upper bound.",
     ),
     ExportField(
         "utilization_from",
         lambda row: row.usage.utilization_from if row.usage else "",
-        "Where utilization is from: driver, ticks, or empty where nothing was sampled.",
+        "Origin of utilization: driver, ticks, or empty if nothing was sampled.",
     ),
     *(
         ExportField(named(column.name, column.unit), _measured(i), column.help)

@@ -32,7 +32,7 @@ def find(ledgers: Ledgers, wanted: str, now: float, say: Callable[[str], object]
     if by_name:
         if len(by_name) > 1:
             run = by_name[0][1]
-            say(f"{len(by_name)} runs are called '{cut(wanted, _WIDE)}': this is the newest, {run.id}")
+            say(f"{len(by_name)} runs are named '{cut(wanted, _WIDE)}'; this is the newest, {run.id}")
         return by_name[0]
     if len(candidates) == 1:
         return candidates[0]
@@ -42,12 +42,13 @@ def find(ledgers: Ledgers, wanted: str, now: float, say: Callable[[str], object]
             return newest[0]
     if candidates:
         raise GpumonError(
-            f"'{wanted}' may be one of {len(candidates)} runs: {_named(candidates, now)}; give more of its id"
+            f"'{wanted}' is ambiguous. It matches {len(candidates)} runs: {_named(candidates, now)}. Give more "
+            "of the id"
         )
     known = ledgers.candidates()
     if not known:
         raise GpumonError(NOTHING)
-    raise GpumonError(f"no run begins with '{wanted}': the newest are {_named(known, now)}; 'gpumon runs' lists all")
+    raise GpumonError(f"no such run: '{wanted}'. The newest are {_named(known, now)}; 'gpumon runs' lists all")
 
 
 def _named(found: Sequence[Found], now: float) -> str:

@@ -32,7 +32,7 @@ from gpumon.reports.text_table import TextColumn
 
 PHASES_UP_TO = 500
 """Epochs of which the table shows the phases, too."""
-_NOTHING = "No daemon kept the course of this run."
+_NOTHING = "No daemon recorded the timeline of this run."
 _NO_NUMBERS = frozenset(map(units.plain, (NAN, math.inf, -math.inf)))
 """What a diverged training logs."""
 _BAD = ' class="bad"'
@@ -72,7 +72,7 @@ def page(record: Record, traces: Sequence[RunTrace], now: float) -> str:
         f'<div id="timeline"></div>{_shaded(spans)}</section>' if figures else f"<p>{_NOTHING}</p></section>",
         *_epochs(record, epochs, total),
         *_ranks(record),
-        f"<footer>Times are those of the machine that made this page, {escape(units.moment(now))}. "
+        f"<footer>Times are in the time zone of the machine that wrote this report, {escape(units.moment(now))}. "
         f"gpumon {escape(__version__)}.</footer>",
         f'</main><script type="application/json" id="figures">{_json(figures)}</script>',
         *(f"<script>{script}</script>" for script in scripts),
@@ -105,14 +105,14 @@ def _sums(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -
     memory = max((device.memory_total for device in record.devices if device.memory_total > 0), default=NAN)
     cards = (
         ("Time", units.duration(total.seconds), f"{units.figures(total.seconds * gpus / 3600)} GPU hours"),
-        ("Epochs", str(len(ended)), f"{units.span(middle)} each, the middle one"),
+        ("Epochs", str(len(ended)), f"{units.span(middle)} each (median)"),
         ("Utilization", units.number(values["utilization_mean"], Unit.RATIO),
          f"idle {units.number(values['idle_share'], Unit.RATIO)} of the time"),
-        ("Waited for data", units.number(total.wait_share, Unit.RATIO), units.duration(total.wait)),
+        ("Wait for data", units.number(total.wait_share, Unit.RATIO), units.duration(total.wait)),
         ("Device memory, peak", units.number(values["memory_used_peak"], Unit.BYTES),
          f"of {units.number(memory, Unit.BYTES)}; tensors {run_text.live_peak(total)}"),
         ("Energy", units.number(values["energy"], Unit.JOULES),
-         f"{units.figures(total.energy_per_step)} J a step, {units.number(values['power_mean'], Unit.WATTS)}"),
+         f"{units.figures(total.energy_per_step)} J per step, {units.number(values['power_mean'], Unit.WATTS)}"),
     )  # fmt: skip
     yield '<div class="sums">'
     for what, value, more in cards:
@@ -199,6 +199,6 @@ def _plotly() -> str:
     try:
         text = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
     except (ImportError, OSError) as error:
-        raise GpumonError("the report draws with Plotly, which is missing: pip install plotly") from error
+        raise GpumonError("the report requires Plotly: pip install plotly") from error
     # As text of an element it must not close it, nor open a comment in which a closing tag would be lost.
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")

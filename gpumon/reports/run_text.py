@@ -83,7 +83,7 @@ def lines(
         if len(shown) < len(epochs):
             yield f"the last {len(shown)} of {units.count(len(epochs))} epochs"
     else:
-        yield "It has not begun an epoch."
+        yield "No epoch has started."
         if total.utilization_from:
             yield ""
             yield from draw(*epoch_table((), {}, total), width)
@@ -101,7 +101,9 @@ def head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator
     ranks = f"{len(record.ranks)} of {run.world_size} ranks" if run.world_size > 1 else ""
     driver = f"driver {run.driver}" if run.driver else ""
     yield "  ·  ".join(
-        part for part in (f"{run.user or 'somebody'} on {run.hostname or '?'}", run.framework, ranks, driver) if part
+        part
+        for part in (f"{run.user or 'unknown user'} on {run.hostname or '?'}", run.framework, ranks, driver)
+        if part
     )
     yield gpus(record.devices)
     yield "  ·  ".join(standing(record, epochs, now))
@@ -112,14 +114,14 @@ def standing(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iter
     run = record.run
     yield state(run, now)
     if run.unseen(now):
-        yield f"no daemon has seen it since {units.moment(run.updated)}, nor its end"
+        yield f"not seen by a daemon since {units.moment(run.updated)}"
     yield f"{units.moment(run.started)}, {units.span(run.lasted(now))}"
     ended = sum(not math.isnan(epoch.ended) for epoch in epochs)
     planned = f" of {run.epochs}" if run.epochs else ""
     before = max(0, run.first_epoch - run.base) if epochs else 0
     yield f"{ended + before}{planned} epochs" + (f" ({ended} in this run)" if before else "")
     if run.resumes:
-        yield f"goes on with {run.resumes}"
+        yield f"resumes {run.resumes}"
 
 
 def gpus(devices: Sequence[DeviceRow]) -> str:
@@ -134,7 +136,7 @@ def gpus(devices: Sequence[DeviceRow]) -> str:
         kind = device.name + (f" ({', '.join(known)})" if known else "")
         kinds.setdefault(f": {kind}" if kind else "", []).append(device)
     parts = [f"GPU {', '.join(str(device.number) for device in same)}{kind}" for kind, same in kinds.items()]
-    return "; ".join(parts) or "no GPU known"
+    return "; ".join(parts) or "unknown GPU"
 
 
 def notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
@@ -142,16 +144,17 @@ def notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -
     yield utilization_note(total, going_on=record.run.state is RunState.RUNNING)
     peaks = {live_peak(stretch)[0] for stretch in (*epochs, total)}
     if AT_MOST in peaks:
-        yield f"{AT_MOST} the framework's own peak was reached before: here it was no more than that."
+        yield f"{AT_MOST} upper bound: the framework reached its peak earlier."
     if AT_LEAST in peaks:
-        yield f"{AT_LEAST} as read between steps, where activations are freed: the framework's own peak is unknown."
+        yield f"{AT_LEAST} lower bound: read between steps, when activations are freed; the framework reports no peak."
     yield from diverged(epochs)
     lost = sum(rank.lost_events for rank in record.ranks)
     if any(math.isnan(epoch.ended) for epoch in epochs):
-        yield f"{_OPEN.strip()} an epoch that has not ended{', or whose end was overwritten' if lost else ''}."
+        yield f"{_OPEN.strip()} epoch has not ended{', or whose end was overwritten' if lost else ''}."
     missed = [epoch for epoch in epochs if epoch.sampled_share < SEEN]
     if missed:
-        yield f"Not sampled in full: {_several([_missed(epoch) for epoch in missed])}; no daemon ran, or it was late."
+        seen = _several([_missed(epoch) for epoch in missed])
+        yield f"Incompletely sampled: {seen}; no daemon was running, or it was late."
     if lost:
         yield f"{lost} boundaries were overwritten before a daemon read them: epochs may be missing."
     for mark in record.marks:
@@ -171,12 +174,12 @@ def diverged(epochs: Sequence[EpochSummary]) -> Iterator[str]:
 def utilization_note(total: EpochSummary, *, going_on: bool = False) -> str:
     """Where utilization is from, in a sentence."""
     origin = {
-        "driver": "the driver's own samples, several each second",
-        "ticks": "one sample at each tick of the daemon",
-        "driver, ticks": "the driver's own samples, and from one at each tick where it gave none",
+        "driver": "the driver's own samples, several per second",
+        "ticks": "one sample per tick of the daemon",
+        "driver, ticks": "the driver's own samples, and from one sample per tick where it gave none",
     }.get(total.utilization_from)
     return (
-        f"{_HEADING['utilization_mean']} is from {origin}."
+        f"{_HEADING['utilization_mean']} comes from {origin}."
         if origin
         else f"No GPU of this run was sampled{' yet' if going_on else ''}."
     )
@@ -190,7 +193,7 @@ def out_of_memory(record: Record, mark: MarkRow) -> str:
     when = f"{where}{epoch}step {mark.step}, {units.moment(mark.time)}"
     amounts = [
         f"{what} {units.number(value, Unit.BYTES)}"
-        for what, value in (("asked for", mark.asked), ("free were", mark.free))
+        for what, value in (("requested", mark.asked), ("free", mark.free))
         if value == value
     ]
     return f"Out of memory: {when}{': ' if amounts else ''}{', '.join(amounts)}."
@@ -281,7 +284,7 @@ def _rank_peak(rank: RankRow, read: float) -> str:
 
 
 def _missed(epoch: EpochSummary) -> str:
-    return f"epoch {epoch.epoch} ({units.percent(epoch.sampled_share)} seen)"
+    return f"epoch {epoch.epoch} ({units.percent(epoch.sampled_share)} sampled)"
 
 
 def _several(parts: Sequence[str]) -> str:

@@ -21,9 +21,9 @@ _BELOW = "     "
 _STATES = {
     RunState.RUNNING: "running",
     RunState.FINISHED: "finished",
-    RunState.FAILED: "failed: it ended with an error",
-    RunState.DIED: "died: its process went without a word, as when killed",
-    RunState.INTERRUPTED: "interrupted: stopped by its user, as by Ctrl-C",
+    RunState.FAILED: "failed: exited with an error",
+    RunState.DIED: "died: process exited without reporting (killed or OOM)",
+    RunState.INTERRUPTED: "interrupted: stopped by its user (Ctrl-C)",
 }
 
 
@@ -112,7 +112,7 @@ def _who(held: list[Process], run: Run | None) -> str:
         return f"{run.user}: {run.name} {_epoch(run)}"
     groups: dict[tuple[str, str], list[Process]] = {}
     for process in held:
-        groups.setdefault((process.user or "somebody", process.name or f"pid {process.pid}"), []).append(process)
+        groups.setdefault((process.user or "unknown user", process.name or f"pid {process.pid}"), []).append(process)
     named = [
         f"{user}: {name}" + (f" ×{len(same)}" if len(same) > 1 else "") + _memory(same)
         for (user, name), same in list(groups.items())[:_NAMED]
@@ -144,7 +144,7 @@ def _run(ranks: Ranks, frame: Frame) -> str:
     if memory == memory:
         parts.append(f"memory {units.bytes_binary(memory)}")
     if ranks.is_distributed:
-        parts.append(f"{len(ranks.all)} of {first.world_size} ranks here")
+        parts.append(f"{len(ranks.all)} of {first.world_size} ranks on this host")
     parts += [f"{name} {units.plain(value)}" for name, value in first.metrics.items()]
     return "  ·  ".join(part for part in parts if part)
 

@@ -53,7 +53,7 @@ class WriterLock:
                 remove_left_over(path)
                 return
             os.close(fd)
-        raise GpumonError(f"several daemons want {os.path.dirname(path)} at once: try again")
+        raise GpumonError(f"several daemons are starting in {os.path.dirname(path)}: try again")
 
     def is_mine(self) -> bool:
         """Whether nobody has taken over."""

@@ -275,7 +275,7 @@ def _fill(fd: int, path: str, rows: int) -> Layout:
         else:
             return layout
     needed = plan(rows, SLOT_LADDER[-1]).size / 2**20
-    raise NoRoom(f"{os.path.dirname(path)} has no room for {needed:.0f} MiB of live data: name another with --dir")
+    raise NoRoom(f"{os.path.dirname(path)} has no room for {needed:.0f} MiB of live data: pass another --dir")
 
 
 class NoRoom(GpumonError):

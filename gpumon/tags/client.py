@@ -75,7 +75,7 @@ class Board:
         if directory is None:
             return
         if not _supported():
-            warn_once("board", "trainings show on Linux only, where a process has a directory in /proc")
+            warn_once("board", "gpumon shows trainings on Linux only: it requires /proc")
             return
         try:
             self._create(directory())
@@ -181,7 +181,7 @@ class Board:
             room = layout.MAX_METRICS - len(names)
             if left_out := fresh[room:]:
                 said = ", ".join(left_out[:4]) + (f" and {len(left_out) - 4} more" if len(left_out) > 4 else "")
-                warn_once("metrics", f"a run shows {layout.MAX_METRICS} metrics, so these are left out: {said}")
+                warn_once("metrics", f"a run shows at most {layout.MAX_METRICS} metrics; omitted: {said}")
             if fresh[:room]:
                 self.describe(metrics=(*names, *fresh[:room]))
                 names = self.description.metrics
@@ -282,7 +282,7 @@ class Board:
         if name in names:
             return names.index(name)
         if len(names) >= MAX_PHASES:
-            warn_once("phases", f"a run shows {MAX_PHASES - 2} names of phases: {name!r} shows as {TRAIN!r}")
+            warn_once("phases", f"a run has at most {MAX_PHASES - 2} phase names: {name!r} is shown as {TRAIN!r}")
             return 1
         self.describe(phases=(*names, name))
         return len(names) if len(self.description.phases) > len(names) else 0

@@ -59,7 +59,7 @@ def run(
     published the run works all the same and publishes nothing.
     """
     planned = None if epochs == inf else _count("epochs", epochs, f"give a number from 0 to {LARGEST}")
-    samples = _count("batch", batch, "give the number of samples of a step")
+    samples = _count("batch", batch, "give the number of samples per step")
     given = _uuids(devices)
     env = os.environ if env is None else env
     name = str(name) if name is not None else default_name(sys.argv, env, vars(sys.modules["__main__"]))
@@ -102,7 +102,7 @@ def _count(name: str, value: object, advice: str) -> int | None:
         return None
     number = whole(value)
     if number is None or not 0 <= number <= LARGEST:
-        raise UsageError(f"{name}={clean(repr(value), 80)}: {advice}, or leave it out")
+        raise UsageError(f"{name}={clean(repr(value), 80)}: {advice}, or omit it")
     return number
 
 

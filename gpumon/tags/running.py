@@ -97,7 +97,7 @@ class Run:
         """
         first = whole(start)
         if first is None:
-            warn_once("start", f"run.epochs(start={start!r}): not a number of an epoch")
+            warn_once("start", f"run.epochs(start={start!r}): not an epoch number")
             first = 0
         number = whole(over)
         if over is not None and number is None:
@@ -145,7 +145,7 @@ class Run:
         try:
             found = samples_of(loader, times)
         except Exception as error:  # a loader of the user's own, whose attributes may do anything
-            warn_once("batch", f"the size of a batch is not known: {type(error).__name__}: {error}")
+            warn_once("batch", f"the batch size is unknown: {type(error).__name__}: {error}")
             return
         if found is not None:
             self.samples(found)
@@ -290,7 +290,8 @@ class Run:
         if board is not None and board.on and board.events == 1 and not board.steps:
             # Begun and dropped in one line: its author means the rest of the program.
             warn_once(
-                "kept", f"write 'run = gpumon.run(…)': nothing can be tagged in {self.name!r}, which nobody keeps"
+                "kept",
+                f"write 'run = gpumon.run(…)': {self.name!r} was not assigned to a name, so nothing can be tagged",
             )
             keep(board)
 
@@ -305,7 +306,7 @@ class Run:
         try:
             epoch = int(number)  # type: ignore[call-overload]
         except (TypeError, ValueError, OverflowError):
-            warn_once("epoch", f"{number!r} is not a number of an epoch")
+            warn_once("epoch", f"{number!r} is not an epoch number")
             epoch = -1
         if self._first is None:
             self._first = epoch

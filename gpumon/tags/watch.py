@@ -269,7 +269,7 @@ def _check(found: os.stat_result, uid: int) -> None:
     if not layout.LEAST <= found.st_size <= layout.LARGEST:
         raise BoardError(f"{found.st_size} bytes long")
     if found.st_mode & 0o022:
-        raise BoardError("can be written by others")
+        raise BoardError("is writable by others")
 
 
 def _seconds(time: int) -> float:

@@ -220,4 +220,4 @@ def test_an_older_keras_is_told_what_is_needed() -> None:
     done = subprocess.run(
         [sys.executable, "-S", "-c", OLD], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60
     )
-    assert done.stdout == "gpumon's callback needs keras 3.0 or newer; installed is 2.15.0\n", done.stderr
+    assert done.stdout == "gpumon's callback requires keras 3.0 or newer; 2.15.0 is installed\n", done.stderr

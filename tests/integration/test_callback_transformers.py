@@ -165,4 +165,4 @@ def test_an_older_transformers_is_told_what_is_needed() -> None:
         [sys.executable, "-S", "-c", OLD], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True,
         timeout=60,
     )  # fmt: skip
-    assert done.stdout == "gpumon's callback needs transformers 5.0 or newer; installed is 4.57.6\n"
+    assert done.stdout == "gpumon's callback requires transformers 5.0 or newer; 4.57.6 is installed\n"

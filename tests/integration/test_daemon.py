@@ -158,7 +158,7 @@ def test_a_directory_that_others_can_write_is_refused(env: dict[str, str], live_
     live_dir.chmod(0o777)
     done = gpumon("daemon", env=env)
     assert done.returncode == 1
-    assert "can be written by others" in done.stderr
+    assert "is writable by others" in done.stderr
 
 
 def test_fifty_kills_lose_at_most_the_frame_in_flight_and_the_history_goes_on(
@@ -320,7 +320,7 @@ def test_a_ring_file_that_somebody_breaks_is_made_anew(env: dict[str, str], live
 def test_a_reader_lives_through_whatever_happens_to_the_file(env: dict[str, str], live_dir: Path) -> None:
     """Truncated, emptied and filled with random bytes under the reader: a clear state each time, then live again."""
     live = follow(Places(explicit=str(live_dir)))
-    assert "no daemon runs" in live.state().text
+    assert "no daemon is running" in live.state().text
     with daemon("--interval", "0.05", env=env):
         until(lambda: live.latest() is not None)
     ring = live_dir / "ring"

@@ -225,7 +225,7 @@ def test_a_settings_file_that_is_none_is_one_line_and_not_waited_for(
 
 
 def test_a_number_that_makes_no_sense_names_the_variable_or_the_option(env: dict[str, str]) -> None:
-    assert "GPUMON_INTERVAL: interval is a number" in gpumon("status", env={**env, "GPUMON_INTERVAL": "x"}).stderr
+    assert "GPUMON_INTERVAL: interval must be a number" in gpumon("status", env={**env, "GPUMON_INTERVAL": "x"}).stderr
     for words in (["--source", "sim"], ["--source", "replay:/no"], []):
         done = gpumon("status", "--speed", "-1", *words, env=env)
         assert done.returncode == 2

@@ -309,7 +309,7 @@ def test_a_run_that_nobody_keeps_goes_on_with_the_program_and_says_so(
     gpumon.run("net", epochs=3)
     assert look().runs[0].state.name == "RUNNING"
     assert [record.getMessage() for record in caplog.records] == [
-        "gpumon: write 'run = gpumon.run(…)': nothing can be tagged in 'net', which nobody keeps"
+        "gpumon: write 'run = gpumon.run(…)': 'net' was not assigned to a name, so nothing can be tagged"
     ]
     lifetime.close_all()
     assert look().runs[0].state.name == "FINISHED"
@@ -521,7 +521,7 @@ hook.begin(3, 1); hook.begin_epoch(1); hook.log({"loss": 1.0}); hook.end_epoch()
         check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "gpumon: trainings show on Linux only, where a process has a directory in /proc\n"
+    assert done.stderr == "gpumon: gpumon shows trainings on Linux only: it requires /proc\n"
 
 
 def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:

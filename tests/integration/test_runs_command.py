@@ -44,12 +44,12 @@ def test_before_anything_is_recorded_it_says_how_to_begin(env: dict[str, str]) -
     assert json.loads(gpumon("runs", "--json", env=env).stdout) == {"schema": 1, "runs": []}
     shown = gpumon("runs", "show", "x", env=env)
     assert (shown.returncode, shown.stdout) == (1, "")
-    assert "nothing is recorded yet" in shown.stderr
+    assert "no runs recorded yet" in shown.stderr
 
 
 def test_an_empty_ledger_says_the_same(env: dict[str, str], book: Book) -> None:
-    assert "nothing is recorded yet" in gpumon("runs", env=env).stdout
-    assert "nothing is recorded yet" in gpumon("runs", "show", "last", env=env).stderr
+    assert "no runs recorded yet" in gpumon("runs", env=env).stdout
+    assert "no runs recorded yet" in gpumon("runs", "show", "last", env=env).stderr
 
 
 def test_the_list_has_a_line_for_each_run_newest_first(env: dict[str, str], filled: Book) -> None:
@@ -66,7 +66,7 @@ def test_the_list_can_be_narrowed_before_and_behind_the_subcommand(env: dict[str
         assert [line.split()[0] for line in gpumon(*arguments, env=env).stdout.splitlines()] == ["RUN", "vit-0001"]
     limited = gpumon("runs", "--limit", 1, env=env).stdout.splitlines()
     assert len(limited) == 3
-    assert "--limit 0 shows all" in limited[2]
+    assert "--limit 0 lists all" in limited[2]
     assert "no matching runs" in gpumon("runs", "--user", "nobody", env=env).stdout
     assert gpumon("runs", "--limit", -1, env=env).returncode == 2
     found = json.loads(gpumon("runs", "list", "--running", "--json", env=env).stdout)
@@ -105,7 +105,7 @@ def test_runs_are_compared(env: dict[str, str], filled: Book) -> None:
     done = gpumon("runs", "compare", "resnet50-1", "resnet50-7", "vit", env=env)
     assert done.returncode == 0
     assert "Epoch time" in done.stdout
-    assert "Not alike: other numbers of GPUs: A 1, B 1, C 2" in done.stdout
+    assert "Caution: different numbers of GPUs: A 1, B 1, C 2" in done.stdout
     found = json.loads(gpumon("runs", "compare", "resnet50-1", "resnet50-7", "--json", env=env).stdout)
     assert found["measures"][0]["name"] == "seconds"
     assert found["measures"][0]["differences"][0]["clear"] is True
@@ -177,7 +177,7 @@ def test_a_state_directory_that_is_none_is_not_a_ledger_without_runs(env: dict[s
     done = gpumon("runs", env={**env, "GPUMON_STATE_DIR": str(tmp_path / "file" / "state")})
     assert done.returncode == 1
     assert "not a directory" in done.stderr
-    assert "nothing is recorded yet" not in done.stdout + done.stderr
+    assert "no runs recorded yet" not in done.stdout + done.stderr
 
 
 def test_the_newest_of_a_name_is_meant_and_said_on_stderr(env: dict[str, str], filled: Book) -> None:
@@ -187,5 +187,5 @@ def test_the_newest_of_a_name_is_meant_and_said_on_stderr(env: dict[str, str], f
     assert done.returncode == 0
     assert "run twice-2" in done.stdout
     assert "the last 1 of 2 epochs" in done.stdout
-    assert done.stderr == "2 runs are called 'twice': this is the newest, twice-2\n"
+    assert done.stderr == "2 runs are named 'twice'; this is the newest, twice-2\n"
     assert gpumon("runs", "show", "twice", "--tail", "0", env=env).returncode == 2

@@ -136,7 +136,7 @@ def test_ranks_of_a_run_are_told_below_it(env: dict[str, str], stub: Stub) -> No
     (at,) = [place for place, line in enumerate(lines) if line.startswith("run  ")]
     assert "epoch 0 (1/3)" in lines[at], "as far as its slowest rank"
     assert "memory 2.0 GiB" in lines[at]
-    assert "2 of 3 ranks here" in lines[at]
+    assert "2 of 3 ranks on this host" in lines[at]
     below = [line.split("  ·  ")[:4] for line in lines[at + 1 :]]
     assert [[word.strip() for word in words] for words in below] == [
         ["rank 0", "GPU 0", "epoch 0 (1/3)", "step 10"],
@@ -174,9 +174,9 @@ def test_an_out_of_memory_error_and_the_memory_of_a_run_are_told(env: dict[str, 
     assert found["gpus"][0]["run"]["base"] == 1
     assert "too-big epoch 2/3" in lines[1]
     for screen in ("\n".join(lines), ended):
-        assert "out of memory: asked 2.0 GiB, 1.0 GiB free, at " in screen
+        assert "out of memory: requested 2.0 GiB, 1.0 GiB free, at " in screen
         assert "resumed at epoch 2" in screen
-    assert "failed: it ended with an error" in ended
+    assert "failed: exited with an error" in ended
 
 
 def test_the_memory_of_a_gpu_divides_into_its_parts(env: dict[str, str], stub: Stub) -> None:
@@ -209,7 +209,7 @@ def test_without_a_gpu_the_exit_code_is_3_and_one_line_says_why(env: dict[str, s
     assert "no GPU" in done.stderr
     assert "--source sim" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    reason = done.stderr.removeprefix("gpumon: ").partition(";")[0]
+    reason = done.stderr.removeprefix("gpumon: ").partition(". ")[0]
     assert reason not in done.stdout, "once is enough"
     assert status(env)["problem"] == reason, "programs get it in the object"
 

@@ -98,9 +98,9 @@ def test_a_screen_that_was_dimmed_is_bright_again_when_the_daemon_is_back() -> N
 
 def test_a_ring_that_is_gone_is_dated_by_the_last_frame_that_came() -> None:
     clock = FakeClock()
-    feed = FakeFeed(live=LiveState(False, "no daemon runs", 1.0))
+    feed = FakeFeed(live=LiveState(False, "no daemon is running", 1.0))
     screen = state_of(feed, not_green, clock=clock)
-    assert "no daemon runs · last seen 14:24:59 (15 s ago)" in screen[0]
+    assert "no daemon is running · last seen 14:24:59 (15 s ago)" in screen[0]
     assert "15 s ago" in "\n".join(screen[1:])
 
 
@@ -136,12 +136,12 @@ def test_a_held_picture_of_a_daemon_that_went_silent_is_as_old_as_the_picture() 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("space")
         feed.advance(600)
-        feed.live = LiveState(False, "no daemon runs here any more: last seen 14:34:59 (15 s ago)", 1.0, 15.0)
+        feed.live = LiveState(False, "the daemon is no longer running: last seen 14:34:59 (15 s ago)", 1.0, 15.0)
         app.poll()
         await pilot.pause()
 
     screen = play(feed, (200, 50), script)
-    assert "held at 14:24:59 · no daemon runs here any more: last seen 14:34:59 (15 s ago) " in screen[0]
+    assert "held at 14:24:59 · the daemon is no longer running: last seen 14:34:59 (15 s ago) " in screen[0]
     everything = "\n".join(screen[1:])
     assert "15 s ago" not in everything, "the edge of a chart is the moment at which it was held"
     assert "stale 10:15" in everything
@@ -205,7 +205,7 @@ def test_ages_are_told_in_few_letters(seconds: float, said: str) -> None:
 
 
 def test_a_machine_that_was_restarted_says_so_without_an_age() -> None:
-    feed = FakeFeed(live=LiveState(False, "the machine was restarted and no daemon runs since", 1.0, float("inf")))
+    feed = FakeFeed(live=LiveState(False, "no daemon has run since the machine was restarted", 1.0, float("inf")))
     screen = state_of(feed, not_green)
     assert "restarted" in screen[0]
     assert "last seen 14:24:59" in "\n".join(screen[1:])

@@ -178,7 +178,7 @@ def test_enter_opens_and_closes_a_run() -> None:
         screen = "\n".join(text(app))
         assert "▾ llama-8b-lora" in screen
         assert "▸ resnet50" in screen
-        assert "out of memory: asked 2.0 GiB, 1.1 GiB free, at 14:20:30" in screen
+        assert "out of memory: requested 2.0 GiB, 1.1 GiB free, at 14:20:30" in screen
         assert "resumed at epoch 2" in screen
         assert app._runs.run == "id-1"
         await pilot.press("down", "enter")

@@ -203,13 +203,13 @@ def test_what_befell_a_run_is_told() -> None:
     fault = boundary(5, 2, 20, Mark.OUT_OF_MEMORY)._replace(asked=2 * GIB, free=1.1 * GIB)
     (resumed,) = ranks_of([RUN._replace(first_epoch=2)])
     text, second = notes(resumed, [fault])
-    assert text.startswith("out of memory: asked 2.0 GiB, 1.1 GiB free, at ")
+    assert text.startswith("out of memory: requested 2.0 GiB, 1.1 GiB free, at ")
     assert second == "resumed at epoch 2"
     (plain,) = ranks_of([RUN])
     assert notes(plain, []) == []
     (often,) = ranks_of([RUN._replace(memory=FrameworkMemory(ooms=2.0))])
     assert notes(often, []) == ["out of memory 2 times"], "counted, though nobody saw it"
-    assert "asked –, – free" in notes(plain, [fault._replace(asked=nan, free=nan)])[0]
+    assert "requested –, – free" in notes(plain, [fault._replace(asked=nan, free=nan)])[0]
     assert "(2 times)" in notes(plain, [fault, fault])[0]
 
 

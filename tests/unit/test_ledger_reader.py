@@ -258,7 +258,7 @@ def test_a_ledger_that_may_not_be_read_says_so() -> None:
     with foreign_directory() as directory:
         book = Book(directory)
         os.chmod(book.path, 0)
-        with as_nobody(), pytest.raises(GpumonError, match="may not be read by you"):
+        with as_nobody(), pytest.raises(GpumonError, match="you cannot read"):
             Ledgers([str(book.path)])
 
 
@@ -269,7 +269,7 @@ def test_a_state_directory_that_nobody_can_write_or_look_into_is_not_an_empty_le
         (directory / "state").mkdir(mode=0o755)
         (directory / "state").chmod(0o555)
         with as_nobody():
-            assert "state may not be written by you" in why_absent(where)
+            assert "you cannot write to" in why_absent(where)
         (directory / "state" / "gpumon").mkdir(mode=0o700)
         with as_nobody():
             assert "Permission denied" in why_absent(where)
@@ -320,7 +320,7 @@ def test_what_may_be_several_runs_lists_them_newest_first(book: Book) -> None:
     with Ledgers([str(book.path)]) as ledgers, pytest.raises(GpumonError) as raised:
         find(ledgers, "resnet5", NOW)
     text = str(raised.value)
-    assert "one of 8 runs" in text
+    assert "It matches 8 runs" in text
     assert text.index("resnet50-7 (resnet50, 1 h ago, 8 epochs)") < text.index("resnet50-6")
     assert "and 3 more" in text
     assert "\n" not in text
@@ -332,7 +332,7 @@ def test_a_name_that_several_runs_have_means_the_newest_and_says_so(book: Book) 
     said: list[str] = []
     with Ledgers([str(book.path)]) as ledgers:
         assert find(ledgers, "train", NOW, said.append)[1].id == "resnet50-2"
-        assert said == ["3 runs are called 'train': this is the newest, resnet50-2"]
+        assert said == ["3 runs are named 'train'; this is the newest, resnet50-2"]
         assert find(ledgers, "resnet50-1", NOW, said.append)[1].id == "resnet50-1"
     assert len(said) == 1
 
@@ -341,7 +341,7 @@ def test_an_unknown_run_lists_the_newest(book: Book) -> None:
     training(book, "resnet50-1a", 1)
     with (
         Ledgers([str(book.path)]) as ledgers,
-        pytest.raises(GpumonError, match=r"no run begins with 'bert'.*resnet50-1a"),
+        pytest.raises(GpumonError, match=r"no such run: 'bert'.*resnet50-1a"),
     ):
         find(ledgers, "bert", NOW)
 

@@ -92,7 +92,7 @@ def test_live_data_of_another_user_are_not_shown_unless_they_are_named(tmp_path:
     live = follow(where)
     assert live.latest() is None
     assert (live.state().live, live.hostname()) == (False, "")
-    assert f"{where.private} is another user's" in live.state().text
+    assert f"{where.private} belongs to another user" in live.state().text
     assert follow(where._replace(explicit=where.private)).hostname() == "FAKED"
 
 
@@ -181,7 +181,7 @@ def test_a_daemon_that_was_killed_is_gone_and_not_stale(live: Live, ring: RingWr
     silence(ring, 10)
     state = live.state()
     assert (state.live, state.stale) == (False, False)
-    assert state.text.startswith("no daemon runs here any more: last seen ")
+    assert state.text.startswith("the daemon is no longer running: last seen ")
     assert not live.has_writer()
 
 

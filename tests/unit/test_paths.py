@@ -125,9 +125,9 @@ def somebody_elses(path: Path, target: Path) -> None:
 PLANTED = [
     pytest.param(a_link, "is not a directory", id="link"),
     pytest.param(a_file, "is not a directory", id="file"),
-    pytest.param(writable_by_the_group, "can be written by others", id="group"),
-    pytest.param(writable_by_all, "can be written by others", id="all"),
-    pytest.param(somebody_elses, "belongs to somebody else", id="foreign", marks=needs_root),
+    pytest.param(writable_by_the_group, "is writable by others", id="group"),
+    pytest.param(writable_by_all, "is writable by others", id="all"),
+    pytest.param(somebody_elses, "belongs to another user", id="foreign", marks=needs_root),
 ]
 
 

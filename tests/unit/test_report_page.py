@@ -211,7 +211,7 @@ def test_the_page_opens_in_a_browser_without_a_network(
     view.on("request", lambda request: asked.append(request.url))
     view.goto(path.as_uri())
     if made == "bare":
-        assert "No daemon kept the course" in view.inner_text("main")
+        assert "No daemon recorded the timeline" in view.inner_text("main")
     else:
         view.wait_for_selector("#timeline .scatterlayer .trace", state="attached")
         view.click(".tabs button:nth-child(2)")

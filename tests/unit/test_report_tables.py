@@ -130,7 +130,7 @@ def test_the_epoch_table_has_a_row_for_each_epoch_and_phase(book: Book) -> None:
         "EPOCH", "0", "train", "validate", "1", "train", "validate", "2", "train", "validate", "all",
     ]  # fmt: skip
     assert all(word in text[first] for word in ("UTIL", "P5–P95", "ENERGY", "MEM MAX", "LIVE MAX", "loss", "accuracy"))
-    assert "UTIL is from the driver's own samples" in text[-1]
+    assert "UTIL comes from the driver's own samples" in text[-1]
 
 
 def test_samples_have_columns_where_every_rank_tells_how_many_a_step_has(book: Book) -> None:
@@ -159,11 +159,11 @@ def test_what_was_not_sampled_or_did_not_end_is_said(book: Book) -> None:
     book.out_of_memory(key)
     text = "\n".join(run_text.lines(record_of(book), NOW, 80))
     assert "1 …" in text
-    assert "one sample at each tick" in text
-    assert "epoch 0 (25% seen)" in text
+    assert "one sample per tick" in text
+    assert "epoch 0 (25% sampled)" in text
     assert "7 boundaries were overwritten" in text
     assert "Out of memory: epoch 1, step 150" in text
-    assert "asked for 2.0 GiB, free were 1.0 GiB" in text
+    assert "requested 2.0 GiB, free 1.0 GiB" in text
 
 
 def test_a_running_run_that_nobody_watches_is_not_said_to_run(book: Book) -> None:
@@ -173,7 +173,7 @@ def test_a_running_run_that_nobody_watches_is_not_said_to_run(book: Book) -> Non
     assert run_list.state(listed.run, listed.run.updated + 5) == "running"
     assert run_list.state(listed.run, listed.run.updated + 3600) == "unseen"
     assert listed.run.lasted(NOW) == pytest.approx(listed.run.updated - listed.run.started)
-    assert "no daemon has seen it since" in "\n".join(run_text.lines(record_of(book), NOW, 80))
+    assert "not seen by a daemon since" in "\n".join(run_text.lines(record_of(book), NOW, 80))
 
 
 def test_a_resumed_run_counts_the_epochs_before_it(book: Book) -> None:
@@ -185,7 +185,7 @@ def test_a_resumed_run_counts_the_epochs_before_it(book: Book) -> None:
     assert run_list.done(listed) == "41/90"
     text = "\n".join(run_text.lines(record_of(book), NOW, 0))
     assert "41 of 90 epochs (1 in this run)" in text
-    assert "goes on with resnet50-0000" in text
+    assert "resumes resnet50-0000" in text
 
 
 def test_ranks_have_rows_and_one_that_died_is_shown_unasked(book: Book) -> None:
@@ -287,7 +287,7 @@ def test_an_epoch_of_which_only_the_begin_was_seen_lasted_no_known_time(book: Bo
     assert epochs[1].steps is None
     assert all(map(math.isnan, (epochs[1].seconds, epochs[1].wait)))
     assert aggregate.whole(record, epochs, NOW).steps is None, "steps of the epochs that were lost are missing"
-    assert "… an epoch that has not ended, or whose end was overwritten." in list(run_text.lines(record, NOW, 0))
+    assert "… epoch has not ended, or whose end was overwritten." in list(run_text.lines(record, NOW, 0))
 
 
 def test_a_run_without_epochs_shows_what_was_measured_of_it(book: Book) -> None:
@@ -295,7 +295,7 @@ def test_a_run_without_epochs_shows_what_was_measured_of_it(book: Book) -> None:
     book.usage(key, WHOLE_RUN, book.device(key), **measured(utilization=0.9))
     lines = list(run_text.lines(record_of(book), NOW, 0))
     (row,) = (line.split() for line in lines if line.startswith("all"))
-    assert "It has not begun an epoch." in lines
+    assert "No epoch has started." in lines
     assert "90%" in row
 
 
@@ -303,13 +303,13 @@ def test_an_out_of_memory_error_tells_what_is_known_of_it(book: Book) -> None:
     key = book.rank(book.run())
     book.out_of_memory(key, asked=GIB, free=None)
     (note,) = (line for line in run_text.lines(record_of(book), NOW, 0) if line.startswith("Out of memory"))
-    assert note.endswith(": asked for 1.0 GiB.")
+    assert note.endswith(": requested 1.0 GiB.")
 
 
 def test_a_run_without_an_epoch_is_shown_as_that(book: Book) -> None:
     book.run()
     book.rank("resnet50-1a2b")
-    assert "It has not begun an epoch." in list(run_text.lines(record_of(book), NOW, 80))
+    assert "No epoch has started." in list(run_text.lines(record_of(book), NOW, 80))
 
 
 def test_a_table_counts_cells_not_letters() -> None:
@@ -372,15 +372,15 @@ def test_ratios_differ_by_points(book: Book) -> None:
 @pytest.mark.parametrize(
     ("other", "doubt"),
     [
-        ({"device": {"name": "NVIDIA A100"}}, "other GPUs: A NVIDIA H100 80GB HBM3, B NVIDIA A100"),
-        ({"device": {"power_limit": 400.0}}, "other power limits: A 700 W, B 400 W"),
-        ({"gpus": 2}, "other numbers of GPUs: A 1, B 2"),
-        ({"usage": {"temperature_start": 35.0}}, "hot against cold"),
-        ({"epochs": 7}, "other numbers of epochs planned: A 6, B 7"),
+        ({"device": {"name": "NVIDIA A100"}}, "different GPUs: A NVIDIA H100 80GB HBM3, B NVIDIA A100"),
+        ({"device": {"power_limit": 400.0}}, "different power limits: A 700 W, B 400 W"),
+        ({"gpus": 2}, "different numbers of GPUs: A 1, B 2"),
+        ({"usage": {"temperature_start": 35.0}}, "GPU start temperatures differ by more than 10"),
+        ({"epochs": 7}, "different numbers of planned epochs: A 6, B 7"),
         ({"usage": {"run_used_peak": 20 * GIB}}, "other processes held up to 22.0 GiB on a GPU of B"),
-        ({"usage": {"sampled": 1.0}}, "of B 5 of 5 epochs were not sampled in full"),
+        ({"usage": {"sampled": 1.0}}, "B: 5 of 5 epochs are incompletely sampled"),
         ({"label": "SIMULATED"}, "A live, B SIMULATED"),
-        ({"driver": "999.1"}, "other drivers"),
+        ({"driver": "999.1"}, "different drivers"),
     ],
 )
 def test_what_makes_runs_not_alike_is_said(book: Book, other: dict[str, Any], doubt: str) -> None:
@@ -394,7 +394,7 @@ def test_other_steps_in_an_epoch_are_said(book: Book) -> None:
     training(book, "a-1", 6)
     training(book, "b-2", 6)
     book.db.execute("UPDATE epoch SET steps = 50 WHERE rank LIKE '%b-2'")
-    assert "other numbers of steps in an epoch: A 100, B 50" in compared(book, "a-1", "b-2").doubts
+    assert "different numbers of steps per epoch: A 100, B 50" in compared(book, "a-1", "b-2").doubts
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=40), st.integers(0, 1000))

@@ -113,8 +113,8 @@ def test_the_peak_is_the_framework_own_and_not_that_of_readings_between_steps(bo
     record = record_of(book)
     epochs = aggregate.epochs(record)
     said = " ".join(run_text.notes(record, epochs, aggregate.whole(record, epochs, NOW)))
-    assert "≤ the framework's own peak was reached before" in said
-    assert "≥ as read between steps" in said
+    assert "≤ upper bound: the framework reached its peak earlier" in said
+    assert "≥ lower bound: read between steps" in said
     _, ranks = run_text.rank_table(record)
     assert "5.0 GiB" in ranks[0]
     first, second, third = run_json.whole(record, NOW)["epochs"]
@@ -150,7 +150,7 @@ def test_a_peak_is_not_like_what_was_read_between_steps(book: Book) -> None:
     training(book, "b-2", 3)
     book.db.execute("UPDATE epoch SET peak = NULL WHERE rank LIKE '%b-2'")
     doubts = compare.compare([record_of(book, "a-1"), record_of(book, "b-2")]).doubts
-    assert any("peak of tensors" in doubt and "B read between steps" in doubt for doubt in doubts)
+    assert any("peak tensor memory" in doubt and "B read between steps" in doubt for doubt in doubts)
 
 
 # --- losses that are no number ---
@@ -230,7 +230,7 @@ def test_ranks_of_unequal_length_are_no_gap_in_the_samples(book: Book) -> None:
     (epoch,) = aggregate.epochs(record)
     assert (epoch.seconds, epoch.sampled_share) == (pytest.approx(3.2), 1.0)
     said = " ".join(run_text.notes(record, [epoch], aggregate.whole(record, [epoch], NOW)))
-    assert "Not sampled in full" not in said
+    assert "Incompletely sampled" not in said
     assert not any("sampled" in doubt for doubt in compare.compare([record, record]).doubts)
 
 

@@ -68,7 +68,7 @@ def token_from(file: str, *, make: bool) -> str:
     with os.fdopen(fd, encoding="utf-8", errors="replace") as opened:
         token = opened.read(1024).strip()
     if found.st_uid not in (os.getuid(), 0):
-        raise GpumonError(f"the token file {file} belongs to somebody else: name another one with --token-file")
+        raise GpumonError(f"the token file {file} belongs to another user: name another one with --token-file")
     if stat.S_IMODE(found.st_mode) & 0o077:
         raise GpumonError(f"others can read the token file {file}: chmod 600 it, after writing a new token into it")
     if len(token) < SHORTEST or not token.isascii() or not token.isprintable() or " " in token:

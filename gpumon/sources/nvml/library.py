@@ -49,11 +49,11 @@ _ADVICE: dict[int, str] = {
     int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND): "the NVIDIA driver is not installed (libnvidia-ml.so.1 was not found)",
     int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED): "the NVIDIA driver is installed but not loaded: try 'nvidia-smi', "
     "or 'sudo modprobe nvidia'",
-    int(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH): "the NVIDIA driver was updated and the machine not restarted "
+    int(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH): "the NVIDIA driver was updated without restarting the machine "
     "(library and kernel module differ): restart it",
-    int(pynvml.NVML_ERROR_NO_PERMISSION): "this user may not use the NVIDIA driver: look at the mode of /dev/nvidia*",
-    int(pynvml.NVML_ERROR_GPU_IS_LOST): "the driver lost a GPU: look at 'dmesg', and restart the machine",
-    int(pynvml.NVML_ERROR_RESET_REQUIRED): "a GPU must be reset: end the programs on it, then "
+    int(pynvml.NVML_ERROR_NO_PERMISSION): "no permission to use the NVIDIA driver: check the mode of /dev/nvidia*",
+    int(pynvml.NVML_ERROR_GPU_IS_LOST): "the driver lost a GPU: check 'dmesg' and restart the machine",
+    int(pynvml.NVML_ERROR_RESET_REQUIRED): "a GPU must be reset: stop its processes, then "
     "'sudo nvidia-smi --gpu-reset', or restart the machine",
 }
 

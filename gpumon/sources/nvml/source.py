@@ -113,7 +113,7 @@ class NvmlSource:
             if availability(code) is Availability.NO_DRIVER:
                 self._shut(advice(code))
             return
-        self._problem = "" if count else "the NVIDIA driver runs, but has no GPU: look at 'nvidia-smi'"
+        self._problem = "" if count else "the NVIDIA driver runs but finds no GPU: check 'nvidia-smi'"
         if count == len(self._devices) and all(device.state is Availability.OK for device in self._devices):
             return  # as before: asking for each handle again would be a call for each GPU
         known = {device.uuid: device for device in self._devices}

@@ -66,7 +66,7 @@ class DmonForm:
         """The row in `text`. Raises BadLine."""
         cells = words(text)
         if len(cells) != len(self._names):
-            raise BadLine(f"{len(cells)} cells where the heading has {len(self._names)}")
+            raise BadLine(f"{len(cells)} cells, but the header has {len(self._names)}")
         if not re.fullmatch("[0-9]{1,4}", cells[self._gpu], re.ASCII):
             raise BadLine(f"{cells[self._gpu][:40]!r} is not an index")
         time = self._when(cells, last) if self.timed else None

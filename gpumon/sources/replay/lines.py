@@ -67,7 +67,7 @@ class LogFile:
         try:
             head = stream.peek(4096)[:4096]
         except (EOFError, OSError, zlib.error) as error:
-            raise SourceError(f"{self.name}: nothing can be read ({_why(error)}): copy the file again") from None
+            raise SourceError(f"{self.name}: unreadable ({_why(error)}): copy the file again") from None
         if not head:
             raise SourceError(f"{self.name} is empty: log with 'nvidia-smi --query-gpu=... --format=csv -l 1 -f FILE'")
         encoding = next((encoding for bom, encoding in _BOMS if head.startswith(bom)), "utf-8")
@@ -90,7 +90,7 @@ class LogFile:
             if not text:
                 return
             if len(text) >= _LONGEST:
-                raise SourceError(f"{self.name}: line {number}: longer than 64 KiB: this is no nvidia-smi log")
+                raise SourceError(f"{self.name}: line {number}: longer than 64 KiB: not an nvidia-smi log")
             yield Line(number, text.rstrip("\r\n"), text.endswith("\n"))
 
     def close(self) -> None:

@@ -41,9 +41,9 @@ class LogRows:
     def checked(self, head: Sequence[Row]) -> Form:
         """The format; raises SourceError where `head`, the beginning of the log, holds nothing."""
         if self.form is None or all(row.broken for row in head):
-            raise SourceError(f"{self._log.name}: a heading, but no row that can be read: log for longer")
+            raise SourceError(f"{self._log.name}: a header but no readable row: log for longer")
         if not self.form.measures:
-            raise SourceError(f"{self._log.name}: no column of it is a metric that gpumon knows: {_ADVICE}")
+            raise SourceError(f"{self._log.name}: no column is a metric that gpumon knows: {_ADVICE}")
         return self.form
 
     def _rows(self) -> Iterator[Row]:
@@ -75,7 +75,7 @@ class LogRows:
                         ending = _ending(text)
                         last = row.time if row.time is not None else last
         if self.form is None:
-            raise SourceError(f"{self._log.name}: line 1: no heading: log without 'noheader', or {_ADVICE}")
+            raise SourceError(f"{self._log.name}: line 1: no header: log without 'noheader', or {_ADVICE}")
 
     def _row(self, form: Form, line: Line, text: str, last: int, ending: str) -> Row | None:
         """The row in a line, or what holds its place, or None."""

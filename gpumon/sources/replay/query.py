@@ -92,7 +92,7 @@ class QueryForm:
         """The row in `text`. Raises BadLine."""
         cells = _cells(text)
         if len(cells) != self._count:
-            raise BadLine(f"{len(cells)} cells where the heading has {self._count}")
+            raise BadLine(f"{len(cells)} cells, but the header has {self._count}")
         time = when(cells[self._time], last) if self.timed else None
         uuid, bus, index = (_word(cells, place) for place in (self._uuid, self._bus, self._index))
         if index and not re.fullmatch("[0-9]{1,4}", index, re.ASCII):
@@ -101,7 +101,7 @@ class QueryForm:
             f"{kind} {word}" for kind, word in (("uuid", uuid), ("bus", bus.lower()), ("index", index)) if word
         )
         if self.identified and not names:
-            raise BadLine("it does not say which GPU it is of")
+            raise BadLine("it names no GPU")
         values, absent, lost = fill(cells, self._places)
         return Row(
             line, time, names, int(index) if index else -1, uuid, _word(cells, self._model),

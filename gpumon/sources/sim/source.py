@@ -28,7 +28,7 @@ class SimSource:
     def __init__(self, *, clock: Clock, seed: int = 0, scenario: str = "default") -> None:
         """Raises UsageError for a scenario that is not in `SCENARIOS`."""
         if scenario not in SCENARIOS:
-            raise UsageError(f"no scenario {clean(scenario, 40)!r}: choose one of {', '.join(SCENARIOS)}")
+            raise UsageError(f"no such scenario: {clean(scenario, 40)!r}. Choose one of {', '.join(SCENARIOS)}")
         count, model, jobs = SCENARIOS[scenario]
         self._clock = clock
         self._zero = clock.monotonic() - HISTORY * SECOND

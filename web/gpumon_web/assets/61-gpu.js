@@ -166,7 +166,7 @@
     load(false);
   };
 
-  // `Not available: fan, memory activity (the recording does not have it).`: the metrics by their reason.
+  // `Not available: fan, memory activity (not in the recording).`: the metrics by their reason.
   function absent(missing) {
     const reasons = new Map();
     for (const [name, why] of missing) { reasons.set(why, [...(reasons.get(why) || []), name.replace(/^gpu\./, "").replace(/_/g, " ")]); }

@@ -300,7 +300,7 @@
         { key: "gpus", title: "GPU", value: gpus, text: gpus },
         { key: "pid", title: "PID", number: true, value: (one) => one.pid, text: (one) => (one.pid ? String(one.pid) : t.MISSING) },
         { key: "steps", title: "Steps", number: true, value: (one) => one.steps, text: (one) => t.count(one.steps) },
-        { key: "wait", title: "Waited for data", number: true, value: (one) => one.wait, text: (one) => t.duration(one.wait) },
+        { key: "wait", title: "Wait for data", number: true, value: (one) => one.wait, text: (one) => t.duration(one.wait) },
         { key: "peak", title: "Peak memory", number: true, value: (one) => one.peak, text: (one) => t.bytes(one.peak) },
         { key: "ooms", title: "Out of memory", number: true, value: (one) => one.ooms, text: (one) => t.count(one.ooms) },
       ], { order: "rank" });
