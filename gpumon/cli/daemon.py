@@ -25,7 +25,9 @@ _PATIENCE = 3.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--detach", action="store_true", help="run in the background, and return after the first sample")
+    parser.add_argument(
+        "--detach", action="store_true", help="run in the background, and return after the first sample"
+    )
     add_source(parser)
     add_places(parser)
 

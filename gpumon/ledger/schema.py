@@ -97,9 +97,11 @@ USAGE: tuple[UsageColumn, ...] = (
          "Time covered by samples; less than the duration if no daemon was running.",
          OverDevices.LOWEST, OverTime.SUM),
     _own("utilization_mean", "Utilization", "UTIL", Unit.RATIO, "Mean over time."),
-    _own("utilization_p5", "Utilization, 5th percentile", "P5", Unit.RATIO, "Utilization was lower for 5 % of the time.",
+    _own("utilization_p5", "Utilization, 5th percentile", "P5", Unit.RATIO, "Utilization was lower for 5 % of "
+                                                                            "the time.",
          OverDevices.LOWEST, OverTime.UNKNOWN),
-    _own("utilization_p95", "Utilization, 95th percentile", "P95", Unit.RATIO, "Utilization was higher for 5 % of the time.",
+    _own("utilization_p95", "Utilization, 95th percentile", "P95", Unit.RATIO, "Utilization was higher for 5 % of "
+                                                                               "the time.",
          OverDevices.HIGHEST, OverTime.UNKNOWN),
     _own("idle_share", "Idle", "IDLE", Unit.RATIO, f"Share of the time with utilization below {IDLE * 100:g} %."),
     _own("energy", "Energy", "ENERGY", Unit.JOULES,

@@ -69,9 +69,7 @@ FIELDS: tuple[ExportField, ...] = (
     ExportField("device", lambda row: row.device.uuid if row.device else "", "UUID of the GPU; empty if unknown."),
     ExportField("begun_seconds", lambda row: known(row.epoch.begun), "When the epoch began, since 1970."),
     ExportField("begun_utc", lambda row: utc(row.epoch.begun), "The same as a date and a time of day, in UTC."),
-    ExportField(
-        "ended_seconds", lambda row: known(row.epoch.ended), "When it ended, since 1970; empty if it did not."
-    ),
+    ExportField("ended_seconds", lambda row: known(row.epoch.ended), "When it ended, since 1970; empty if it did not."),
     ExportField("ended_utc", lambda row: utc(row.epoch.ended), "The same as a date and a time of day, in UTC."),
     ExportField(
         "steps",
@@ -79,9 +77,7 @@ FIELDS: tuple[ExportField, ...] = (
         "Steps of the rank; for an epoch with phases, those of training; empty if not counted.",
     ),
     ExportField("times", lambda row: row.phase.times if row.phase else 1, "Times the phase was entered."),
-    ExportField(
-        "seconds", lambda row: known((row.phase or row.epoch).seconds), "Duration, by the training's clock."
-    ),
+    ExportField("seconds", lambda row: known((row.phase or row.epoch).seconds), "Duration, by the training's clock."),
     ExportField(
         "wait_seconds",
         lambda row: known((row.phase or row.epoch).wait),
