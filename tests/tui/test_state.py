@@ -7,6 +7,7 @@ from math import inf, nan
 import pytest
 
 from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.progress import share_done, time_left
 from gpumon.analysis.ranks import memory_of, notes, ranks_of
 from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState
 from gpumon.history.query import HOST
@@ -128,21 +129,21 @@ def test_ranks_are_one_row() -> None:
 
 
 def test_a_run_beyond_its_plan_has_no_negative_time_left() -> None:
-    assert runs.remaining(RUN._replace(epoch=30), 10.0, START + 500.0) == 0
+    assert time_left(RUN._replace(epoch=30), 10.0, START + 500.0) == 0
 
 
 def test_progress_of_a_finished_run_is_full() -> None:
-    assert bar_text(runs.progress(RUN._replace(state=RunState.FINISHED, epoch=9)), 4) == "▄▄▄▄"
+    assert bar_text(share_done(RUN._replace(state=RunState.FINISHED, epoch=9), nan, START), 4) == "▄▄▄▄"
 
 
 @pytest.mark.parametrize(
     ("run", "text", "done", "left"),
     [
-        (RUN._replace(epoch=0), "0 (1/10)", 0.0, 95.0),
-        (RUN._replace(epoch=9), "9 (10/10)", 0.9, 5.0),
-        (RUN._replace(epoch=1, base=1), "1/10", 0.0, 95.0),
-        (RUN._replace(epoch=10, base=1), "10/10", 0.9, 5.0),
-        (RUN._replace(epoch=8, first_epoch=8), "8 (9/10)", 0.8, 15.0),
+        (RUN._replace(epoch=0), "0 (1/10)", 0.05, 95.0),
+        (RUN._replace(epoch=9), "9 (10/10)", 0.95, 5.0),
+        (RUN._replace(epoch=1, base=1), "1/10", 0.05, 95.0),
+        (RUN._replace(epoch=10, base=1), "10/10", 0.95, 5.0),
+        (RUN._replace(epoch=8, first_epoch=8), "8 (9/10)", 0.85, 15.0),
         (RUN._replace(epoch=12), "12", 1.0, 5.0),
         (RUN._replace(epoch=4, epochs=0), "4", nan, nan),
         (RUN._replace(epoch=-1), "–", 0.0, nan),
@@ -150,8 +151,8 @@ def test_progress_of_a_finished_run_is_full() -> None:
 )
 def test_epochs_count_from_where_the_framework_begins(run: Run, text: str, done: float, left: float) -> None:
     assert run.epoch_text == text
-    assert runs.progress(run) == pytest.approx(done, nan_ok=True)
-    assert runs.remaining(run, 10.0, START + 25.0) == pytest.approx(left, nan_ok=True)
+    assert share_done(run, 10.0, START + 25.0) == pytest.approx(done, nan_ok=True)
+    assert time_left(run, 10.0, START + 25.0) == pytest.approx(left, nan_ok=True)
 
 
 def test_a_row_shows_the_slowest_rank_all_gpus_and_the_memory_of_all() -> None:
@@ -256,8 +257,7 @@ def test_a_word_for_each_gpu(index: int, word: str) -> None:
     for frame in feed.frames:
         view.activity.add(frame)
     sample = view.samples[index]
-    processes = [process for process in view.processes if process.uuid == sample.device.uuid]
-    assert standing(sample, filled(feed), view.judged(sample, processes)).word == word
+    assert standing(sample, filled(feed), view.judged(sample)).word == word
 
 
 @pytest.mark.parametrize("size", [(40, 10), (80, 24), (100, 30), (120, 40), (160, 50), (200, 50), (300, 80)])

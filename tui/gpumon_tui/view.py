@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpumon.analysis.epochs import Drawn, Epochs
-from gpumon.analysis.gpu_state import Activity, GpuState, is_held, judge
+from gpumon.analysis.gpu_state import Activity, GpuState
+from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.history.query import HOST
@@ -61,6 +62,8 @@ class View:
         """The history is still being taken in."""
         self._joined: list[Ranks] = []
         self._joined_of: Frame | None = None
+        self._states: dict[str, GpuState] = {}
+        self._states_of: tuple[Frame | None, bool] = None, False
         self._subject: str | None = None
         self._panel = 0
         self._panels: Memo[tuple[Panel, ...]] = Memo()
@@ -80,10 +83,14 @@ class View:
         """Whether the source knows processes and runs at all; a log of nvidia-smi does not."""
         return Capability.PROCESSES in self.origin.capabilities
 
-    def judged(self, sample: Sample, processes: Sequence[Process]) -> GpuState:
-        """The state of a GPU of the frame on screen; `processes` are those on it."""
-        held = is_held(sample, processes, bool(sample.run))
-        return judge(sample, held, self.activity.since_work(sample.device.uuid), not self.age)
+    def judged(self, sample: Sample) -> GpuState:
+        """The state of a GPU of the frame on screen."""
+        frame, live = self.frame, not self.age
+        if frame is not None and self._states_of != (frame, live):
+            found = gpu_statuses(frame, self.ranks, self.activity, live)
+            self._states = {status.sample.device.uuid: status.state for status in found}
+            self._states_of = frame, live
+        return self._states.get(sample.device.uuid, GpuState.UNKNOWN)
 
     @property
     def age(self) -> float:

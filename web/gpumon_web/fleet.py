@@ -10,8 +10,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpumon.analysis.epochs import Epochs
-from gpumon.analysis.gpu_state import Activity, GpuState, has_unlisted_holder, is_held, judge
+from gpumon.analysis.gpu_state import Activity
+from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.memory import PARTS, split, told
+from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.figures.run import COLOURS
 from gpumon.frame import Driver, Frame, Origin, Process, RunState, Sample
@@ -27,7 +29,6 @@ PROGRAMS = 3
 """Programs named of a holder."""
 _STEP = 2.0**26
 
-_DOES_NOTHING = (GpuState.HELD, GpuState.IDLE, GpuState.FREE)
 _SHOWN = frozenset(panel.metric.name for panel in GPU_PANELS)
 
 
@@ -44,7 +45,7 @@ class Fleet:
     def about(self, frame: Frame, epochs: Epochs, origin: Origin, driver: Driver, hostname: str) -> dict[str, Any]:
         """All that changes seldom: devices, who is on them, runs, processes without their command lines."""
         joined = ranks_of(frame.runs)
-        rows = [self.row(sample, frame, joined) for sample in frame.samples]
+        rows = [gpu_row(status, joined) for status in gpu_statuses(frame, joined, self._activity)]
         return {
             "hostname": hostname,
             "driver": driver.version,
@@ -56,49 +57,32 @@ class Fleet:
             "look": worth_a_look(frame, rows, joined, epochs),
         }
 
-    def row(self, sample: Sample, frame: Frame, joined: Sequence[Ranks]) -> dict[str, Any]:
-        """One GPU: its card, its state and since when, its holders and its run."""
-        device = sample.device
-        processes = [process for process in frame.processes if process.uuid == device.uuid]
-        runs = runs_on(sample, processes, joined)
-        held = is_held(sample, processes, bool(runs))
-        state = judge(sample, held, self._activity.since_work(device.uuid))
-        since = self._activity.idle_since(device.uuid) if state in _DOES_NOTHING else None
-        return {
-            "uuid": device.uuid,
-            "index": device.index,
-            "name": device.name.removeprefix("NVIDIA "),
-            "state": state.value,
-            "reason": "" if sample.state is Availability.OK else sample.state.reason,
-            "since": round(since.time, 1) if since else None,
-            "at_least": bool(since and since.at_least),
-            "memory_total": known(sample.value("gpu.memory_total")),
-            "power_limit": known(sample.value("gpu.power_limit")),
-            "age": round(sample.age, 1) if sample.state is Availability.STALE else None,
-            "last": last_known(sample),
-            "holders": holders(processes, joined),
-            "unlisted": has_unlisted_holder(sample, processes),
-            "empty": held is False and state in (GpuState.FREE, GpuState.UNKNOWN),
-            "split": parts(sample),
-            "processes": [process_row(process, joined) for process in processes],
-            "processes_unknown": device.missing[PROCESSES].reason if PROCESSES in device.missing else "",
-            "runs": [ranks.first.id for ranks in runs],
-            "missing": {name: why.reason for name, why in sorted(device.missing.items()) if name in _SHOWN},
-        }
 
-
-def runs_on(sample: Sample, processes: Sequence[Process], joined: Sequence[Ranks]) -> list[Ranks]:
-    """The runs on a GPU: the one in force there first, then those of its processes, and those that say they use it."""
-    keys = [sample.run, *(process.run for process in processes)]
-
-    def place(ranks: Ranks) -> int | None:
-        found = [keys.index(run.key) for run in ranks.all if run.key in keys]
-        if found:
-            return min(found)
-        return len(keys) if ranks.state is RunState.RUNNING and sample.device.uuid in ranks.gpus else None
-
-    placed = [(at, number, ranks) for number, ranks in enumerate(joined) if (at := place(ranks)) is not None]
-    return [ranks for _, _, ranks in sorted(placed, key=lambda one: one[:2])]
+def gpu_row(status: GpuStatus, joined: Sequence[Ranks]) -> dict[str, Any]:
+    """One GPU: its card, its state and since when, its holders and its run."""
+    sample, since, processes = status.sample, status.since, status.processes
+    device = sample.device
+    return {
+        "uuid": device.uuid,
+        "index": device.index,
+        "name": device.name.removeprefix("NVIDIA "),
+        "state": status.state.value,
+        "reason": "" if sample.state is Availability.OK else sample.state.reason,
+        "since": round(since.time, 1) if since else None,
+        "at_least": bool(since and since.at_least),
+        "memory_total": known(sample.value("gpu.memory_total")),
+        "power_limit": known(sample.value("gpu.power_limit")),
+        "age": round(sample.age, 1) if sample.state is Availability.STALE else None,
+        "last": last_known(sample),
+        "holders": holders(processes, joined),
+        "unlisted": status.is_unlisted,
+        "empty": status.is_empty,
+        "split": parts(sample),
+        "processes": [process_row(process, joined) for process in processes],
+        "processes_unknown": device.missing[PROCESSES].reason if PROCESSES in device.missing else "",
+        "runs": [ranks.first.id for ranks in status.runs],
+        "missing": {name: why.reason for name, why in sorted(device.missing.items()) if name in _SHOWN},
+    }
 
 
 def last_known(sample: Sample) -> dict[str, float | None] | None:
@@ -172,9 +156,7 @@ def process_row(process: Process, joined: Iterable[Ranks]) -> dict[str, Any]:
 def run_row(ranks: Ranks, frame: Frame, epochs: Epochs) -> dict[str, Any]:
     """A run for a list: whose, how far, how long still."""
     run = ranks.slowest
-    mean = epochs.duration(run.key)
-    inside = (frame.time - run.epoch_started) / mean if mean > 0 else 0.0
-    done = run.epoch - run.base + max(0.0, min(inside, 0.99)) if run.epoch >= run.base else 0.0
+    now = progress(ranks, epochs, frame.time)
     running = ranks.state is RunState.RUNNING
     return {
         "id": run.id,
@@ -189,8 +171,8 @@ def run_row(ranks: Ranks, frame: Frame, epochs: Epochs) -> dict[str, Any]:
         "epoch": run.epoch_text if run.epoch >= 0 else "",
         "phase": run.phase,
         "resumed": run.first_epoch if run.resumed else None,
-        "progress": round(min(1.0, done / run.epochs), 3) if run.epochs else None,
-        "left": coarse_time((run.epochs - done) * mean) if run.epochs and running and run.epoch >= 0 else None,
+        "progress": known(round(now.done, 3)),
+        "left": coarse_time(now.left),
     }
 
 

@@ -9,8 +9,9 @@ from rich.style import Style
 
 from gpumon import units
 from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import OUT_OF_MEMORY, Ranks, memory_of
-from gpumon.frame import NAN, Process, Run, RunState
+from gpumon.frame import Process, Run, RunState
 from gpumon_tui import theme
 from gpumon_tui.renderables.bar import bar_text
 from gpumon_tui.renderables.cells import fit, safe, width
@@ -55,7 +56,7 @@ def row(
     """
     first, slowest, state = ranks.first, ranks.slowest, ranks.state
     word, style = RESUMED if state is RunState.RUNNING and slowest.resumed else STATES[state]
-    duration = epochs.duration(slowest.key)
+    far = progress(ranks, epochs, now)
     goes_on = state is RunState.RUNNING
     metrics = Cell(" · ".join(told), theme.CRITICAL) if told and state in ENDED_BADLY else _metrics(first)
     return (
@@ -64,13 +65,13 @@ def row(
         Cell(ranks.present, theme.DIM),
         Cell(numbers(ranks.gpus, indexes), theme.DIM),
         Cell(units.epoch_place(slowest.epoch, slowest.epochs, slowest.base)),
-        Cell(bar_text(progress(slowest), 8) if first.epochs else "", style),
+        Cell(bar_text(far.done, 8) if first.epochs else "", style),
         Cell(_steps(slowest)),
         Cell(safe(slowest.phase) if goes_on else ""),
         Cell(units.bytes_binary(memory_of(ranks.all, processes))),
         metrics,
-        Cell(units.span(duration), theme.DIM),
-        Cell(units.duration(remaining(slowest, duration, now)) if goes_on else ""),
+        Cell(units.span(far.epoch), theme.DIM),
+        Cell(units.duration(far.left) if goes_on else ""),
         Cell(word, style),
     )
 
@@ -100,23 +101,6 @@ def rank_row(run: Run, first: Run, processes: Sequence[Process], indexes: Mappin
 def note_row(text: str) -> Row:
     """What befell a run, across all columns."""
     return (Cell(f"{INDENT}{INDENT}{text}", theme.CRITICAL if text.startswith(OUT_OF_MEMORY) else theme.PLAIN),)
-
-
-def progress(run: Run) -> float:
-    """The share of the planned epochs that are done, also by the process that it goes on with."""
-    if not run.epochs:
-        return NAN
-    done = run.epoch - run.base + (run.state is RunState.FINISHED)
-    return min(1.0, max(0, done) / run.epochs)
-
-
-def remaining(run: Run, duration: float, now: float) -> float:
-    """Seconds until the last planned epoch ends, at the pace of the finished ones; NaN when unknown."""
-    if not run.epochs or run.epoch < 0:
-        return NAN
-    after = max(0, run.base + run.epochs - 1 - run.epoch)  # a run may go on beyond its plan
-    current = max(0.0, duration - (now - run.epoch_started))
-    return after * duration + current
 
 
 def numbers(uuids: Sequence[str], indexes: Mapping[str, int]) -> str:

@@ -64,7 +64,7 @@ class Gpus(Lines):
             for row in range(rows):
                 lines.append(_join([drawn[row] for drawn in across], cells))
         if len(grid) > shown:
-            mark = self._mark(grid, held)
+            mark = self._mark(grid)
             width = self.size.width
             if len(lines) < self.size.height:
                 lines.append(spread([], mark, width))
@@ -143,12 +143,12 @@ class Gpus(Lines):
             self._top = min(max(self._top, row - shown + 1), row)
         self._top = max(0, min(self._top, len(grid) - shown))
 
-    def _mark(self, grid: list[list[int]], held: dict[str, list[Process]]) -> Line:
+    def _mark(self, grid: list[list[int]]) -> Line:
         """How many GPUs are above and below those on screen, and how many of them are free."""
         samples = self.view.samples
         above = [samples[place] for places in grid[: self._top] for place in places]
         below = [samples[place] for places in grid[self._top + self._shown :] for place in places]
-        states = [self.view.judged(sample, held.get(sample.device.uuid, ())) for sample in above + below]
+        states = [self.view.judged(sample) for sample in above + below]
         return hidden(len(above), len(below), states.count(GpuState.FREE))
 
     def _draw(
@@ -158,7 +158,7 @@ class Gpus(Lines):
         run = view.epochs.run(sample.run) if sample.run else None
         processes = held.get(uuid, ())
         drawn = gpu.Gpu(
-            sample, run, processes, view.judged(sample, processes), view.age,
+            sample, run, processes, view.judged(sample), view.age,
             view.history, view.now, view.window, view.state.interval, selected, view.filling, self._pictures,
         )  # fmt: skip
         return [gpu.line(drawn, cells)] if rows == 1 else gpu.card(drawn, cells, rows)

@@ -1,0 +1,85 @@
+"""One GPU of a frame as every view shows it: its state, who holds it, and since when it does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gpumon.analysis.gpu_state import Activity, GpuState, IdleSince, has_unlisted_holder, is_held, judge
+from gpumon.analysis.ranks import Ranks
+from gpumon.frame import Frame, Process, RunState, Sample
+
+_DOES_NOTHING = (GpuState.HELD, GpuState.IDLE, GpuState.FREE)
+
+
+class GpuStatus(NamedTuple):
+    """A GPU, judged. All views read the state here, so that they agree."""
+
+    sample: Sample
+    state: GpuState
+    held: bool | None
+    """Whether a process holds it; None where that cannot be known."""
+    is_unlisted: bool
+    """Whether its holder is one that the process list does not show."""
+    processes: tuple[Process, ...]
+    """Those on it."""
+    runs: tuple[Ranks, ...]
+    """The run in force first, then those of its processes, then those that report that they use it."""
+    since: IdleSince | None
+    """Since when it has done nothing; None where it works or that is unknown."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is known that nothing holds it."""
+        return self.held is False and self.state in (GpuState.FREE, GpuState.UNKNOWN)
+
+
+def gpu_statuses(
+    frame: Frame, joined: Sequence[Ranks], activity: Activity | None = None, live: bool = True
+) -> tuple[GpuStatus, ...]:
+    """Judge the GPUs of `frame`, in the order of its samples.
+
+    `joined` are the runs of the frame by `ranks_of`; `activity` has taken in the frames until this
+    one; `live` is false where the frame is the last one of a source that went silent.
+    """
+    if activity is None:
+        activity = Activity()
+        activity.add(frame)
+    processes: dict[str, list[Process]] = {}
+    for process in frame.processes:
+        processes.setdefault(process.uuid, []).append(process)
+    return tuple(
+        _status(sample, processes.get(sample.device.uuid, ()), joined, activity, live) for sample in frame.samples
+    )
+
+
+def _status(
+    sample: Sample, processes: Sequence[Process], joined: Sequence[Ranks], activity: Activity, live: bool
+) -> GpuStatus:
+    uuid = sample.device.uuid
+    runs = runs_on(sample, processes, joined)
+    held = is_held(sample, processes, bool(runs))
+    state = judge(sample, held, activity.since_work(uuid), live)
+    return GpuStatus(
+        sample=sample,
+        state=state,
+        held=held,
+        is_unlisted=has_unlisted_holder(sample, processes),
+        processes=tuple(processes),
+        runs=runs,
+        since=activity.idle_since(uuid) if state in _DOES_NOTHING else None,
+    )
+
+
+def runs_on(sample: Sample, processes: Sequence[Process], joined: Sequence[Ranks]) -> tuple[Ranks, ...]:
+    """Return the runs on a GPU, in the order of `GpuStatus.runs`."""
+    keys = [sample.run, *(process.run for process in processes)]
+
+    def place(ranks: Ranks) -> int | None:
+        found = [keys.index(run.key) for run in ranks.all if run.key in keys]
+        if found:
+            return min(found)
+        return len(keys) if ranks.state is RunState.RUNNING and sample.device.uuid in ranks.gpus else None
+
+    placed = [(at, number, ranks) for number, ranks in enumerate(joined) if (at := place(ranks)) is not None]
+    return tuple(ranks for _, _, ranks in sorted(placed, key=lambda one: one[:2]))

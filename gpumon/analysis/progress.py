@@ -1,0 +1,69 @@
+"""How far a run is, and how long it will take: one answer for every view."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.ranks import Ranks
+from gpumon.frame import NAN, Run, RunState
+
+_NEARLY = 0.99
+"""Share of an epoch that counts as done before its end, at most: it may take longer than those before."""
+
+
+class Progress(NamedTuple):
+    """NaN where the plan or the pace is unknown."""
+
+    done: float
+    """Share of the planned epochs, 0 to 1, with what earlier processes did of a resumed run."""
+    left: float
+    """Seconds until the last planned epoch ends; NaN for a run that is over."""
+    epoch: float
+    """Mean seconds of an epoch."""
+
+
+def progress(ranks: Ranks, epochs: Epochs, now: float) -> Progress:
+    """Return the progress of a run at `now` (seconds since 1970), as far as its slowest rank is."""
+    run = ranks.slowest
+    duration = epochs.duration(run.key)
+    if not duration > 0:
+        duration = _mean_of(run)
+    left = time_left(run, duration, now) if ranks.state is RunState.RUNNING else NAN
+    return Progress(share_done(run, duration, now), left, duration)
+
+
+def share_done(run: Run, duration: float, now: float) -> float:
+    """Return the share of the planned epochs that is done, by `duration` seconds an epoch."""
+    if not run.epochs:
+        return NAN
+    whole = max(0, run.epoch - run.base)
+    if run.state is RunState.FINISHED:
+        part = 1.0
+    elif run.epoch < run.base:
+        part = 0.0
+    else:
+        part = _part(run, duration, now if run.state is RunState.RUNNING else run.updated)
+    return min(1.0, (whole + part) / run.epochs)
+
+
+def time_left(run: Run, duration: float, now: float) -> float:
+    """Return the seconds until the last planned epoch ends, by `duration` seconds an epoch."""
+    if not run.epochs or run.epoch < 0:
+        return NAN
+    after = max(0, run.base + run.epochs - 1 - run.epoch)  # a run may continue beyond its plan
+    spent = now - run.epoch_started
+    current = max(0.0, duration - spent) if spent == spent else duration
+    return after * duration + current
+
+
+def _part(run: Run, duration: float, at: float) -> float:
+    """The share of the open epoch that is done; 0 where that is unknown."""
+    share = (at - run.epoch_started) / duration if duration > 0 else NAN
+    return max(0.0, min(share, _NEARLY)) if share == share else 0.0
+
+
+def _mean_of(run: Run) -> float:
+    """Mean seconds of its epochs by its board alone; NaN before the first is over."""
+    epochs = run.epoch - run.first_epoch
+    return (run.epoch_started - run.started) / epochs if epochs > 0 else NAN
