@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from gpumon.metrics import CLOCK_EVENTS, GPU_METRICS, HOST_METRICS, Availability, Kind, Metric
-from gpumon.sources.nvml.answers import AGAIN, BUSY, EVERY_TICK, SELDOM, SOON
+from gpumon.sources.nvml.device_processes import GRAPHICS_EVERY, LISTED_EVERY
 from gpumon.sources.nvml.field_ids import HEAT_IDS, fields_for
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
+from gpumon.sources.nvml.schedule import EVERY_TICK, UNSUPPORTED
+from gpumon.sources.nvml.utilization_samples import SAMPLES_EVERY
 
 PAGE = Path(__file__).parent / "metrics.md"
 
@@ -62,15 +64,16 @@ def metrics_page() -> str:
 
 
 _PROCESSES = (
-    f"The processes that compute on a device, and their shares, are read each {SOON:g} s, and at the next tick where "
-    f"the memory of the device says that one came or went; those that draw each {SELDOM:g} s. The driver's own "
-    f"utilization samples are read each {BUSY:g} s.\n\n"
-    f"What the driver says that it does not have, in any version of the call, is asked for again each {AGAIN:g} s. A "
-    "number of only ones is no value. A GPU of which nothing at all can be read is not `ok`. Where a list of processes "
-    "cannot be read, `gpu.processes` is among what is missing, and nobody concludes that nobody is there.\n\n"
-    "Each GPU's values are stamped when it was read, its counters when the driver counted. A counter is `unreliable` "
-    "where its call took more than 0.1 s and the driver does not say when it counted, and where it has 32 bits and the "
-    "link can carry 4 GiB between two reads: a shorter interval helps."
+    f"The processes that compute on a device, and their shares, are read each {LISTED_EVERY:g} s, and at the "
+    "next tick where the memory of the device says that one came or went; those that draw each "
+    f"{GRAPHICS_EVERY:g} s. The driver's own utilization samples are read each {SAMPLES_EVERY:g} s.\n\n"
+    "What the driver says that it does not have, in any version of the call, is asked for again each "
+    f"{UNSUPPORTED:g} s. A number of only ones is no value. A GPU of which nothing at all can be read is not "
+    "`ok`. Where a list of processes cannot be read, `gpu.processes` is among what is missing, and nobody "
+    "concludes that nobody is there.\n\n"
+    "Each GPU's values are stamped when it was read, its counters when the driver counted. A counter is "
+    "`unreliable` where its call took more than 0.1 s and the driver does not say when it counted, and where "
+    "it has 32 bits and the link can carry 4 GiB between two reads: a shorter interval helps."
 )
 
 

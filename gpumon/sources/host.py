@@ -11,6 +11,7 @@ import os
 import pwd
 import socket
 from collections.abc import Callable
+from threading import Lock
 
 from gpumon.clock import SECOND, Clock
 from gpumon.frame import NAN
@@ -142,18 +143,24 @@ class _Known:
 
 
 class ProcessTable:
-    """Name, user and use of processes, by pid."""
+    """Name, user and use of processes, by pid; sources in several threads may ask it."""
 
     def __init__(self, clock: Clock, proc: str = "/proc") -> None:
         self._clock = clock
         self._proc = proc
         self._known: dict[int, _Known] = {}
+        self._lock = Lock()
+        """Of `_known` and the descriptors in it: one that another thread closes may be another file's at once."""
         self._boot = self._boot_time()
 
     def describe(self, pid: int) -> tuple[str, str, float, float, float]:
         """Name, user, start (s since 1970), CPU share since the last call (NaN the first time),
         resident bytes. Empty and NaN for a process that cannot be seen, as from inside a container.
         """
+        with self._lock:
+            return self._describe(pid)
+
+    def _describe(self, pid: int) -> tuple[str, str, float, float, float]:
         now = self._clock.monotonic()
         known = self._known.get(pid)
         uid = self._owner(pid)
@@ -176,8 +183,9 @@ class ProcessTable:
 
     def close(self) -> None:
         """Close all descriptors."""
-        for pid in list(self._known):
-            self._drop(pid)
+        with self._lock:
+            for pid in list(self._known):
+                self._drop(pid)
 
     def _owner(self, pid: int) -> int:
         """The user of a process, -1 where it is gone. The owner of its files in /proc may be root instead: proc(5)."""

@@ -60,7 +60,7 @@ class Driver:
     def read(self, seconds: float = 1.0) -> Sample:
         """The sample so many seconds after the last one."""
         self.clock.advance(seconds)
-        return self.device.read(self.clock.monotonic() / SECOND)
+        return self.device.read(self.clock.monotonic() / SECOND).sample
 
     def _answer(self, _: Any, count: Any, batch: Any) -> int:
         self.clock.advance(self.took)

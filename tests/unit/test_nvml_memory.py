@@ -89,8 +89,6 @@ def test_a_whole_device_makes_no_call_that_is_not_checked() -> None:
     device = NvmlDevice(library, HANDLE, 0, "GPU-1", "card", FakeClock())
     for now in range(1, 100):
         device.read(float(now))
-        device.processes(float(now))
-        device.utilization_samples(float(now), FakeClock())
     assert set(library.calls) >= {"nvmlDeviceGetFieldValues", "nvmlDeviceGetComputeRunningProcesses_v3"}
 
 

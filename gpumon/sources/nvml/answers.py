@@ -8,17 +8,6 @@ from typing import Any
 from gpumon.clock import Clock
 from gpumon.metrics import Availability
 
-EVERY_TICK = 0.0
-SOON = 3.0
-BUSY = 8.0
-SELDOM = 10.0
-RARELY = 30.0
-AGAIN = 60.0
-"""Seconds between two reads of the same value. BUSY, of the driver's sample buffer, is half of what a buffer holds;
-AGAIN is for what the driver said it does not have, because a MIG mode or a reset may change that."""
-SLACK = 0.25
-"""Seconds that a read may come early, so that the jitter of a tick does not put it off to the next."""
-
 U32 = 0xFFFF_FFFF
 U64 = 0xFFFF_FFFF_FFFF_FFFF
 """Not numbers: where it has none, the driver fills a value with ones (nvml.h, NVML_VALUE_NOT_AVAILABLE)."""

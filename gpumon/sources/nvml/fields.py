@@ -21,10 +21,26 @@ from gpumon.sources.nvml.pcie import ByteCounter
 _ENTRY = "IIqqiiQ"
 """nvmlFieldValue_t: id, scope, timestamp µs, latency µs, value type, return code, value."""
 _PARTS = len(_ENTRY)
-VALUE_TYPES = {0: "=d", 1: "=I", 2: "=Q", 3: "=Q", 4: "=q", 5: "=i", 6: "=H"}
-"""nvmlValueType_t to struct formats: double, unsigned int, unsigned long (8 bytes here), ..."""
-_UNSIGNED_INT, _UNSIGNED_LONG_LONG = 1, 3
-_NO_NUMBER = {2: (U64,), 4: (-1, 2**63 - 1), 5: (-1, 2**31 - 1), 6: (0xFFFF,)}
+_UNSIGNED_SHORT = 6
+"""NVML_VALUE_TYPE_UNSIGNED_SHORT, which nvidia-ml-py knows only since 12.550."""
+VALUE_TYPES = {
+    int(pynvml.NVML_VALUE_TYPE_DOUBLE): "=d",
+    int(pynvml.NVML_VALUE_TYPE_UNSIGNED_INT): "=I",
+    int(pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG): "=Q",
+    int(pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG): "=Q",
+    int(pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG): "=q",
+    int(pynvml.NVML_VALUE_TYPE_SIGNED_INT): "=i",
+    _UNSIGNED_SHORT: "=H",
+}
+"""nvmlValueType_t to struct formats; an unsigned long has 8 bytes here."""
+_UNSIGNED_INT = int(pynvml.NVML_VALUE_TYPE_UNSIGNED_INT)
+_UNSIGNED_LONG_LONG = int(pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG)
+_NO_NUMBER = {
+    int(pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG): (U64,),
+    int(pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG): (-1, 2**63 - 1),
+    int(pynvml.NVML_VALUE_TYPE_SIGNED_INT): (-1, 2**31 - 1),
+    _UNSIGNED_SHORT: (0xFFFF,),
+}
 """By other value types: what stands for no value; nvml.h, NVML_VALUE_NOT_AVAILABLE, and the largest of the type."""
 _BYTE_COUNTERS = ("gpu.pcie_sent", "gpu.pcie_received")
 _COUNTERS = frozenset(name for name, metric in BY_NAME.items() if metric.kind is Kind.COUNTER)

@@ -73,7 +73,10 @@ def unspoken(code: int) -> bool:
 
 
 class Library:
-    """The driver's library, started. One for a process; `close` stops it."""
+    """The driver's library, started. One for a process; `close` stops it, and so no call may be under way then.
+
+    `find` may be called from several threads: whoever comes second writes the same function again.
+    """
 
     def __init__(self) -> None:
         """Raises SourceError, with what to do, when there is no driver that answers."""

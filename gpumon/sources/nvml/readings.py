@@ -19,10 +19,11 @@ import pynvml
 from gpumon.clock import SECOND
 from gpumon.metrics import Availability
 from gpumon.sources.base import from_units
-from gpumon.sources.nvml.answers import AGAIN, EVERY_TICK, MOST_BYTES, RARELY, SELDOM, SOON, U32, U64, Answers, Read
+from gpumon.sources.nvml.answers import MOST_BYTES, U32, U64, Answers, Read
 from gpumon.sources.nvml.field_ids import fields_for
 from gpumon.sources.nvml.fields import FieldBatch
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, unspoken
+from gpumon.sources.nvml.schedule import EVERY_TICK, UNSUPPORTED
 
 
 class Call(NamedTuple):
@@ -30,16 +31,18 @@ class Call(NamedTuple):
 
     metrics: tuple[str, ...]
     period: float
+    """Seconds between two reads of the same value."""
     make: Callable[[Library], Read | None]
     """Binds the call to a library, with buffers of its own; None where the driver lacks it."""
 
 
 def _number(
-    metric: str, scale: float, *names: str, arguments: tuple[int, ...] = (), most: int = U32 - 1, wide: bool = False
-) -> Callable[[Library], Read | None]:
-    """A call of the shape f(handle, [arguments,] unsigned int *value), or of unsigned long long where it is `wide`.
+    metric: str, period: float, *names: str, scale: float = 1.0, arguments: tuple[int, ...] = (), most: int = U32 - 1,
+    wide: bool = False,
+) -> Call:  # fmt: skip
+    """A row whose call has the shape f(handle, [arguments,] unsigned int *value), or unsigned long long if `wide`.
 
-    More than `most` is no value.
+    `names` are those of the function, the newest first; more than `most` is no value.
     """
 
     def make(library: Library) -> Read | None:
@@ -62,7 +65,7 @@ def _number(
 
         return read
 
-    return make
+    return Call((metric,), period, make)
 
 
 _WHOLE = 100
@@ -113,7 +116,7 @@ def _memory(library: Library) -> Read | None:
             __, total, reserved, __, used = _MEMORY_V2.unpack_from(record)
             _give_memory(answers, total, used, reserved)
         elif read_v1 is not None and unspoken(code):
-            older_until = answers.clock.monotonic() + round(AGAIN * SECOND)
+            older_until = answers.clock.monotonic() + round(UNSUPPORTED * SECOND)
             return read_v1(handle, answers)
         return code
 
@@ -141,13 +144,15 @@ def _give_memory(answers: Answers, *amounts: int) -> None:
             answers.lack(metric, Availability.NOT_SUPPORTED)
 
 
-def _codec(metric: str, name: str) -> Callable[[Library], Read | None]:
+def _codec(metric: str, period: float, name: str) -> Call:
+    """A row whose call has the shape f(handle, unsigned int *percent, unsigned int *sample period)."""
+
     def make(library: Library) -> Read | None:
         function = library.find(name)
         if function is None:
             return None
-        share, period = c_uint(), c_uint()
-        pointers = byref(share), byref(period)
+        share, sampled = c_uint(), c_uint()
+        pointers = byref(share), byref(sampled)
 
         def read(handle: Any, answers: Answers) -> int:
             code = function(handle, *pointers)
@@ -160,45 +165,30 @@ def _codec(metric: str, name: str) -> Callable[[Library], Read | None]:
 
         return read
 
-    return make
+    return Call((metric,), period, make)
 
-
-_SLOWEST = 15
-"""The last performance state; 32 is "unknown": nvml.h, nvmlPstates_t."""
 
 CALLS: tuple[Call, ...] = (
-    Call(("gpu.utilization", "gpu.memory_utilization"), EVERY_TICK, _utilization),
-    Call(("gpu.memory_used", "gpu.memory_reserved", "gpu.memory_total"), EVERY_TICK, _memory),
+    Call(_SHARES, EVERY_TICK, _utilization),
+    Call(_MEMORY, EVERY_TICK, _memory),
     Call(tuple(field.metric for field in fields_for("")[0]), EVERY_TICK, FieldBatch.make),
-    Call(("gpu.clock_sm",), EVERY_TICK, _number("gpu.clock_sm", 1e6, "nvmlDeviceGetClockInfo", arguments=(1,))),
-    Call(("gpu.temperature",), SOON, _number("gpu.temperature", 1.0, "nvmlDeviceGetTemperature", arguments=(0,))),
-    Call(
-        ("gpu.event_reasons",),
-        SOON,
-        _number(
-            "gpu.event_reasons",
-            1.0,
-            "nvmlDeviceGetCurrentClocksEventReasons",
-            "nvmlDeviceGetCurrentClocksThrottleReasons",
-            most=U64 - 1,
-            wide=True,
-        ),
+    _number("gpu.clock_sm", EVERY_TICK, "nvmlDeviceGetClockInfo", scale=1e6, arguments=(pynvml.NVML_CLOCK_SM,)),
+    _number("gpu.temperature", 3.0, "nvmlDeviceGetTemperature", arguments=(pynvml.NVML_TEMPERATURE_GPU,)),
+    _number(
+        "gpu.event_reasons", 3.0, "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetCurrentClocksThrottleReasons", most=U64 - 1, wide=True,
     ),
-    Call(("gpu.clock_memory",), SELDOM, _number("gpu.clock_memory", 1e6, "nvmlDeviceGetClockInfo", arguments=(2,))),
-    Call(("gpu.fan",), SELDOM, _number("gpu.fan", 1e-2, "nvmlDeviceGetFanSpeed")),
-    Call(
-        ("gpu.performance_state",),
-        SELDOM,
-        _number("gpu.performance_state", 1.0, "nvmlDeviceGetPerformanceState", most=15),
-    ),
-    Call(("gpu.encoder_utilization",), RARELY, _codec("gpu.encoder_utilization", "nvmlDeviceGetEncoderUtilization")),
-    Call(("gpu.decoder_utilization",), RARELY, _codec("gpu.decoder_utilization", "nvmlDeviceGetDecoderUtilization")),
-    Call(("gpu.pcie_generation",), RARELY, _number("gpu.pcie_generation", 1.0, "nvmlDeviceGetCurrPcieLinkGeneration")),
-    Call(("gpu.pcie_width",), RARELY, _number("gpu.pcie_width", 1.0, "nvmlDeviceGetCurrPcieLinkWidth")),
-)
+    _number("gpu.clock_memory", 10.0, "nvmlDeviceGetClockInfo", scale=1e6, arguments=(pynvml.NVML_CLOCK_MEM,)),
+    _number("gpu.fan", 10.0, "nvmlDeviceGetFanSpeed", scale=1e-2),
+    _number("gpu.performance_state", 10.0, "nvmlDeviceGetPerformanceState", most=pynvml.NVML_PSTATE_15),
+    _codec("gpu.encoder_utilization", 30.0, "nvmlDeviceGetEncoderUtilization"),
+    _codec("gpu.decoder_utilization", 30.0, "nvmlDeviceGetDecoderUtilization"),
+    _number("gpu.pcie_generation", 30.0, "nvmlDeviceGetCurrPcieLinkGeneration"),
+    _number("gpu.pcie_width", 30.0, "nvmlDeviceGetCurrPcieLinkWidth"),
+)  # fmt: skip
 
 # What a batch of fields cannot give on an older driver has a call of its own.
 FALLBACKS: tuple[Call, ...] = (
-    Call(("gpu.power",), EVERY_TICK, _number("gpu.power", 1e-3, "nvmlDeviceGetPowerUsage")),
-    Call(("gpu.power_limit",), SELDOM, _number("gpu.power_limit", 1e-3, "nvmlDeviceGetEnforcedPowerLimit")),
+    _number("gpu.power", EVERY_TICK, "nvmlDeviceGetPowerUsage", scale=1e-3),
+    _number("gpu.power_limit", 10.0, "nvmlDeviceGetEnforcedPowerLimit", scale=1e-3),
 )

@@ -17,13 +17,16 @@ import pynvml
 
 from gpumon.clock import SECOND, Clock
 from gpumon.metrics import Availability
-from gpumon.sources.nvml.answers import AGAIN, BUSY, RARELY, SLACK
 from gpumon.sources.nvml.fields import VALUE_TYPES
 from gpumon.sources.nvml.library import NOT_FOUND, SUCCESS, Library, availability
+from gpumon.sources.nvml.schedule import SLACK, UNSUPPORTED
 
 UtilizationSamples = Sequence[tuple[int, float]]
 """ns of CLOCK_MONOTONIC and ratio, oldest first."""
 
+SAMPLES_EVERY = 8.0
+"""Seconds between two reads: half of what a buffer holds."""
+_FAILED = 30.0
 _TYPE = c_uint(pynvml.NVML_GPU_UTILIZATION_SAMPLES)
 _SIZE = 16
 """Bytes of an nvmlSample_t: the stamp (µs), and a value of 8 bytes whose type the call tells."""
@@ -50,7 +53,7 @@ class SampleBuffer:
         """How many samples the driver keeps; 0 before it has told."""
         self._due = _NEVER if self._function is None else 0.0
         self._turn = turn
-        self._period = BUSY
+        self._period = SAMPLES_EVERY
         self._newest = after
         self._since = 0
         self._wall = True
@@ -66,9 +69,9 @@ class SampleBuffer:
         # Nothing new is no failure: some cards write no samples while nothing runs.
         self.state = Availability.OK if code == NOT_FOUND else availability(code)
         if self.state is Availability.NOT_SUPPORTED:
-            self._due = now + AGAIN  # such as with MIG, which can be switched off
+            self._due = now + UNSUPPORTED  # such as with MIG, which can be switched off
         elif self.state is not Availability.OK:
-            self._due = now + RARELY
+            self._due = now + _FAILED
         return self._new(stamped, clock) if stamped else ()
 
     def _ask(self, handle: Any, clock: Clock) -> tuple[int, list[tuple[int, float]]]:
@@ -111,8 +114,13 @@ class SampleBuffer:
         if len(given) > 1:
             # Twice within what the buffer holds, on a card that is faster than those known.
             apart = (given[-1][0] - given[0][0]) / (len(given) - 1) / SECOND
-            self._period = min(BUSY, max(1.0, apart * self.length / 2))
+            self._period = min(SAMPLES_EVERY, max(1.0, apart * self.length / 2))
         return given
+
+    @property
+    def newest(self) -> int:
+        """The time of the last sample that was given: ns, CLOCK_MONOTONIC."""
+        return self._newest
 
     @staticmethod
     def _clocks(clock: Clock, wall: bool) -> tuple[int, int]:

@@ -1,0 +1,88 @@
+"""The processes on one GPU: when to look for them, and whether the list is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import Any
+
+from gpumon.clock import Clock
+from gpumon.frame import NAN
+from gpumon.metrics import PROCESSES, Availability
+from gpumon.sources.nvml.answers import Answers
+from gpumon.sources.nvml.library import SUCCESS, Library, availability, unspoken
+from gpumon.sources.nvml.processes import Held, ProcessList, ProcessShares
+from gpumon.sources.nvml.schedule import UNSUPPORTED, next_due
+
+LISTED_EVERY = 3.0
+GRAPHICS_EVERY = 10.0
+_IN_VAIN = 30.0
+_CONTEXT = 32 << 20
+"""Bytes by which the memory of a device changes at least when a process comes or goes: its context takes more."""
+
+
+class DeviceProcesses:
+    """The driver's lists of one device, read no more often than needed; gaps are noted in its `answers`."""
+
+    def __init__(self, library: Library, answers: Answers, index: int, clock: Clock) -> None:
+        self._answers = answers
+        self._index = index
+        self._compute = ProcessList(library, "compute")
+        self._graphics = ProcessList(library, "graphics")
+        self._shares = ProcessShares(library, clock)
+        self._graphics_held: list[Held] = []
+        self._graphics_code = SUCCESS
+        self._due = 0.0
+        self._graphics_due = 0.0
+        self._early_from = 0.0
+        self._used = NAN
+        self._pids: Set[int] = frozenset()
+
+    def read(self, handle: Any, now: float) -> Sequence[Held] | None:
+        """The processes that are known, when it is time to look again, else None. `now` in seconds."""
+        used = self._answers.values.get("gpu.memory_used", NAN)
+        # Whoever comes or goes moves the memory, which is read at each tick anyway.
+        early = now >= self._early_from and abs(used - self._used) >= _CONTEXT
+        if not (early or now >= self._due):
+            return None
+        self._used = used
+        self._due = next_due(now, LISTED_EVERY, self._due, self._index)
+        code, held = self._compute.read(handle)
+        # This call takes milliseconds and holds a driver-wide lock on some drivers: seldom.
+        if now >= self._graphics_due:
+            self._graphics_due = next_due(now, GRAPHICS_EVERY, self._graphics_due, self._index)
+            self._graphics_code, self._graphics_held = self._graphics.read(handle)
+        self._judge(code, now)
+        # A process may be in both lists; it counts once, as one that computes.
+        by_pid = {process.pid: process for process in (*self._graphics_held, *held)}
+        if early and by_pid.keys() == self._pids:
+            # In vain: somebody who was there takes more or less than before, and may go on so.
+            self._early_from = now + _IN_VAIN
+        self._pids = by_pid.keys()
+        shares = self._shares.read(handle) if by_pid else {}
+        return [
+            process._replace(sm_utilization=shares[pid][0], memory_utilization=shares[pid][1])
+            if pid in shares
+            else process
+            for pid, process in by_pid.items()
+        ]
+
+    def unknown(self, why: Availability) -> Sequence[Held] | None:
+        """Nobody knows who is on a device that does not answer; asked at once when it does."""
+        self._due = self._graphics_due = self._early_from = 0.0
+        self._answers.missing[PROCESSES] = why
+        if not self._pids:
+            return None
+        self._pids = frozenset()
+        return []
+
+    def _judge(self, code: int, now: float) -> None:
+        """Say that processes may be there which a list did not give."""
+        why = availability(code)
+        if why is Availability.NOT_SUPPORTED:
+            self._due = self._early_from = now + UNSUPPORTED
+        elif why is Availability.OK and not unspoken(self._graphics_code):
+            why = availability(self._graphics_code)  # a card that has no list of what draws has nothing that draws
+        if why is Availability.OK:
+            self._answers.missing.pop(PROCESSES, None)
+        else:
+            self._answers.missing[PROCESSES] = why

@@ -1,0 +1,145 @@
+"""The driver of this machine and its GPUs: both may be missing, come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Set
+
+from gpumon.clock import Clock
+from gpumon.errors import SourceError
+from gpumon.frame import NAN, Device, Driver, Sample
+from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, PROCESSES, Availability
+from gpumon.sources.nvml.device import NvmlDevice
+from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Library, advice, availability
+
+LOOK_EVERY = 5.0
+"""Seconds between looks for a driver that was not there, and for GPUs that were plugged in or lost."""
+NOTHING = [NAN] * len(GPU_METRICS)
+NAMELESS = "NVIDIA GPU"
+
+
+class Discovery:
+    """Finds devices and keeps those that are known: each is built once, until the driver loses it or goes away.
+
+    Of a device it reads `state` and `failure` alone, which are set as a whole: they may be another thread's.
+    """
+
+    def __init__(self, clock: Clock, open_library: Callable[[], Library]) -> None:
+        self.devices: list[NvmlDevice] = []
+        self.driver = Driver()
+        self.problem = ""
+        """Why no GPU is found, and what to do; empty when all is well."""
+        self._clock = clock
+        self._open = open_library
+        self._library: Library | None = None
+        self._gone: dict[str, Device] = {}
+        self._refused: dict[int, int] = {}
+        self._samples_until: dict[str, int] = {}
+        self._look_at = 0.0
+
+    def look(self, now: float) -> bool:
+        """Look again where it is time (`now` in seconds). Returns whether the devices may be others than before."""
+        if now < self._look_at:
+            return False
+        self._look_at = now + LOOK_EVERY
+        if self._library is None:
+            try:
+                self._library = self._open()
+            except SourceError as error:
+                self.problem = str(error)
+                return False
+            self.driver = self._library.driver
+        return self._find_all(self._library)
+
+    def shut(self, problem: str) -> None:
+        """Forget the driver; the devices keep their rows until it is back.
+
+        No call may be under way: with a thread for each device, those that hang keep the library open.
+        """
+        self.problem = problem
+        for device in self.devices:
+            self._part_with(device)
+        self.devices = []
+        self._refused.clear()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        if self._library is not None:
+            self._library.close()
+            self._library = None
+
+    def absent(self, present: Iterable[str]) -> list[Sample]:
+        """Rows of GPUs that cannot be read: those that were there, and those that nobody has seen yet."""
+        if not (self._gone or self._refused):
+            return []
+        seen: Set[str] = set(present)
+        otherwise = Availability.LOST if self._library else Availability.NO_DRIVER
+        gone = [device for uuid, device in self._gone.items() if uuid not in seen]
+        known = {device.index for device in (*gone, *(device.device for device in self.devices))}
+        why = {index: availability(code) for index, code in self._refused.items()}
+        rows = [Sample(device, why.get(device.index, otherwise), NOTHING) for device in gone]
+        return rows + [Sample(unknown(index, why[index]), why[index], NOTHING) for index in why if index not in known]
+
+    def why_silent(self) -> str:
+        """Advice where the driver answers, and no GPU does; else empty."""
+        if any(device.failure == SUCCESS for device in self.devices):
+            return ""
+        codes = [device.failure for device in self.devices] + list(self._refused.values())
+        return advice(codes[0]) if codes else ""
+
+    def _find_all(self, library: Library) -> bool:
+        code, count = library.count()
+        if code != SUCCESS:
+            self.problem = "" if self.devices else advice(code)
+            if availability(code) is Availability.NO_DRIVER:
+                self.shut(advice(code))
+                return True
+            return False
+        self.problem = "" if count else "the NVIDIA driver runs but finds no GPU: check 'nvidia-smi'"
+        if count == len(self.devices) and all(device.state is Availability.OK for device in self.devices):
+            return False  # as before: asking for each handle again would be a call for each GPU
+        known = {device.uuid: device for device in self.devices}
+        self._refused.clear()
+        found = [device for index in range(count) if (device := self._find(library, index, known))]
+        for device in self.devices:
+            if device not in found:
+                self._part_with(device)
+        for device in found:
+            self._gone.pop(device.uuid, None)
+        self.devices = found
+        return True
+
+    def _find(self, library: Library, index: int, known: dict[str, NvmlDevice]) -> NvmlDevice | None:
+        """The device with this index; None where the driver refuses it, which is then noted."""
+        code, handle = library.handle(index)
+        if code != SUCCESS:
+            return self._refuse(index, code, known)
+        # Looking up one GPU costs two driver calls; those with the same handle are known.
+        for device in known.values():
+            if device.handle.value == handle.value and device.device.index == index:
+                return device
+        code, uuid = library.text("nvmlDeviceGetUUID", handle)
+        if code == NOT_SUPPORTED and (address := library.bus_address(handle)):
+            uuid = f"PCI-{address}"  # a card that has no UUID
+        if not uuid:
+            return self._refuse(index, code, known)
+        name = library.text("nvmlDeviceGetName", handle)[1] or NAMELESS
+        return NvmlDevice(library, handle, index, uuid, name, self._clock, self._samples_until.get(uuid, 0))
+
+    def _refuse(self, index: int, code: int, known: dict[str, NvmlDevice]) -> NvmlDevice | None:
+        """The device that was there before, whose own calls then tell; else note why there is none."""
+        before = next((device for device in known.values() if device.device.index == index), None)
+        if before is None:
+            self._refused[index] = code
+        return before
+
+    def _part_with(self, device: NvmlDevice) -> None:
+        """Keep its row, so that people see that it was there, and what of its samples is known already."""
+        self._gone[device.uuid] = device.device
+        # A driver that went away for a moment may come back with samples that were given before.
+        self._samples_until[device.uuid] = device.samples_until
+
+
+def unknown(index: int, why: Availability) -> Device:
+    """A GPU that the driver counts and does not hand out: until it does, its place among the others is its name."""
+    return Device(f"index-{index}", index, NAMELESS, dict.fromkeys((*FROM_DRIVERS, PROCESSES), why))

@@ -1,0 +1,21 @@
+"""Points in time at which a value is read again."""
+
+from __future__ import annotations
+
+EVERY_TICK = 0.0
+UNSUPPORTED = 60.0
+"""Seconds until a driver is asked again for what it said it does not have: a MIG mode or a reset may change that."""
+SLACK = 0.25
+"""Seconds that a read may come early, so that the jitter of a tick does not put it off to the next."""
+TURNS = 8
+
+
+def next_due(now: float, period: float, due: float, index: int) -> float:
+    """When to ask again; all in seconds, `due` is 0 before the first time.
+
+    Devices take turns by their index, so that slow calls do not all fall on one tick.
+    """
+    if period == EVERY_TICK:
+        return now
+    turn = (TURNS - index % TURNS) / TURNS if due == 0.0 else 1.0
+    return now + period * turn - SLACK
