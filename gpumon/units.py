@@ -113,6 +113,18 @@ def span(seconds: float) -> str:
     return duration(seconds)
 
 
+def words(seconds: float) -> str:
+    """A duration in words, for sentences: `42 s`, `42 min`, `2 h 50 min`, `3 d 4 h`."""
+    if odd := _odd(seconds):
+        return odd
+    minutes = int(seconds // 60)
+    if minutes < 1:
+        return f"{max(0, int(seconds // 1))} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min" if minutes < 1440 else f"{minutes // 1440} d {minutes // 60 % 24} h"
+
+
 def count(number: int | None) -> str:
     """A whole number with its thousands set apart: `1,000,000`; `–` where it is not known."""
     return MISSING if number is None else f"{number:,}"

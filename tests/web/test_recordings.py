@@ -23,7 +23,8 @@ _LINES = """() => {
   const values = (line) => line.y.map((y) => (y === null ? null : y / line.meta.factor));
   return Object.fromEntries(lines.map((line) => [line.meta.metric, values(line)]));
 }"""
-_NOW = "() => gpumon.feed.about.gpus.map((gpu) => [gpu.index, gpumon.feed.values.get(gpu.uuid)])"
+_NOW = """() => [...gpumon.feed.view.tables.get("gpus").rows.values()].map(
+  (row) => [row.index, { "gpu.utilization": row.now, "gpu.power": row.watts, "gpu.memory_used": row.used }])"""
 
 _POINTS = "() => document.querySelector('.page:not([hidden]) .plot').data?.[0]?.y.filter((y) => y !== null).length"
 

@@ -6,9 +6,9 @@ anything from a browser: every answer is a file, the skeleton, or one of the rou
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
-from typing import Any
 
 from dash import Dash, html
 from dash.exceptions import DependencyException
@@ -22,13 +22,15 @@ from gpumon_web.environ import CHANNEL, JOB
 from gpumon_web.gate import NO_TOKEN, OPEN, SIGN_OUT, TOO_MANY, WRONG_TOKEN, Gate, Refused, peer_of, refusal
 from gpumon_web.headers import add_headers, policy
 from gpumon_web.limits import GUESSES, Buckets
+from gpumon_web.live import Views
+from gpumon_web.page import Page
+from gpumon_web.pages import PAGES
+from gpumon_web.parts import aria, data
 from gpumon_web.plain_page import BadNumber, failure
 from gpumon_web.prefix import PLACEHOLDER, prefix_of, put_prefix
 from gpumon_web.repeats import Repeats
 from gpumon_web.routes import Sources, add_routes
 
-TABS = (("fleet", "Fleet"), ("gpu", "GPU"), ("runs", "Runs"))
-_SECTIONS = ("fleet", "gpu", "runs", "run", "none")
 _META = [
     {"name": "viewport", "content": "width=device-width, initial-scale=1"},
     {"name": "color-scheme", "content": "light dark"},
@@ -59,9 +61,10 @@ def make_app(
     app.layout = skeleton(signs_out=gate.has_token)
     complaints = Complaints()
     listen_to(app.server.logger.name, complaints)
-    add_routes(app.server, sources, complaints)
+    views = Views(sources.feed)
+    add_routes(app.server, sources, views, complaints)
     buckets = buckets or Buckets()
-    repeats = Repeats(app.server.wsgi_app, sources.feed, gate, buckets)
+    repeats = Repeats(app.server.wsgi_app, views, gate, buckets)
     _guard(app.server, gate, policy(app.csp_hashes()), now, buckets, complaints, repeats)
     app.server.wsgi_app = repeats  # Flask's own way to put something in front
     return app
@@ -79,17 +82,21 @@ def skeleton(*, signs_out: bool) -> html.Div:
                     html.A(
                         className="brand",
                         href="#/fleet",
-                        children=[html.Span(className="logo", **_aria(hidden="true")), html.Span("gpumon")],
+                        children=[html.Span(className="logo", **aria(hidden="true")), html.Span("gpumon")],
                     ),
                     html.Span(id="hostname", className="host", hidden=True),
                     html.Nav(
                         className="tabs",
-                        **_aria(label="Pages"),
-                        children=[html.A(title, href=f"#/{name}", id=f"tab-{name}") for name, title in TABS],
+                        **aria(label="Pages"),
+                        children=[
+                            html.A(page.title, href=f"#/{page.name}", id=f"tab-{page.name}", **data(tab=page.name))
+                            for page in PAGES.values()
+                            if page.is_tab
+                        ],
                     ),
                     html.Span(id="label", className="label", hidden=True),
                     # What is seen changes with each second of silence; what is read out, only with what it is.
-                    html.Span("connecting", id="live", className="live", **_aria(hidden="true")),
+                    html.Span("connecting", id="live", className="live", **aria(hidden="true")),
                     html.Span(id="said", className="sr", role="status"),
                     html.Button(id="theme", className="icon", type="button", title="Light or dark"),
                 ],
@@ -99,11 +106,22 @@ def skeleton(*, signs_out: bool) -> html.Div:
             html.Main(
                 id="main",
                 tabIndex="-1",
-                children=[html.Section(id=f"page-{name}", className="page", hidden=True) for name in _SECTIONS],
+                children=[section(page) for page in PAGES.values()],
             ),
             *([_sign_out()] if signs_out else []),
         ],
     )
+
+
+def section(page: Page) -> html.Section:
+    """The place of a page, empty until it is opened, and what the scripts have to know of it."""
+    known = data(
+        page=page.name, title=page.title, tab_of=page.tab or page.name, args=json.dumps(dict(page.args)),
+        layout="1" if page.layout else "", kept="1" if page.kept else "", needs_id="1" if page.needs_id else "",
+        without_gpus=page.without_gpus,
+    )  # fmt: skip
+    # With an id and without `disable_n_clicks`, Dash would count each click inside.
+    return html.Section(id=f"page-{page.name}", className="page", hidden=True, disable_n_clicks=True, **known)
 
 
 def _sign_out() -> html.Footer:
@@ -115,11 +133,6 @@ def _sign_out() -> html.Footer:
 def _is_known(rule: Rule | None) -> bool:
     """Whether a path is one of ours: not one that there is not, nor one that only Dash's rule for any path takes."""
     return rule is not None and rule.rule != "/<path:path>"
-
-
-def _aria(**said: str) -> dict[str, Any]:
-    """Attributes for screen readers; their names are no Python names."""
-    return {f"aria-{name}": text for name, text in said.items()}
 
 
 def _guard(

@@ -13,7 +13,7 @@ import math
 import secrets
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -94,20 +94,7 @@ class Feed:
         """What is new for a viewer that has seen frame `since` and `about` of `boot`."""
         with self.lock:
             self.refresh()
-            state = self.live.state()
-            origin = self.live.origin()
-            head = {
-                "boot": self.boot,
-                "seq": self._newest,
-                "live": state.live,
-                "state": state.text,
-                "interval": state.interval,
-                "age": whole_seconds(state),
-                "ended": origin.ended,
-                "label": origin.label,
-                "problem": origin.problem,
-                "left_out": self.frame.left_out if self.frame else "",
-            }
+            head = self.head()
             # Who slept for longer than points are kept begins anew: else his lines would go across what he missed.
             if boot != self.boot or not self._dropped <= since <= self._newest:
                 since, about = 0, 0
@@ -118,6 +105,60 @@ class Feed:
                 if len(self._answers) > _KEPT_ANSWERS:
                     self._answers.popitem(last=False)
             return known
+
+    def head(self) -> dict[str, Any]:
+        """How things stand, for the head of every page. The caller holds `lock`."""
+        state = self.live.state()
+        origin = self.live.origin()
+        return {
+            "boot": self.boot,
+            "seq": self._newest,
+            "live": state.live,
+            "state": state.text,
+            "interval": state.interval,
+            "age": whole_seconds(state),
+            "ended": origin.ended,
+            "label": origin.label,
+            "problem": origin.problem,
+            "left_out": self.frame.left_out if self.frame else "",
+        }
+
+    @property
+    def about(self) -> tuple[int, dict[str, Any]]:
+        """All that changes seldom, and its number, which changes with it. The caller holds `lock`."""
+        return self._about_number, self._about
+
+    def values(self, uuid: str) -> dict[str, float | None]:
+        """The newest value of each metric that pages show. The caller holds `lock`."""
+        newest = [self.history.end]
+        return {name: self._picked(uuid, name, newest)[0] for name in COLUMNS}
+
+    def mean(self, uuid: str, name: str, seconds: float) -> float | None:
+        """The mean of a metric over the last `seconds`; None where it is unknown. The caller holds `lock`."""
+        end = self.history.end
+        found = self.history.query(Query(uuid, (name,), end - seconds, end, POINTS))[name].mean
+        known = [value for value in found if math.isfinite(value)]
+        return sum(known) / len(known) if known else None
+
+    def lines(self, named: Mapping[str, tuple[str, str]], since: int, has_past: bool) -> dict[str, Any]:
+        """Lines by name, of a metric of a GPU each: what is new after frame `since`; of 0, what they begin with.
+
+        The caller holds `lock`.
+        """
+        is_whole = since == 0 or since < self._dropped
+        if is_whole and has_past and named:
+            end = self.history.end
+            found = {
+                name: self.history.query(Query(uuid, (metric,), end - FIRST_WINDOW, end, POINTS))[metric]
+                for name, (uuid, metric) in named.items()
+            }
+            times = [min(time, end) for time in next(iter(found.values())).times]
+            lines = {name: [shown(value) for value in series.mean] for name, series in found.items()}
+        else:
+            points = self._points[-1:] if is_whole else [point for point in self._points if point.number > since]
+            times = [point.time for point in points]
+            lines = {name: self._picked(uuid, metric, times) for name, (uuid, metric) in named.items() if times}
+        return {"t": [round(time, 3) for time in times], "lines": lines, "whole": is_whole}
 
     def refresh(self) -> None:
         """Take in what the ring has since the last time. The caller holds `lock`."""

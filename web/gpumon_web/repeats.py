@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flask import Request, Response
 
 from gpumon_web.environ import CHANNEL, HEAD, TICK
-from gpumon_web.feed import Answer, Feed
+from gpumon_web.feed import Answer
 from gpumon_web.gate import Gate
 from gpumon_web.limits import Buckets
+from gpumon_web.live import Views
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication
@@ -26,7 +27,11 @@ GOOD_FOR = 5.0
 """Seconds for which who asks need not be asked again."""
 WORTH = 1024
 """Bytes from which on an answer is sent compressed."""
-_QUERY = re.compile(r"boot=([0-9a-f.]{0,32})&since=(\d{1,15})&about=(\d{1,15})")
+_QUERY = re.compile(
+    r"(?:page=(\w{1,20})&)?boot=([0-9a-f.]{0,32})&since=(\d{1,15})&about=(\d{1,15})((?:&\w{1,20}=[\w.-]{0,100})*)",
+    re.ASCII,
+)
+"""The page, the newest of what the viewer has, and arguments that need no decoding."""
 
 
 class Allowed(NamedTuple):
@@ -48,18 +53,22 @@ class Allowed(NamedTuple):
 class Repeats:
     """A WSGI application in front of another one."""
 
-    def __init__(self, application: WSGIApplication, feed: Feed, gate: Gate, buckets: Buckets) -> None:
+    def __init__(self, application: WSGIApplication, views: Views, gate: Gate, buckets: Buckets) -> None:
         self._application = application
-        self._feed = feed
+        self._views = views
         self._gate = gate
         self._buckets = buckets
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         allowed = self._allowed(environ)
         asked = _QUERY.fullmatch(environ["QUERY_STRING"]) if allowed is not None else None
+        given = dict(part.split("=") for part in asked[5].split("&")[1:]) if asked is not None else {}
+        if not self._views.takes(asked[1] or "" if asked is not None else "", given):
+            asked = None
         if allowed is None or asked is None or not self._buckets.takes(allowed.visitor, monotonic(), allowed.times):
             return self._application(environ, start_response)
-        answer = self._feed.delta(asked[1], int(asked[2]), int(asked[3]))
+        page = {} if asked[1] is None else {"page": asked[1]}
+        answer = self._views.answer(asked[1] or "", {**given, **page}, asked[2], int(asked[3]), int(asked[4]))
         is_packed, body = choose(answer, allowed.takes_gzip)
         headers = [*allowed.headers, ("Content-Length", str(len(body)))]
         if is_packed:

@@ -21,6 +21,8 @@ from gpumon_web.complaints import Complaints
 from gpumon_web.environ import JOB
 from gpumon_web.feed import Feed
 from gpumon_web.figures.gpu import gpu_figure
+from gpumon_web.live import Views
+from gpumon_web.pages import PAGES
 from gpumon_web.plain_page import BadNumber, failure
 from gpumon_web.repeats import PACKED, choose, takes_gzip
 from gpumon_web.runs import Runs
@@ -47,9 +49,10 @@ class Sources(NamedTuple):
     """Makes figures of GPUs."""
 
 
-def add_routes(server: Flask, sources: Sources, complaints: Complaints) -> None:
+def add_routes(server: Flask, sources: Sources, views: Views, complaints: Complaints) -> None:
     """Register every route below `/api/`; what cannot be made is complained of."""
     feed, runs, answers = sources.feed, sources.runs, Answers(most=FIGURES)
+    layouts = {name: layout_json(page.layout()) for name, page in PAGES.items() if page.layout}
 
     def sent(start: Callable[[], Future[Packed]], what: str, mimetype: str = "application/json") -> Response:
         try:
@@ -61,9 +64,21 @@ def add_routes(server: Flask, sources: Sources, complaints: Complaints) -> None:
             return failure(request, 503, "Busy", "Wait a moment, and ask again.", {"Retry-After": "2"})
 
     def delta() -> Response:
-        answer = feed.delta(_text("boot"), _whole("since"), _whole("about"))
+        answer = views.answer(_text("page"), request.args, _text("boot"), _whole("since"), _whole("about"))
         is_packed, body = choose(answer, takes_gzip(request))
         return Response(body, mimetype="application/json", headers=PACKED if is_packed else None)
+
+    def layout() -> Response:
+        found = layouts.get(_text("page"))
+        if found is None:
+            return failure(request, 404, "No such page", "Its name is none of those in the head of each page.")
+        return Response(found, mimetype="application/json")
+
+    def kept() -> Response:
+        name = _text("page")
+        if name not in PAGES or PAGES[name].kept is None:
+            return failure(request, 404, "No such page", "No page of this name shows runs of the ledger.")
+        return sent(partial(runs.kept, name), "any run")
 
     def gpu() -> Response:
         wanted, begin, end, length = _text("gpu"), _number("from"), _number("to"), _number("window")
@@ -113,10 +128,15 @@ def add_routes(server: Flask, sources: Sources, complaints: Complaints) -> None:
         return answer
 
     for path, view in (
-        ("delta", delta), ("gpu", gpu), ("runs", all_runs), ("run", one_run), ("run/epochs", epochs),
-        ("run.csv", table),
+        ("delta", delta), ("layout", layout), ("kept", kept), ("gpu", gpu), ("runs", all_runs), ("run", one_run),
+        ("run/epochs", epochs), ("run.csv", table),
     ):  # fmt: skip
         server.add_url_rule(f"/api/{path}", f"{PREFIX}{path.replace('.', '_')}", view, methods=["GET"])
+
+
+def layout_json(layout: Any) -> str:
+    """A layout as React gets it."""
+    return json.dumps(layout, default=lambda component: component.to_plotly_json(), separators=(",", ":"))
 
 
 def _sent(start: Callable[[], Future[Packed]], what: str, mimetype: str = "application/json") -> Response:

@@ -29,6 +29,8 @@ from gpumon.reports.export_epochs import lines
 from gpumon_web.answers import NOTHING, UNCHANGED, Packed
 from gpumon_web.course import Logged, extended, recent_course, with_newest
 from gpumon_web.feed import shown
+from gpumon_web.page import Rows
+from gpumon_web.pages import PAGES
 
 LISTED = 500
 """Runs on the list."""
@@ -71,24 +73,52 @@ class Recent(NamedTuple):
 
 def listed(paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any) -> Packed | str:
     """Every run, the newest first, and why those of the past are missing if they are."""
+    document, version = _listing(paths, live, now, known)
+    return UNCHANGED if document is None else _packed(document, version)
+
+
+def kept(paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, page: str) -> Packed | str:
+    """Values of the page `page` that come from this list."""
+    document, version = _listing(paths, live, now, known)
+    if document is None:
+        return UNCHANGED
+    shown_as = PAGES[page].kept
+    assert shown_as is not None
+    values = shown_as(document)
+    tables = {name: rows for name, rows in values.items() if isinstance(rows, Rows)}
+    body = {
+        "values": {name: value for name, value in values.items() if name not in tables},
+        "tables": {
+            name: {"order": [row["key"] for row in rows], "cells": {row["key"]: row for row in rows}}
+            for name, rows in tables.items()
+        },
+        "users": sorted({run["user"] for run in document["runs"]} - {""}),
+    }
+    return _packed(body, version)
+
+
+def _listing(
+    paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any
+) -> tuple[dict[str, Any] | None, str | None]:
+    """The document and its version; no document where it is still the one of version `known`."""
     version = None if live else repr(_stamps(paths))
     if version is not None and version == known:
-        return UNCHANGED
-    kept: list[RunSummary] = []
+        return None, version
+    past: list[RunSummary] = []
     problem = ""
     try:
         with Ledgers(paths) as ledgers:
-            kept = ledgers.runs(limit=LISTED)
+            past = ledgers.runs(limit=LISTED)
     except GpumonError as error:
         problem = str(error)
-    rows: dict[str, dict[str, Any]] = {row["id"]: row for row in run_json.listing(kept, now)["runs"]}
+    rows: dict[str, dict[str, Any]] = {row["id"]: row for row in run_json.listing(past, now)["runs"]}
     for run, row in live.items():
         rows[run] = {**rows.get(run, {}), "live": row, "id": run, "name": row["name"], "user": row["user"],
                      "state": row["state"], "started": row["started"], "framework": row["framework"]}  # fmt: skip
-    if any(one.run.state is RunState.RUNNING for one in kept):
+    if any(one.run.state is RunState.RUNNING for one in past):
         version = None  # what is said of these depends on the time
     newest_first = sorted(rows.values(), key=lambda row: -(row["started"] or 0.0))
-    return _packed({"runs": newest_first, "problem": problem}, version)
+    return {"runs": newest_first, "problem": problem}, version
 
 
 def one(

@@ -47,6 +47,14 @@ class Runs:
             lambda known: self._work.ask(run_page.listed, lambda: (self._ledgers(), live, self._now(), known)),
         )  # fmt: skip
 
+    def kept(self, page: str) -> Future[Packed]:
+        """The values of a page that come from this list."""
+        live = self._live()
+        return self._answers.get(
+            ("kept", page), self._fresh,
+            lambda known: self._work.ask(run_page.kept, lambda: (self._ledgers(), live, self._now(), known, page)),
+        )  # fmt: skip
+
     def one(self, run: str, device: str) -> Future[Packed]:
         """One run with its newest epochs, its figure that of `device` (a UUID; else its first)."""
 

@@ -1,5 +1,5 @@
-// What is new, asked for once each interval: slower while nobody looks, at once when somebody does again.
-// Keeps the last values, the last ten minutes of utilization, and who is on which GPU, for whichever page is shown.
+// The newest values, asked for once each interval for the page that is shown: slower while nobody looks, at once when
+// somebody does again. What came is merged here, and told to whoever draws.
 "use strict";
 (function (g) {
   const WINDOW = 600;
@@ -12,20 +12,22 @@
   let timer = 0;
   let asking = null;
   let wait = 1;
+  let opened = null;
+
+  const empty = () => ({ values: new Map(), tables: new Map(), series: { t: [], lines: new Map() } });
 
   const feed = {
-    boot: "", seq: 0, aboutNumber: 0, about: null, interval: 1,
-    resets: 0, // how often all values began anew
+    boot: "", seq: 0, interval: 1,
+    page: "", args: {}, // as the address names them
+    view: empty(), // values, rows and lines of that page
+    server: null, // facts of the server for every page; null before the first numbers
     // connecting, live, stale, ended (a recording), reconnecting, locked
     state: "connecting", said: "", label: "", problem: "", leftOut: "",
     now: NaN, // the time of the newest values
     age: 0, // seconds for which the daemon had been silent when it was last asked; null where that is not known
     heard: 0, // when the server last answered
-    host: null, // of a machine without a GPU
-    values: new Map(), // uuid -> metric -> newest value
-    spark: { t: [], gpus: new Map() },
     on(listener) { listeners.push(listener); },
-    ask: poll,
+    open, merge, tell,
     // Seconds for which nothing new has come; NaN where that is not known.
     silence() {
       if (feed.state === "live" || feed.state === "ended") { return 0; }
@@ -40,54 +42,35 @@
       const silence = feed.silence();
       return feed.isFresh() || Number.isNaN(silence) ? feed.now : feed.now + silence;
     },
-    // The newest values of a GPU, those of an earlier moment where it does not answer.
-    current(gpu) { return gpu.last || feed.values.get(gpu.uuid) || {}; },
-    // What a GPU does, as far as that is known now.
-    stateOf(gpu) {
-      return feed.isFresh() || gpu.state === "lost" || gpu.state === "unreadable" ? gpu.state : "stale";
-    },
+    // What a state is called once nothing new comes.
+    oldState() { return feed.state === "ended" ? "ended" : "stale"; },
   };
   g.feed = feed;
-  // The state of a GPU in words.
-  g.stateText = (gpu) => {
-    const state = feed.stateOf(gpu);
-    return state === "stale" && feed.state === "ended" ? "ended" : g.states[state] || state;
-  };
+
+  // Another page, or other arguments of it: everything anew, at once.
+  function open(page, args) {
+    const wanted = JSON.stringify([page, args]);
+    if (wanted === opened) { return; }
+    opened = wanted;
+    Object.assign(feed, { page, args, seq: 0, view: empty() });
+    g.forget();
+    if (asking) { asking.abort(); asking = null; }
+    poll();
+  }
 
   function tell(news) {
     for (const listener of listeners) { listener(news); }
   }
 
   function take(delta) {
-    const reset = delta.spark !== undefined;
-    if (reset) {
-      feed.resets += 1;
-      feed.values.clear();
-      feed.spark = { t: delta.spark.t, gpus: new Map(Object.entries(delta.spark.gpus)) };
-    }
-    for (const [uuid, columns] of Object.entries(delta.gpus)) {
-      const known = feed.values.get(uuid) || {};
-      for (const [name, values] of Object.entries(columns)) {
-        if (values.length) { known[name] = values[values.length - 1]; }
-      }
-      feed.values.set(uuid, known);
-    }
-    if (!reset && delta.t.length) { extend(delta); }
-    if (delta.t.length) { feed.now = delta.t[delta.t.length - 1]; }
-    const news = { reset, delta, about: delta.about !== undefined };
-    if (news.about) {
-      feed.about = delta.about;
-      g.theme.meet([...delta.about.runs.map((run) => run.user), ...delta.about.gpus.flatMap((gpu) => gpu.holders.map((one) => one.user || ""))]);
-    }
+    const news = delta.page === undefined ? g.takeOld(delta) : takeNew(delta);
     feed.boot = delta.boot;
     feed.seq = delta.seq;
-    feed.aboutNumber = delta.about_number;
     feed.interval = delta.interval;
     feed.label = delta.label;
     feed.problem = delta.problem;
     feed.leftOut = delta.left_out;
     feed.age = delta.live || delta.ended ? 0 : delta.age;
-    feed.host = delta.host || null;
     feed.heard = performance.now();
     feed.wasLive = delta.live;
     feed.state = delta.live ? "live" : delta.ended && delta.age === 0 ? "ended" : "stale";
@@ -95,38 +78,83 @@
     return news;
   }
 
-  // The small charts: the same columns longer by what is new, and shorter by what is too old.
-  function extend(delta) {
-    const spark = feed.spark;
-    const before = spark.t.length;
-    spark.t.push(...delta.t);
-    const old = spark.t.findIndex((time) => time > delta.t[delta.t.length - 1] - WINDOW);
-    spark.t.splice(0, old);
-    for (const uuid of new Set([...spark.gpus.keys(), ...Object.keys(delta.gpus)])) {
-      const column = spark.gpus.get(uuid) || new Array(before).fill(null);
-      const fresh = delta.gpus[uuid];
-      column.push(...(fresh ? fresh["gpu.utilization"] : new Array(delta.t.length).fill(null)));
-      column.splice(0, old);
-      spark.gpus.set(uuid, column);
+  function takeNew(delta) {
+    if (delta.now) { feed.now = delta.now; }
+    if (Object.keys(delta.server).length) {
+      feed.server = { ...feed.server, ...delta.server };
+      g.theme.meet(feed.server.users);
+    }
+    if (delta.reset) { feed.view.values.clear(); feed.view.tables.clear(); }
+    const news = merge(delta);
+    grow(delta.series);
+    return { ...news, delta, reset: Boolean(delta.reset), about: false };
+  }
+
+  // Values and cells of rows, put over those that are known; gives what is new: names, and for each table its cells.
+  function merge({ values, tables }) {
+    const view = feed.view;
+    const changed = { values: [], tables: new Map() };
+    for (const [name, value] of Object.entries(values)) {
+      if (view.values.has(name) && same(view.values.get(name), value)) { continue; }
+      view.values.set(name, value);
+      changed.values.push(name);
+    }
+    for (const [name, { order, cells }] of Object.entries(tables)) {
+      const table = view.tables.get(name) || { order: [], rows: new Map() };
+      const fresh = new Map();
+      for (const [key, row] of Object.entries(cells)) {
+        const known = table.rows.get(key);
+        const news = Object.keys(row).filter((cell) => !known || !same(known[cell], row[cell]));
+        if (known) { for (const cell of news) { known[cell] = row[cell]; } } else { table.rows.set(key, { ...row }); }
+        if (news.length) { fresh.set(key, news); }
+      }
+      if (order) {
+        table.order = order;
+        const kept = new Set(order);
+        for (const key of table.rows.keys()) { if (!kept.has(key)) { table.rows.delete(key); } }
+      }
+      view.tables.set(name, table);
+      changed.tables.set(name, fresh);
+    }
+    return changed;
+  }
+
+  const same = (one, other) => one === other || (typeof one === "object" && JSON.stringify(one) === JSON.stringify(other));
+
+  // The lines, longer by what is new, and shorter by what is too old.
+  function grow({ t, lines, whole }) {
+    const all = feed.view.series;
+    if (whole) { all.t = []; all.lines.clear(); }
+    if (!t.length) { return; }
+    const before = all.t.length;
+    all.t.push(...t);
+    const old = Math.max(0, all.t.findIndex((time) => time > t[t.length - 1] - WINDOW));
+    all.t.splice(0, old);
+    for (const name of new Set([...all.lines.keys(), ...Object.keys(lines)])) {
+      const line = all.lines.get(name) || new Array(before).fill(null);
+      line.push(...(lines[name] || new Array(t.length).fill(null)));
+      line.splice(0, old);
+      all.lines.set(name, line);
     }
   }
 
   async function poll() {
     clearTimeout(timer);
-    if (asking) { return; }
-    asking = new AbortController();
+    if (asking || opened === null) { return; }
+    const mine = asking = new AbortController();
     let found = null;
     let failure = null;
-    const limit = setTimeout(() => asking.abort(), PATIENCE);
+    const limit = setTimeout(() => mine.abort(), PATIENCE);
     try {
-      const address = `api/delta?boot=${encodeURIComponent(feed.boot)}&since=${feed.seq}&about=${feed.aboutNumber}`;
-      const answer = await fetch(address, { signal: asking.signal, cache: "no-store", credentials: "same-origin" });
+      const query = new URLSearchParams({ page: feed.page, boot: feed.boot, since: feed.seq, about: feed.aboutNumber, ...feed.args });
+      const answer = await fetch(`api/delta?${query}`, { signal: mine.signal, cache: "no-store", credentials: "same-origin" });
       if (!answer.ok) { throw new Refusal(answer.status); }
       found = await answer.json();
     } catch (error) {
       failure = error;
     }
     clearTimeout(limit);
+    if (asking !== mine) { return; } // another page is open now
     asking = null;
     if (failure) { failed(failure); return; }
     wait = 1;
@@ -144,7 +172,7 @@
     feed.said = locked ? "open the link that gpumon web printed" : "reconnecting";
     wait = Math.min(SLOWEST, wait * GROWTH);
     again(document.hidden ? HIDDEN : wait);
-    tell({ reset: false, delta: null, about: false });
+    tell({ reset: false, delta: null, about: false, values: [], tables: new Map() });
   }
 
   function again(seconds) {

@@ -25,12 +25,13 @@
     g.put(label, feed.label);
     g.attribute(label, "title", feed.label);
     const host = document.getElementById("hostname");
-    g.hide(host, !(feed.about && feed.about.hostname));
-    g.put(host, (feed.about && feed.about.hostname) || "");
+    const name = (feed.server && feed.server.hostname) || "";
+    g.hide(host, !name);
+    g.put(host, name);
     const problem = document.getElementById("problem");
     const text = problemText();
     // The page of a machine without a GPU says why by itself.
-    g.hide(problem, !text || (text === feed.problem && Boolean(feed.about) && !feed.about.gpus.length && g.shown() === "none"));
+    g.hide(problem, !text || (text === feed.problem && g.isWithoutGpus()));
     g.fill(problem, text, () => [text, g.make("span", { class: "ago", "aria-hidden": "true" })]);
     const ago = problem.querySelector(".ago");
     if (ago) { g.put(ago, counts() ? ` (${g.text.span(feed.silence())} ago)` : ""); }
@@ -49,10 +50,10 @@
     if (feed.problem) { return feed.problem; }
     if (feed.state === "stale") { return `${why(feed.said)}.${lastSeen()}`; }
     if (feed.state === "ended") { return `The recording has ended. Its last values are of ${g.text.moment(feed.now)}.`; }
-    if (feed.state === "reconnecting" && (!feed.about || !feed.isFresh())) {
+    if (feed.state === "reconnecting" && (!feed.server || !feed.isFresh())) {
       return `gpumon web does not answer. This page tries again by itself.${lastSeen()}`;
     }
-    if (feed.state === "live" && !feed.about) { return "Waiting for the first numbers."; }
+    if (feed.state === "live" && !feed.server) { return "Waiting for the first numbers."; }
     return feed.leftOut;
   }
 

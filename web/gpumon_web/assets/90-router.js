@@ -1,90 +1,116 @@
 // Which page is shown, by what stands behind # in the address; only that page draws.
 "use strict";
 (function (g) {
-  const TABS = { fleet: "fleet", gpu: "gpu", runs: "runs", run: "runs" };
-  const ALL = [...Object.keys(TABS), "none"];
   const built = new Set();
-  let current = "";
+  let sections = [];
+  let current = null;
 
   function place() {
     const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
-    const [first, id] = path.split("/");
-    const name = first === "run" && !id ? "runs" : first;
+    const [name, id] = path.split("/");
     const params = new URLSearchParams(query || "");
     if (id) {
       try { params.set("id", decodeURIComponent(id)); } catch (error) { params.set("id", id); }
     }
-    const is = Object.hasOwn(TABS, name);
-    return { name: is ? name : "fleet", unknown: is || !name ? "" : name, params };
+    return { name, params };
   }
 
-  // A machine without a GPU has one page for what would be shown of GPUs.
-  const resolved = (name) => (g.feed.about && !g.feed.about.gpus.length && TABS[name] !== "runs" ? "none" : name);
+  const byName = (name) => sections.find((section) => section.dataset.page === name);
 
-  // Whoever opens a machine of one GPU wants to see that one.
+  // The section of an address: of an unknown page the first one, of a page that needs an id and has none its tab's, and
+  // on a machine without a GPU the one that takes the place.
+  function resolved({ name, params }) {
+    let asked = byName(name) || sections[0];
+    if (asked.dataset.needsId && !params.has("id")) { asked = byName(asked.dataset.tabOf); }
+    const instead = g.feed.server && !g.feed.server.has_gpus && asked.dataset.withoutGpus;
+    return { asked, section: instead ? byName(instead) : asked };
+  }
+
+  // Who opens a machine of one GPU wants to see that one.
   function land() {
-    const about = g.feed.about;
-    if (about.gpus.length === 1 && !location.hash.replace(/^#\/?/, "")) {
-      history.replaceState(null, "", `#/gpu/${about.gpus[0].index}`);
+    if (g.feed.server.home && !location.hash.replace(/^#\/?/, "")) {
+      history.replaceState(null, "", g.feed.server.home);
       return true;
     }
-    return resolved(place().name) !== current;
+    return resolved(place()).section !== current;
+  }
+
+  function page(section) {
+    g.pages = g.pages || {};
+    const { page: name } = section.dataset;
+    if (!g.pages[name]) { g.pages[name] = g.view(section); }
+    return g.pages[name];
   }
 
   function route() {
-    const { name: asked, unknown, params } = place();
-    const name = resolved(asked);
-    const page = g.pages[name];
-    const section = document.getElementById(`page-${name}`);
-    if (!built.has(name)) { built.add(name); page.build(section); }
-    for (const other of ALL) { document.getElementById(`page-${other}`).hidden = other !== name; }
-    for (const tab of new Set(Object.values(TABS))) {
-      const link = document.getElementById(`tab-${tab}`);
-      if (TABS[asked] === tab) { link.setAttribute("aria-current", "page"); } else { link.removeAttribute("aria-current"); }
+    const { name, params } = place();
+    const { asked, section } = resolved({ name, params });
+    const shown = page(section);
+    for (const other of sections) { other.hidden = other !== section; }
+    if (!built.has(section)) { built.add(section); shown.build(section); }
+    for (const tab of document.querySelectorAll("[data-tab]")) {
+      if (tab.dataset.tab === asked.dataset.tabOf) { tab.setAttribute("aria-current", "page"); } else { tab.removeAttribute("aria-current"); }
     }
-    const moved = current && current !== name;
-    current = name;
-    document.title = `${page.title} · gpumon`;
+    const moved = current && current !== section;
+    current = section;
+    document.title = `${shown.title} · gpumon`;
     const notice = document.getElementById("notice");
+    const unknown = name && !byName(name) ? name : "";
     g.hide(notice, !unknown);
-    g.put(notice, unknown ? `There is no page "${unknown.slice(0, 40)}". This is the fleet.` : "");
-    if (page.show) { page.show(params); }
-    if (g.feed.about && page.about) { page.about(); }
+    g.put(notice, unknown ? `There is no page "${unknown.slice(0, 40)}". This is the ${sections[0].dataset.title.toLowerCase()}.` : "");
+    // The server, too, takes the first page for an unknown one, so that the question can go out before this script.
+    g.feed.open(section === asked && byName(name) === asked ? name : section === sections[0] ? name : section.dataset.page, Object.fromEntries(params));
+    if (shown.show) { shown.show(params); }
+    if (g.feed.server && shown.about) { shown.about(); }
     if (moved) { window.scrollTo(0, 0); document.getElementById("main").focus({ preventScroll: true }); }
   }
 
   function heard(news) {
-    if (g.feed.about && land()) { route(); }
+    if (g.feed.server && land()) { route(); }
     g.status();
-    const page = g.pages[current];
-    if (!g.feed.about) { if (page.alone) { page.tick(null); } return; }
-    if (news.delta === null) { page.tick(null); return; }
-    if (news.reset || news.about) { page.about(); }
-    if (!(news.reset && news.about)) { page.tick(news.reset ? null : news.delta); }
+    const shown = page(current);
+    if (current.dataset.layout) {
+      if (news.reset) { shown.about(); }
+      shown.tick(news);
+      return;
+    }
+    if (!g.feed.about) { if (shown.alone) { shown.tick(null); } return; }
+    if (news.delta === null) { shown.tick(null); return; }
+    if (news.reset || news.about) { shown.about(); }
+    if (!(news.reset && news.about)) { shown.tick(news.reset ? null : news.delta); }
   }
 
-  g.shown = () => current;
+  // Whether the page in place of those that need a GPU is shown.
+  g.isWithoutGpus = () => Boolean(current) && sections.some((section) => section.dataset.withoutGpus === current.dataset.page);
+
+  function again() {
+    if (current.dataset.layout) { page(current).about(); }
+    else if (g.feed.about) { page(current).tick(null); }
+  }
 
   function start() {
+    sections = [...document.querySelectorAll("[data-page]")];
     g.theme.start();
     // A skip link that changed the address would lead to another page.
     document.getElementById("skip").addEventListener("click", (click) => {
       click.preventDefault();
       document.getElementById("main").focus();
     });
-    g.theme.on(() => { const page = g.pages[current]; if (g.feed.about && page.tick) { page.tick(null); } });
+    g.theme.on(again);
     window.addEventListener("hashchange", route);
-    window.addEventListener("resize", () => { if (g.feed.about && g.pages[current].tick) { g.pages[current].tick(null); } });
+    window.addEventListener("resize", again);
     g.feed.on(heard);
     // Time goes on for what is old, although nothing comes.
-    setInterval(() => { if (g.feed.about && !g.feed.isFresh() && !document.hidden) { g.pages[current].tick(null); } }, 1000);
+    setInterval(() => { if (g.feed.server && !g.feed.isFresh() && !document.hidden) { page(current).tick(null); } }, 1000);
     g.status();
     route();
-    g.feed.ask();
+    if (g.feed.server) { heard({ reset: true, about: true, delta: null, values: [], tables: new Map() }); }
   }
 
-  // Dash puts the page up a moment after our scripts have come.
+  // Dash puts the page up a moment after our scripts have come; the first question need not wait for it.
   function whenThere() {
+    const { name, params } = place();
+    g.feed.open(name, Object.fromEntries(params));
     if (document.getElementById("main")) { start(); return; }
     const watch = new MutationObserver(() => {
       if (document.getElementById("main")) { watch.disconnect(); start(); }

@@ -1,0 +1,170 @@
+"""Facts of every page, without a browser: a new page is tested by being in PAGES."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpumon_web
+from gpumon.frame import RunState
+from gpumon.metrics import PROCESSES, Availability
+from gpumon_web.live import Views
+from gpumon_web.page import KINDS, Now, Page, Rows
+from gpumon_web.pages import PAGES
+from gpumon_web.routes import layout_json
+from tests.builders import device, process, run, sample, tick
+from tests.web.served import Served
+
+MOST_PARTS = 80
+"""Dash components in a layout: React takes a millisecond to mount each."""
+ASSETS = Path(gpumon_web.__file__).parent / "assets"
+BY_SCRIPTS = ("61-gpu.js", "63-run.js", "64-none.js")
+"""Scripts of pages that have no layout yet."""
+MOVED = [page for page in PAGES.values() if page.layout]
+GIB = 2.0**30
+FINISHED = {
+    "id": "net-1a2b", "name": "net", "user": "alice", "state": "finished", "started": 1.0, "seconds": 60.0,
+    "epochs_done": 3, "epochs_planned": 4, "utilization_mean": 0.5, "energy": 9.0, "gpus": 2, "framework": "keras",
+}  # fmt: skip
+"""A run of the ledger, as its list has it."""
+RUNNING = {
+    "id": "new-3c4d", "name": " ", "user": "bob", "state": "running", "started": 1.0, "framework": "",
+    "live": {"epoch": "2 (3/4)", "progress": 0.5, "left": 30.0, "gpus": ["GPU-1"]},
+}  # fmt: skip
+"""A run of which only the ring tells."""
+
+
+def fleet() -> Now:
+    """A busy GPU with a run, a free one, one that does not answer, and one that is unknown."""
+    key = "tag.1000.11.aaaa"
+    idle = {"utilization": 0.0, "memory_used": 0.0, "memory_total": 80 * GIB, "memory_reserved": GIB}
+    samples = [
+        sample(0, utilization=0.7, memory_used=20 * GIB, memory_total=80 * GIB, power=300.0, temperature=60.0,
+               run=key),
+        sample(1, **idle),
+        sample(2, Availability.STALE)._replace(age=12.0),
+        sample(3)._replace(device=device(3, missing={PROCESSES: Availability.NO_PERMISSION})),
+    ]  # fmt: skip
+    working = run(key, gpus=(device(0).uuid,), epoch=3, state=RunState.RUNNING)
+    people = [process(11, 0, user="alice", run=key, memory_used=5 * GIB), process(12, 0, user="", memory_used=GIB)]
+    served = Served([tick(number, samples, people, [working]) for number in range(1, 9)], devices=4)
+    views = Views(served.feed)
+    with served.feed.lock:
+        served.feed.refresh()
+        return views.now()
+
+
+def kept(page: Page) -> dict[str, Any]:
+    """What a page shows of the ledger."""
+    return page.kept({"runs": [FINISHED, RUNNING], "problem": ""}) if page.kept else {}
+
+
+def parts(component: Any, attribute: str = "") -> list[Any]:
+    """A layout's components, or those with an attribute."""
+    assert page_layout_is_tree(component)
+    found = [component, *component._traverse()]
+    found = [one for one in found if hasattr(one, "to_plotly_json")]
+    return [one for one in found if not attribute or getattr(one, attribute, None) is not None]
+
+
+def page_layout_is_tree(component: Any) -> bool:
+    return hasattr(component, "_traverse")
+
+
+@pytest.fixture(params=MOVED, ids=[page.name for page in MOVED])
+def page(request: pytest.FixtureRequest) -> Page:
+    found: Page = request.param
+    return found
+
+
+def test_layout_and_values_name_the_same(page: Page) -> None:
+    assert page.layout is not None
+    layout = page.layout()
+    told = {**page.live(fleet(), page.args), **kept(page)}
+    bound = {getattr(one, "data-bind") for one in parts(layout, "data-bind")}
+    tables = {getattr(one, "data-rows") for one in parts(layout, "data-rows")}
+    assert bound == {name for name, value in told.items() if not isinstance(value, Rows)}
+    assert tables == {name for name, value in told.items() if isinstance(value, Rows)}
+
+
+def test_every_kind_is_one_that_the_scripts_know(page: Page) -> None:
+    assert page.layout is not None
+    assert {getattr(one, "data-kind") for one in parts(page.layout(), "data-kind")} <= KINDS
+
+
+def test_every_row_has_every_column_and_a_key(page: Page) -> None:
+    assert page.layout is not None
+    told = {**page.live(fleet(), page.args), **kept(page)}
+    for table in parts(page.layout(), "data-rows"):
+        columns = {getattr(one, name) for one in parts(table, "data-col") for name in ("data-col", "data-by")}
+        rows = told[getattr(table, "data-rows")]
+        assert rows
+        assert len({row["key"] for row in rows}) == len(rows)
+        for row in rows:
+            assert columns <= set(row), row["key"]
+        orders = {getattr(one, "data-col") for one in parts(table, "data-col")}
+        assert getattr(table, "data-order") in orders
+
+
+def test_values_are_json_and_name_the_same_whatever_is_known(page: Page) -> None:
+    full, nothing = page.live(fleet(), page.args), page.live(Now(), page.args)
+    assert set(full) == set(nothing)
+    json.dumps([full, nothing, kept(page)], allow_nan=False)
+
+
+def test_lines_have_names_that_the_page_shows(page: Page) -> None:
+    lines = page.series(fleet(), page.args)
+    told = json.dumps(page.live(fleet(), page.args))
+    assert all(f'"series": "{name}"' in told for name in lines)
+
+
+def test_a_page_has_few_components(page: Page) -> None:
+    assert page.layout is not None
+    assert len(parts(page.layout())) <= MOST_PARTS
+
+
+def test_a_layout_comes_as_react_takes_it(page: Page) -> None:
+    assert page.layout is not None
+    served = Served([tick(1)])
+    assert served.json(f"/api/layout?page={page.name}") == json.loads(layout_json(page.layout()))
+
+
+def test_a_page_that_is_none_has_no_layout() -> None:
+    for name in ("", "nope", "__proto__", "x" * 300):
+        assert Served([tick(1)]).client().get(f"/api/layout?page={name}").status_code == 404
+
+
+def test_each_name_is_an_address_and_a_place_that_exists() -> None:
+    for name, page in PAGES.items():
+        assert name == page.name
+        assert name.isidentifier()
+        assert not page.tab or PAGES[page.tab].is_tab
+        assert not page.without_gpus or page.without_gpus in PAGES
+
+
+def test_the_tabs_and_places_of_the_skeleton_are_the_pages() -> None:
+    layout = Served().app.layout
+    assert [getattr(one, "data-page") for one in parts(layout, "data-page")] == list(PAGES)
+    assert [getattr(one, "data-tab") for one in parts(layout, "data-tab")] == [
+        page.name for page in PAGES.values() if page.is_tab
+    ]
+
+
+def test_no_script_knows_a_page_that_has_a_module() -> None:
+    scripts = [path for path in ASSETS.glob("*.js") if path.name not in BY_SCRIPTS and "plotly" not in path.name]
+    assert len(scripts) > 8
+    for path in scripts:
+        text = path.read_text()
+        for page in MOVED:
+            for mention in (f'"{page.name}"', f"#/{page.name}", f"page-{page.name}", f"pages.{page.name}"):
+                assert mention not in text, f"{path.name} names {mention}"
+
+
+def test_reading_the_modules_of_pages_loads_no_dash() -> None:
+    code = "import sys, gpumon_web.run_page; print({'dash', 'flask', 'plotly'} & set(sys.modules))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"

@@ -1,0 +1,89 @@
+// Values as text or elements, by kind. Only text, and links to pages, enter the page.
+"use strict";
+(function (g) {
+  const WINDOW = 600; // s, of small charts
+  const t = g.text;
+  const now = () => (t.known(g.feed.now) ? g.feed.now : Date.now() / 1000);
+  const absent = (value) => value === null || value === undefined;
+
+  const texts = {
+    text: (value) => (absent(value) ? "" : String(value)), mono: (value) => value || t.MISSING,
+    count: t.count, percent: t.percent, bytes: t.bytes, watts: t.watts, celsius: t.celsius, megahertz: t.megahertz,
+    joules: (value) => t.joules(value), duration: t.duration, span: t.span, age: (value) => t.age(value, now()),
+    // A number of seconds, or since when something has lasted.
+    lasting: (value) => t.duration(absent(value) ? NaN : value.since === undefined ? value : now() - value.since),
+  };
+
+  const drawn = {
+    state: (one) => {
+      const state = g.stateNow(one);
+      const title = state === one.state ? one.title : g.feed.oldState();
+      return [g.make("a", { class: "row", href: address(one.link), title: one.name },
+        g.make("span", { class: `state ${state}`, "aria-hidden": "true" }),
+        g.make("span", { class: "sr", text: one.before }), g.make("b", { text: one.text }),
+        g.make("span", { class: "sr", text: `, ${one.name}, ${title}` }))];
+    },
+    tag: (one) => [token(one)],
+    person: (name) => [g.person(name)],
+    link: (one) => [token(one)],
+    bar: (parts) => [g.bar(pieces(parts))],
+    // Used and total; without a total there is no share, and no bar.
+    memory: (one) => {
+      const pair = g.make("span", { class: "pair" }, g.make("span", { class: "used", text: one.used }), g.make("span", { class: "mut", text: one.total }));
+      return one.parts ? [pair, g.bar(pieces(one.parts))] : [pair];
+    },
+    rich: (lines) => lines.map(line).filter(Boolean),
+    // Sentences, each with the place that it leads to.
+    notes: (notes) => notes.map((note) => g.make("li", {}, note.link
+      ? g.make("a", { href: address(note.link) }, g.make("span", { class: `tag ${note.level}`, text: note.about }), g.make("span", { text: note.text }))
+      : g.make("span", { class: "mut", text: note.text }))),
+  };
+
+  const address = (link) => (/^#\//.test(link) ? link : "#/");
+  const pieces = (parts) => parts.map((part) => ({ ...part, colour: part.color || g.theme.ofUser(part.user) }));
+
+  function line(one) {
+    if (!one.line) { return token(one); }
+    const found = one.line.map(token).filter(Boolean);
+    return found.length ? g.make("div", { class: one.css }, ...found) : null;
+  }
+
+  // One piece of a line; null where it is not to be said of what is old.
+  function token(one) {
+    if ("person" in one) { return g.person(one.person); }
+    if ("link" in one) { return g.make("a", { class: one.css, text: one.text, href: address(one.link), "aria-label": one.label || null }); }
+    if ("tag" in one) { return one.now && !g.feed.isFresh() ? null : g.make("span", { class: `tag ${one.level}`, text: one.tag }); }
+    if ("bar" in one) { return g.bar(pieces(one.bar), one.css); }
+    return g.make("span", { class: one.css, text: one.text });
+  }
+
+  // The state that may be said now: an old one is none, but for those that last.
+  g.stateNow = (one) => (g.feed.isFresh() || one.lasts ? one.state : "stale");
+
+  // `node` shows `value` as `kind`. A cell of a small unit has a span for it.
+  g.show = function (node, kind, value) {
+    if (kind === "spark") { spark(node, value); return; }
+    if (!g.feed.isFresh() && node.dataset.old !== undefined) { old(node, kind); return; }
+    if (!texts[kind]) { node.replaceChildren(...(absent(value) ? [] : drawn[kind](value))); return; }
+    const text = texts[kind](value);
+    if (!node.dataset.unit) { g.put(node, text); return; }
+    g.putValue(node, text);
+  };
+
+  function old(node, kind) {
+    const text = node.dataset.old;
+    if (drawn[kind]) { node.replaceChildren(...(kind === "notes" ? drawn.notes([{ text }]) : [])); return; }
+    if (node.dataset.unit) { g.putValue(node, text); } else { g.put(node, text); }
+  }
+
+  // What moves by itself, though no value came.
+  g.moves = (kind) => kind === "spark" || kind === "age" || kind === "lasting";
+
+  function spark(node, value) {
+    if (absent(value)) { return; }
+    const canvas = node.firstChild || node.appendChild(g.make("canvas", { class: "spark", "aria-hidden": "true" }));
+    const { t: times, lines } = g.feed.view.series;
+    const role = !g.feed.isFresh() ? "mut" : value.color || g.theme.ofUser(value.user);
+    g.spark(canvas, times, lines.get(value.series) || [], g.feed.clock(), WINDOW, role);
+  }
+})(window.gpumon);

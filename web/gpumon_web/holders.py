@@ -1,0 +1,40 @@
+"""Holders of a GPU's memory as pages show them: by user, as shares of the whole, and by program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpumon import units
+from gpumon.metrics import Unit
+from gpumon_web.page import Cells
+from gpumon_web.tokens import share
+
+
+def by_user(holders: Iterable[Cells]) -> list[tuple[str, str, float]]:
+    """Memory by user, the most first, of those whose memory is known: (user, name for people, bytes)."""
+    found: dict[tuple[str, str], float] = {}
+    for holder in holders:
+        if holder["memory"] is not None:
+            name = holder["user"] or ("others" if holder["user"] is None else "unknown")
+            key = holder["user"] or "", name
+            found[key] = found.get(key, 0.0) + holder["memory"]
+    return sorted(((user, name, held) for (user, name), held in found.items()), key=lambda one: -one[2])
+
+
+def memory_parts(about: Cells, used: float | None) -> list[Cells]:
+    """Shares of the memory of a GPU by user, and what an unknown process holds; `about` has its total."""
+    total, users = about["memory_total"], by_user(about["holders"])
+    parts = [
+        share(held / total, user=user, color="" if user else "rest", title=f"{name}: {units.number(held, Unit.BYTES)}")
+        for user, name, held in users
+    ]
+    held = sum(one[2] for one in users)
+    if used is not None and used > held:
+        parts.append(share((used - held) / total, color="rest", title="unknown"))
+    return parts
+
+
+def holder_names(holder: Cells) -> str:
+    """The programs of a holder: `python, train and 6 more`."""
+    rest = holder["count"] - len(holder["names"])
+    return ", ".join(holder["names"]) + (f" and {rest} more" if holder["names"] and rest > 0 else "")

@@ -1,0 +1,193 @@
+"""The values of each page at each tick: computed once however many look, and sent where they changed.
+
+A viewer carries the number of the newest frame it has. Every value, cell and order of rows remembers the frame with
+which it last changed, so that the answer to any such number is what changed after it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from gpumon_web.feed import FIRST_WINDOW, SPARK, Answer, Feed
+from gpumon_web.page import Args, Cells, Gpu, Now, Page, Rows
+from gpumon_web.pages import PAGES
+from gpumon_web.tokens import gpu_address
+
+KEPT = 64
+"""Pages with their arguments that are kept between ticks."""
+MEAN_EVERY = 5.0
+"""Seconds after which the means of ten minutes are taken anew."""
+LONGEST_TEXT = 200
+"""Characters of an argument of an address that count."""
+_MISSING = object()
+_FIRST = next(iter(PAGES.values()))
+
+
+class Versions:
+    """Values by name, and the frame with which each last changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Any, int]] = {}
+
+    def take(self, number: int, values: Cells) -> None:
+        """The values at frame `number`; one that is gone is None from then on."""
+        for name in (*values, *(name for name in self._known if name not in values)):
+            value = values.get(name)
+            if self._known.get(name, (_MISSING, 0))[0] != value:
+                self._known[name] = value, number
+
+    def since(self, number: int) -> Cells:
+        """Those that changed after frame `number`."""
+        return {name: value for name, (value, changed) in self._known.items() if changed > number}
+
+
+class Table:
+    """Rows, and when each of their cells changed."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Versions] = {}
+        self._order: list[str] = []
+        self._ordered = 0
+
+    def take(self, number: int, rows: Rows) -> None:
+        """The rows at frame `number`."""
+        order = [row["key"] for row in rows]
+        if order != self._order or not self._ordered:
+            self._order, self._ordered = order, number
+            self._rows = {key: self._rows.get(key, Versions()) for key in order}
+        for row in rows:
+            self._rows[row["key"]].take(number, row)
+
+    def since(self, number: int) -> Cells:
+        """What changed after frame `number`: cells, and the order if it did; empty if nothing."""
+        cells = {key: found for key, row in self._rows.items() if (found := row.since(number))}
+        order = {"order": self._order} if self._ordered > number else {}
+        return {**order, "cells": cells} if cells or order else {}
+
+
+class View:
+    """One page with its arguments, at the newest tick at which anyone asked for it."""
+
+    def __init__(self) -> None:
+        self.number = self._first = 0
+        self._values, self._server = Versions(), Versions()
+        self._tables: dict[str, Table] = {}
+        self.answers: dict[tuple[Any, ...], Answer] = {}
+
+    def take(self, number: int, told: Cells, server: Cells) -> None:
+        """The values and rows of the page at frame `number`, and what every page says of the server."""
+        if not self._first:
+            self._first = number
+        self.number = number
+        for name, value in told.items():
+            if isinstance(value, Rows):
+                self._tables.setdefault(name, Table()).take(number, value)
+        self._values.take(number, {name: value for name, value in told.items() if not isinstance(value, Rows)})
+        self._server.take(number, server)
+        self.answers.clear()
+
+    def since(self, number: int) -> Cells:
+        """What a viewer that has seen frame `number` lacks; `reset`: that is everything."""
+        is_whole = not self._first <= number <= self.number
+        number = -1 if is_whole else number
+        tables = {name: found for name, table in self._tables.items() if (found := table.since(number))}
+        changed = {"values": self._values.since(number), "server": self._server.since(number), "tables": tables}
+        return {**changed, "reset": True} if is_whole else changed
+
+
+class Views:
+    """All pages over one feed. Safe to use from several threads."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._now = Now()
+        self._boot = ""
+        self._seen = -1
+        self._means: dict[str, float | None] = {}
+        self._means_at = -MEAN_EVERY
+        self._views: OrderedDict[tuple[Any, ...], View] = OrderedDict()
+
+    def takes(self, page: str, given: Mapping[str, str]) -> bool:
+        """Whether all that an address gives are arguments of its page."""
+        return not given or given.keys() <= PAGES.get(page, _FIRST).args.keys()
+
+    def answer(self, page: str, given: Mapping[str, str], boot: str, since: int, about: int) -> Answer:
+        """What is new for a viewer of the page `page`, with what its address gives; of an unknown page the first one.
+
+        Who names no page, or one that a script of its own draws, gets values by GPU and metric (`Feed.delta`).
+        """
+        found = PAGES.get(page, _FIRST) if page else _FIRST
+        if "page" not in given or found.layout is None:
+            return self._feed.delta(boot, since, about)
+        args = {name: given.get(name, "")[:LONGEST_TEXT] or usual for name, usual in found.args.items()}
+        return self.delta(found, args, boot, since)
+
+    def delta(self, page: Page, args: Args, boot: str, since: int) -> Answer:
+        """What is new for a viewer of `page` that has seen frame `since` of `boot`."""
+        feed = self._feed
+        with feed.lock:
+            feed.refresh()
+            now = self.now()
+            view = self._view(page, args)
+            head = feed.head()
+            if view.number != feed.newest:
+                view.take(feed.newest, page.live(now, args), self._server(now))
+            since = since if boot == feed.boot and since <= feed.newest else 0
+            key = (since, json.dumps(head))
+            known = view.answers.get(key)
+            if known is None:
+                if len(view.answers) >= KEPT:
+                    view.answers.clear()
+                series = feed.lines(page.series(now, args), since, page.has_past)
+                known = view.answers[key] = packed(
+                    {**head, "page": page.name, "now": round(now.time, 3), **view.since(since), "series": series}
+                )
+            return known
+
+    def now(self) -> Now:
+        """All that pages know at the newest tick. The caller holds the feed's lock."""
+        feed = self._feed
+        if (self._boot, self._seen) == (feed.boot, feed.newest) or feed.frame is None:
+            return self._now
+        self._boot, self._seen = feed.boot, feed.newest
+        time, (_, about) = feed.frame.time, feed.about
+        if not 0 <= time - self._means_at < MEAN_EVERY:
+            self._means_at = time
+            self._means = {gpu["uuid"]: feed.mean(gpu["uuid"], SPARK, FIRST_WINDOW) for gpu in about["gpus"]}
+        gpus = []
+        for gpu in about["gpus"]:
+            counted = feed.values(gpu["uuid"])
+            gpus.append(Gpu(gpu, gpu["last"] or counted, counted, self._means.get(gpu["uuid"])))
+        self._now = Now(time, gpus, {run["id"]: run for run in about["runs"]}, about["look"])
+        return self._now
+
+    def _server(self, now: Now) -> Cells:
+        """Facts for the head of every page, and for the scripts that lead from page to page."""
+        users = {run["user"] for run in now.runs.values()}
+        users |= {holder["user"] or "" for gpu in now.gpus for holder in gpu.about["holders"]}
+        indices = [gpu.about["index"] for gpu in now.gpus]
+        return {
+            "hostname": self._feed.about[1]["hostname"],
+            "users": sorted(users - {""}),
+            "home": gpu_address(indices[0]) if len(indices) == 1 else "",
+            "has_gpus": bool(indices),
+            "runs": [[run["id"], run["state"], run["epoch"], run["phase"]] for run in now.runs.values()],
+        }
+
+    def _view(self, page: Page, args: Args) -> View:
+        key = (page.name, self._feed.boot, *sorted(args.items()))
+        view = self._views.setdefault(key, View())
+        self._views.move_to_end(key)
+        if len(self._views) > KEPT:
+            self._views.popitem(last=False)
+        return view
+
+
+def packed(body: Cells) -> Answer:
+    """JSON, plain and compressed."""
+    plain = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+    return Answer(plain, gzip.compress(plain, 5, mtime=0))

@@ -1,0 +1,114 @@
+"""The parts of a web page: its address, its layout of Dash components, and pure functions from data to values.
+
+A module of a page imports Dash inside of `layout` alone: the process that reads the ledger imports these modules too,
+and has to stay small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+Args = Mapping[str, str]
+"""Arguments of an address, with the page's defaults filled in."""
+Cells = dict[str, Any]
+"""Values by name: of a page, or of a row, as JSON has them."""
+
+NUMBERS = frozenset(
+    ("count", "percent", "bytes", "watts", "celsius", "megahertz", "joules", "duration", "span", "lasting")
+)
+"""Kinds of values that stand at the right of a column, and sort from the largest first."""
+KINDS = NUMBERS | frozenset(
+    ("text", "mono", "age", "state", "tag", "person", "link", "bar", "memory", "rich", "notes", "spark")
+)
+"""Kinds of values that the scripts can show (assets/25-kinds.js)."""
+
+
+class Column(NamedTuple):
+    """A column of a table: the cell that it shows, its heading, and its kind."""
+
+    key: str
+    title: str
+    kind: str = "text"
+    help: str = ""
+    sort: bool = True
+    css: str = ""
+    sorts_by: str = ""
+    """Another cell of the row to order by."""
+    is_head: bool = False
+    """It names the row, for screen readers too."""
+    is_number: bool = False
+    """It stands at the right though its kind does not say so."""
+    small_unit: str = ""
+    """`unit`: the unit is smaller than the number; `big`: so, and the number is large."""
+
+
+class Rows(list[Cells]):
+    """Rows of a table, each with a `key`: a type of its own, so that a table without rows is one too."""
+
+
+class Gpu(NamedTuple):
+    """A GPU as pages see it."""
+
+    about: Cells
+    """What changes seldom: card, state, holders, processes."""
+    values: Mapping[str, float | None]
+    """The newest value of each metric, of an earlier moment where the GPU does not answer; None: unknown."""
+    counted: Mapping[str, float | None]
+    """The same for sums: empty where the GPU does not answer."""
+    mean: float | None
+    """Utilization over the last ten minutes."""
+
+
+class Now(NamedTuple):
+    """All that pages know at one tick."""
+
+    time: float = 0.0
+    """Seconds since 1970 of the newest frame; 0 before the first."""
+    gpus: Sequence[Gpu] = ()
+    runs: Mapping[str, Cells] = MappingProxyType({})
+    """By id, those that the ring knows."""
+    findings: Sequence[Cells] = ()
+    """Sentences for the reader's attention."""
+
+    def runs_of(self, gpu: Gpu) -> list[Cells]:
+        """The runs on a GPU."""
+        return [self.runs[run] for run in gpu.about["runs"] if run in self.runs]
+
+
+def _no_values(now: Now, args: Args) -> Cells:
+    return {}
+
+
+def _no_series(now: Now, args: Args) -> Mapping[str, tuple[str, str]]:
+    return {}
+
+
+class Page(NamedTuple):
+    """One page. `live` gives values by name; `Rows` fill the table of that name."""
+
+    name: str
+    """The first part of the address behind `#/`."""
+    title: str
+    layout: Callable[[], Component] | None = None
+    """None: a script of its own still draws it."""
+    live: Callable[[Now, Args], Cells] = _no_values
+    kept: Callable[[Cells], Cells] | None = None
+    """Further values from the document of runs that the ledger keeps; made in another process, asked for seldom."""
+    series: Callable[[Now, Args], Mapping[str, tuple[str, str]]] = _no_series
+    """Lines that grow: name -> (UUID of a GPU, metric)."""
+    has_past: bool = False
+    """A viewer gets the last ten minutes of its lines when it opens the page."""
+    args: Args = MappingProxyType({})
+    """Arguments of its address, and what they are where it does not say."""
+    tab: str = ""
+    """The tab that is marked while it is shown; its own where empty and `is_tab`."""
+    is_tab: bool = True
+    needs_id: bool = False
+    """An address that names nothing leads to the page of its tab."""
+    without_gpus: str = ""
+    """The page that takes its place on a machine without a GPU."""

@@ -1,0 +1,92 @@
+"""Runs, live and past: user, state, progress, duration and cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpumon import units
+from gpumon_web.page import Cells, Column, Page, Rows
+from gpumon_web.tokens import line, link, progress, run_address, run_name, tag, text
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+LEVELS = {"running": "ok", "failed": "bad", "died": "bad"}
+"""The level of a state's tag."""
+COLUMNS = (
+    Column("run", "Run", "link", sorts_by="name", is_head=True),
+    Column("user", "User", "person"),
+    Column("state", "State", "tag", sorts_by="state_name"),
+    Column("started", "Started", "age"),
+    Column("seconds", "Time", "lasting"),
+    Column("epochs", "Epochs", "rich", sorts_by="epochs_done", is_number=True),
+    Column("utilization", "Utilization", "percent"),
+    Column("energy", "Energy", "joules"),
+    Column("gpus", "GPUs", "count"),
+    Column("framework", "Framework"),
+)
+
+
+def layout() -> Component:
+    """A search field and the table."""
+    from dash import html
+
+    from gpumon_web.parts import bound, card, search, table
+
+    found = table(
+        "runs", "Runs", COLUMNS, "started", down=True, css="runs", loading="Loading the runs …",
+        empty="No run is known yet. A training shows up here once it uses a callback of gpumon, or gpumon.run().",
+        no_match="No run has this in its name or user.",
+    )  # fmt: skip
+    field = search("runs", "Name or user", "Show only runs whose name or user has this in it")
+    problem = bound("problem", "text", html.P, className="empty")
+    return html.Div(
+        [html.Div([html.H1("Runs"), field], className="head"), card("Runs", problem, found, has_head=False)]
+    )
+
+
+def kept(document: Cells) -> Cells:
+    """Rows of the runs that the ledger and the ring know, and why those of the past are missing if they are."""
+    problem = document["problem"]
+    return {
+        "problem": f"Past runs are not shown: {problem}" if problem else "",
+        "runs": Rows(row(run) for run in document["runs"]),
+    }
+
+
+def row(run: Cells) -> Cells:
+    """The cells of a run; `run` as in the document of runs, with what the ring tells of it as `live`."""
+    ring: Cells = run.get("live") or {}
+    is_running = run["state"] == "running"
+    since = run["started"] if is_running else None
+    gpus = run.get("gpus")
+    return {
+        "key": run["id"],
+        "name": run["name"],
+        "run": link(run_name(run), run_address(run["id"]), "row"),
+        "user": run["user"],
+        "state": tag(run["state"] or units.MISSING, LEVELS.get(run["state"], "")),
+        "state_name": run["state"],
+        "started": run["started"],
+        "seconds": {"since": since} if since is not None else run.get("seconds"),
+        "epochs": [epochs(run, ring, is_running=is_running)],
+        "epochs_done": run.get("epochs_done"),
+        "utilization": run.get("utilization_mean"),
+        "energy": run.get("energy"),
+        "gpus": gpus if isinstance(gpus, (int, float)) else len(ring.get("gpus") or ()) or None,
+        "framework": run["framework"] or units.MISSING,
+        "search": f"{run['name']} {run['user']} {run['id']}".lower(),
+    }
+
+
+def epochs(run: Cells, ring: Cells, *, is_running: bool) -> Cells:
+    """How far a run is: its epoch, a bar and the time left while it runs; of one that is over, the epochs it did."""
+    if is_running and ring.get("epoch"):
+        return progress({**ring, "user": run["user"]}, ring["epoch"])
+    done, planned = run.get("epochs_done"), run.get("epochs_planned")
+    if done is None:
+        return line(text(ring.get("epoch") or units.MISSING))
+    return line(text(f"{done:.0f} of {planned}" if planned else f"{done:.0f}"))
+
+
+PAGE = Page("runs", "Runs", layout, kept=kept)

@@ -1,0 +1,68 @@
+"""Pieces of values that consist of several: lines of text, people, links, tags and bars, as the scripts show them."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+from urllib.parse import quote
+
+from gpumon import units
+from gpumon_web.page import Cells
+
+
+def line(*pieces: Cells | None, css: str = "") -> Cells:
+    """A line of a `rich` value."""
+    return {"line": [piece for piece in pieces if piece is not None], "css": css}
+
+
+def text(words: str, css: str = "") -> Cells:
+    """Plain text."""
+    return {"text": words, "css": css}
+
+
+def person(name: str) -> Cells:
+    """A user, with the color that is the user's everywhere."""
+    return {"person": name}
+
+
+def link(words: str, href: str, css: str = "", label: str = "") -> Cells:
+    """A link to a page: `href` begins with `#/`."""
+    return {"link": href, "text": words, "css": css, "label": label}
+
+
+def tag(words: str, level: str = "", *, is_now: bool = False) -> Cells:
+    """A label; `is_now`: it is left out once nothing new comes."""
+    return {"tag": words, "level": level, "now": is_now}
+
+
+def bar(*parts: Cells, css: str = "bar") -> Cells:
+    """Shares of a whole, beside each other."""
+    return {"bar": list(parts), "css": css}
+
+
+def share(of_whole: float, *, user: str = "", color: str = "", title: str = "") -> Cells:
+    """A piece of a bar, in the color of a user or of a role; in steps of a two-hundredth, so that few are news."""
+    return {"share": round(of_whole * 200) / 200, "user": user, "color": color, "title": title}
+
+
+def progress(run: Cells, epoch: str) -> Cells:
+    """A line of how far a run is, and how long it still takes."""
+    done = bar(share(run["progress"], user=run["user"]), css="bar thin") if run["progress"] is not None else None
+    left = text(f"{units.words(run['left'])} left") if run["left"] is not None else None
+    return line(text(epoch), done, left, css="progress")
+
+
+def gpu_address(index: Any) -> str:
+    """The address of a GPU's page."""
+    return f"#/gpu/{index}"
+
+
+def run_address(run: str) -> str:
+    """The address of a run's page."""
+    return f"#/run/{quote(run, safe='')}"
+
+
+def run_name(run: Cells) -> str:
+    """The name of a run, its id where the name shows nothing."""
+    name = run["name"] or ""
+    return name if any(unicodedata.category(letter)[0] in "LNPS" for letter in name) else run["id"]
