@@ -95,7 +95,16 @@ def test_other_headers_on_the_same_connection_are_asked_who_they_are(headers: di
 
 
 @pytest.mark.parametrize(
-    "query", ["", "boot=&since=-1&about=0", "boot=&since=0&about=0&token=x", "since=0", "boot=%00&since=0&about=0"]
+    "query",
+    [
+        "",
+        "boot=&since=-1&about=0",
+        "boot=&since=0&about=0&token=x",
+        "since=0",
+        "boot=%00&since=0&about=0",
+        "page=fleet&boot=&since=0&about=0&token=x",
+        "page=fleet&boot=&since=0&about=0&id=%00",
+    ],
 )
 def test_a_question_that_pages_do_not_ask_goes_the_whole_way(query: str) -> None:
     served = Counted()
@@ -103,6 +112,15 @@ def test_a_question_that_pages_do_not_ask_goes_the_whole_way(query: str) -> None
         ask(connection, f"{TICK}?boot=&since=0&about=0")
         assert ask(connection, f"{TICK}?{query}")[0] == 200
         assert served.whole == 2
+
+
+def test_a_tick_of_a_page_with_its_arguments_is_answered_so_too() -> None:
+    served = Counted()
+    with connected(served) as connection:
+        first = ask(connection, f"{TICK}?page=fleet&boot=&since=0&about=0")
+        assert ask(connection, f"{TICK}?page=fleet&boot=&since=0&about=0") == first
+        assert json.loads(first[2])["page"] == "fleet"
+        assert served.whole == 1
 
 
 def test_a_session_that_is_ended_gets_no_further_tick_on_any_connection() -> None:

@@ -61,20 +61,27 @@ class Repeats:
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         allowed = self._allowed(environ)
-        asked = _QUERY.fullmatch(environ["QUERY_STRING"]) if allowed is not None else None
-        given = dict(part.split("=") for part in asked[5].split("&")[1:]) if asked is not None else {}
-        if not self._views.takes(asked[1] or "" if asked is not None else "", given):
-            asked = None
+        asked = self._asked(environ["QUERY_STRING"]) if allowed is not None else None
         if allowed is None or asked is None or not self._buckets.takes(allowed.visitor, monotonic(), allowed.times):
             return self._application(environ, start_response)
-        page = {} if asked[1] is None else {"page": asked[1]}
-        answer = self._views.answer(asked[1] or "", {**given, **page}, asked[2], int(asked[3]), int(asked[4]))
+        answer = self._views.answer(*asked)
         is_packed, body = choose(answer, allowed.takes_gzip)
         headers = [*allowed.headers, ("Content-Length", str(len(body)))]
         if is_packed:
             headers += PACKED.items()
         start_response("200 OK", headers)
         return (body,)
+
+    def _asked(self, query: str) -> tuple[str, dict[str, str], str, int, int] | None:
+        """The arguments of `Views.answer`; None for a question that no page asks."""
+        found = _QUERY.fullmatch(query)
+        if found is None:
+            return None
+        page, boot, since, about, rest = found.groups()
+        given = dict(part.split("=") for part in rest.split("&")[1:])
+        if not self._views.takes(page or "", given):
+            return None
+        return page or "", given if page is None else {**given, "page": page}, boot, int(since), int(about)
 
     def note(self, request: Request, answer: Response, now: float) -> None:
         """Remember what a whole request was allowed; `now` is seconds since 1970."""

@@ -8,24 +8,44 @@ window.gpumon = window.gpumon || {};
   const known = (value) => typeof value === "number" && Number.isFinite(value);
   const two = (value) => String(value).padStart(2, "0");
 
+  // As Python writes it: a number halfway between two goes to the even one.
+  function fixed(value, digits) {
+    const text = value.toFixed(digits);
+    const tail = value.toFixed(digits + 25).slice(digits ? -25 : -26).replace(".", "");
+    if (!/^50*$/.test(tail) || Number(text[text.length - 1]) % 2 === 0) { return text; }
+    const whole = value.toFixed(digits + 25);
+    return whole.slice(0, digits ? whole.length - 25 : whole.length - 26);
+  }
+
+  // As Python's `.2e` and `.4g`: an exponent has two digits.
+  const exponent = (text) => text.replace(/e([+-])(\d)$/, "e$10$2");
+  function general(value) {
+    const size = value === 0 ? 0 : Math.floor(Math.log10(Math.abs(value)));
+    const digits = Math.max(0, 3 - size);
+    const text = fixed(value, digits);
+    if (Math.abs(Number(text)) < 1e4) { return digits ? text.replace(/\.?0+$/, "") : text; }
+    const scaled = fixed(value / 10 ** (size - 3), 0);
+    return exponent(Number(scaled * 10 ** (size - 3)).toExponential(3).replace(/\.?0+e/, "e"));
+  }
+
   function bytes(value) {
     if (!known(value)) { return MISSING; }
     let step = 0;
     while (Math.abs(value) >= 999.5 && step < BINARY.length - 1) { value /= 1024; step += 1; }
-    return `${value.toFixed(step === 0 || value >= 99.95 ? 0 : 1)} ${BINARY[step]}`;
+    return `${fixed(value, step === 0 || value >= 99.95 ? 0 : 1)} ${BINARY[step]}`;
   }
 
   function ofTotal(used, total) {
     if (!known(total)) { return bytes(used); }
     const unit = bytes(total).split(" ")[1];
     const scale = 1024 ** BINARY.indexOf(unit);
-    return `${known(used) ? (used / scale).toFixed(1) : MISSING} / ${(total / scale).toFixed(1)} ${unit}`;
+    return `${known(used) ? fixed(used / scale, 1) : MISSING} / ${fixed(total / scale, 1)} ${unit}`;
   }
 
   function duration(seconds) {
     if (!known(seconds)) { return MISSING; }
-    const whole = Math.round(seconds);
-    if (whole < 60) { return `${seconds.toFixed(seconds >= 9.95 || whole === 0 ? 0 : 1)} s`; }
+    const whole = Number(fixed(seconds, 0));
+    if (whole < 60) { return `${fixed(seconds, seconds >= 9.95 || whole === 0 ? 0 : 1)} s`; }
     if (whole < 3600) { return `${Math.floor(whole / 60)}:${two(whole % 60)}`; }
     if (whole < 86400) {
       return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
@@ -47,8 +67,8 @@ window.gpumon = window.gpumon || {};
   function joules(value, largest) {
     if (!known(value)) { return MISSING; }
     const [of, column] = known(largest) ? [largest, 1] : [value, 0];
-    if (of >= 3.6e6) { return `${(value / 3.6e6).toFixed(2 + column)} kWh`; }
-    return of >= 3600 ? `${(value / 3600).toFixed(of < 3.6e4 ? 1 + column : 1)} Wh` : `${value.toFixed(0)} J`;
+    if (of >= 3.6e6) { return `${fixed(value / 3.6e6, 2 + column)} kWh`; }
+    return of >= 3600 ? `${fixed(value / 3600, of < 3.6e4 ? 1 + column : 1)} Wh` : `${fixed(value, 0)} J`;
   }
 
   // A number that a training logged. NaN and the infinities come as words: they are facts, and not missing.
@@ -58,8 +78,8 @@ window.gpumon = window.gpumon || {};
   function plain(value) {
     if (odd(value)) { return odd(value); }
     if (!known(value)) { return MISSING; }
-    if (value !== 0 && !(Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6)) { return value.toExponential(2); }
-    return String(Number(value.toPrecision(4)));
+    if (value !== 0 && !(Math.abs(value) >= 1e-3 && Math.abs(value) < 1e6)) { return exponent(value.toExponential(2)); }
+    return general(value);
   }
 
   function moment(seconds) {
@@ -85,12 +105,12 @@ window.gpumon = window.gpumon || {};
 
   g.text = {
     MISSING, known, bytes, ofTotal, duration, span, joules, plain, odd, moment, clock, age,
-    percent: (value) => (known(value) ? `${(value * 100).toFixed(0)} %` : MISSING),
-    watts: (value) => (known(value) ? `${value.toFixed(0)} W` : MISSING),
-    celsius: (value) => (known(value) ? `${value.toFixed(0)} °C` : MISSING),
-    megahertz: (value) => (known(value) ? `${(value / 1e6).toFixed(0)} MHz` : MISSING),
-    gibibytes: (value) => (known(value) ? (value / 2 ** 30).toFixed(value >= 100 * 2 ** 30 ? 0 : 1) : MISSING),
-    count: (value) => (known(value) ? value.toFixed(0) : MISSING),
+    percent: (value) => (known(value) ? `${fixed(value * 100, 0)} %` : MISSING),
+    watts: (value) => (known(value) ? `${fixed(value, 0)} W` : MISSING),
+    celsius: (value) => (known(value) ? `${fixed(value, 0)} °C` : MISSING),
+    megahertz: (value) => (known(value) ? `${fixed(value / 1e6, 0)} MHz` : MISSING),
+    gibibytes: (value) => (known(value) ? fixed(value / 2 ** 30, value >= 100 * 2 ** 30 ? 0 : 1) : MISSING),
+    count: (value) => (known(value) ? fixed(value, 0) : MISSING),
   };
 
   // An element: `set` has class, text, title, and attributes; children are elements or text.

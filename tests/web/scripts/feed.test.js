@@ -1,0 +1,78 @@
+"use strict";
+const assert = require("node:assert");
+const test = require("node:test");
+const { load } = require("./browser.js");
+
+const HEAD = { boot: "a.0", seq: 1, live: true, state: "live", interval: 1, age: null, ended: false, label: "", problem: "", left_out: "", page: "x", now: 100 };
+const delta = (more) => ({ ...HEAD, values: {}, tables: {}, server: {}, series: { t: [], lines: {}, whole: false }, ...more });
+const plain = (value) => JSON.parse(JSON.stringify(value)); // of this world's own classes
+
+async function heard(...answers) {
+  const world = load(["00", "10", "12", "20"], [...answers]);
+  const news = [];
+  world.gpumon.feed.on((one) => news.push(one));
+  world.gpumon.feed.open("x", {});
+  for (let at = 0; at < answers.length; at += 1) {
+    await new Promise((done) => { setImmediate(done); });
+    const next = world.later.filter((one) => one.wait === 1000).at(-1);
+    if (at + 1 < answers.length) { next.done(); }
+  }
+  await new Promise((done) => { setImmediate(done); });
+  return { feed: world.gpumon.feed, news, world };
+}
+
+test("values and cells are put over those that are known, and only new ones are told", async () => {
+  const first = { order: ["a", "b"], cells: { a: { n: 1, m: [1] }, b: { n: 2, m: [2] } } };
+  const second = { cells: { a: { n: 1, m: [1, 1] } } };
+  const { feed, news } = await heard(
+    delta({ reset: true, values: { v: 1 }, tables: { t: first } }), delta({ seq: 2, values: { v: 1, w: 2 }, tables: { t: second } }));
+  assert.deepStrictEqual(plain([...feed.view.values]), [["v", 1], ["w", 2]]);
+  assert.deepStrictEqual(plain(feed.view.tables.get("t").rows.get("a")), { n: 1, m: [1, 1] });
+  assert.deepStrictEqual(plain(news[1].values), ["w"]);
+  assert.deepStrictEqual(plain([...news[1].tables.get("t")]), [["a", ["m"]]]);
+});
+
+test("a row that is in no order any more is gone", async () => {
+  const { feed } = await heard(
+    delta({ reset: true, tables: { t: { order: ["a", "b"], cells: { a: { n: 1 }, b: { n: 2 } } } } }), delta({ seq: 2, tables: { t: { order: ["b"], cells: {} } } }));
+  assert.deepStrictEqual(plain([...feed.view.tables.get("t").rows.keys()]), ["b"]);
+});
+
+test("lines grow by what is new, lose what is older than ten minutes, and have gaps where a point lacks them", async () => {
+  const { feed } = await heard(
+    delta({ reset: true, series: { t: [100, 400, 690], lines: { a: [1, 2, 3] }, whole: true } }),
+    delta({ seq: 2, series: { t: [710], lines: { b: [4] }, whole: false } }));
+  assert.deepStrictEqual(plain(feed.view.series.t), [400, 690, 710]);
+  assert.deepStrictEqual(plain([...feed.view.series.lines]), [["a", [2, 3, null]], ["b", [null, null, 4]]]);
+});
+
+test("lines that come whole replace those that are known", async () => {
+  const { feed } = await heard(
+    delta({ reset: true, series: { t: [100], lines: { a: [1] }, whole: true } }), delta({ seq: 9, series: { t: [300], lines: { a: [3] }, whole: true } }));
+  assert.deepStrictEqual(plain(feed.view.series.t), [300]);
+});
+
+test("a question names the page, its arguments, and the frame that was seen", async () => {
+  const { world } = await heard(delta({ reset: true, seq: 7 }), delta({ seq: 8 }));
+  assert.match(world.asked[0], /^api\/delta\?page=x&boot=&since=0/);
+  assert.match(world.asked[1], /boot=a\.0&since=7/);
+});
+
+test("another page begins anew, and the same one asks nothing", async () => {
+  const { feed, world } = await heard(delta({ reset: true, seq: 7, values: { v: 1 } }));
+  feed.open("x", {});
+  assert.strictEqual(world.asked.length, 1);
+  feed.open("x", { id: "1" });
+  assert.strictEqual(feed.view.values.size, 0);
+  assert.match(world.asked[1], /page=x&boot=a\.0&since=0&about=0&id=1/);
+});
+
+test("a question without an answer is told, and what was live is fresh for a while", async () => {
+  const { feed, world, news } = await heard(delta({ reset: true }));
+  world.later.filter((one) => one.wait === 1000).at(-1).done();
+  await new Promise((done) => { setImmediate(done); });
+  await new Promise((done) => { setImmediate(done); });
+  assert.strictEqual(feed.state, "reconnecting");
+  assert.strictEqual(news.at(-1).delta, null);
+  assert.ok(feed.isFresh());
+});

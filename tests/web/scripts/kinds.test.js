@@ -1,0 +1,63 @@
+"use strict";
+const assert = require("node:assert");
+const test = require("node:test");
+const { Element, load } = require("./browser.js");
+
+function shown(kind, value, state = "live", data = {}) {
+  const { gpumon } = load(["00", "10", "12", "20", "25", "40"]);
+  gpumon.feed.state = state;
+  gpumon.feed.now = 1000;
+  const node = new Element("td");
+  Object.assign(node.dataset, data);
+  gpumon.show(node, kind, value);
+  return node;
+}
+
+const STATE = { state: "busy", title: "busy", text: "3", before: "GPU ", name: "H100", link: "#/gpu/3", lasts: false };
+
+test("numbers are text with their unit, and what is missing is a dash", () => {
+  const cases = [["percent", 0.97, "97 %"], ["percent", null, "–"], ["celsius", 66, "66 °C"], ["count", 3, "3"], ["text", null, ""],
+    ["mono", "", "–"], ["lasting", { since: 940 }, "1:00"], ["lasting", 8, "8.0 s"], ["lasting", null, "–"], ["age", 700, "5 min ago"]];
+  for (const [kind, value, wanted] of cases) { assert.strictEqual(shown(kind, value).textContent, wanted, kind); }
+});
+
+test("a number whose unit is small has it in an element of its own", () => {
+  assert.strictEqual(shown("percent", 0.97, "live", { unit: "unit" }).find("small")[0].textContent, " %");
+});
+
+test("a link leads to a page and nowhere else", () => {
+  for (const [link, wanted] of [["#/gpu/1", "#/gpu/1"], ["https://evil.example", "#/"], ["javascript:alert(1)", "#/"]]) {
+    assert.strictEqual(shown("link", { link, text: "x" }).find("a")[0].attributes.href, wanted);
+    assert.strictEqual(shown("rich", [{ line: [{ link, text: "x" }] }]).find("a")[0].attributes.href, wanted);
+    assert.strictEqual(shown("notes", [{ link, text: "x", about: "y", level: "bad" }]).find("a")[0].attributes.href, wanted);
+  }
+});
+
+test("names are text, whatever is in them", () => {
+  const name = "<img src=x onerror=alert(1)>";
+  for (const node of [shown("person", name), shown("rich", [{ line: [{ person: name }, { text: name }, { tag: name, level: "" }] }])]) {
+    assert.ok(node.textContent.includes(name));
+    assert.strictEqual(node.find("img").length, 0);
+  }
+});
+
+test("once nothing new comes a state is stale, but for one that lasts", () => {
+  assert.match(shown("state", STATE).textContent, /H100, busy$/);
+  assert.match(shown("state", STATE, "stale").textContent, /H100, stale$/);
+  assert.match(shown("state", STATE, "ended").textContent, /H100, ended$/);
+  assert.match(shown("state", { ...STATE, title: "lost", lasts: true }, "stale").textContent, /H100, lost$/);
+});
+
+test("once nothing new comes a label of now is left out, and a value gives way to what stands for it", () => {
+  const free = [{ line: [{ tag: "free for 3 min", level: "ok", now: true }] }];
+  assert.strictEqual(shown("rich", free).textContent, "free for 3 min");
+  assert.strictEqual(shown("rich", free, "stale").textContent, "");
+  assert.strictEqual(shown("text", "1 of 8", "stale", { old: "–" }).textContent, "–");
+  assert.strictEqual(shown("notes", [], "stale", { old: "Nothing is known of now." }).textContent, "Nothing is known of now.");
+});
+
+test("memory of an unknown total has no bar", () => {
+  const node = (parts) => shown("memory", { used: "20.0 GiB", total: "–", parts });
+  assert.strictEqual(node(null).children.length, 1);
+  assert.strictEqual(node([{ share: 0.5, user: "alice", color: "", title: "" }]).children.length, 2);
+});
