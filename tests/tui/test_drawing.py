@@ -299,7 +299,7 @@ def test_what_is_not_known_of_memory_is_left_out() -> None:
     text = plain(legend(Split(nan, nan, nan, 3 * 2.0**30, 77 * 2.0**30, nan), 160))
     assert "allocated" not in text
     assert "╱ processes 3.0 GiB" in text, "other than whose?"
-    assert "not known" in plain(legend(None, 80))
+    assert "unknown" in plain(legend(None, 80))
 
 
 def test_the_runs_own_memory_stands_out_from_that_of_others() -> None:

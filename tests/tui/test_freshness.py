@@ -109,7 +109,7 @@ def test_a_driver_that_is_gone_for_all_gpus_is_not_live() -> None:
     feed.state_of_all = Availability.NO_DRIVER
     feed.advance()
     screen = state_of(feed, not_green)
-    assert "no GPU answers: the NVIDIA driver is installed but not loaded: try 'sudo modprobe nvidia'" in screen[0]
+    assert "no GPU can be read: the NVIDIA driver is installed but not loaded: try 'sudo modprobe nvidia'" in screen[0]
     assert "live" not in screen[0]
 
 
@@ -125,7 +125,7 @@ def test_a_driver_that_hangs_for_all_gpus_is_not_live() -> None:
 def test_a_held_picture_is_not_live() -> None:
     screen = state_of(FakeFeed(), not_green, keys=("space",))
     assert "PAUSED" in screen[0]
-    assert "held at 14:24:59" in screen[0]
+    assert "paused at 14:24:59" in screen[0]
     assert "live" not in screen[0]
     assert "now" not in "\n".join(screen)
 
@@ -141,7 +141,7 @@ def test_a_held_picture_of_a_daemon_that_went_silent_is_as_old_as_the_picture() 
         await pilot.pause()
 
     screen = play(feed, (200, 50), script)
-    assert "held at 14:24:59 · the daemon is no longer running: last seen 14:34:59 (15 s ago) " in screen[0]
+    assert "paused at 14:24:59 · the daemon is no longer running: last seen 14:34:59 (15 s ago) " in screen[0]
     everything = "\n".join(screen[1:])
     assert "15 s ago" not in everything, "the edge of a chart is the moment at which it was held"
     assert "stale 10:15" in everything
@@ -225,7 +225,13 @@ def without_gpu() -> FakeFeed:
 
 def test_a_machine_without_a_gpu_says_what_was_looked_for_and_what_to_do() -> None:
     screen = "\n".join(play(without_gpu(), (120, 40), simulation=simulation))
-    for said in (NO_GPU, "looked for: NVIDIA GPUs", "sudo modprobe nvidia", "--gpus all", "press s for a simulation"):
+    for said in (
+        NO_GPU,
+        "NVIDIA GPUs, through the driver",
+        "sudo modprobe nvidia",
+        "--gpus all",
+        "press s for a simulation",
+    ):
         assert said in screen
     assert "s simulation" in screen.splitlines()[-1]
     assert "live" not in screen.splitlines()[0]
@@ -280,9 +286,9 @@ def test_past_runs_are_shown_where_no_gpu_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"memory_used": 0.0}, "no process holds memory on a GPU"),
+        ({"memory_used": 0.0}, "no process holds GPU memory"),
         ({"memory_used": 9e9}, "memory is in use"),
-        ({}, "no process is listed"),
+        ({}, "no process listed"),
         ({"state": Availability.NO_DRIVER}, "unknown: not loaded: try 'sudo modprobe nvidia'"),
         ({"state": Availability.STALE, "memory_used": 0.0}, "unknown"),
         ({"missing": {PROCESSES: Availability.NO_PERMISSION}, "memory_used": 0.0}, "unknown on GPU 0"),

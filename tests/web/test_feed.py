@@ -261,13 +261,13 @@ def test_gpus_that_are_free_for_long_are_one_sentence() -> None:
 def test_a_sentence_of_an_idle_gpu_says_at_least_and_who_is_unknown() -> None:
     held = [process(17049, user="", name="")]
     (note,) = looks(*(tick(n, [idle(0, memory_used=4e10)], held) for n in range(1, 400)))
-    assert note["text"] == "nothing has run for at least 6 min, 37.3 GiB held by an unknown user"
+    assert note["text"] == "idle for at least 6 min, 37.3 GiB held by an unknown user"
 
 
 def test_a_share_in_a_sentence_is_written_as_everywhere() -> None:
     waiting = run(epoch=3, wait=40.0, started=TIME / 1e9 - 60)
     notes = looks(tick(35, [idle(0, utilization=0.9, run=waiting.key)], runs=[waiting]))
-    assert [note["text"] for note in notes] == ["waits for data 42 % of its time"]
+    assert [note["text"] for note in notes] == ["waits for data 42 % of the time"]
 
 
 def test_a_run_whose_name_shows_nothing_is_called_by_its_id() -> None:

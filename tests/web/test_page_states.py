@@ -135,13 +135,13 @@ def test_a_server_without_a_gpu_says_so_and_what_to_do(browser: Browser, place: 
     with on_a_port(served) as link, visit(browser, link) as visitor:
         page = visitor.open(place)
         expect(page.locator("#problem")).to_contain_text("install the NVIDIA driver")
-        expect(page.locator("main")).to_contain_text(re.compile("No GPU|No run|no trace"))
+        expect(page.locator("main")).to_contain_text(re.compile("No GPU|No run|No such run"))
 
 
 def test_before_anything_was_sampled_the_page_says_what_to_start(browser: Browser) -> None:
     with on_a_port(Served()) as link, visit(browser, link) as visitor:
         page = visitor.open("#/fleet")
-        expect(page.locator("#problem")).to_contain_text(re.compile("first numbers|daemon"))
+        expect(page.locator("#problem")).to_contain_text(re.compile("first sample|daemon"))
 
 
 def test_a_lost_gpu_is_said_to_be_lost_and_the_others_stay(browser: Browser) -> None:
@@ -159,7 +159,7 @@ def test_an_unknown_page_is_the_fleet_and_an_unknown_gpu_is_said_to_be_none(brow
         page = visitor.open("#/__proto__/x?y")
         expect(page.locator("#page-fleet tbody tr")).to_have_count(1)
         page = visitor.open("#/gpu/%E0%A4%A")
-        expect(page.locator("#page-gpu h1")).to_have_text("There is no such GPU")
+        expect(page.locator("#page-gpu h1")).to_have_text("No such GPU")
         page = visitor.open("#/gpu/0?window=-5&from=x&to=1e999")
         expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
 
@@ -209,7 +209,7 @@ def test_a_run_that_the_ring_forgot_is_shown_from_the_ledger(browser: Browser, t
     with on_a_port(served) as link, visit(browser, link) as visitor:
         page = visitor.open("#/runs")
         page.get_by_role("searchbox").fill("nobody like this")
-        expect(page.locator("#page-runs")).to_contain_text("No run has this")
+        expect(page.locator("#page-runs")).to_contain_text("No matching runs")
         page.get_by_role("searchbox").fill("RESNET")
         page.get_by_role("link", name="resnet50").click()
         shown = page.locator("#page-run")

@@ -164,10 +164,10 @@ def test_nobody_gets_beyond_what_there_is(browser: Browser, link: str) -> None:
         page.locator("#page-gpu").get_by_role("button", name="Later").click()
         until(lambda: seen(page) == pytest.approx([1, 599], abs=0.1))
         page.goto(f"{link}#/gpu/0?from=0&to=1e300")
-        expect(page.locator("#page-gpu")).to_contain_text("names a longer time than is known")
+        expect(page.locator("#page-gpu")).to_contain_text("is only partly sampled")
         until(lambda: seen(page) == pytest.approx([1, 599], abs=0.1))
         page.goto(f"{link}#/gpu/0?from=1000&to=2000")
-        expect(page.locator("#page-gpu")).to_contain_text("Nothing is known of the time that this link names")
+        expect(page.locator("#page-gpu")).to_contain_text("There are no samples in the time of this link")
         expect(page.locator("#page-gpu .plot")).to_be_hidden()
 
 
@@ -183,15 +183,15 @@ def test_a_process_list_that_is_unknown_is_not_called_empty(browser: Browser, li
 def test_a_page_or_a_run_that_is_none_is_said_to_be_none(browser: Browser, link: str) -> None:
     with visit(browser, link) as visitor:
         page = visitor.open("#/users")
-        expect(page.locator("#notice")).to_have_text('There is no page "users". This is the fleet.')
+        expect(page.locator("#notice")).to_have_text('No such page: "users". This is the fleet.')
         visitor.open("#/run/nope")
-        expect(page.locator("#page-run h1")).to_have_text("There is no trace of this run")
+        expect(page.locator("#page-run h1")).to_have_text("No such run")
         expect(page.locator("#notice")).to_be_hidden()
         assert (
             page.locator("#page-run .card:visible, #page-run .headline:visible, #page-run button:visible").count() == 0
         )
         visitor.open("#/gpu/99")
-        expect(page.locator("#page-gpu h1")).to_have_text("There is no such GPU")
+        expect(page.locator("#page-gpu h1")).to_have_text("No such GPU")
         assert page.locator("#page-gpu .card:visible, #page-gpu .headline:visible").count() == 0
 
 
@@ -247,7 +247,7 @@ def test_a_recording_that_has_ended_is_not_live_and_its_gpus_are_not_busy(browse
         page = visitor.page
         page.goto(f"{link}#/fleet")
         expect(page.locator("#live")).to_have_text("ended")
-        expect(page.locator("#problem")).to_contain_text("The recording has ended. Its last values are of 2026-")
+        expect(page.locator("#problem")).to_contain_text("The recording has ended. Its last values are from 2026-")
         expect(page.locator(".fleet .state.busy")).to_have_count(0)
         expect(page.locator("#page-fleet .headlines")).not_to_contain_text("all are in use")
         expect(row(page, 0)).to_contain_text("70 %")
@@ -266,7 +266,7 @@ def test_a_machine_without_a_gpu_says_what_was_looked_for_and_leads_on(
         shown = visitor.page.locator("#page-none")
         for text in ("No GPU", why, "gpumon web --source sim --port 0", "CPU", "of a minute", "resnet50"):
             expect(shown).to_contain_text(text)
-        expect(visitor.page.locator("main")).not_to_contain_text(re.compile("in use$|Nothing stands out|Choose"))
+        expect(visitor.page.locator("main")).not_to_contain_text(re.compile("in use$|Nothing needs attention|Choose"))
         expect(shown.get_by_role("link", name="resnet50")).to_have_attribute("href", "#/run/net-1a2b")
 
 

@@ -236,15 +236,15 @@ def test_a_person_chooses_a_theme_and_it_stays(browser: Browser, simulated: str)
         shows_all(page, "#/gpu/0")
         line = "document.querySelector('.page:not([hidden]) .plot').data.at(-1).line.color"
         dark, colour = page.evaluate(back), page.evaluate(line)
-        page.get_by_role("button", name="Change to light").click()
+        page.get_by_role("button", name="Switch to light").click()
         light = page.evaluate(back)
         assert light != dark
         until(lambda: page.evaluate(line) != colour, 60)
         page.reload()
-        expect(page.get_by_role("button", name="Change to dark")).to_be_visible()
+        expect(page.get_by_role("button", name="Switch to dark")).to_be_visible()
         assert page.evaluate(back) == light
         page.emulate_media(color_scheme="light")
-        page.get_by_role("button", name="Change to dark").click()
+        page.get_by_role("button", name="Switch to dark").click()
         assert page.evaluate(back) == dark
 
 
@@ -283,7 +283,7 @@ def test_the_keyboard_reaches_everything_and_the_first_key_skips_the_head(browse
 def test_a_browser_without_the_token_sees_a_page_that_says_what_to_do(browser: Browser, simulated: str) -> None:
     with visit(browser, simulated.partition("?")[0], strict=False) as visitor:
         visitor.page.goto(visitor.link)
-        expect(visitor.page.get_by_role("heading")).to_have_text("A token is needed")
+        expect(visitor.page.get_by_role("heading")).to_have_text("Token required")
 
 
 @pytest.mark.parametrize("name", ["h100x8-llama3-8b-ckpt100.csv.gz", "titanx2-gpt350m.csv.gz"])
@@ -297,6 +297,6 @@ def test_a_recording_of_a_real_training_is_shown_and_labelled(
         expect(page.locator("#page-fleet tbody tr")).not_to_have_count(0)
         page = visitor.open("#/gpu/0?window=all")
         expect(page.locator("#page-gpu .plot[data-drawn]")).to_be_visible()
-        expect(page.locator("#page-gpu")).to_contain_text("does not tell which processes")
+        expect(page.locator("#page-gpu")).to_contain_text("has no process data")
         visitor.open("#/runs")
-        expect(page.locator("#page-runs")).to_contain_text("No run is known yet")
+        expect(page.locator("#page-runs")).to_contain_text("No runs yet")

@@ -15,19 +15,19 @@ def test_a_token_is_typed_into_a_form_and_a_session_ended_by_a_button(browser: B
     with on_a_port(Served([tick(1)])) as link, visit(browser, link.partition("?")[0]) as visitor:
         page = visitor.page
         page.goto(visitor.link)
-        expect(page.get_by_role("heading")).to_have_text("A token is needed")
+        expect(page.get_by_role("heading")).to_have_text("Token required")
         found = Axe().run(page).response
         assert [one["id"] for one in found["violations"] if one["impact"] in ("serious", "critical")] == []
         page.get_by_label("Token").fill("not-the-token-0123456789")
         page.get_by_role("button", name="Open").click()
-        expect(page.get_by_role("heading")).to_have_text("That is not the token")
+        expect(page.get_by_role("heading")).to_have_text("Wrong token")
         page.get_by_label("Token").fill(TOKEN)
         page.keyboard.press("Enter")
         page.locator("body[data-state=live], body[data-state=stale]").wait_for(state="attached")
         assert page.url.partition("#")[0] == visitor.link
         assert not [one for one in page.context.cookies() if one["name"] == "gpumon-8050" and not one["httpOnly"]]
         page.get_by_role("button", name="Sign out").click()
-        expect(page.get_by_role("heading")).to_have_text("A token is needed")
+        expect(page.get_by_role("heading")).to_have_text("Token required")
         assert page.context.cookies() == []
 
 

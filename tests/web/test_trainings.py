@@ -33,7 +33,7 @@ def test_the_epochs_of_a_training_show_as_they_end(
         ThreadPoolExecutor(1) as pool,
     ):
         page = visitor.open("#/runs")
-        expect(page.locator("#page-runs")).to_contain_text("No run is known yet")
+        expect(page.locator("#page-runs")).to_contain_text("No runs yet")
         training = pool.submit(train, [_SCRIPT, framework, tmp_path], live_dir)
         try:
             pid = until(lambda: int((tmp_path / "pid").read_text() or 0) if (tmp_path / "pid").exists() else 0, 60)

@@ -51,8 +51,8 @@ def freshness(
         return found
     at = units.clock(frame.time)
     if found.style is theme.GOOD:
-        return Freshness(f"held at {at}", theme.BAR, at)
-    return found._replace(text=f"held at {at} · {found.text}", edge=at, age=found.age and found.age + behind)
+        return Freshness(f"paused at {at}", theme.BAR, at)
+    return found._replace(text=f"paused at {at} · {found.text}", edge=at, age=found.age and found.age + behind)
 
 
 def _judged(state: LiveState, origin: Origin, frame: Frame, silence: float) -> Freshness:
@@ -66,7 +66,7 @@ def _judged(state: LiveState, origin: Origin, frame: Frame, silence: float) -> F
         return Freshness("no GPU can be read", theme.WARN)
     if samples and not any(sample.state in _ANSWERS for sample in samples):
         reasons = ", ".join(dict.fromkeys(sample.state.reason for sample in samples))
-        return Freshness(f"no GPU answers: {origin.problem or reasons}", theme.CRITICAL)
+        return Freshness(f"no GPU can be read: {origin.problem or reasons}", theme.CRITICAL)
     if samples and not any(sample.state is Availability.OK for sample in samples):
         age = min(sample.age for sample in samples if sample.state is Availability.STALE)
         return Freshness(f"the driver does not answer · last seen {ago(age)}", theme.WARN, ago(age), age)

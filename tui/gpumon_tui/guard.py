@@ -31,15 +31,13 @@ RESTORE = (
 def check() -> None:
     """Refuse what is no terminal, has no cursor, or cannot be written in Unicode. Raises GpumonError."""
     if not all(stream is not None and stream.isatty() for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__)):
-        raise GpumonError(f"the terminal view needs a terminal: use '{program()} status' in a script or a pipe")
+        raise GpumonError(f"the terminal view requires a terminal: use '{program()} status' in a script or a pipe")
     if os.environ.get("TERM") == "dumb":
-        raise GpumonError(
-            f"the terminal view needs a terminal whose cursor moves, and TERM is 'dumb': use '{program()} status'"
-        )
+        raise GpumonError(f"the terminal view requires cursor control, but TERM is 'dumb': use '{program()} status'")
     encoding = sys.__stderr__.encoding if sys.__stderr__ is not None else ""
     if encoding.lower().replace("-", "") != "utf8":
         raise GpumonError(
-            f"the terminal view draws in UTF-8, and the locale says '{encoding}': "
+            f"the terminal view requires UTF-8, but the locale uses '{encoding}': "
             f"set LC_ALL=C.UTF-8, or use '{program()} status'"
         )
 

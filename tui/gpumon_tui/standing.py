@@ -36,7 +36,7 @@ _QUIET = frozenset({GpuState.BUSY, GpuState.IDLE, GpuState.FREE, GpuState.UNKNOW
 
 
 def standing(sample: Sample, history: RecentHistory, state: GpuState, age: float = 0.0) -> Standing:
-    """`busy`, `free`, `allocated, idle`, `slowed by heat`, `stale 12 s`, `lost` …; `age` of the data in seconds."""
+    """`busy`, `free`, `allocated, idle`, `heat-throttled`, `stale 12 s`, `lost` …; `age` of the data in seconds."""
     uuid = sample.device.uuid
     word = state.title
     if state is GpuState.STALE:
@@ -46,7 +46,7 @@ def standing(sample: Sample, history: RecentHistory, state: GpuState, age: float
     elif state is not GpuState.LOST:
         heat = max(level(metric, history.last(uuid, metric.name)) for metric in HEAT)
         if heat > FINE:
-            return Standing("slowed by heat", theme.CRITICAL if heat == CRITICAL else theme.WARN, False)
+            return Standing("heat-throttled", theme.CRITICAL if heat == CRITICAL else theme.WARN, False)
         if state is GpuState.BUSY and sample.value("gpu.utilization") < IDLE:
             word = "pausing"  # "busy" beside 0 % reads as an error
     return Standing(word, _STYLES.get(state, theme.DIM), state in _QUIET)

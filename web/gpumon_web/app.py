@@ -190,14 +190,14 @@ def _guard(
 
     def failed(error: Exception) -> Response:
         if isinstance(error, BadNumber):
-            return failure(request, 400, "Not a number", f"{error} is a number of seconds, such as 600.")
+            return failure(request, 400, "Not a number", f"{error} must be a number of seconds, such as 600.")
         if isinstance(error, HTTPException):
-            return failure(request, error.code or 500, error.name, "Nothing else is known about it.")
+            return failure(request, error.code or 500, error.name, "No details are known.")
         if isinstance(error, DependencyException):  # Dash's word for a file of a library that it does not have
             return failure(request, 404, "Not found", "There is no such file.")
         kind = type(error).__name__
         complaints.say(kind, f"gpumon web: {request.path[:80]!r}: {kind}: {error}")
-        return failure(request, 500, "Something went wrong", "The terminal in which gpumon web runs says what.")
+        return failure(request, 500, "Something went wrong", "The terminal in which gpumon web runs has the details.")
 
     server.before_request(before)
     server.after_request(after)

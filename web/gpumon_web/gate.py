@@ -51,15 +51,15 @@ class Refused(NamedTuple):
 
 UNKNOWN_HOST = Refused(
     421,
-    "Not a name of this server",
-    "Start gpumon web with --allowed-host NAME for the name that is in the address bar.",
+    "Unknown host name",
+    "To allow the name in the address bar, start gpumon web with --allowed-host NAME.",
 )
-ONLY_READS = Refused(405, "Only for reading", "Nothing can be changed here.")
-FOREIGN = Refused(403, "Asked by another site", "Open the page itself.")
+ONLY_READS = Refused(405, "Read-only", "Nothing can be changed here.")
+FOREIGN = Refused(403, "Request from another site", "Open the page itself.")
 NO_TOKEN = Refused(
-    401, "A token is needed", "Open the link that gpumon web printed when it started, or ask the person who started it."
+    401, "Token required", "Open the link that gpumon web printed when it started, or ask the person who started it."
 )
-WRONG_TOKEN = Refused(401, "That is not the token", NO_TOKEN.text)
+WRONG_TOKEN = Refused(401, "Wrong token", NO_TOKEN.text)
 TOO_MANY = Refused(429, "Too many requests", "Wait a moment, then load the page again.")
 
 

@@ -51,7 +51,7 @@ def _of_gpu(sample: Sample, row: Mapping[str, Any], now: float) -> Iterable[dict
         yield _note(_WARN, about, f"memory is nearly full: {units.of_total(used, total)}", link)
     if row["state"] == GpuState.HELD.value and row["since"] is not None and now - row["since"] >= LONG_IDLE:
         held = "memory" if used != used else units.number(used, Unit.BYTES)
-        yield _note(_WARN, about, f"nothing has run for {_idle(row, now)}, {held} held by {_holders(row)}", link)
+        yield _note(_WARN, about, f"idle for {_idle(row, now)}, {held} held by {_holders(row)}", link)
 
 
 def _free(rows: Sequence[Mapping[str, Any]], now: float) -> Iterable[dict[str, str]]:
@@ -91,19 +91,19 @@ def _of_run(ranks: Ranks, now: float, epochs: Epochs) -> Iterable[dict[str, str]
     about, link = run.name.strip() or run.id, f"#/run/{run.id}"
     for fault in epochs.faults([one.key for one in ranks.all])[-1:]:
         if now - fault.time / SECOND < RECENT:
-            text = f"out of memory: asked for {units.number(fault.asked, Unit.BYTES)}"
+            text = f"out of memory: requested {units.number(fault.asked, Unit.BYTES)}"
             if fault.free == fault.free:
-                text += f", {units.number(fault.free, Unit.BYTES)} were free"
+                text += f", {units.number(fault.free, Unit.BYTES)} free"
             yield _note(_BAD, about, text, link)
     if ranks.state in (RunState.DIED, RunState.FAILED):
         ended = max((one.updated for one in ranks.all if one.updated == one.updated), default=NAN)
         if now - ended < RECENT:
-            word = "was killed or died" if ranks.state is RunState.DIED else "failed"
+            word = "died" if ranks.state is RunState.DIED else "failed"
             yield _note(_BAD, about, f"{word} in epoch {run.epoch_text}" if run.epoch >= 0 else word, link)
     elif ranks.state is RunState.RUNNING and run.epoch > run.first_epoch:
         share = run.wait / (now - run.started) if now > run.started else NAN
         if share >= WAITING:
-            yield _note(_WARN, about, f"waits for data {units.number(share, Unit.RATIO)} of its time", link)
+            yield _note(_WARN, about, f"waits for data {units.number(share, Unit.RATIO)} of the time", link)
 
 
 def _note(level: str, about: str, text: str, link: str) -> dict[str, str]:

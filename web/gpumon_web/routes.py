@@ -61,7 +61,7 @@ def add_routes(server: Flask, sources: Sources, views: Views, complaints: Compla
             if not isinstance(error, BusyError):
                 kind = f"{what} cannot be made: {type(error).__name__}"
                 complaints.say(kind, f"gpumon web: the answer about {kind}: {error}")
-            return failure(request, 503, "Busy", "Wait a moment, and ask again.", {"Retry-After": "2"})
+            return failure(request, 503, "Busy", "Wait a moment and try again.", {"Retry-After": "2"})
 
     def delta() -> Response:
         answer = views.answer(_text("page"), request.args, _text("boot"), _whole("since"), _whole("about"))
@@ -151,7 +151,7 @@ def _sent(start: Callable[[], Future[Packed]], what: str, mimetype: str = "appli
             raise Deferred(job)
     answer = job.result(PATIENCE)
     if not answer.body:
-        return failure(request, 404, "Not found", f"There is no trace of {what}.")
+        return failure(request, 404, "Not found", f"There is no record of {what}.")
     if takes_gzip(request):
         return Response(answer.body, mimetype=mimetype, headers=PACKED)
     return Response(gzip.decompress(answer.body), mimetype=mimetype, headers={"Vary": "Accept-Encoding"})

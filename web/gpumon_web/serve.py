@@ -53,22 +53,20 @@ def token_from(file: str, *, make: bool) -> str:
         fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         if not make:
-            raise GpumonError(f"there is no token file {file}: write at least {SHORTEST} characters into it") from None
+            raise GpumonError(f"no such token file: {file}. Write at least {SHORTEST} characters into it") from None
         return _new_token(file)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise GpumonError(
-                f"the token file {file} cannot be read: it is a link; name the file that it leads to"
-            ) from None
-        raise GpumonError(f"the token file {file} cannot be read: {error.strerror or error}") from error
+            raise GpumonError(f"the token file {file} is a link: pass the file that it points to") from None
+        raise GpumonError(f"cannot read the token file {file}: {error.strerror or error}") from error
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
         os.close(fd)
-        raise GpumonError(f"the token file {file} is no file: name one with --token-file")
+        raise GpumonError(f"the token file {file} is not a regular file: pass another --token-file")
     with os.fdopen(fd, encoding="utf-8", errors="replace") as opened:
         token = opened.read(1024).strip()
     if found.st_uid not in (os.getuid(), 0):
-        raise GpumonError(f"the token file {file} belongs to another user: name another one with --token-file")
+        raise GpumonError(f"the token file {file} belongs to another user: pass another --token-file")
     if stat.S_IMODE(found.st_mode) & 0o077:
         raise GpumonError(f"others can read the token file {file}: chmod 600 it, after writing a new token into it")
     if len(token) < SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
@@ -89,7 +87,7 @@ def _new_token(file: str) -> str:
     try:
         fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise GpumonError(f"the token cannot be kept in {file}: {error.strerror or error}") from error
+        raise GpumonError(f"cannot keep the token in {file}: {error.strerror or error}") from error
     with os.fdopen(fd, "w", encoding="ascii") as opened:
         opened.write(token + "\n")
     return token
@@ -100,7 +98,7 @@ def listen(address: Address) -> socket.socket:
     if address.path:
         return _listen_on_path(address.path)
     if not 0 <= address.port < 65536:
-        raise UsageError(f"--port is 0 to 65535, not {address.port}")
+        raise UsageError(f"--port must be 0 to 65535, not {address.port}")
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -110,7 +108,9 @@ def listen(address: Address) -> socket.socket:
         opened.bind(where)
     except OSError as error:
         hint = (
-            "stop what listens there, or name another --port" if error.errno == 98 else "name another --host or --port"
+            "stop the program that listens there, or pass another --port"
+            if error.errno == 98
+            else "pass another --host or --port"
         )
         raise GpumonError(
             f"cannot listen on {address.host}:{address.port}: {error.strerror or error}: {hint}"
@@ -132,7 +132,7 @@ def _listen_on_path(path: str) -> socket.socket:
     try:
         opened.bind(path)
     except OSError as error:
-        raise GpumonError(f"cannot listen on {path}: {error.strerror or error}: name another --socket") from error
+        raise GpumonError(f"cannot listen on {path}: {error.strerror or error}: pass another --socket") from error
     finally:
         os.umask(before)
     opened.listen(1024)

@@ -53,7 +53,7 @@ test("once nothing new comes a label of now is left out, and a value gives way t
   assert.strictEqual(shown("rich", free).textContent, "free for 3 min");
   assert.strictEqual(shown("rich", free, "stale").textContent, "");
   assert.strictEqual(shown("text", "1 of 8", "stale", { old: "–" }).textContent, "–");
-  assert.strictEqual(shown("notes", [], "stale", { old: "Nothing is known of now." }).textContent, "Nothing is known of now.");
+  assert.strictEqual(shown("notes", [], "stale", { old: "The current state is unknown." }).textContent, "The current state is unknown.");
 });
 
 test("memory of an unknown total has no bar", () => {

@@ -21,7 +21,7 @@ from gpumon_tui.renderables.cells import Line, cut, rule, safe
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
 
-LOOKED_FOR = "looked for: NVIDIA GPUs, through the driver's library libnvidia-ml.so.1, again every few seconds"
+LOOKED_FOR = "searching every few seconds: NVIDIA GPUs, through the driver's library libnvidia-ml.so.1"
 TO_DO = (
     "with an NVIDIA GPU: install its driver, or load it with 'sudo modprobe nvidia'",
     "in a container: pass the GPUs in, as with 'docker run --gpus all'",
@@ -34,7 +34,7 @@ MOST_PAST = 6
 
 def problem(origin: Origin, simulation: bool, cells: int) -> list[Line]:
     """Why there is no GPU; `simulation`: whether a key shows one."""
-    texts: list[tuple[str, Style]] = [("No GPU can be read here", theme.STRONG)]
+    texts: list[tuple[str, Style]] = [("No GPU can be read", theme.STRONG)]
     if origin.problem:
         texts.append((safe(origin.problem), theme.PLAIN))
     if simulation:

@@ -40,10 +40,10 @@ def no_process(samples: Sequence[Sample], problem: str) -> str:
             return f"unknown on GPU {sample.device.index}: {sample.device.missing[PROCESSES].reason}"
     held = [is_held(sample, (), False) for sample in samples]
     if True in held:
-        return "no process is listed, and memory is in use: by another container, perhaps"
+        return "no process listed, but memory is in use (perhaps by another container)"
     if None in held:
-        return "no process is listed; whether memory is in use is unknown"
-    return "no process holds memory on a GPU"
+        return "no process listed; memory use unknown"
+    return "no process holds GPU memory"
 
 
 def are_told(samples: Sequence[Sample]) -> bool:

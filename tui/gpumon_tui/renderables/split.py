@@ -22,7 +22,7 @@ def strip(sample: Sample, run: Run | None, cells: int, rows: int) -> list[Line]:
     index = f"GPU {sample.device.index}"
     lines: list[Line] = []
     if rows >= TITLED_ROWS:
-        title: Line = [Segment("Memory divides into", theme.TITLE), Segment(f"  {index}", theme.PLAIN)]
+        title: Line = [Segment("Memory breakdown", theme.TITLE), Segment(f"  {index}", theme.PLAIN)]
         lines.append(rule(title, _pressure(sample, run), cells, theme.RULE))
     head: Line = [Segment(f"  {index} memory " if rows < TITLED_ROWS else "  ", theme.DIM)]
     tail: Line = [Segment(f" {units.of_total(used, total):>14} ", theme.STRONG)]
@@ -66,7 +66,7 @@ def shares(amounts: Sequence[float], cells: int) -> list[int]:
 def legend(divided: Split | None, cells: int) -> Line:
     """Letter, name and size of each part, shorter where there is less room."""
     if divided is None:
-        return cut([Segment("  not known how it divides", theme.DIM)], cells)
+        return cut([Segment("  breakdown unknown", theme.DIM)], cells)
     all_known = told(divided)
     line: Line = []
     for gap, full, most in (("    ", True, len(PARTS)), ("  ", False, len(PARTS)), ("  ", False, 5), (" ", False, 5)):
@@ -92,7 +92,7 @@ def _pressure(sample: Sample, run: Run | None) -> Line:
     fragments, held = sample.value("gpu.run_inactive_split"), sample.value("gpu.run_reserved")
     told: list[str] = []
     if held > 0 and fragments == fragments:
-        told.append(f"fragments {units.bytes_binary(fragments)} ({units.percent(fragments / held)} of what it holds)")
+        told.append(f"fragments {units.bytes_binary(fragments)} ({units.percent(fragments / held)} of reserved)")
     for count, what in ((run.memory.retries, "retries"), (run.memory.ooms, "out of memory")):
         if count > 0:
             told.append(f"{what} {units.whole(count)}×")

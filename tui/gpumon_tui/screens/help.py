@@ -16,34 +16,34 @@ from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 
 COLOURS: tuple[Line, ...] = (
-    [Segment("▄▄▄▃▁▁ ", theme.ink(theme.MINT)), Segment("how busy; high is what a training wants", theme.PLAIN)],
+    [Segment("▄▄▄▃▁▁ ", theme.ink(theme.MINT)), Segment("utilization; a training should keep it high", theme.PLAIN)],
     [
         Segment("▄▄", theme.ink(theme.BLUE)), Segment("▂▂", theme.ink(theme.ROSE)), Segment("▁▁ ", theme.TRACK),
-        Segment("memory in use, and of it what others than the run hold", theme.PLAIN),
+        Segment("memory in use; rose: by processes other than the run", theme.PLAIN),
     ],
-    [Segment("yellow ", theme.WARN), Segment("worth a look: nearly full, hot, stale, allocated but idle", theme.PLAIN)],
-    [Segment("red    ", theme.CRITICAL), Segment("wrong: full, too hot, slowed by heat, lost, died", theme.PLAIN)],
-    [Segment("e7  │  ", theme.EPOCH[0]), Segment("epoch 7 began here, as the training said", theme.PLAIN)],
-    [Segment("OOM ╳  ", theme.CRITICAL), Segment("memory ran out here: see what was asked at the run", theme.PLAIN)],
+    [Segment("yellow ", theme.WARN), Segment("attention: nearly full, hot, stale, allocated but idle", theme.PLAIN)],
+    [Segment("red    ", theme.CRITICAL), Segment("problem: full, too hot, heat-throttled, lost, died", theme.PLAIN)],
+    [Segment("e7  │  ", theme.EPOCH[0]), Segment("epoch 7 began here, as the training reported", theme.PLAIN)],
+    [Segment("OOM ╳  ", theme.CRITICAL), Segment("out of memory here; the run shows the requested size", theme.PLAIN)],
     [Segment("━━━━━  ", theme.PHASE), Segment("on the time axis: validation, test or checkpoint", theme.PLAIN)],
-    [Segment("─────  ", theme.BRIEF_PHASE), Segment("the same, too brief to be drawn to scale", theme.PLAIN)],
-    [Segment("dimmed ", theme.FADED), Segment("nothing newer comes; the header says since when", theme.PLAIN)],
+    [Segment("─────  ", theme.BRIEF_PHASE), Segment("the same, too short to draw to scale", theme.PLAIN)],
+    [Segment("dimmed ", theme.FADED), Segment("no newer data; the header says since when", theme.PLAIN)],
 )  # fmt: skip
 WORDS = (
-    ("busy", "a kernel ran in the last samples"),
+    ("busy", "kernels ran in the latest samples"),
     ("allocated, idle", "processes hold memory, and nothing has run for a minute"),
-    ("free", "idle, without a process, and its memory is empty"),
-    ("stale", "the driver has not answered; the values are the last ones known"),
+    ("free", "idle, no process, and its memory is empty"),
+    ("stale", "the driver has not answered; the values are the last known ones"),
     ("lost", "the driver lost this GPU"),
-    ("allocated", "memory in live tensors, as the framework tells"),
-    ("cached", "memory that the framework keeps for the next tensors"),
-    ("fragments", "cached, and not to be given back: parts of blocks still in use"),
-    ("resumed", "the run goes on with what an earlier process began"),
-    ("died", "its process went without a word, as when killed"),
-    ("–", "no value; a gap in a chart is the same"),
-    ("+5 ▼", "GPUs without room on screen: g, or the wheel, shows them"),
-    ("util", "share of time in which any kernel ran, not of the GPU's units"),
-    ("ETA", "at the pace of the last finished epochs"),
+    ("allocated", "memory in live tensors, as the framework reports"),
+    ("cached", "memory that the framework reserved for later tensors"),
+    ("fragments", "cached, but not releasable: parts of blocks still in use"),
+    ("resumed", "the run continues an earlier one"),
+    ("died", "its process exited without reporting (killed or OOM)"),
+    ("–", "unknown; a gap in a chart is, too"),
+    ("+5 ▼", "more GPUs off screen: press g, or use the wheel"),
+    ("util", "share of time in which any kernel ran, not of the capacity used"),
+    ("ETA", "estimate, from the last finished epochs"),
 )
 
 
@@ -57,8 +57,19 @@ class Text(Lines):
             [Segment(f"{key.shown:>7} ", theme.TITLE), Segment(key.what, theme.PLAIN)] for key in KEYS if key.what
         ]
         words: list[Line] = [[Segment(f"{word:>13} ", theme.STRONG), Segment(what, theme.DIM)] for word, what in WORDS]
-        head = [[Segment(text, theme.TITLE)] for text in ("Keys", "Colours", "Words")]
-        return [head[0], *keys, [], head[1], *COLOURS, [], head[2], *words, [], [Segment("any key closes", theme.DIM)]]
+        head = [[Segment(text, theme.TITLE)] for text in ("Keys", "Colors", "Terms")]
+        return [
+            head[0],
+            *keys,
+            [],
+            head[1],
+            *COLOURS,
+            [],
+            head[2],
+            *words,
+            [],
+            [Segment("press any key to close", theme.DIM)],
+        ]
 
     def get_content_height(self, *_: object) -> int:
         """As many rows as there are lines."""

@@ -27,7 +27,7 @@ class Processes(Table):
         if self.view.frame is None:
             return self.view.freshness.text
         if not self.view.tells_processes:
-            return "the recording does not tell who was on the GPUs"
+            return "this recording has no process data"
         return processes.no_process(self.view.samples, self.view.origin.problem)
 
     @property
@@ -89,8 +89,8 @@ class Runs(Table):
         if self.view.frame is None:
             return self.view.freshness.text
         if not self.view.tells_processes:
-            return "the recording does not tell of trainings"
-        return "no training publishes its epochs: see gpumon.run"
+            return "this recording has no training data"
+        return "no training reports its epochs: see gpumon.run"
 
     @property
     def left_out(self) -> int:
@@ -207,5 +207,5 @@ class Epochs(Lines):
         title = f"Epochs of {safe(found.first.name)}"
         return table(
             title, epochs.columns(bool(uuids)), rows, -1, 0, self.size.width, self.size.height, False,
-            "no epoch has begun", count=len(stretches),
+            "no epoch has started", count=len(stretches),
         )  # fmt: skip

@@ -31,7 +31,7 @@
     const button = document.getElementById("theme");
     if (!button) { return; }
     g.put(button, isDark() ? "☀" : "☾");
-    g.attribute(button, "aria-label", isDark() ? "Change to light" : "Change to dark");
+    g.attribute(button, "aria-label", isDark() ? "Switch to light" : "Switch to dark");
   }
 
   // The colour of a role as the theme has it now: `#2f6fed`, or with an opacity `rgba(…)`.

@@ -93,7 +93,7 @@
       g.hide(empty, rows.length > 0);
       g.hide(table, rows.length === 0);
       g.hide(more, total <= limit);
-      if (total > limit) { g.put(more, `Show more: ${total - limit} of ${total} are not shown`); }
+      if (total > limit) { g.put(more, `Show more: ${total - limit} of ${total} are hidden`); }
     }
 
     function grow() {

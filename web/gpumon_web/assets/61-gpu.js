@@ -43,7 +43,7 @@
     };
     parts.divided = g.card("Memory", parts.split);
     parts.look = g.make("ul", { class: "look" });
-    parts.lookCard = g.card("Worth a look", parts.look);
+    parts.lookCard = g.card("Attention", parts.look);
     parts.epochsOf = g.make("div", { class: "epochs-of", role: "group", "aria-label": "Epochs of", hidden: true });
     parts.bar = g.make("span");
     parts.memory.extra.append(parts.bar);
@@ -51,7 +51,7 @@
     parts.windows.append(...WINDOWS.map(([value, text]) => g.make("button", {
       type: "button", text, "data-window": value, click: () => { view.window = value; go(null); },
     })));
-    parts.table = g.table("Processes", columns(), { order: "memory", down: true, empty: "No process is known on this GPU." });
+    parts.table = g.table("Processes", columns(), { order: "memory", down: true, empty: "No known process on this GPU." });
     section.append(
       g.make("div", { class: "head" }, parts.title, parts.state, parts.name, parts.others),
       g.make("div", { class: "headlines" }, ...["utilization", "memory", "power", "temperature", "clock"].map((name) => parts[name].node)),
@@ -135,7 +135,7 @@
     if (!view.gpu && about.gpus.length) { view.gpu = String(about.gpus[0].index); }
     row = about.gpus.find((gpu) => gpu.uuid === view.gpu || String(gpu.index) === view.gpu) || null;
     page.known = row;
-    g.put(parts.title, row ? `GPU ${row.index}` : about.gpus.length ? "There is no such GPU" : "No GPU");
+    g.put(parts.title, row ? `GPU ${row.index}` : about.gpus.length ? "No such GPU" : "No GPU");
     g.put(parts.name, row ? row.name : "");
     const state = row && g.feed.stateOf(row);
     page.fresh = g.feed.isFresh();
@@ -152,10 +152,10 @@
       href: `#/gpu/${gpu.index}?window=${view.window}`, "aria-current": row === gpu ? "page" : undefined,
       "aria-label": `GPU ${gpu.index}, ${g.stateText(gpu)}`,
     }, g.make("span", { class: `state ${g.feed.stateOf(gpu)}`, "aria-hidden": "true" }), String(gpu.index))));
-    parts.table.say(row && row.processes_unknown ? (!about.processes_known ? "A recording does not tell which processes ran."
+    parts.table.say(row && row.processes_unknown ? (!about.processes_known ? "This recording has no process data."
       : `The process list is unknown: ${row.processes_unknown}.`)
-      : row && row.unlisted ? "The driver lists no process, although memory is in use: its holder is unknown."
-        : row && row.empty && page.fresh ? "No process is on this GPU." : "The driver lists no process; whether there is one is unknown.");
+      : row && row.unlisted ? "The driver lists no process, but memory is in use: its holder is unknown."
+        : row && row.empty && page.fresh ? "No process uses this GPU." : "The driver lists no process, but there may be one.");
     parts.table.show(row ? row.processes.map((one) => ({ key: one.pid, ...one })) : []);
     const missing = row ? Object.entries(row.missing) : [];
     g.hide(parts.missing, !missing.length);
@@ -214,7 +214,7 @@
       const outside = clamp();
       const drawable = !outside && found.figure.data.some((trace) => trace.meta.what === "line");
       g.hide(parts.place, !drawable);
-      const note = outside || beyond || (drawable ? kept(found.known) : "Nothing was sampled of this GPU in this time.");
+      const note = outside || beyond || (drawable ? kept(found.known) : "There are no samples of this GPU in this time.");
       g.hide(parts.note, !note);
       g.put(parts.note, note);
       choose(found.figure.runs);
@@ -232,15 +232,15 @@
     const [from, to] = view.range;
     const end = Math.max(known[1], g.feed.now);
     const span = `from ${t.moment(known[0])} to ${t.moment(end)}`;
-    if (to <= known[0] || from >= end) { return `Nothing is known of the time that this link names. There are samples ${span}.`; }
+    if (to <= known[0] || from >= end) { return `There are no samples in the time of this link. Samples exist ${span}.`; }
     if (from < known[0] - SLACK || to > end + FUTURE) {
-      beyond = `This link names a longer time than is known: shown is what there is. There are samples ${span}.`;
+      beyond = `The time of this link is only partly sampled. Samples exist ${span}.`;
       view.range = [Math.max(from, known[0]), Math.min(to, end)];
     }
     return "";
   }
 
-  const kept = (all) => (view.window === "all" && !view.range && all.cut ? `The last ${t.span(all.end - all.begin)} are kept here, not more.` : "");
+  const kept = (all) => (view.window === "all" && !view.range && all.cut ? `Only the last ${t.span(all.end - all.begin)} are kept.` : "");
 
   // Which run's epochs are drawn, where several ran at the same time.
   function choose(runs) {
@@ -276,7 +276,7 @@
     g.putValue(parts.clock.value, t.megahertz(now["gpu.clock_sm"]));
     const since = row.since && page.fresh ? t.span(g.feed.now - row.since) : "";
     g.put(parts.temperature.more, "");
-    g.put(parts.clock.more, since ? `nothing has run for ${row.at_least ? "at least " : ""}${since}` : "");
+    g.put(parts.clock.more, since ? `idle for ${row.at_least ? "at least " : ""}${since}` : "");
     if (delta) { append(delta); }
   };
 

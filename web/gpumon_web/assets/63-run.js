@@ -28,11 +28,11 @@
   page.build = function (section) {
     parts = {
       title: g.make("h1"), state: g.make("span", { class: "tag" }), facts: g.make("span", { class: "facts" }),
-      epoch: g.headline("Epoch"), left: g.headline("Time left"), mean: g.headline("An epoch takes"),
+      epoch: g.headline("Epoch"), left: g.headline("Time left"), mean: g.headline("Epoch time"),
       utilization: g.headline("Utilization"), energy: g.headline("Energy"),
       devices: g.make("div", { class: "seg", role: "group", "aria-label": "GPU" }),
       back: g.make("button", { type: "button", class: "back", text: "Whole run", hidden: true, click: () => go(null) }),
-      place: g.make("div", { class: "plot", role: "img", "aria-label": "Course of this run over time" }),
+      place: g.make("div", { class: "plot", role: "img", "aria-label": "Timeline of this run" }),
       parts: g.make("div", { class: "parts", "aria-hidden": "true" }),
       note: g.make("p", { class: "empty", hidden: true }),
       marks: g.make("ul", { class: "look" }),
@@ -128,7 +128,7 @@
 
   function gone() {
     clear();
-    g.put(parts.title, "There is no trace of this run");
+    g.put(parts.title, "No such run");
     for (const node of [parts.headlines, parts.course, parts.epochCard]) { g.hide(node, true); }
     g.hide(parts.gone, false);
     g.put(parts.gone, `No run here has the id ${view.id}. It may have been removed from the ledger, or belong to another server.`);
@@ -142,7 +142,7 @@
     g.hide(parts.state, false);
     g.fill(parts.facts, [run.user, run.framework, run.started, run.hostname, run.resumes], () => [
       g.person(run.user), fact("id", run.id), fact("with", run.framework), fact("on", run.hostname), fact("since", t.moment(run.started)),
-      run.resumes ? fact("goes on with", run.resumes) : null].filter(Boolean));
+      run.resumes ? fact("resumes", run.resumes) : null].filter(Boolean));
     const devices = found.devices || [];
     g.fill(parts.devices, [devices.map((one) => one.uuid), found.device], () => devices.map((one) => g.make("button", {
       type: "button", text: `GPU ${one.index}`, title: one.name, "aria-pressed": String(one.uuid === found.device),
@@ -152,7 +152,7 @@
     const drawable = found.figure && found.figure.data.length > 0;
     g.hide(parts.place, !drawable);
     g.hide(parts.note, drawable);
-    g.put(parts.note, drawable ? "" : "No daemon has kept the course of this run yet.");
+    g.put(parts.note, drawable ? "" : "No daemon has recorded the timeline of this run yet.");
     g.hide(parts.back, !view.range);
     if (drawable) { g.fill(parts.parts, [found.figure.data.map((trace) => trace.showlegend && trace.name), g.theme.isDark()], () => g.chartParts(found.figure)); }
     if (drawable) { bound(); chart.show(withPhases(), view.range, first); }
@@ -200,13 +200,13 @@
     const running = run.state === "running";
     g.put(parts.epoch.node.querySelector(".what"), running ? "Epoch" : "Epochs done");
     g.putValue(parts.epoch.value, running ? run.epoch || (last ? String(last.epoch) : t.MISSING) : done);
-    g.put(parts.epoch.more, running ? run.phase || `${done} done` : last ? `the last was epoch ${last.epoch}` : "");
+    g.put(parts.epoch.more, running ? run.phase || `${done} done` : last ? `last: epoch ${last.epoch}` : "");
     g.fill(parts.bar, [run.progress, run.user], () => (t.known(run.progress) ? [g.bar([{ share: run.progress, colour: g.theme.ofUser(run.user) }])] : []));
     const goes = run.state === "running";
     g.put(parts.left.node.querySelector(".what"), goes ? "Time left" : "Took");
     const lasted = goes && t.known(run.started) ? now() - run.started : found.run.seconds;
     g.putValue(parts.left.value, goes ? t.span(run.left) : t.span(lasted));
-    g.put(parts.left.more, goes ? `${t.span(lasted)} so far` : run.ended ? `ended ${t.moment(run.ended)}` : "its end was not seen");
+    g.put(parts.left.more, goes ? `${t.span(lasted)} so far` : run.ended ? `ended ${t.moment(run.ended)}` : "its end was not recorded");
     g.putValue(parts.mean.value, t.duration(summary.mean));
     g.put(parts.mean.more, t.known(summary.mean) ? `from ${t.duration(summary.least)} to ${t.duration(summary.most)}` : "");
     const total = found.total || {};
@@ -221,7 +221,7 @@
     g.hide(parts.markCard, !noted.length);
     g.fill(parts.marks, noted, () => noted.slice(-20).reverse().map((one) => g.make("li", {},
       g.make("span", { class: "tag bad", text: "out of memory" }),
-      g.make("span", { text: `${one.rank === null || found.ranks.length < 2 ? "" : `rank ${one.rank}, `}epoch ${one.epoch}, step ${one.step}, ${t.moment(one.time)}: asked for ${t.bytes(one.asked)}, ${t.bytes(one.free)} were free` }))));
+      g.make("span", { text: `${one.rank === null || found.ranks.length < 2 ? "" : `rank ${one.rank}, `}epoch ${one.epoch}, step ${one.step}, ${t.moment(one.time)}: requested ${t.bytes(one.asked)}, ${t.bytes(one.free)} free` }))));
   }
 
   function verdict(one) {
@@ -239,11 +239,11 @@
       tableNames = JSON.stringify(names);
       table = g.table("Epochs", epochColumns(names), {
         order: "epoch", down: true, className: "epochs",
-        empty: "No epoch has begun yet.", rest,
+        empty: "No epoch has started yet.", rest,
       });
       parts.epochs.replaceChildren(table.node);
     }
-    table.say("No epoch has begun yet.");
+    table.say("No epoch has started yet.");
     mostEnergy = (found.summary || {}).most_energy || 0;
     const rows = older || new Map();
     for (const one of found.epochs) { rows.set(one.ordinal, one); }
@@ -274,9 +274,9 @@
         draw: (one) => [g.make("span", { class: "meter" }, g.make("span", { text: t.percent(one.utilization_mean) }),
           g.bar([{ share: one.utilization_mean, colour: g.theme.ofUser(found.run.user) }]))] },
       { key: "idle", title: "Idle", help: "Share of the time in which no kernel ran", number: true, value: (one) => one.idle_share, text: (one) => t.percent(one.idle_share) },
-      { key: "wait", title: "Waits for data", number: true, help: "Share of the time in which it was measured; – where nobody measured it",
+      { key: "wait", title: "Waits for data", number: true, help: "Share of the time during which it was measured; – if it was not measured",
         value: (one) => one.wait_share, text: (one) => t.percent(one.wait_share) },
-      { key: "beside", title: "Not training", help: "Time in phases that are no training", number: true,
+      { key: "beside", title: "Not training", help: "Time in phases other than training", number: true,
         value: (one) => one.beside, text: (one) => t.duration(one.beside) },
       { key: "peak", title: "Peak memory", help: "Of live tensors by the framework's own counter (≤: reached before), or as read between steps (≥); else of the device", number: true, value: peak,
         text: (one) => (t.known(peak(one)) ? bound(one) : "") + t.bytes(peak(one)) },

@@ -19,10 +19,10 @@
     };
     section.append(
       g.make("div", { class: "head" }, g.make("h1", { text: "No GPU" })),
-      g.make("section", { class: "card prose", "aria-label": "What was looked for" }, parts.why,
+      g.make("section", { class: "card prose", "aria-label": "Why there is no GPU" }, parts.why,
         g.make("p", {}, "On a machine with NVIDIA GPUs ", g.make("code", { text: "nvidia-smi" }),
-          " lists them; where it does not, the driver has to be installed or loaded. GPUs show up here as soon as the driver lists them."),
-        g.make("p", {}, "To see gpumon with eight simulated GPUs, type ", g.make("code", { text: COMMAND }), " and open the link that it prints.")),
+          " lists them; if it does not, install or load the driver. GPUs appear here as soon as the driver lists them."),
+        g.make("p", {}, "To see gpumon with eight simulated GPUs, run ", g.make("code", { text: COMMAND }), " and open the link that it prints.")),
       g.make("h2", { class: "part", text: "This machine" }),
       g.make("div", { class: "headlines four" }, ...["cpu", "memory", "load", "swap"].map((name) => parts[name].node)),
       g.card("Runs", parts.runs));
@@ -33,14 +33,14 @@
 
   page.tick = function () {
     const { about, host, problem } = g.feed;
-    const driver = about && about.driver ? `The NVIDIA driver ${about.driver} answers and lists no GPU.` : "gpumon asked the NVIDIA driver for GPUs, and found none.";
+    const driver = about && about.driver ? `The NVIDIA driver ${about.driver} answers but lists no GPU.` : "gpumon asked the NVIDIA driver for GPUs and found none.";
     g.put(parts.why, problem ? `gpumon asked the NVIDIA driver for GPUs: ${problem}.` : driver);
     const now = host || {};
     g.putValue(parts.cpu.value, t.percent(now.cpu_utilization));
     g.putValue(parts.memory.value, t.ofTotal(now.memory_used, now.memory_total));
     g.put(parts.memory.more, t.known(now.memory_used) && now.memory_total ? `${t.percent(now.memory_used / now.memory_total)} in use` : "");
     g.putValue(parts.load.value, t.plain(now.load));
-    g.put(parts.load.more, "tasks that run or wait, mean of a minute");
+    g.put(parts.load.more, "running or waiting tasks, mean of a minute");
     g.putValue(parts.swap.value, now.swap_total === 0 ? "none" : t.ofTotal(now.swap_used, now.swap_total));
     if (performance.now() < asked) { return; }
     asked = performance.now() + EVERY * 1000;
@@ -51,7 +51,7 @@
         ...runs.map((run) => g.make("li", {}, g.make("a", { href: `#/run/${encodeURIComponent(run.id)}` },
           g.stateTag(run.state), g.make("span", { text: `${g.runName(run)}, ${run.user || "unknown"}, ${t.moment(run.started)}` })))),
         g.make("li", {}, found.runs.length ? g.make("a", { href: "#/runs", text: "All runs" })
-          : g.make("span", { class: "mut", text: found.problem ? `Past runs are not shown: ${found.problem}` : "No run is known yet." }))]);
+          : g.make("span", { class: "mut", text: found.problem ? `Past runs are unavailable: ${found.problem}` : "No runs yet." }))]);
     });
   };
 })(window.gpumon);

@@ -2,7 +2,7 @@
 "use strict";
 (function (g) {
   const WORDS = {
-    connecting: "connecting", live: "live", stale: "stale", ended: "ended", reconnecting: "reconnecting", locked: "locked out",
+    connecting: "connecting", live: "live", stale: "stale", ended: "ended", reconnecting: "reconnecting", locked: "signed out",
   };
   let said = "";
   let timer = 0;
@@ -46,14 +46,14 @@
   // What is read out as an alert has no seconds in it that count up: those stand apart.
   function problemText() {
     const feed = g.feed;
-    if (feed.state === "locked") { return "This browser may not read any more: open the link that gpumon web printed when it started."; }
+    if (feed.state === "locked") { return "This browser is signed out: open the link that gpumon web printed when it started."; }
     if (feed.problem) { return feed.problem; }
     if (feed.state === "stale") { return `${why(feed.said)}.${lastSeen()}`; }
-    if (feed.state === "ended") { return `The recording has ended. Its last values are of ${g.text.moment(feed.now)}.`; }
+    if (feed.state === "ended") { return `The recording has ended. Its last values are from ${g.text.moment(feed.now)}.`; }
     if (feed.state === "reconnecting" && (!feed.server || !feed.isFresh())) {
-      return `gpumon web does not answer. This page tries again by itself.${lastSeen()}`;
+      return `gpumon web does not answer. This page keeps trying.${lastSeen()}`;
     }
-    if (feed.state === "live" && !feed.server) { return "Waiting for the first numbers."; }
+    if (feed.state === "live" && !feed.server) { return "Waiting for the first sample."; }
     return feed.leftOut;
   }
 

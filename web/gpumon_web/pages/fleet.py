@@ -54,10 +54,10 @@ def layout() -> Component:
             ),
             card(
                 "GPUs",
-                table("gpus", "GPUs", COLUMNS, "gpu", css="fleet", empty="No GPU is known.", dense_beyond=_DENSE),
+                table("gpus", "GPUs", COLUMNS, "gpu", css="fleet", empty="No known GPU.", dense_beyond=_DENSE),
                 has_head=False,
             ),
-            card("Worth a look", bound("look", "notes", html.Ul, "Nothing is known of now.", className="look")),
+            card("Attention", bound("look", "notes", html.Ul, "The current state is unknown.", className="look")),
         ]
     )
 
@@ -71,7 +71,7 @@ def live(now: Now, args: Args) -> Cells:
         "others": others(now.gpus),
         "chips": chips([gpu.about["index"] for gpu in free]),
         **sums(now.gpus),
-        "look": list(now.findings) or [{"text": "Nothing stands out."}],
+        "look": list(now.findings) or [{"text": "Nothing needs attention."}],
         "gpus": Rows(row(gpu, now) for gpu in now.gpus),
     }
 
@@ -127,7 +127,7 @@ def sums(gpus: Sequence[Gpu]) -> Cells:
         "memory": f"{_gib(used)} {f'/ {_gib(total)} ' if sized else ''}GiB" if counted else units.MISSING,
         "memory_share": some(counted) or (f"{_percent(used / total)} of the server" if total else ""),
         "power": power_text(power if drawing else None, limit, is_sum=True),
-        "energy": some(drawing) or (f"{power * 0.024:.1f} kWh a day at this rate" if drawing else ""),
+        "energy": some(drawing) or (f"{power * 0.024:.1f} kWh per day at this rate" if drawing else ""),
         "hottest": hottest[1] if hottest else None,
         "where": f"GPU {hottest[0].about['index']}" if hottest else "",
     }

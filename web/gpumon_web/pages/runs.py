@@ -35,10 +35,10 @@ def layout() -> Component:
 
     found = table(
         "runs", "Runs", COLUMNS, "started", down=True, css="runs", loading="Loading the runs …",
-        empty="No run is known yet. A training shows up here once it uses a callback of gpumon, or gpumon.run().",
-        no_match="No run has this in its name or user.",
+        empty="No runs yet. A training appears here once it uses a gpumon callback or gpumon.run().",
+        no_match="No matching runs.",
     )  # fmt: skip
-    field = search("runs", "Name or user", "Show only runs whose name or user has this in it")
+    field = search("runs", "Name or user", "Filter runs by name or user")
     problem = bound("problem", "text", html.P, className="empty")
     return html.Div(
         [html.Div([html.H1("Runs"), field], className="head"), card("Runs", problem, found, has_head=False)]
@@ -49,7 +49,7 @@ def kept(document: Cells) -> Cells:
     """Rows of the runs that the ledger and the ring know, and why those of the past are missing if they are."""
     problem = document["problem"]
     return {
-        "problem": f"Past runs are not shown: {problem}" if problem else "",
+        "problem": f"Past runs are unavailable: {problem}" if problem else "",
         "runs": Rows(row(run) for run in document["runs"]),
     }
 
