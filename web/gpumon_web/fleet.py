@@ -45,16 +45,16 @@ class Fleet:
     def about(self, frame: Frame, epochs: Epochs, origin: Origin, driver: Driver, hostname: str) -> dict[str, Any]:
         """All that changes seldom: devices, who is on them, runs, processes without their command lines."""
         joined = ranks_of(frame.runs)
-        rows = [gpu_row(status, joined) for status in gpu_statuses(frame, joined, self._activity)]
+        statuses = gpu_statuses(frame, joined, self._activity)
         return {
             "hostname": hostname,
             "driver": driver.version,
             "cuda": driver.cuda,
             "source": origin.source,
             "processes_known": Capability.PROCESSES in origin.capabilities,
-            "gpus": rows,
+            "gpus": [gpu_row(status, joined) for status in statuses],
             "runs": [run_row(ranks, frame, epochs) for ranks in joined],
-            "look": worth_a_look(frame, rows, joined, epochs),
+            "look": worth_a_look(statuses, joined, epochs, frame.time),
         }
 
 

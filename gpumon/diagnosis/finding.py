@@ -1,0 +1,43 @@
+"""A finding: something about a GPU or a run that a person should know, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Severity(IntEnum):
+    """Order of findings: the highest first."""
+
+    INFO = 0
+    WARNING = 1
+    CRITICAL = 2
+
+
+class Subject(NamedTuple):
+    """The GPU, run or epoch that a finding is about."""
+
+    kind: str
+    """`gpu`, `run` or `epoch`."""
+    id: str
+    """UUID of a GPU, id of a run, ordinal of an epoch."""
+    title: str
+    """For people, such as `GPU 3`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result of a rule."""
+
+    kind: str
+    """Stable name for programs, such as `input_bound`."""
+    severity: Severity
+    subject: Subject
+    summary: str
+    """One clause without the subject: `waits for data 35 % of its time`."""
+    action: str
+    """What to do, in a sentence; empty where there is nothing to do."""
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    """The numbers behind it, in base units."""

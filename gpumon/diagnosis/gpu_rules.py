@@ -1,0 +1,103 @@
+"""Rules about a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpumon import units
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.diagnosis import thresholds
+from gpumon.diagnosis.context import GpuContext, Rule
+from gpumon.diagnosis.finding import Finding, Severity
+from gpumon.frame import NAN
+from gpumon.metrics import BY_NAME, Availability, Metric, Unit
+
+HOT = (BY_NAME["gpu.temperature"], BY_NAME["gpu.temperature_memory"])
+THERMAL = (BY_NAME["gpu.throttled_hw_thermal"], BY_NAME["gpu.throttled_sw_thermal"])
+_RESET = "Reset it with 'sudo nvidia-smi --gpu-reset', or restart the machine."
+
+
+def unavailable(gpu: GpuContext) -> Iterator[Finding]:
+    """The driver lost it, cannot read it, or has not answered."""
+    state = gpu.status.sample.state
+    if state is not Availability.OK:
+        action = "" if state is not Availability.LOST else _RESET
+        yield Finding("unavailable", Severity.CRITICAL, gpu.subject, state.reason, action)
+
+
+def hot(gpu: GpuContext) -> Iterator[Finding]:
+    """It, or its memory, is near the temperature at which the driver lowers the clocks."""
+    if gpu.status.sample.state is not Availability.OK:
+        return
+    for metric in HOT:
+        value = gpu.value(metric.name)
+        severity = _level(metric, value)
+        if severity is not Severity.INFO:
+            summary = f"{metric.title.lower()} is {units.metric(value, metric)}"
+            yield Finding("hot", severity, gpu.subject, summary, "Check its fans and air flow.", {metric.key: value})
+
+
+def slowed_by_heat(gpu: GpuContext) -> Iterator[Finding]:
+    """The driver lowers the clocks because it is too hot."""
+    for metric in THERMAL:
+        share = gpu.rates.get(metric.name, NAN)
+        severity = _level(metric, share)
+        if severity is not Severity.INFO:
+            evidence = {metric.key: share}
+            yield Finding("slowed_by_heat", severity, gpu.subject, "slowed by heat", "Check its cooling.", evidence)
+
+
+def memory_nearly_full(gpu: GpuContext) -> Iterator[Finding]:
+    """The next allocation may fail."""
+    used, total = gpu.value("gpu.memory_used"), gpu.value("gpu.memory_total")
+    if gpu.status.sample.state is Availability.OK and used >= BY_NAME["gpu.memory_used"].critical * total:
+        summary = f"memory is nearly full: {units.of_total(used, total)}"
+        evidence = {"memory_used": used, "memory_total": total}
+        yield Finding("memory_nearly_full", Severity.WARNING, gpu.subject, summary, "Reduce the batch size.", evidence)
+
+
+def allocated_idle(gpu: GpuContext) -> Iterator[Finding]:
+    """A process holds it and has run nothing on it for long."""
+    status = gpu.status
+    if status.state is GpuState.HELD and status.since is not None and _idle(gpu) >= thresholds.LONG_IDLE:
+        used = gpu.value("gpu.memory_used")
+        held = "memory" if used != used else units.number(used, Unit.BYTES)
+        summary = f"idle for {idle_text(gpu)}, {held} held by {_holders(gpu)}"
+        action = "Ask the holder, or end the process if it is yours."
+        yield Finding("allocated_idle", Severity.WARNING, gpu.subject, summary, action, {"seconds": _idle(gpu)})
+
+
+def free(gpu: GpuContext) -> Iterator[Finding]:
+    """Nothing holds it and nothing has run on it for long."""
+    status = gpu.status
+    if status.state is GpuState.FREE and status.since is not None and _idle(gpu) >= thresholds.LONG_IDLE:
+        evidence = {"seconds": _idle(gpu)}
+        yield Finding("free", Severity.INFO, gpu.subject, f"free for {idle_text(gpu)}", "", evidence)
+
+
+GPU_RULES: tuple[Rule[GpuContext], ...] = (unavailable, hot, slowed_by_heat, memory_nearly_full, allocated_idle, free)
+
+
+def idle_text(gpu: GpuContext) -> str:
+    """Return for how long it has done nothing, in whole minutes: `at least 42 min`, `6 h 37 min`."""
+    since = gpu.status.since
+    minutes = int(_idle(gpu) // 60)
+    text = f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    return f"at least {text}" if since is not None and since.at_least else text
+
+
+def _idle(gpu: GpuContext) -> float:
+    since = gpu.status.since
+    return NAN if since is None else gpu.now - since.time
+
+
+def _holders(gpu: GpuContext) -> str:
+    ordered = sorted(gpu.status.processes, key=lambda process: -(process.memory_used if process.memory_used > 0 else 0))
+    users = dict.fromkeys(process.user for process in ordered)
+    return ", ".join(user or "an unknown user" for user in users) or "a process that the driver does not list"
+
+
+def _level(metric: Metric, value: float) -> Severity:
+    if value >= metric.critical:
+        return Severity.CRITICAL
+    return Severity.WARNING if value >= metric.warn else Severity.INFO

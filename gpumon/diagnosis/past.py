@@ -1,0 +1,84 @@
+"""Contexts and findings of runs in a ledger, and of their epochs."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from gpumon import units
+from gpumon.diagnosis.context import RunContext, diagnose
+from gpumon.diagnosis.finding import Finding, Severity, Subject
+from gpumon.diagnosis.run_rules import RUN_RULES
+from gpumon.frame import NAN, Mark
+from gpumon.ledger.aggregate import EpochSummary
+from gpumon.ledger.records import Record
+
+
+def findings(record: Record, total: EpochSummary, now: float) -> list[Finding]:
+    """Return the findings about a run; `total` as from `aggregate.whole`."""
+    return diagnose(RUN_RULES, [past_run(record, total, now)])
+
+
+def past_run(record: Record, total: EpochSummary, now: float) -> RunContext:
+    """Return the context of a run in the ledger."""
+    run = record.run
+    ooms = [mark for mark in record.marks if mark.mark is Mark.OUT_OF_MEMORY]
+    last = ooms[-1] if ooms else None
+    newest = max((row.epoch for row in record.epochs), default=-1)
+    odd = {name for row in record.epochs for name, value in row.metrics.items() if not math.isfinite(value)}
+    return RunContext(
+        subject=Subject("run", run.id, run.name.strip() or run.id),
+        state=run.state,
+        epoch=units.epoch(newest, run.epochs, run.base) if newest >= 0 else "",
+        since_end=now - run.ended,
+        ooms=float(len(ooms)) if ooms else NAN,
+        since_oom=now - last.time if last else NAN,
+        asked=last.asked if last else NAN,
+        free=last.free if last else NAN,
+        wait_share=total.wait_share,
+        throttled_share=total.value("throttled_share"),
+        idle_share=total.value("idle_share"),
+        diverged=sorted(odd),
+    )
+
+
+class Verdict(NamedTuple):
+    """One word for an epoch."""
+
+    kind: str
+    """That of its first finding; else `running`, `not_finished` or `fine`."""
+    text: str
+    severity: Severity | None
+    """None where nothing was judged."""
+
+
+_WORDS = {
+    "diverged": "diverged",
+    "input_bound": "waits for data",
+    "throttled": "throttled",
+    "mostly_idle": "mostly idle",
+}
+
+
+def verdict(epoch: EpochSummary, running: bool) -> Verdict:
+    """Return the verdict on an epoch of a run that is `running` or over."""
+    found = epoch_findings(epoch)
+    if found and (found[0].severity is Severity.CRITICAL or epoch.ended == epoch.ended):
+        return Verdict(found[0].kind, _WORDS.get(found[0].kind, found[0].summary), found[0].severity)
+    if math.isnan(epoch.ended):
+        if running:
+            return Verdict("running", "running", None)
+        return Verdict("not_finished", "not finished", Severity.WARNING)
+    return Verdict("fine", "fine", Severity.INFO)
+
+
+def epoch_findings(epoch: EpochSummary) -> list[Finding]:
+    """Return the findings about one epoch, by the rules for runs."""
+    context = RunContext(
+        subject=Subject("epoch", str(epoch.ordinal), f"epoch {epoch.epoch}"),
+        wait_share=epoch.wait_share,
+        throttled_share=epoch.value("throttled_share"),
+        idle_share=epoch.value("idle_share"),
+        diverged=[name for name, value in epoch.metrics.items() if not math.isfinite(value)],
+    )
+    return diagnose(RUN_RULES, [context])

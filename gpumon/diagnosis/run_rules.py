@@ -1,0 +1,73 @@
+"""Rules about a run or an epoch of one, live or past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpumon import units
+from gpumon.diagnosis import thresholds
+from gpumon.diagnosis.context import Rule, RunContext
+from gpumon.diagnosis.finding import Finding, Severity
+from gpumon.frame import RunState
+from gpumon.metrics import Unit
+
+_ENDS = {RunState.DIED: ("died", "died"), RunState.FAILED: ("failed", "failed")}
+
+
+def out_of_memory(run: RunContext) -> Iterator[Finding]:
+    """An allocation of device memory failed."""
+    if not run.ooms > 0:
+        return
+    summary = "out of memory"
+    if run.asked == run.asked:
+        summary += f": requested {units.number(run.asked, Unit.BYTES)}"
+        if run.free == run.free:
+            summary += f", {units.number(run.free, Unit.BYTES)} free"
+    evidence = {"ooms": run.ooms, "asked": run.asked, "free": run.free, "age": run.since_oom}
+    action = "Reduce the batch size, or train in lower precision."
+    yield Finding("out_of_memory", Severity.CRITICAL, run.subject, summary, action, evidence)
+
+
+def ended_badly(run: RunContext) -> Iterator[Finding]:
+    """Its code raised, or its process was killed."""
+    if run.state in _ENDS:
+        kind, text = _ENDS[run.state]
+        summary = f"{text} in epoch {run.epoch}" if run.epoch else text
+        action = "See its own output." if run.state is RunState.FAILED else "See its own output and the kernel log."
+        yield Finding(kind, Severity.CRITICAL, run.subject, summary, action, {"age": run.since_end})
+
+
+def diverged(run: RunContext) -> Iterator[Finding]:
+    """It logged a number that is none."""
+    if run.diverged:
+        summary = f"diverged: {', '.join(run.diverged)} is NaN or infinite"
+        action = "Lower the learning rate, or look at the batch before."
+        yield Finding("diverged", Severity.CRITICAL, run.subject, summary, action)
+
+
+def input_bound(run: RunContext) -> Iterator[Finding]:
+    """The GPU waits while batches are loaded."""
+    if run.wait_share >= thresholds.INPUT_BOUND:
+        summary = f"waits for data {units.number(run.wait_share, Unit.RATIO)} of the time"
+        action = "Add DataLoader workers, or move decoding off the CPU."
+        yield Finding("input_bound", Severity.WARNING, run.subject, summary, action, {"wait_share": run.wait_share})
+
+
+def throttled(run: RunContext) -> Iterator[Finding]:
+    """The driver lowers the clocks for much of the time."""
+    share = run.throttled_share
+    if share >= thresholds.THROTTLED:
+        summary = f"throttled {units.number(share, Unit.RATIO)} of the time"
+        action = "Check the cooling and the power limit of its GPUs."
+        yield Finding("throttled", Severity.WARNING, run.subject, summary, action, {"throttled_share": share})
+
+
+def mostly_idle(run: RunContext) -> Iterator[Finding]:
+    """No kernel runs for most of the time."""
+    if run.idle_share >= thresholds.MOSTLY_IDLE:
+        summary = f"idle {units.number(run.idle_share, Unit.RATIO)} of the time"
+        action = "Look for work on the CPU between steps, or train with larger batches."
+        yield Finding("mostly_idle", Severity.WARNING, run.subject, summary, action, {"idle_share": run.idle_share})
+
+
+RUN_RULES: tuple[Rule[RunContext], ...] = (out_of_memory, ended_badly, diverged, input_bound, throttled, mostly_idle)
