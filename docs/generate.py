@@ -12,12 +12,13 @@ from math import isinf
 from pathlib import Path
 from typing import Any
 
-from gpumon.metrics import CLOCK_EVENTS, GPU_METRICS, HOST_METRICS, Availability, Kind, Metric
+from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind, Metric
 from gpumon.sources.nvml.device_processes import GRAPHICS_EVERY, LISTED_EVERY
 from gpumon.sources.nvml.field_ids import HEAT_IDS, fields_for
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 from gpumon.sources.nvml.schedule import EVERY_TICK, UNSUPPORTED
 from gpumon.sources.nvml.utilization_samples import SAMPLES_EVERY
+from gpumon.vendors import NVIDIA
 
 PAGE = Path(__file__).parent / "metrics.md"
 
@@ -58,7 +59,7 @@ def metrics_page() -> str:
     parts = [_INTRODUCTION, "## Of a GPU\n", *_table(GPU_METRICS), "\n## Of the host\n", *_table(HOST_METRICS)]
     parts += ["\n## What is read from an NVIDIA GPU, and how often\n", *_calls()]
     parts += [f"\n{_PROCESSES}", "\nThe batch asks for these fields:\n", *_fields()]
-    parts += ["\n## Bits of `gpu.event_reasons`\n", *_bits()]
+    parts += ["\n## Bits of `gpu.event_reasons`, of NVIDIA GPUs\n", *_bits()]
     parts += ["\n## Why a value is missing\n", *_availabilities()]
     return "\n".join(parts) + "\n"
 
@@ -149,7 +150,7 @@ def _heat_ids() -> str:
 
 
 def _bits() -> Iterator[str]:
-    yield from _rows(("bit", "the clocks are held by"), *((f"0x{bit:x}", name) for bit, name in CLOCK_EVENTS))
+    yield from _rows(("bit", "the clocks are held by"), *((f"0x{bit:x}", name) for bit, name in NVIDIA.clock_events))
 
 
 def _availabilities() -> Iterator[str]:

@@ -14,6 +14,7 @@ from gpumon import units
 from gpumon.metrics import GPU_INDEX, HOST_METRICS, Availability
 from gpumon.origin import Driver as Driver
 from gpumon.origin import Origin as Origin
+from gpumon.vendors import maker
 
 NAN = float("nan")
 TRAINING = "train"
@@ -214,6 +215,13 @@ class Sample(NamedTuple):
     counters_monotonic: int = 0
     """ns, CLOCK_MONOTONIC: when the counters held their values, by the driver's own stamp where it gives one;
     0 where it is that of the gauges."""
+
+    @property
+    def reason(self) -> str:
+        """Why there are no values, and what to do, for people."""
+        vendor = maker(self.device.name, self.device.uuid)
+        do = vendor.reset if vendor and self.state is Availability.RESET_REQUIRED else ""
+        return f"{self.state.reason}: '{do}'" if do else self.state.reason
 
     def value(self, metric: str) -> float:
         """The value of a metric by its name, such as `gpu.power`."""

@@ -72,13 +72,13 @@ _REASONS = {
     Availability.OK: "available",
     Availability.NOT_SUPPORTED: "this GPU or driver does not report it",
     Availability.NO_PERMISSION: "requires elevated privileges",
-    Availability.NO_DRIVER: "no NVIDIA driver answers",
+    Availability.NO_DRIVER: "no GPU driver answers",
     Availability.LOST: "the driver lost this GPU",
     Availability.STALE: "the driver has not answered yet",
     Availability.FAILED: "the driver answered with an error",
     Availability.NOT_RECORDED: "not in the recording",
     Availability.UNRELIABLE: "read too slowly to be reliable",
-    Availability.RESET_REQUIRED: "the GPU must be reset: 'sudo nvidia-smi --gpu-reset'",
+    Availability.RESET_REQUIRED: "the GPU must be reset",
 }
 
 
@@ -137,7 +137,7 @@ GPU_METRICS: tuple[Metric, ...] = (
     Metric("gpu.clock_sm", "SM clock", "CLOCK", Unit.HERTZ, "Current clock of the multiprocessors."),
     Metric("gpu.clock_memory", "Memory clock", "MCLK", Unit.HERTZ, "Current clock of the device memory."),
     Metric("gpu.event_reasons", "Clock event reasons", "EVENTS", Unit.BITS,
-           "The driver's bit mask of why the clocks are what they are; `CLOCK_EVENTS` names the bits."),
+           "The driver's bit mask of why the clocks are what they are; which bit is which depends on its maker."),
     Metric("gpu.throttled_sw_power", "Throttled by the power limit", "T-POW", Unit.SECONDS,
            "Time the clocks were held down by the power limit; normal at full load.", _C),
     Metric("gpu.throttled_sw_thermal", "Throttled by heat (driver)", "T-THM", Unit.SECONDS,
@@ -203,16 +203,3 @@ BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
 GPU_INDEX: dict[str, int] = {metric.name: i for i, metric in enumerate(GPU_METRICS)}
 """Place of a metric in a device's list of values."""
 HOST_INDEX: dict[str, int] = {metric.name: i for i, metric in enumerate(HOST_METRICS)}
-
-CLOCK_EVENTS: tuple[tuple[int, str], ...] = (
-    (0x1, "idle"),
-    (0x2, "application clocks"),
-    (0x4, "power limit"),
-    (0x8, "hardware slowdown"),
-    (0x10, "sync boost"),
-    (0x20, "heat (driver)"),
-    (0x40, "heat (hardware)"),
-    (0x80, "power brake"),
-    (0x100, "display clock"),
-)
-"""Bits of `gpu.event_reasons`: nvml.h, nvmlClocksEventReason*."""

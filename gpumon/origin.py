@@ -10,7 +10,13 @@ class Driver(NamedTuple):
     """The driver, once it has answered."""
 
     version: str = ""
-    cuda: str = ""
+    runtime: str = ""
+    """The newest programming interface that it runs, with its version: `CUDA 13.0`, `ROCm 7.0`."""
+
+    def version_of(self, runtime: str) -> str:
+        """The version of this programming interface; empty where the driver is another's."""
+        name, _, version = self.runtime.partition(" ")
+        return version if name == runtime else ""
 
 
 class Capability(Flag):

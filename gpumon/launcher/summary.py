@@ -15,6 +15,7 @@ from gpumon.launcher.epochs import Training
 from gpumon.launcher.watcher import CommandReport
 from gpumon.metrics import Unit
 from gpumon.text import clean
+from gpumon.vendors import short_name
 
 _SHOWN = 4
 """Trainings that have a line of their own."""
@@ -83,7 +84,7 @@ def _without(report: CommandReport, seconds: float) -> tuple[str, str]:
 
 
 def _device_lines(uses: Sequence[DeviceCost]) -> Iterator[SummaryLine]:
-    names = {clean(use.device.name.removeprefix("NVIDIA "), 40): 0 for use in uses}
+    names = {clean(short_name(use.device.name), 40): 0 for use in uses}
     which = f"GPU {', '.join(str(use.device.index) for use in uses)}" if len(uses) <= 8 else f"{len(uses)} GPUs"
     total = sum(use.seconds for use in uses)
     yield SummaryLine("GPU time", units.duration(total), f"{which}: {', '.join(names)}")

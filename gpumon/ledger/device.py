@@ -12,6 +12,7 @@ from gpumon.frame import NAN, Sample
 from gpumon.ledger.timeline import OUTSIDE, EpochTimeline
 from gpumon.ledger.usage import COUNTERS, HOLD, HOLD_LEAST, UsageSums, merged, usage_sums_of
 from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.vendors import PARTS
 
 REMEMBERED = 30 * SECOND
 """How far back a device is known to a run that comes later, and to the driver's own samples, which come in batches."""
@@ -86,7 +87,7 @@ class DeviceUsage:
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
-        self.whole_board = not uuid.startswith("MIG-")
+        self.whole_board = not uuid.startswith(PARTS)
         self.parts: dict[tuple[int, str], UsageSums] = {}
         self.rest = UsageSums()
         """Of settled epochs, and of what lies in none."""

@@ -13,6 +13,7 @@ from gpumon.analysis.memory import THIS_RUN, fragmentation, split, titles
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.json_value import logged
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
+from gpumon.vendors import NVIDIA
 
 SCHEMA = 1
 
@@ -39,7 +40,7 @@ def document(
             "hostname": hostname,
             **{metric.key: _known(value) for metric, value in zip(HOST_METRICS, frame.host, strict=True)},
         },
-        "driver": {"version": driver.version or None, "cuda": driver.cuda or None},
+        "driver": {"version": driver.version or None, "cuda": driver.version_of(NVIDIA.runtime) or None},
         "gpus": [_gpu(sample, frame, runs, live) for sample in frame.samples],
         "runs": [_run(run) for run in frame.runs],
         "left_out": {"runs": frame.dropped_runs, "processes": frame.dropped},

@@ -11,6 +11,7 @@ from gpumon.analysis.memory import split, told
 from gpumon.analysis.ranks import Ranks, memory_of, notes, ranks_of
 from gpumon.frame import Boundary, Driver, Frame, Mark, Origin, Process, Run, RunState, Sample
 from gpumon.metrics import BY_NAME, HOST_INDEX, Availability
+from gpumon.vendors import short_name
 
 _BAR = 10
 _NAMED = 3
@@ -97,7 +98,7 @@ def _title(frame: Frame, origin: Origin, driver: Driver, hostname: str, note: st
 def _gpu(sample: Sample, who: str, width: int) -> str:
     head = f"{sample.device.index:>3}  {_model(sample):<{width}}"
     if sample.state not in (Availability.OK, Availability.STALE):
-        return f"{head}  {sample.state.name.lower()}: {sample.state.reason}"
+        return f"{head}  {sample.state.name.lower()}: {sample.reason}"
     utilization, power, limit = (sample.value(f"gpu.{key}") for key in ("utilization", "power", "power_limit"))
     memory = units.of_total(sample.value("gpu.memory_used"), sample.value("gpu.memory_total"))
     degrees = units.number(sample.value("gpu.temperature"), BY_NAME["gpu.temperature"].unit)
@@ -170,7 +171,7 @@ def _epoch(run: Run) -> str:
 
 
 def _model(sample: Sample) -> str:
-    return sample.device.name.removeprefix("NVIDIA ")
+    return short_name(sample.device.name)
 
 
 def bar(ratio: float, width: int = _BAR) -> str:

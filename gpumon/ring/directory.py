@@ -20,6 +20,7 @@ from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability
 from gpumon.ring.believable import believable
 from gpumon.ring.layout import BLOB, RUN_METRICS
 from gpumon.text import clean
+from gpumon.vendors import NVIDIA
 
 # Beyond so much, what no frame of now refers to is forgotten. With the bounds on each text, all that
 # one frame can refer to fits into `layout.DIR_CAPACITY`.
@@ -146,7 +147,7 @@ class Directory:
                     for number, facts in self._runs.values()
                 },
                 "origin": _written(self.origin),
-                "driver": self.driver._asdict(),
+                "driver": _written_driver(self.driver),
                 "hostname": self.hostname,
                 "ledger": self.ledger,
                 "next": [self._next_string, self._next_run],
@@ -234,7 +235,7 @@ def _parse(version: int, found: Any) -> Known:
     strings = {int(number): _text(text) for number, text in found["strings"].items()}
     runs = {int(number): _run(run) for number, run in found["runs"].items()}
     origin = _origin(found["origin"])
-    driver = Driver(*(_text(found["driver"][field]) for field in Driver._fields))
+    driver = _driver(found["driver"])
     first, second = found["next"]
     return Known(
         version, devices, strings, runs, origin, driver, _text(found["hostname"]), (int(first), int(second)),
@@ -256,6 +257,16 @@ def _origin(told: Mapping[str, Any]) -> Origin:
         named = [Capability[name] for text in told["capabilities"] if (name := _text(text).upper()) in _CAPABILITIES]
         capabilities = reduce(or_, named, Capability(0))
     return Origin(source, label, problem, ended=told.get("ended") is True, capabilities=capabilities)
+
+
+def _written_driver(driver: Driver) -> dict[str, Any]:
+    """The stored form of a driver; readers of an earlier version need "cuda"."""
+    return {**driver._asdict(), "cuda": driver.version_of(NVIDIA.runtime)}
+
+
+def _driver(told: Mapping[str, Any]) -> Driver:
+    cuda = _text(told["cuda"])
+    return Driver(_text(told["version"]), _text(told.get("runtime", cuda and f"{NVIDIA.runtime} {cuda}")))
 
 
 def _run(run: Mapping[str, Any]) -> Run:

@@ -53,6 +53,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from gpumon.errors import BoardError
+from gpumon.vendors import bare
 
 MAGIC = b"GPUMTAG\x01"
 MAJOR = 1
@@ -229,7 +230,7 @@ def pack_tail(metrics: Metrics) -> bytes:
 def device_mark(uuid: str) -> int:
     """What stands for a device's UUID in numbers."""
     # torch names a MIG instance with the prefix of a whole GPU in some versions.
-    return crc32(uuid.removeprefix("GPU-").removeprefix("MIG-").encode("utf-8", "replace")) if uuid else 0
+    return crc32(bare(uuid).encode("utf-8", "replace")) if uuid else 0
 
 
 def pack_memory(number: int, monotonic: int, devices: Sequence[Memory]) -> bytes:

@@ -2,8 +2,9 @@
 
 torch is asked only where the training has already imported it and CUDA is already initialised; what
 is asked then is bookkeeping in the process (no synchronisation, no driver call that waits).
-Else CUDA_VISIBLE_DEVICES may name UUIDs; numbers in it are left to the daemon, which alone can tell
-whether they count as the driver does (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars).
+Else CUDA_VISIBLE_DEVICES, or what another maker has in its place, may name UUIDs; numbers in it are left to the daemon,
+which alone can tell whether they count as the driver does
+(https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_PREFIXES = ("GPU-", "MIG-")
+from gpumon.vendors import IDENTIFIERS, NVIDIA, PARTS, visible_devices
 
 
 def find_devices(modules: Mapping[str, Any], env: Mapping[str, str], *, alone: bool = True) -> tuple[str, ...]:
@@ -20,7 +21,7 @@ def find_devices(modules: Mapping[str, Any], env: Mapping[str, str], *, alone: b
     `modules` is `sys.modules`. `alone`: this process is the whole job, so that all visible devices
     are its own; one rank of many uses a part of them. Never raises, never initialises CUDA.
     """
-    visible = visible_uuids(env.get("CUDA_VISIBLE_DEVICES", ""))
+    visible = visible_uuids(visible_devices(env))
     try:
         found = _from_torch(modules.get("torch"), visible)
     except Exception:  # a torch of another shape, a context that is lost: the daemon asks the driver instead
@@ -31,13 +32,13 @@ def find_devices(modules: Mapping[str, Any], env: Mapping[str, str], *, alone: b
 
 
 def visible_uuids(visible: str) -> tuple[str, ...]:
-    """The UUIDs that CUDA_VISIBLE_DEVICES lists; empty when it lists numbers.
+    """The UUIDs that a variable such as CUDA_VISIBLE_DEVICES lists; empty when it lists numbers.
 
     As CUDA reads it, the first entry that is none ends the list.
     """
     found = []
     for entry in visible.split(","):
-        if not entry.strip().startswith(_PREFIXES):
+        if not entry.strip().startswith(IDENTIFIERS):
             break
         found.append(entry.strip())
     return tuple(found)
@@ -48,10 +49,10 @@ def torch_uuid(cuda: Any, index: int, visible: tuple[str, ...]) -> str:
 
     `cuda` is `torch.cuda`, initialised; `visible` is as `visible_uuids` gives it.
     """
-    if index < len(visible) and visible[index].startswith("MIG-"):
+    if index < len(visible) and visible[index].startswith(PARTS):
         return visible[index]  # what torch calls a MIG instance differs between versions
     uuid = str(getattr(cuda.get_device_properties(index), "uuid", "") or "")
-    return uuid if not uuid or uuid.startswith(_PREFIXES) else f"GPU-{uuid}"
+    return uuid if not uuid or uuid.startswith(IDENTIFIERS) else f"{NVIDIA.whole[0]}{uuid}"
 
 
 def _from_torch(torch: Any, visible: tuple[str, ...]) -> tuple[str, ...]:

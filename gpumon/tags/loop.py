@@ -31,6 +31,7 @@ from gpumon.tags.running import Run
 from gpumon.tags.values import whole
 from gpumon.tags.warn import warn_once
 from gpumon.text import clean
+from gpumon.vendors import IDENTIFIERS, NVIDIA
 
 _begun: Counter[str] = Counter()
 """Runs that this process has begun, by name: one that only rank 0 begins does not shift the others."""
@@ -78,8 +79,8 @@ def run(
         local_rank=where.local_rank,
         world_size=max(1, where.world_size),
         devices=look(),
-        visible=env.get("CUDA_VISIBLE_DEVICES", ""),
-        order=env.get("CUDA_DEVICE_ORDER", ""),
+        visible=env.get(NVIDIA.numbers, ""),
+        order=env.get(NVIDIA.order[0], ""),
         epochs=planned or 0,
         batch=samples or 0,
     )
@@ -116,9 +117,9 @@ def _uuids(devices: object) -> tuple[str, ...]:
         warn_once("devices", "devices= takes UUIDs such as GPU-8932f937-…: gpumon looks for those of this process")
         return ()
     for device in given:
-        if not isinstance(device, str) or not device.startswith(("GPU-", "MIG-")):
+        if not isinstance(device, str) or not device.startswith(IDENTIFIERS):
             said = clean(repr(device), 80)
-            raise UsageError(f"devices={said}: give UUIDs such as GPU-8932f937-…; 'nvidia-smi -L' lists them")
+            raise UsageError(f"devices={said}: give UUIDs such as GPU-8932f937-…; '{NVIDIA.listing}' lists them")
     return tuple(given)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gpumon.frame import Device, Process, Run, RunState, Sample
+from gpumon.vendors import NVIDIA, maker
 
 
 class Claim(NamedTuple):
@@ -80,8 +81,9 @@ def _by_uuid(uuid: str, devices: Sequence[Device]) -> str | None:
 
 
 def _by_number(claim: Claim, devices: Sequence[Device]) -> list[str]:
-    whole = sorted((device for device in devices if device.uuid.startswith("GPU-")), key=lambda device: device.index)
-    if claim.order != "PCI_BUS_ID" and len({device.name for device in whole}) > 1:
+    # The numbers on a board are NVIDIA's: those of others do not count as their drivers do.
+    whole = sorted((device for device in devices if _is_numbered(device)), key=lambda device: device.index)
+    if claim.order != NVIDIA.order[1] and len({device.name for device in whole}) > 1:
         return []  # CUDA counts the fastest first, the driver by bus: the numbers may mean others
     numbers = []
     for text in claim.visible.split(","):
@@ -93,6 +95,10 @@ def _by_number(claim: Claim, devices: Sequence[Device]) -> list[str]:
         return []  # one of several ranks sees all of them and uses one: which, nobody has told
     by_index = {device.index: device.uuid for device in whole}
     return [by_index[number] for number in numbers if number in by_index]
+
+
+def _is_numbered(device: Device) -> bool:
+    return device.uuid.startswith(NVIDIA.whole) and maker(device.name, device.uuid) is NVIDIA
 
 
 def _lists(processes: Sequence[Process], uuid: str, pid: int) -> bool:

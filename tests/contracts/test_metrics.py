@@ -62,7 +62,7 @@ def the_document() -> dict[str, Any]:
         frame = reader.newest()
         assert frame is not None
         daemon = {"pid": 1, "interval": 1.0, "age": 0.1}
-        return document(frame, Origin("nvml"), Driver("570.1", "12.8"), "node1", daemon)
+        return document(frame, Origin("nvml"), Driver("570.1", "CUDA 12.8"), "node1", daemon)
     finally:
         reader.close()
 

@@ -127,7 +127,7 @@ def test_what_each_call_costs_on_this_driver(capsys: pytest.CaptureFixture[str])
     rows.append(("graphics processes", *_cost(lambda: graphics.read(handle)[0])))
     rows.append(("process shares", *_cost(lambda: len(shares.read(handle)))))
     with capsys.disabled():
-        print(f"\n{name}, driver {library.driver.version}, CUDA {library.driver.cuda}")
+        print(f"\n{name}, driver {library.driver.version}, {library.driver.runtime}")
         print("| call | median µs | worst µs | code |\n|---|---|---|---|")
         for what, middle, worst, returned in rows:
             print(f"| {what} | {middle:.1f} | {worst:.1f} | {returned} |")

@@ -85,7 +85,7 @@ class FakeFeed:
         return Origin(self.source, self.label, self.problem, self.ended, BY_NAME[self.source].capabilities)
 
     def driver(self) -> Driver:
-        return Driver("550.54.15", "12.4") if self.gpus else Driver()
+        return Driver("550.54.15", "CUDA 12.4") if self.gpus else Driver()
 
     def hostname(self) -> str:
         return "node7"

@@ -40,7 +40,7 @@ class FakeSource:
         return Origin("nvml")
 
     def driver(self) -> Driver:
-        return Driver("570.1", "12.8")
+        return Driver("570.1", "CUDA 12.8")
 
     def read(self) -> Sequence[Reading]:
         began = self._clock.monotonic()

@@ -42,7 +42,7 @@ def standing(sample: Sample, history: RecentHistory, state: GpuState, age: float
     if state is GpuState.STALE:
         word = f"stale {units.duration(max(sample.age, age))}"
     elif state is GpuState.UNREADABLE:
-        word = sample.state.reason
+        word = sample.reason
     elif state is not GpuState.LOST:
         heat = max(level(metric, history.last(uuid, metric.name)) for metric in HEAT)
         if heat > FINE:

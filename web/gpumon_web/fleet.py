@@ -21,6 +21,7 @@ from gpumon.metrics import PROCESSES, Availability
 from gpumon.origin import Capability
 from gpumon.panels import GPU_PANELS
 from gpumon.reports.run_json import known
+from gpumon.vendors import NVIDIA, short_name
 from gpumon_web.look import worth_a_look
 
 NAMED = 8
@@ -49,7 +50,7 @@ class Fleet:
         return {
             "hostname": hostname,
             "driver": driver.version,
-            "cuda": driver.cuda,
+            "cuda": driver.version_of(NVIDIA.runtime),
             "source": origin.source,
             "processes_known": Capability.PROCESSES in origin.capabilities,
             "gpus": [gpu_row(status, joined) for status in statuses],
@@ -65,9 +66,9 @@ def gpu_row(status: GpuStatus, joined: Sequence[Ranks]) -> dict[str, Any]:
     return {
         "uuid": device.uuid,
         "index": device.index,
-        "name": device.name.removeprefix("NVIDIA "),
+        "name": short_name(device.name),
         "state": status.state.value,
-        "reason": "" if sample.state is Availability.OK else sample.state.reason,
+        "reason": "" if sample.state is Availability.OK else sample.reason,
         "since": round(since.time, 1) if since else None,
         "at_least": bool(since and since.at_least),
         "memory_total": known(sample.value("gpu.memory_total")),

@@ -18,6 +18,7 @@ from gpumon.errors import SourceError
 from gpumon.frame import Driver
 from gpumon.metrics import Availability
 from gpumon.text import clean
+from gpumon.vendors import NVIDIA
 
 Function = Callable[..., int]
 """Takes ctypes values and pointers to buffers, and gives a return code. Nothing checks them against the C signature but
@@ -141,7 +142,7 @@ class Library:
         if function is None or function(ctypes.byref(number)) != SUCCESS:
             return Driver(version)
         # 1000 * major + 10 * minor: nvml.h, NVML_CUDA_DRIVER_VERSION_MAJOR and _MINOR.
-        return Driver(version, f"{number.value // 1000}.{number.value % 1000 // 10}")
+        return Driver(version, f"{NVIDIA.runtime} {number.value // 1000}.{number.value % 1000 // 10}")
 
     def close(self) -> None:
         """Stop the library. Never raises: a driver that is gone needs no goodbye."""

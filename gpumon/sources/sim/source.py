@@ -50,7 +50,7 @@ class SimSource:
 
     def driver(self) -> Driver:
         """A plausible one."""
-        return Driver("570.86.15", "12.8")
+        return Driver("570.86.15", "CUDA 12.8")
 
     def reading_at(self, monotonic: int, time: int) -> Reading:
         """The machine at `monotonic` (ns), without boundaries: the same for the same times.

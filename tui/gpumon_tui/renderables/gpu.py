@@ -14,6 +14,7 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.frame import Process, Run, Sample
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import BY_NAME
+from gpumon.vendors import short_name
 from gpumon_tui import theme
 from gpumon_tui.levels import level
 from gpumon_tui.memo import Memo
@@ -133,7 +134,7 @@ def hidden(above: int, below: int, free: int) -> Line:
 
 def _name(gpu: Gpu, cells: int) -> Line:
     device = gpu.sample.device
-    name = safe(device.name).removeprefix("NVIDIA ")
+    name = short_name(safe(device.name))
     left: Line = [Segment(f"GPU {device.index}", theme.TITLE), Segment(f"  {name}", theme.DIM)]
     right: Line = [
         Segment(f"  {gpu.text('gpu.temperature')}", gpu.style("gpu.temperature")),

@@ -32,8 +32,8 @@ def header(view: View, cells: int) -> Line:
     place: Line = [Segment(f" {safe(view.hostname)}", theme.BAR_STRONG)]
     if view.driver.version:
         place.append(Segment(f"  driver {safe(view.driver.version)}", theme.BAR_DIM))
-    if view.driver.cuda:
-        place.append(Segment(f"  CUDA {safe(view.driver.cuda)}", theme.BAR_DIM))
+    if view.driver.runtime:
+        place.append(Segment(f"  {safe(view.driver.runtime)}", theme.BAR_DIM))
     while place and length(left) + length(place) + length(right) > cells:
         place.pop()
     return spread([*left[:1], *place, *left[1:]], right, cells, theme.BAR)

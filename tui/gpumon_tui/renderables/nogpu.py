@@ -14,6 +14,7 @@ from rich.style import Style
 
 from gpumon.frame import Origin
 from gpumon.origin import Capability
+from gpumon.vendors import VENDORS
 from gpumon_tui import theme
 from gpumon_tui.program import program
 from gpumon_tui.renderables.cells import Line, cut, rule, safe
@@ -21,11 +22,9 @@ from gpumon_tui.renderables.cells import Line, cut, rule, safe
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
 
-LOOKED_FOR = "searching every few seconds: NVIDIA GPUs, through the driver's library libnvidia-ml.so.1"
-TO_DO = (
-    "with an NVIDIA GPU: install its driver, or load it with 'sudo modprobe nvidia'",
-    "in a container: pass the GPUs in, as with 'docker run --gpus all'",
-)
+_WHAT = "; ".join(vendor.looked_for for vendor in VENDORS if vendor.looked_for)
+LOOKED_FOR = f"searching every few seconds: {_WHAT}"
+TO_DO = tuple(text for vendor in VENDORS for text in vendor.to_do)
 SIMULATION = "press s for a simulation"
 BELOW = "below: this host, and the trainings on it"
 MOST_PAST = 6

@@ -1,0 +1,105 @@
+"""Makers of GPUs: the one table of their words, outside of the sources that read them.
+
+A training imports it, so it imports nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Vendor(NamedTuple):
+    """A maker, as users and its driver name things. Empty where it has none, or gpumon reads none of it yet."""
+
+    name: str
+    """As the names of its cards begin."""
+    whole: tuple[str, ...]
+    """Beginnings of the identifiers of a whole GPU."""
+    parts: tuple[str, ...] = ()
+    """Beginnings of the identifiers of a part of one, which has no board of its own."""
+    visible: tuple[str, ...] = ()
+    """Environment variables that give a process its devices; the first that is set counts."""
+    numbers: str = ""
+    """The one of them whose numbers count as the driver does."""
+    order: tuple[str, str] = ("", "")
+    """The environment variable that says how they count, and its value where that is by bus, as the driver does."""
+    runtime: str = ""
+    """The programming interface."""
+    listing: str = ""
+    """The command that lists identifiers."""
+    reset: str = ""
+    """The command that resets a GPU."""
+    looked_for: str = ""
+    to_do: tuple[str, ...] = ()
+    """Where no GPU of it is found: by what it was looked for, and what its owner can do."""
+    clock_events: tuple[tuple[int, str], ...] = ()
+    """Bits of `gpu.event_reasons`."""
+
+
+NVIDIA = Vendor(
+    "NVIDIA",
+    whole=("GPU-",),
+    parts=("MIG-",),
+    visible=("CUDA_VISIBLE_DEVICES",),
+    numbers="CUDA_VISIBLE_DEVICES",
+    order=("CUDA_DEVICE_ORDER", "PCI_BUS_ID"),
+    runtime="CUDA",
+    listing="nvidia-smi -L",
+    reset="sudo nvidia-smi --gpu-reset",
+    looked_for="NVIDIA GPUs, through the driver's library libnvidia-ml.so.1",
+    to_do=(
+        "with an NVIDIA GPU: install its driver, or load it with 'sudo modprobe nvidia'",
+        "in a container: pass the GPUs in, as with 'docker run --gpus all'",
+    ),
+    clock_events=(  # nvml.h, nvmlClocksEventReason*
+        (0x1, "idle"),
+        (0x2, "application clocks"),
+        (0x4, "power limit"),
+        (0x8, "hardware slowdown"),
+        (0x10, "sync boost"),
+        (0x20, "heat (driver)"),
+        (0x40, "heat (hardware)"),
+        (0x80, "power brake"),
+        (0x100, "display clock"),
+    ),
+)
+AMD = Vendor(
+    "AMD",
+    whole=("GPU-", "AMD-"),
+    visible=("ROCR_VISIBLE_DEVICES",),
+    runtime="ROCm",
+    listing="rocm-smi --showuniqueid",
+)
+"""ROCR_VISIBLE_DEVICES may list identifiers: ROCm documentation, "GPU isolation techniques". Numbers in it, and in
+HIP_VISIBLE_DEVICES, do not count as the driver does on some machines."""
+
+VENDORS = (NVIDIA, AMD)
+WHOLE = tuple(dict.fromkeys(prefix for vendor in VENDORS for prefix in vendor.whole))
+PARTS = tuple(dict.fromkeys(prefix for vendor in VENDORS for prefix in vendor.parts))
+IDENTIFIERS = WHOLE + PARTS
+"""Beginnings of all identifiers of devices."""
+
+
+def maker(model: str, uuid: str = "") -> Vendor | None:
+    """The maker of a card: by the name of its model, else by its identifier; None for an unknown one."""
+    named = next((vendor for vendor in VENDORS if model.startswith(f"{vendor.name} ")), None)
+    return named or next((vendor for vendor in VENDORS if uuid.startswith(vendor.whole + vendor.parts)), None)
+
+
+def short_name(model: str) -> str:
+    """The name of a model without its maker: `H100 80GB HBM3`."""
+    vendor = maker(model)
+    return model.removeprefix(f"{vendor.name} ") if vendor else model
+
+
+def bare(uuid: str) -> str:
+    """An identifier without what it begins with."""
+    prefix = next((prefix for prefix in IDENTIFIERS if uuid.startswith(prefix)), "")
+    return uuid.removeprefix(prefix)
+
+
+def visible_devices(env: Mapping[str, str]) -> str:
+    """The devices that the environment gives a process, as it writes them; empty where it says nothing."""
+    names = (name for vendor in VENDORS for name in vendor.visible)
+    return next((env[name] for name in names if env.get(name)), "")
