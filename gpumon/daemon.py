@@ -195,7 +195,7 @@ class Recorder:
             self.say(f"the last records of runs were lost: {type(error).__name__}: {error}")
 
     def _make(self, devices: int, origin: Origin) -> RingWriter:
-        interval = self.sampler.interval
+        interval = self.sampler.interval_ns
         if self.directory is None:
             return RingWriter.private(devices, interval, *([self._slots] if self._slots else []))
         # A recording begins anew each time; what was sampled from hardware goes on.
@@ -335,7 +335,7 @@ def _frames_before(path: str, now: int) -> list[Frame]:
         return []
     finally:
         reader.close()
-    return [frame for frame in frames if frame.monotonic <= now]
+    return [frame for frame in frames if frame.monotonic_ns <= now]
 
 
 def _lock(directory: str) -> WriterLock:

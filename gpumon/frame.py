@@ -173,9 +173,9 @@ class Boundary(NamedTuple):
     step: int
     phase: str
     """The phase from here on."""
-    monotonic: int
+    monotonic_ns: int
     """ns, CLOCK_MONOTONIC of the machine."""
-    time: int
+    time_ns: int
     """ns since 1970."""
     wait: float = NAN
     """Seconds waited for data since the run began, as far as it was measured: 0 while nobody has measured it, NaN
@@ -210,9 +210,9 @@ class Sample(NamedTuple):
     """Key of the run in force on this device, or empty."""
     age: float = 0.0
     """Seconds since the values were true; more than 0 when the device is stale."""
-    monotonic: int = 0
+    monotonic_ns: int = 0
     """ns, CLOCK_MONOTONIC: when the gauges were read; 0 where only the tick's own time is known."""
-    counters_monotonic: int = 0
+    counters_monotonic_ns: int = 0
     """ns, CLOCK_MONOTONIC: when the counters held their values, by the driver's own stamp where it gives one;
     0 where it is that of the gauges."""
 
@@ -231,8 +231,8 @@ class Sample(NamedTuple):
 class Tick(NamedTuple):
     """What the sampler hands to the ring."""
 
-    monotonic: int
-    time: int
+    monotonic_ns: int
+    time_ns: int
     samples: Sequence[Sample]
     host: Sequence[float]
     """In the order of `HOST_METRICS`."""
@@ -242,11 +242,11 @@ class Tick(NamedTuple):
     origin: Origin
     driver: Driver = Driver()
     hostname: str = ""
-    interval: int = 0
+    interval_ns: int = 0
     """ns between ticks as planned."""
-    took: int = 0
+    sample_duration_ns: int = 0
     """ns that taking this sample took."""
-    late: int = 0
+    skipped_ticks: int = 0
     """Ticks skipped since the daemon started, because one before them took too long."""
     utilization_samples: Mapping[str, Sequence[tuple[int, float]]] = {}
     """The driver's own utilization samples that are new, by UUID: (ns, CLOCK_MONOTONIC; ratio), oldest first.
@@ -275,32 +275,32 @@ class Frame:
 
     __slots__ = (
         "_boundaries", "_host", "_parts", "_processes", "_runs", "_samples",
-        "dropped", "dropped_runs", "interval", "late", "monotonic", "number", "time", "took",
+        "dropped", "dropped_runs", "interval", "monotonic_ns", "number", "sample_duration", "skipped_ticks", "time",
     )  # fmt: skip
 
     def __init__(
         self,
         number: int,
-        monotonic: int,
-        time: int,
+        monotonic_ns: int,
+        time_ns: int,
         interval: float,
-        took: float,
-        late: int,
+        sample_duration: float,
+        skipped_ticks: int,
         dropped: int,
         parts: Parts,
         dropped_runs: int = 0,
     ) -> None:
         self.number = number
         """Counts from 1 and never goes back as long as a ring's history goes on."""
-        self.monotonic = monotonic
+        self.monotonic_ns = monotonic_ns
         """ns of CLOCK_MONOTONIC when the sample was taken; a recording keeps its own spacing."""
-        self.time = time / 1e9
+        self.time = time_ns / 1e9
         """Seconds since 1970 when the sample was taken; of a recording, its own time."""
         self.interval = interval
         """Seconds between ticks as planned."""
-        self.took = took
+        self.sample_duration = sample_duration
         """Seconds that taking this sample took."""
-        self.late = late
+        self.skipped_ticks = skipped_ticks
         """Ticks skipped since the daemon started."""
         self.dropped = dropped
         """Processes that had no room in this frame."""
@@ -375,6 +375,6 @@ class _NoParts:
         return ()
 
 
-def nothing(monotonic: int, time: int) -> Frame:
-    """A frame in which nothing is known; `monotonic` and `time` in ns."""
-    return Frame(0, monotonic, time, 1.0, 0.0, 0, 0, _NoParts())
+def nothing(monotonic_ns: int, time_ns: int) -> Frame:
+    """A frame in which nothing is known."""
+    return Frame(0, monotonic_ns, time_ns, 1.0, 0.0, 0, 0, _NoParts())

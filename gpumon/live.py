@@ -116,7 +116,7 @@ class Live:
 
     def interval(self) -> float:
         """Seconds between frames as planned."""
-        return self._reader.written_by.interval / 1e9 if self._reader else 1.0
+        return self._reader.written_by.interval_ns / 1e9 if self._reader else 1.0
 
     def is_alive(self) -> bool:
         """Whether somebody writes the ring now: also one that plays a recording which has ended."""
@@ -237,7 +237,7 @@ def _liveliness(fd: int) -> int:
         return 0
     try:
         pulse = reader.pulse()
-        if _is_beating(pulse, reader.written_by.interval / SECOND):
+        if _is_beating(pulse, reader.written_by.interval_ns / SECOND):
             return 2
         return int(pulse.state == RUNNING and reader.is_writer_there())
     except RingError:

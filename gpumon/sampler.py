@@ -36,8 +36,8 @@ class Sampler:
         tags: TagReader | None = None,
     ) -> None:  # fmt: skip
         self.source = source
-        self.interval = round(interval * SECOND)
-        self.late = 0
+        self.interval_ns = round(interval * SECOND)
+        self.skipped_ticks = 0
         self._latest: Tick | None = None
         self._live = Capability.LIVE in source.capabilities
         self._clock = clock
@@ -64,12 +64,12 @@ class Sampler:
             for tick in self.ticks():
                 store(tick)
             each_round()
-            deadline += self.interval
+            deadline += self.interval_ns
             behind = self._clock.monotonic() - deadline
             if behind >= 0:
-                skipped = behind // self.interval + 1
-                self.late += skipped
-                deadline += skipped * self.interval
+                skipped = behind // self.interval_ns + 1
+                self.skipped_ticks += skipped
+                deadline += skipped * self.interval_ns
             if self._clock.wait(stop, deadline):
                 return
 
@@ -94,11 +94,23 @@ class Sampler:
             samples = with_holdings(self._stamped(reading, runs, seen), runs, seen.memory, processes)
             processes = self._with_runs(processes, runs)
         return Tick(
-            reading.monotonic, reading.time, samples, host, processes, runs, boundaries, self.source.origin(),
-            self.source.driver(), reading.hostname or (self._host.hostname if self._host else ""), self.interval,
-            max(0, self._clock.monotonic() - reading.monotonic) if self._live else 0, self.late,
-            reading.utilization_samples, seen.withdrawn, seen.unread,
-        )  # fmt: skip
+            monotonic_ns=reading.monotonic_ns,
+            time_ns=reading.time_ns,
+            samples=samples,
+            host=host,
+            processes=processes,
+            runs=runs,
+            boundaries=boundaries,
+            origin=self.source.origin(),
+            driver=self.source.driver(),
+            hostname=reading.hostname or (self._host.hostname if self._host else ""),
+            interval_ns=self.interval_ns,
+            sample_duration_ns=max(0, self._clock.monotonic() - reading.monotonic_ns) if self._live else 0,
+            skipped_ticks=self.skipped_ticks,
+            utilization_samples=reading.utilization_samples,
+            withdrawn=seen.withdrawn,
+            unread=seen.unread,
+        )
 
     def _runs_at(self, reading: Reading, seen: Poll) -> tuple[list[Run], list[Boundary]]:
         """The runs as they were when the sample was taken, on their devices, and what is new of them."""
@@ -106,7 +118,7 @@ class Sampler:
         devices = [sample.device for sample in reading.samples]
         runs = [
             run._replace(gpus=devices_of(seen.claims[run.key], devices, reading.processes).devices)
-            for run in self._tags.at(reading.monotonic)
+            for run in self._tags.at(reading.monotonic_ns)
         ]
         # A run that began after the sample is in the next tick, and its boundaries with it.
         known = {run.key for run in runs}
@@ -117,12 +129,14 @@ class Sampler:
     def _stamped(self, reading: Reading, runs: Sequence[Run], seen: Poll) -> list[Sample]:
         """The samples, each with the run that was in force on its device when that device was read."""
         assert self._tags is not None
-        ends = [b.monotonic for b in seen.boundaries if b.mark is Mark.RUN_END and b.monotonic > reading.monotonic]
-        if not ends or all(sample.monotonic < min(ends) for sample in reading.samples):
+        ends = [
+            b.monotonic_ns for b in seen.boundaries if b.mark is Mark.RUN_END and b.monotonic_ns > reading.monotonic_ns
+        ]
+        if not ends or all(sample.monotonic_ns < min(ends) for sample in reading.samples):
             return stamp(reading.samples, runs)
         stamped: list[Sample] = []
         for sample in reading.samples:  # a driver's call took long, and a run ended before the next device was read
-            then = {run.key: run.state for run in self._tags.at(max(sample.monotonic, reading.monotonic))}
+            then = {run.key: run.state for run in self._tags.at(max(sample.monotonic_ns, reading.monotonic_ns))}
             stamped += stamp([sample], [run._replace(state=then.get(run.key, run.state)) for run in runs])
         return stamped
 

@@ -35,8 +35,8 @@ class Window:
         if not frames:
             return cls(())
         # Not by the time of day, which may have been set meanwhile.
-        begin = frames[-1].monotonic - round(seconds(length) * SECOND)
-        return cls([frame for frame in frames if frame.monotonic > begin])
+        begin = frames[-1].monotonic_ns - round(seconds(length) * SECOND)
+        return cls([frame for frame in frames if frame.monotonic_ns > begin])
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -60,8 +60,8 @@ class Window:
         """Exact epoch boundaries that became known in this window: run, epoch, mark, time (s since 1970)."""
         seen = {(boundary.run, boundary.number): boundary for frame in self.frames for boundary in frame.boundaries}
         return [
-            {"run": b.run, "epoch": b.epoch, "mark": b.mark.name.lower(), "phase": b.phase, "time": b.time / 1e9}
-            for b in sorted(seen.values(), key=lambda boundary: boundary.time)
+            {"run": b.run, "epoch": b.epoch, "mark": b.mark.name.lower(), "phase": b.phase, "time": b.time_ns / 1e9}
+            for b in sorted(seen.values(), key=lambda boundary: boundary.time_ns)
         ]
 
 

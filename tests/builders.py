@@ -54,10 +54,10 @@ def tick(
     """The tick at second `number`."""
     return Tick(
         **{
-            "monotonic": number * SECOND, "time": TIME + number * SECOND,
+            "monotonic_ns": number * SECOND, "time_ns": TIME + number * SECOND,
             "samples": [sample(0, utilization=0.5)] if samples is None else samples,
             "host": [float(i) for i in range(len(HOST_METRICS))], "processes": processes, "runs": runs,
-            "boundaries": boundaries, "origin": Origin("nvml"), "hostname": "node1", "interval": SECOND, **fields,
+            "boundaries": boundaries, "origin": Origin("nvml"), "hostname": "node1", "interval_ns": SECOND, **fields,
         }
     )  # fmt: skip
 
@@ -86,4 +86,13 @@ class TickParts:
 
 def frame_of(of: Tick, number: int = 1) -> Frame:
     """The frame that a reader gives for a tick, without a ring between."""
-    return Frame(number, of.monotonic, of.time, of.interval / SECOND, of.took / SECOND, of.late, 0, TickParts(of))
+    return Frame(
+        number,
+        of.monotonic_ns,
+        of.time_ns,
+        of.interval_ns / SECOND,
+        of.sample_duration_ns / SECOND,
+        of.skipped_ticks,
+        0,
+        TickParts(of),
+    )

@@ -36,11 +36,11 @@ _CLIENT = (
     READ_AT
     + """\
     print(json.dumps({
-        "monotonic": reading.monotonic,
+        "monotonic": reading.monotonic_ns,
         "problem": source.origin().problem,
         "samples": [
-            [s.device.uuid, s.device.index, s.device.name, s.device.missing, s.state, s.values, s.monotonic,
-             s.counters_monotonic] for s in reading.samples
+            [s.device.uuid, s.device.index, s.device.name, s.device.missing, s.state, s.values, s.monotonic_ns,
+             s.counters_monotonic_ns] for s in reading.samples
         ],
         "processes": [[p.pid, p.uuid, p.kind, p.memory_used, p.sm_utilization] for p in reading.processes],
     }), flush=True)
@@ -58,8 +58,8 @@ class Gpu(NamedTuple):
     state: Availability
     values: dict[str, float]
     """Those that are known."""
-    monotonic: int
-    counters_monotonic: int
+    monotonic_ns: int
+    counters_monotonic_ns: int
 
     def __getitem__(self, metric: Any) -> Any:
         """The value of a metric, without its scope; raises KeyError where it is missing."""
@@ -69,7 +69,7 @@ class Gpu(NamedTuple):
 class Read(NamedTuple):
     """What one read gave."""
 
-    monotonic: int
+    monotonic_ns: int
     problem: str
     gpus: list[Gpu]
     processes: list[tuple[int, str, str, float, float]]

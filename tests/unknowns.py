@@ -63,7 +63,7 @@ def any_tick(chance: random.Random, number: int, gpus: int) -> Tick:
 
 def same_tick(of: Tick, number: int) -> Tick:
     """The tick again, at second `number`."""
-    return of._replace(monotonic=number * SECOND, time=of.time - of.monotonic + number * SECOND)
+    return of._replace(monotonic_ns=number * SECOND, time_ns=of.time_ns - of.monotonic_ns + number * SECOND)
 
 
 def through_a_ring(now: Tick, number: int = 1) -> Frame:

@@ -119,19 +119,19 @@ class Epochs:
     def faults(self, keys: Iterable[str]) -> list[Boundary]:
         """Out-of-memory errors, oldest first."""
         found = [boundary for key in keys for boundary in self._of(key) if boundary.mark is Mark.OUT_OF_MEMORY]
-        return sorted(found, key=attrgetter("time"))
+        return sorted(found, key=attrgetter("time_ns"))
 
     def spans(self, keys: Iterable[str]) -> list[Span]:
         """Stretches of validation, test, checkpoint and the like; one that goes on ends at infinity."""
         spans = []
         for key in keys:
             boundaries = self._of(key)
-            ends = [boundary.time / 1e9 for boundary in boundaries[1:]]
+            ends = [boundary.time_ns / 1e9 for boundary in boundaries[1:]]
             run = self._runs.get(key)
             ends.append(INFINITY if run is None or run.state is RunState.RUNNING else run.updated)
             for boundary, end in zip(boundaries, ends, strict=False):
                 if boundary.phase not in ("", TRAINING) and boundary.mark is not Mark.RUN_END:
-                    spans.append(Span(boundary.time / 1e9, end, boundary.phase))
+                    spans.append(Span(boundary.time_ns / 1e9, end, boundary.phase))
         return spans
 
     def lasted(self, keys: Iterable[str]) -> tuple[float, float]:
@@ -142,7 +142,7 @@ class Epochs:
         times: list[float] = []
         for key in keys:
             run = self._runs.get(key)
-            times += [boundary.time / 1e9 for boundary in (*self._of(key)[:1], *self._of(key)[-1:])]
+            times += [boundary.time_ns / 1e9 for boundary in (*self._of(key)[:1], *self._of(key)[-1:])]
             if run is not None:
                 times += [run.started, run.updated if run.state is not RunState.RUNNING else INFINITY]
         known = [time for time in times if time == time]

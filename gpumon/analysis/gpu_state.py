@@ -121,23 +121,23 @@ class Activity:
 
     def add(self, frame: Frame) -> None:
         """Take in a frame; one that is older than the last begins anew."""
-        passed = frame.monotonic - self._now
+        passed = frame.monotonic_ns - self._now
         if passed < 0:
             self._worked.clear()
             self._idle.clear()
         elif passed > _GAP * max(frame.interval, 0.1) * SECOND:
             self._idle.clear()
-        self._now = frame.monotonic
+        self._now = frame.monotonic_ns
         for sample in frame.samples:
             uuid, utilization = sample.device.uuid, sample.value("gpu.utilization")
             if sample.state is not Availability.OK or not math.isfinite(utilization):
                 self._idle.pop(uuid, None)
             elif utilization >= IDLE:
-                self._worked[uuid] = frame.monotonic
+                self._worked[uuid] = frame.monotonic_ns
                 self._idle.pop(uuid, None)
             elif uuid not in self._idle:
-                seen_ending = self._worked.get(uuid) == frame.monotonic - passed and passed > 0
-                self._idle[uuid] = frame.monotonic, frame.time, not seen_ending
+                seen_ending = self._worked.get(uuid) == frame.monotonic_ns - passed and passed > 0
+                self._idle[uuid] = frame.monotonic_ns, frame.time, not seen_ending
 
     def since_work(self, uuid: str) -> float:
         """Seconds from the last frame in which the GPU worked to the newest; NaN where none was seen."""

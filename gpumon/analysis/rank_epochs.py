@@ -80,13 +80,13 @@ class RankEpochs:
             return
         if change.closed is not None and self.epochs:
             end = before if change.closed is EpochEnd.LOST else boundary
-            self.epochs[-1] = self.epochs[-1]._replace(end=end.time / 1e9, how=change.closed)
+            self.epochs[-1] = self.epochs[-1]._replace(end=end.time_ns / 1e9, how=change.closed)
         elif boundary.mark is Mark.EPOCH_END:
-            self.ends[boundary.epoch] = KnownEpoch(NAN, boundary.epoch, boundary.time / 1e9, EpochEnd.FINISHED)
+            self.ends[boundary.epoch] = KnownEpoch(NAN, boundary.epoch, boundary.time_ns / 1e9, EpochEnd.FINISHED)
         if change.revoked is not None:
             self._revoke(change.revoked)
         if change.begun:
-            self.epochs.append(KnownEpoch(boundary.time / 1e9, boundary.epoch))
+            self.epochs.append(KnownEpoch(boundary.time_ns / 1e9, boundary.epoch))
 
     def _revoke(self, number: int) -> None:
         """The newest epoch of this number was aborted."""

@@ -88,10 +88,10 @@ def _out_of_memory(faults: Sequence[Boundary], ooms: float) -> str:
     """The last error; those that nobody saw happen are only counted."""
     if not faults:
         return f"{OUT_OF_MEMORY} {units.whole(ooms)} times" if ooms > 1 else f"{OUT_OF_MEMORY} once"
-    last = max(faults, key=lambda fault: fault.time)
+    last = max(faults, key=lambda fault: fault.time_ns)
     text = f"{OUT_OF_MEMORY}: requested {units.bytes_binary(last.asked)}, {units.bytes_binary(last.free)} free"
     often = f" ({len(faults)} times)" if len(faults) > 1 else ""
-    return f"{text}, at {units.clock(last.time / 1e9)}{often}"
+    return f"{text}, at {units.clock(last.time_ns / 1e9)}{often}"
 
 
 def _sum(values: Iterable[float]) -> float:

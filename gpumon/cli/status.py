@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         origin, driver, hostname = Origin(source_name(arguments), problem=stale), Driver(), os.uname().nodename
     is_live = not (stale or origin.ended)
     of_now = Capability.NOW in origin.capabilities
-    age = max(0.0, (time.monotonic_ns() - frame.monotonic) / SECOND) if of_now else NAN
+    age = max(0.0, (time.monotonic_ns() - frame.monotonic_ns) / SECOND) if of_now else NAN
     if arguments.json:
         from gpumon.reports.status_json import document
 

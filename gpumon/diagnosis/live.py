@@ -46,7 +46,7 @@ def live_run(ranks: Ranks, epochs: Epochs, now: float) -> RunContext:
         epoch=run.epoch_text if run.epoch >= 0 else "",
         since_end=NAN if running else now - ended,
         ooms=float(len(faults)) if faults else ranks.ooms,
-        since_oom=now - faults[-1].time / SECOND if faults else NAN,
+        since_oom=now - faults[-1].time_ns / SECOND if faults else NAN,
         asked=faults[-1].asked if faults else NAN,
         free=faults[-1].free if faults else NAN,
         wait_share=run.wait / (now - run.started) if settled else NAN,

@@ -70,11 +70,11 @@ class RecentHistory:
             self.clear()
         self._mark_pause(frame)
         longest = round(PAUSE * max(frame.interval, SHORTEST_INTERVAL) * SECOND)
-        self._append(HOST, frame.host, HOST_KEPT, frame.monotonic, longest)
+        self._append(HOST, frame.host, HOST_KEPT, frame.monotonic_ns, longest)
         for sample in frame.samples:
             if sample.state is Availability.OK:  # else its values are those of an earlier moment, or none
                 # Devices are read one after the other, and a call may take long: each has a time of its own.
-                when = sample.counters_monotonic or sample.monotonic or frame.monotonic
+                when = sample.counters_monotonic_ns or sample.monotonic_ns or frame.monotonic_ns
                 self._append(sample.device.uuid, sample.values, GPU_KEPT, when, longest)
             else:
                 # A rate over the time in which it did not answer was not measured.

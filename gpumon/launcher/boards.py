@@ -59,7 +59,7 @@ class Boards:
             return pid == self._pid
         return (
             (header.boot_id, header.pid_namespace) == (boot_id(), _namespace())
-            and header.monotonic >= self._began
+            and header.monotonic_ns >= self._began
             and (header.pid == self._pid or self._holds(header.parent))
         )
 

@@ -90,15 +90,15 @@ class CommandCost:
     def take(self, frame: Frame, ended: int = 0) -> None:
         """The next frame. `ended` is when the command ended; 0 while it runs."""
         self.devices = len(frame.samples)
-        if frame.monotonic >= self._began and not (ended and frame.monotonic > ended):
+        if frame.monotonic_ns >= self._began and not (ended and frame.monotonic_ns > ended):
             self._holding = self._held_in(frame)
             self.hidden = self.hidden or any(not process.user for process in frame.processes)
         last, self._last = self._last, frame
-        if last is None or frame.monotonic <= last.monotonic or frame.monotonic <= self._began:
+        if last is None or frame.monotonic_ns <= last.monotonic_ns or frame.monotonic_ns <= self._began:
             return
-        first, until = max(last.monotonic, self._began), min(frame.monotonic, ended or frame.monotonic)
+        first, until = max(last.monotonic_ns, self._began), min(frame.monotonic_ns, ended or frame.monotonic_ns)
         seconds = max(0, until - first) / SECOND
-        share = seconds / ((frame.monotonic - last.monotonic) / SECOND)
+        share = seconds / ((frame.monotonic_ns - last.monotonic_ns) / SECOND)
         before = {sample.device.uuid: sample.value("gpu.energy") for sample in last.samples}
         for sample in frame.samples:
             if sample.device.uuid in self._holding:
@@ -108,9 +108,9 @@ class CommandCost:
     def finish(self, ended: int) -> None:
         """The command ended, perhaps after the last frame: what held then held to the end."""
         last = self._last
-        if last is None or last.monotonic >= ended or last.monotonic < self._began:
+        if last is None or last.monotonic_ns >= ended or last.monotonic_ns < self._began:
             return
-        seconds = (ended - last.monotonic) / SECOND
+        seconds = (ended - last.monotonic_ns) / SECOND
         if seconds > _LONGEST * max(last.interval, 1.0):
             return
         for sample in last.samples:

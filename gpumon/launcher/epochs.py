@@ -44,7 +44,7 @@ class _Rank:
         if change.closed is not None and self._begun is not None:
             self._last = None
             if change.closed is EpochEnd.FINISHED:
-                self._last = self._begun.epoch, boundary.monotonic - self._begun.monotonic
+                self._last = self._begun.epoch, boundary.monotonic_ns - self._begun.monotonic_ns
                 self._add(1, self._last[1])
             self._begun = None
         if change.begun:

@@ -53,7 +53,7 @@ class Sampling:
             newest = self._live.latest() if self._live.is_alive() else None
             if newest is None:
                 return []
-            before = max(0, newest.monotonic - since) / SECOND / max(newest.interval, SHORTEST)
+            before = max(0, newest.monotonic_ns - since) / SECOND / max(newest.interval, SHORTEST)
             self._seen = max(0, newest.number - int(before) - 2)
         return self._new()
 
@@ -73,7 +73,7 @@ class Sampling:
             self._sample_once()
         found = self._new() if self._seen else []
         until = self._now() + wait
-        while self._recorder is None and not (found and found[-1].monotonic >= ended) and self._now() < until:
+        while self._recorder is None and not (found and found[-1].monotonic_ns >= ended) and self._now() < until:
             time.sleep(_LOOK)
             found += self._new()
         return found

@@ -44,8 +44,8 @@ def device_sample(sample: Sample, monotonic: int, interval: int) -> DeviceSample
     """A sample by the stamps of its own read, else by the tick's `monotonic`; None where nothing was read."""
     if sample.state is not Availability.OK or sample.age:
         return None
-    read = sample.monotonic or monotonic
-    counters = sample.counters_monotonic or read
+    read = sample.monotonic_ns or monotonic
+    counters = sample.counters_monotonic_ns or read
     return DeviceSample(read, sample.values, interval, counters if abs(counters - read) <= _APART else read)
 
 

@@ -63,9 +63,9 @@ class Rank:
         """The run as a tick shows it."""
         self.run, self.tick = run, tick
         self._highest()
-        self._moments = [*self._moments[-1:], Moment(tick.monotonic, run.step, run.wait)]
+        self._moments = [*self._moments[-1:], Moment(tick.monotonic_ns, run.step, run.wait)]
         if run.state == RunState.RUNNING:
-            self._alive_at = tick.monotonic
+            self._alive_at = tick.monotonic_ns
         by_uuid = {sample.device.uuid: sample for sample in tick.samples} if run.gpus else {}
         for uuid in run.gpus[:MOST_DEVICES]:
             sample = by_uuid.get(uuid)
@@ -91,11 +91,11 @@ class Rank:
             self.state = run.state if run.state != RunState.RUNNING else RunState.FINISHED
         elif gone or run.state != RunState.RUNNING:
             # Died: nobody saw it, so this is the last moment at which it surely lived.
-            updated = tick.monotonic - (tick.time - _ns(run.updated)) if run.updated == run.updated else 0
-            self.end = min(max(self._alive_at, updated, timeline.last.monotonic), tick.monotonic)
+            updated = tick.monotonic_ns - (tick.time_ns - _ns(run.updated)) if run.updated == run.updated else 0
+            self.end = min(max(self._alive_at, updated, timeline.last.monotonic), tick.monotonic_ns)
             self.state = run.state if run.state != RunState.RUNNING else RunState.DIED
         if self.end:
-            self.ended = tick.time - (tick.monotonic - self.end)
+            self.ended = tick.time_ns - (tick.monotonic_ns - self.end)
             self.dirty = True
 
     def settle(self, horizon: int, recent: Mapping[str, RecentSamples], *, final: bool = False) -> int:
@@ -129,23 +129,23 @@ class Rank:
             return timeline.begun
         if tick is None or self.run.started != self.run.started:
             return timeline.begun
-        return tick.monotonic - (tick.time - _ns(self.run.started))
+        return tick.monotonic_ns - (tick.time_ns - _ns(self.run.started))
 
     def rows(self, horizon: int) -> Iterator[LedgerRow]:
         """The rows that change while a run goes on: the run, the rank, its devices, open epochs and sums."""
         assert self.tick is not None
         key, run, tick, timeline = self.run.key, self.run, self.tick, self.timeline
-        started = _ns(run.started) if run.started == run.started else tick.time - (tick.monotonic - self.begin)
+        started = _ns(run.started) if run.started == run.started else tick.time_ns - (tick.monotonic_ns - self.begin)
         yield LedgerRow("run", {
             "id": self.id, "name": run.name, "user": run.user, "hostname": tick.hostname, "framework": run.framework,
             "source": tick.origin.source, "label": tick.origin.label, "driver": tick.driver.version,
             "world_size": run.world_size, "epochs": run.epochs or None, "base": run.base,
-            "first_epoch": run.first_epoch, "started": started, "state": int(self.state), "updated": tick.time,
+            "first_epoch": run.first_epoch, "started": started, "state": int(self.state), "updated": tick.time_ns,
         })  # fmt: skip
         yield LedgerRow("rank", {
             "key": key, "run": self.id, "rank": run.rank, "local_rank": run.local_rank, "pid": run.pid,
             "started": started, "ended": self.ended, "state": int(self.state), "steps": run.step,
-            "seconds": max(0, (self.end or tick.monotonic) - self.begin) / SECOND,
+            "seconds": max(0, (self.end or tick.monotonic_ns) - self.begin) / SECOND,
             "wait": _known(run.wait) or None, "lost_events": timeline.lost, "peak": _known(self._highest()),
             "retries": _known(run.memory.retries), "ooms": _known(run.memory.ooms), "batch": run.batch or None,
         })  # fmt: skip
@@ -166,7 +166,7 @@ class Rank:
             yield self._usage(WHOLE_RUN, WHOLE_EPOCH, share, share.whole(), seconds)
         for mark in timeline.marks:
             yield LedgerRow("mark", {
-                "rank": key, "number": mark.number, "mark": int(mark.mark), "time": mark.time, "epoch": mark.epoch,
+                "rank": key, "number": mark.number, "mark": int(mark.mark), "time": mark.time_ns, "epoch": mark.epoch,
                 "step": mark.step, "asked": _known(mark.asked), "free": _known(mark.free),
             })  # fmt: skip
         timeline.marks.clear()
@@ -218,18 +218,18 @@ class Rank:
         return json.dumps({"course": self.timeline.as_json(), "shares": shares}, separators=(",", ":"))
 
     def _trace(self, tick: Tick, by_uuid: Mapping[str, Any]) -> None:
-        if self.run.state != RunState.RUNNING or tick.monotonic <= self._traced_to:
+        if self.run.state != RunState.RUNNING or tick.monotonic_ns <= self._traced_to:
             return
-        self._traced_to = tick.monotonic
+        self._traced_to = tick.monotonic_ns
         for uuid in self.shares:
             sample = by_uuid.get(uuid)
             if sample is not None:
                 trace = self.traces.get(uuid) or self._new_trace(uuid, tick, TRACED)
                 values = sample.values
-                trace.add(tick.monotonic, [values[i] for i in _TRACED])
+                trace.add(tick.monotonic_ns, [values[i] for i in _TRACED])
         if self.run.metrics:
             trace = self.traces.get("") or self._new_trace("", tick, ())
-            trace.log(tick.monotonic, self.run.metrics)
+            trace.log(tick.monotonic_ns, self.run.metrics)
 
     def _new_trace(self, uuid: str, tick: Tick, columns: Sequence[str]) -> TraceRecorder:
         for place, begun, step, points, names, cells in self._stored_traces:
@@ -237,15 +237,15 @@ class Rank:
                 try:
                     found = json.loads(names)
                     trace = TraceRecorder(
-                        begun, tick.monotonic - (tick.time - begun), max(1, round(step * SECOND)), found
+                        begun, tick.monotonic_ns - (tick.time_ns - begun), max(1, round(step * SECOND)), found
                     )
-                    trace.restore(cells, points, max(1, trace.step // max(1, tick.interval)))
+                    trace.restore(cells, points, max(1, trace.step // max(1, tick.interval_ns)))
                 except (ValueError, TypeError):
                     break  # damaged: it begins anew
                 if not columns or found == list(columns):
                     self.traces[uuid] = trace
                     return trace
-        self.traces[uuid] = TraceRecorder(tick.time, tick.monotonic, step_for(tick.interval), columns)
+        self.traces[uuid] = TraceRecorder(tick.time_ns, tick.monotonic_ns, step_for(tick.interval_ns), columns)
         return self.traces[uuid]
 
     def _epoch_rows(

@@ -96,7 +96,7 @@ class LedgerRecorder:
             interval = round(frame.interval * SECOND)
             for sample in frame.samples:
                 recent = self._recent.setdefault(sample.device.uuid, RecentSamples())
-                recent.add(device_sample(sample, frame.monotonic, interval), (), frame.monotonic)
+                recent.add(device_sample(sample, frame.monotonic_ns, interval), (), frame.monotonic_ns)
 
     def withdraw(self, id: str) -> None:
         """Forget a run by the id that it gave itself: it is deleted, and not kept any further."""
@@ -117,7 +117,7 @@ class LedgerRecorder:
             for rank in self._ranks.values():
                 rank.close_when_over(gone=False)
                 rank.settle(_read_until(self._previous), self._recent, final=True)
-                self._add(rank, self._previous.monotonic, batch)
+                self._add(rank, self._previous.monotonic_ns, batch)
                 batch.add(rank.trace_rows())
             self._store.put(batch)
         self._store.close(timeout)
@@ -144,7 +144,7 @@ class LedgerRecorder:
             if recent is None:
                 recent = self._recent[uuid] = RecentSamples()
             new = tick.utilization_samples.get(uuid, ())
-            recent.add(device_sample(sample, tick.monotonic, tick.interval), new, tick.monotonic)
+            recent.add(device_sample(sample, tick.monotonic_ns, tick.interval_ns), new, tick.monotonic_ns)
 
     def _take(self, tick: Tick) -> None:
         """The runs and boundaries of a tick, and those that waited for the ledger."""
@@ -187,18 +187,18 @@ class LedgerRecorder:
         return id
 
     def _write(self, tick: Tick, previous: Tick, batch: Batch) -> None:
-        horizon, read_until = previous.monotonic, min(_read_until(previous), tick.monotonic)
+        horizon, read_until = previous.monotonic_ns, min(_read_until(previous), tick.monotonic_ns)
         for key, rank in list(self._ranks.items()):
             assert rank.tick is not None
-            rank.close_when_over(gone=tick.monotonic - rank.tick.monotonic > GONE_AFTER)
+            rank.close_when_over(gone=tick.monotonic_ns - rank.tick.monotonic_ns > GONE_AFTER)
             known = rank.settle(read_until, self._recent)
             over = bool(rank.end) and known >= rank.end
-            waited = tick.monotonic - rank.written_at
+            waited = tick.monotonic_ns - rank.written_at
             if over or waited >= WRITE_EVERY or (rank.dirty and waited >= _SOON):
-                rank.dirty, rank.written_at = False, tick.monotonic
+                rank.dirty, rank.written_at = False, tick.monotonic_ns
                 self._add(rank, horizon, batch)
-                if over or tick.monotonic - rank.traced_at >= TRACE_EVERY:
-                    rank.traced_at = tick.monotonic
+                if over or tick.monotonic_ns - rank.traced_at >= TRACE_EVERY:
+                    rank.traced_at = tick.monotonic_ns
                     batch.add(rank.trace_rows())
             if over:
                 self._runs[rank.id] = (rank.run.user, rank.ended)
@@ -219,23 +219,23 @@ class LedgerRecorder:
     def _find_dead(self, tick: Tick, batch: Batch) -> None:
         """Ranks that an earlier daemon left running, and that have no board any more."""
         self._polls += 1
-        if not self._left or self._polls < _FIRST_POLLS or tick.monotonic < self._look_at:
+        if not self._left or self._polls < _FIRST_POLLS or tick.monotonic_ns < self._look_at:
             return
-        self._look_at = tick.monotonic + _LOOK_AGAIN
+        self._look_at = tick.monotonic_ns + _LOOK_AGAIN
         for key, left in list(self._left.items()):
             if left.hostname != tick.hostname:
                 continue  # another machine with the same home
             if not (left.pid and self._lives(left.pid)):
-                batch.died.append((key, tick.time))
+                batch.died.append((key, tick.time_ns))
             else:
                 # That pid may be another process by now, or the run that of another daemon, which writes it.
-                batch.died.append((key, tick.time - GONE_AFTER))
-                if tick.time - left.updated < 2 * GONE_AFTER:
+                batch.died.append((key, tick.time_ns - GONE_AFTER))
+                if tick.time_ns - left.updated < 2 * GONE_AFTER:
                     continue
             del self._left[key]
 
 
 def _read_until(tick: Tick) -> int:
     """When the last device of a tick was read: devices are read one behind the other, and a call may hang."""
-    stamps = [max(sample.monotonic, sample.counters_monotonic) for sample in tick.samples]
-    return max([tick.monotonic, *(stamp for stamp in stamps if stamp <= tick.monotonic + GONE_AFTER)])
+    stamps = [max(sample.monotonic_ns, sample.counters_monotonic_ns) for sample in tick.samples]
+    return max([tick.monotonic_ns, *(stamp for stamp in stamps if stamp <= tick.monotonic_ns + GONE_AFTER)])

@@ -139,18 +139,18 @@ class EpochTimeline:
         change = self._fold.take(boundary)
         if change is None:
             return False
-        at = Moment(max(boundary.monotonic, self.last.monotonic), boundary.step, boundary.wait)
+        at = Moment(max(boundary.monotonic_ns, self.last.monotonic), boundary.step, boundary.wait)
         mark = boundary.mark
         self._read_peak(boundary.peak, change.missed)
         if self.open is not None and change.closed is not None:
             if change.closed is EpochEnd.FINISHED:
-                self.open.ended = boundary.time
+                self.open.ended = boundary.time_ns
             self._leave(self.last if change.closed is EpochEnd.LOST else at)
         self.last = at
         if boundary.number == 1 or not self.begun:
             self.begun = at.monotonic
         if change.begun:
-            self.open = Epoch(self.next, boundary.epoch, boundary.time, at)
+            self.open = Epoch(self.next, boundary.epoch, boundary.time_ns, at)
             self.epochs[self.next] = self.open
             self._by_number[boundary.epoch] = self.next
             self.next += 1

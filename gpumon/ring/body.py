@@ -63,7 +63,7 @@ class Encoder:
         for event in boundaries[:fit]:
             BOUNDARY.pack_into(
                 buffer, at, directory.run_id(event.run), event.number, event.mark, directory.string(event.phase),
-                event.epoch, event.step, event.monotonic, event.time, event.wait, event.asked, event.free,
+                event.epoch, event.step, event.monotonic_ns, event.time_ns, event.wait, event.asked, event.free,
             )  # fmt: skip
             at += BOUNDARY.size
         return at, fit, (layout.rows, n_processes, len(runs), fit, dropped), len(tick.runs) - len(runs) + tick.unread
@@ -78,7 +78,7 @@ class Encoder:
             age = min(int(sample.age * 1000), 0xFFFFFFFF)
             record.pack_into(
                 states, row * record.size, sample.state, self._directory.run_id(sample.run), age,
-                _stamp(sample.monotonic), _stamp(sample.counters_monotonic),
+                _stamp(sample.monotonic_ns), _stamp(sample.counters_monotonic_ns),
             )  # fmt: skip
         self.buffer[SLOT.size : SLOT.size + len(states)] = states
         self._metrics.pack_into(self.buffer, self._layout.metrics_at, *grid)

@@ -162,9 +162,9 @@ class Superblock(NamedTuple):
     boot_id: bytes
     pid: int
     uid: int
-    interval: int
+    interval_ns: int
     """ns"""
-    created: int
+    created_ns: int
     started: int
     """When the writing process began: clock ticks after boot; with the pid this names it for ever."""
 
@@ -174,7 +174,7 @@ def pack_superblock(layout: Layout, who: Superblock, offset: int) -> bytes:
     raw = SUPERBLOCK.pack(
         MAGIC, layout.major, MINOR, layout.header_size, layout.slot_size, layout.n_slots, layout.dir_offset,
         layout.dir_capacity, who.generation, who.boot_id, who.pid, who.uid, who.started, SCHEMA_OFFSET,
-        len(layout.schema), layout.schema_crc, min(who.interval // 1000, 0xFFFFFFFF), who.created, offset,
+        len(layout.schema), layout.schema_crc, min(who.interval_ns // 1000, 0xFFFFFFFF), who.created_ns, offset,
     )  # fmt: skip
     return raw + crc32(raw).to_bytes(4, "little")
 

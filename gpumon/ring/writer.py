@@ -182,9 +182,9 @@ class RingWriter:
         directory.forget(_strings_in(tick), [run.key for run in tick.runs])
         self._store_directory()
         SLOT.pack_into(
-            encoder.buffer, 0, 2 * number, 0, end - CRC_FROM, number, tick.monotonic, tick.time, self._version, *counts,
-            min(tick.interval // 1000, _U32), min(tick.took // 1000, _U32), tick.late & _U32,
-            min(dropped_runs, _U32),
+            encoder.buffer, 0, 2 * number, 0, end - CRC_FROM, number, tick.monotonic_ns, tick.time_ns,
+            self._version, *counts, min(tick.interval_ns // 1000, _U32), min(tick.sample_duration_ns // 1000, _U32),
+            tick.skipped_ticks & _U32, min(dropped_runs, _U32),
         )  # fmt: skip
         view = memoryview(encoder.buffer)
         encoder.buffer[8:12] = crc32(view[CRC_FROM:end]).to_bytes(4, "little")
@@ -230,10 +230,21 @@ def _tick_of(old: RingReader, raw: bytes) -> Tick:
     frame = old.decode(raw)
     known = old.directory()
     return Tick(
-        frame.monotonic, round(frame.time * 1e9), frame.samples, frame.host, frame.processes, frame.runs,
-        frame.boundaries, known.origin, known.driver, known.hostname, round(frame.interval * 1e9),
-        round(frame.took * 1e9), frame.late, unread=frame.dropped_runs,
-    )  # fmt: skip
+        monotonic_ns=frame.monotonic_ns,
+        time_ns=round(frame.time * 1e9),
+        samples=frame.samples,
+        host=frame.host,
+        processes=frame.processes,
+        runs=frame.runs,
+        boundaries=frame.boundaries,
+        origin=known.origin,
+        driver=known.driver,
+        hostname=known.hostname,
+        interval_ns=round(frame.interval * 1e9),
+        sample_duration_ns=round(frame.sample_duration * 1e9),
+        skipped_ticks=frame.skipped_ticks,
+        unread=frame.dropped_runs,
+    )
 
 
 def _open_old(path: str, source: str, former: int | None) -> RingReader | None:

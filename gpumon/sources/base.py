@@ -13,9 +13,9 @@ from gpumon.origin import Capability
 class Reading(NamedTuple):
     """What a source saw at one moment."""
 
-    monotonic: int
+    monotonic_ns: int
     """ns; of a recording, its own spacing laid onto CLOCK_MONOTONIC."""
-    time: int
+    time_ns: int
     """ns since 1970; of a recording, its own time."""
     samples: Sequence[Sample]
     processes: Sequence[Process] = ()

@@ -32,9 +32,9 @@ def in_force(fold: EpochFold, boundaries: Iterable[Boundary]) -> list[InForce]:
     found = []
     for boundary in boundaries:
         fold.take(boundary)
-        began = fold.begin.time / 1e9 if fold.begin is not None and fold.current >= 0 else NAN
+        began = fold.begin.time_ns / 1e9 if fold.begin is not None and fold.current >= 0 else NAN
         over = boundary.mark is Mark.RUN_END
-        found.append(InForce(boundary.monotonic, boundary.number, fold.current, fold.phase, began, over))
+        found.append(InForce(boundary.monotonic_ns, boundary.number, fold.current, fold.phase, began, over))
     return found
 
 

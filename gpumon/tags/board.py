@@ -141,19 +141,19 @@ class Header(NamedTuple):
     time_namespace: int
     """0 when the kernel has none: then only the two clocks can tell."""
     boot_id: bytes
-    monotonic: int
-    time: int
+    monotonic_ns: int
+    time_ns: int
 
 
 class State(NamedTuple):
     """The newest state of a training. Times in ns."""
 
     number: int
-    monotonic: int
-    time: int
+    monotonic_ns: int
+    time_ns: int
     step: int
-    wait: int
-    epoch_monotonic: int
+    wait_ns: int
+    epoch_monotonic_ns: int
     epoch: int
     phase: int
     flags: int
@@ -186,10 +186,10 @@ class Event(NamedTuple):
     mark: int
     phase: int
     number: int
-    monotonic: int
-    time: int
+    monotonic_ns: int
+    time_ns: int
     step: int
-    wait: int
+    wait_ns: int
     epoch: int
     aux: int = 0
     asked: int = NOT_KNOWN
@@ -203,7 +203,7 @@ def pack_header(header: Header) -> bytes:
     """The first 84 bytes of a board."""
     raw = HEADER.pack(
         MAGIC, MAJOR, MINOR, header.size, header.pid, header.parent, header.started, header.pid_namespace,
-        header.time_namespace, header.boot_id, header.monotonic, header.time, 0,
+        header.time_namespace, header.boot_id, header.monotonic_ns, header.time_ns, 0,
     )  # fmt: skip
     return raw[:-4] + _CRC.pack(crc32(raw[:-4]))
 

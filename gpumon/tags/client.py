@@ -362,6 +362,6 @@ def _own_header(pid: int, monotonic: int, now: int) -> layout.Header:
         pid_namespace=os.stat("/proc/self/ns/pid").st_ino,
         time_namespace=os.stat("/proc/self/ns/time").st_ino if os.path.exists("/proc/self/ns/time") else 0,
         boot_id=boot,
-        monotonic=monotonic,
-        time=now,
+        monotonic_ns=monotonic,
+        time_ns=now,
     )

@@ -57,7 +57,7 @@ class _End(NamedTuple):
 
     poll: int
     """The first poll that gave it as ended."""
-    monotonic: int
+    monotonic_ns: int
     """ns; of a run that was over before anybody looked, as far back as its own times say."""
 
 
@@ -100,7 +100,7 @@ class TagReader:
                 run, fresh = board.poll(self._now)
             except (BoardError, OSError):
                 self._drop(place, board)
-                self._refused.add(place, times.monotonic)
+                self._refused.add(place, times.monotonic_ns)
                 continue
             if board.withdrawn:
                 withdrawn.append(board.name)
@@ -144,17 +144,17 @@ class TagReader:
 
     def _end(self, place: Place, board: Watched, times: Times) -> _End:
         if place not in self._ended:
-            ago = max(0, times.time - board.ended)
-            self._ended[place] = _End(self._polls, times.monotonic - ago)
+            ago = max(0, times.time_ns - board.ended)
+            self._ended[place] = _End(self._polls, times.monotonic_ns - ago)
         return self._ended[place]
 
     def _is_over(self, place: Place, board: Watched, times: Times) -> bool:
         """Whether a run that has ended did so too long ago to be shown."""
-        return times.monotonic - self._end(place, board, times).monotonic > SHOWN_AFTER_END
+        return times.monotonic_ns - self._end(place, board, times).monotonic_ns > SHOWN_AFTER_END
 
     def _forget(self, place: Place, board: Watched, end: _End) -> None:
         """Let go of a board that has told everything."""
-        self._forgotten[place] = (board.inode, end.monotonic)
+        self._forgotten[place] = (board.inode, end.monotonic_ns)
         self._drop(place, board)
 
     def _scan(self, directory: str, times: Times) -> int:
@@ -173,7 +173,7 @@ class TagReader:
             if place in self._forgotten:
                 listing.seen.add(entry.name)
                 self._unlink_old(listing.fd, place, times)
-            elif self._refused.must_wait(place, times.monotonic):
+            elif self._refused.must_wait(place, times.monotonic_ns):
                 listing.seen.add(entry.name)
             elif is_of_its_user(entry):
                 listing.seen.add(entry.name)
@@ -196,7 +196,7 @@ class TagReader:
         try:
             self._boards[place] = Watched(directory, place[1], self._proc)
         except (BoardError, OSError):
-            self._refused.add(place, times.monotonic)
+            self._refused.add(place, times.monotonic_ns)
             return False
         self._refused.forget(place)
         return True
@@ -205,7 +205,7 @@ class TagReader:
         """Let the board of `uid` give way whose run ended first; false while all of them are needed."""
         told = self._polls - _GIVES_WAY_AFTER
         over = [
-            (end.monotonic, place)
+            (end.monotonic_ns, place)
             for place, end in self._ended.items()
             if end.poll <= told and self._boards[place].uid == uid
         ]
@@ -222,7 +222,7 @@ class TagReader:
 
     def _unlink_old(self, directory: int, place: Place, times: Times) -> None:
         inode, ended = self._forgotten[place]
-        if times.monotonic - ended <= KEEP:
+        if times.monotonic_ns - ended <= KEEP:
             return
         with suppress(OSError):  # gone meanwhile, or in a directory that is not ours to write
             found = os.stat(place[1], dir_fd=directory, follow_symlinks=False)

@@ -38,7 +38,7 @@ class Doubt(NamedTuple):
 
     event: int
     """Number of the event that ended it."""
-    at: int
+    at_ns: int
     """ns, monotonic."""
 
 
@@ -325,7 +325,7 @@ class Run:
 
     def _left_by_it(self) -> bool:
         """Whether the exception that ends the run left an epoch: nothing was told since, and no time has passed."""
-        return self._board.events == self._doubtful.event and monotonic_ns() - self._doubtful.at < UNWINDING
+        return self._board.events == self._doubtful.event and monotonic_ns() - self._doubtful.at_ns < UNWINDING
 
     def _at_due(self, now: int) -> None:
         """Publish a step, and look after all that steps bring along.

@@ -59,7 +59,7 @@ def _remove_if_dead(path: str, uid: int, now: int) -> None:
             return
         # Writes through a mapping do not reliably move the file's own time.
         state = layout.unpack_state(os.pread(fd, layout.FRONT, 0))
-        if now - max(found.st_mtime_ns, state.time if state else 0) > KEEP:
+        if now - max(found.st_mtime_ns, state.time_ns if state else 0) > KEEP:
             os.unlink(path)
     finally:
         os.close(fd)

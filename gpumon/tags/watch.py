@@ -39,8 +39,8 @@ _WORDS = (
 class Times(NamedTuple):
     """Now, on both clocks, ns; and the time namespace that the monotonic one belongs to."""
 
-    monotonic: int
-    time: int
+    monotonic_ns: int
+    time_ns: int
     namespace: int
 
 
@@ -115,8 +115,8 @@ class Watched:
         if ended == RunState.RUNNING:
             self._alive_once = True
         elif not self.ended:
-            silent = min(times.time, max(state.time if state else 0, self.header.time))
-            self.ended = times.time if self._alive_once else silent
+            silent = min(times.time_ns, max(state.time_ns if state else 0, self.header.time_ns))
+            self.ended = times.time_ns if self._alive_once else silent
         return self._run(state, ended, times), fresh
 
     def at(self, run: Run, monotonic: int) -> Run | None:
@@ -166,7 +166,7 @@ class Watched:
             self._pid = process_by_namespace(self._proc, self.header, self.uid)
 
     def _boundary(self, event: layout.Event, times: Times) -> Boundary:
-        self._newest = max(self._newest, self._here(event.monotonic, event.time, times))
+        self._newest = max(self._newest, self._here(event.monotonic_ns, event.time_ns, times))
         try:
             mark = Mark(event.mark)
         except ValueError:
@@ -178,9 +178,9 @@ class Watched:
             epoch=event.epoch,
             step=max(0, event.step),
             phase=self._phase(event.phase),
-            monotonic=self._newest,
-            time=min(event.time, _LONGEST),
-            wait=_known(event.wait) / SECOND,
+            monotonic_ns=self._newest,
+            time_ns=min(event.time_ns, _LONGEST),
+            wait=_known(event.wait_ns) / SECOND,
             asked=_known(event.asked),
             free=_known(event.free),
             metrics=self._metrics(event.logged),
@@ -192,10 +192,10 @@ class Watched:
 
     def _here(self, monotonic: int, time: int, times: Times) -> int:
         """A board's monotonic time on this machine's clock; never in the future."""
-        own = times.time - times.monotonic
+        own = times.time_ns - times.monotonic_ns
         if self.header.time_namespace != times.namespace and abs((time - monotonic) - own) > SECOND:
             monotonic = time - own
-        return max(0, min(monotonic, times.monotonic))
+        return max(0, min(monotonic, times.monotonic_ns))
 
     def _ended_by(self, aux: int) -> None:
         failed = RunState.INTERRUPTED if aux & layout.RUN_INTERRUPTED else RunState.FAILED
@@ -231,20 +231,20 @@ class Watched:
             base=said.base,
             batch=said.mean_batch or said.batch,
             gpus=said.devices,
-            started=_seconds(self.header.time),
+            started=_seconds(self.header.time_ns),
             state=ended,
             lost_events=self._lost,
         )
         if state is None:
             return run
-        began = state.epoch_monotonic
+        began = state.epoch_monotonic_ns
         return run._replace(
             epoch=state.epoch,
             step=max(0, state.step),
             phase=self._phase(state.phase),
-            epoch_started=_seconds(state.time - (state.monotonic - began)) if began else NAN,
-            updated=_seconds(state.time),
-            wait=_known(state.wait) / SECOND if state.wait else NAN,
+            epoch_started=_seconds(state.time_ns - (state.monotonic_ns - began)) if began else NAN,
+            updated=_seconds(state.time_ns),
+            wait=_known(state.wait_ns) / SECOND if state.wait_ns else NAN,
             metrics=self._metrics(state.metrics),
             memory=self._held(),
         )

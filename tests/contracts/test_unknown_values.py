@@ -91,7 +91,7 @@ def history_of(pattern: list[float | None]) -> tuple[RecentHistory, dict[int, fl
     return history, known
 
 
-BEGIN = tick(0).time / SECOND
+BEGIN = tick(0).time_ns / SECOND
 
 
 @given(PATTERN)

@@ -85,7 +85,7 @@ def test_energy_grows_as_power_says(frames: list[Frame]) -> None:
     index = next(i for i, sample in enumerate(trained[0].samples) if sample.run)
     if math.isnan(trained[0].samples[index].value("gpu.energy")):
         pytest.skip("this GPU has no energy counter")
-    seconds = (trained[-1].monotonic - trained[0].monotonic) / 1e9
+    seconds = (trained[-1].monotonic_ns - trained[0].monotonic_ns) / 1e9
     energy = trained[-1].samples[index].value("gpu.energy") - trained[0].samples[index].value("gpu.energy")
     power = [frame.samples[index].value("gpu.power") for frame in trained]
     assert energy == pytest.approx(sum(power) / len(power) * seconds, rel=0.15)

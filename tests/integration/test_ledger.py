@@ -267,7 +267,7 @@ def test_a_daemon_that_is_killed_and_comes_back_has_lost_nothing_that_was_record
     assert whole["energy"] == pytest.approx(energy_of(stub, run, whole["seconds"]), abs=100), (
         "the counter went on while nobody looked"
     )
-    unseen, gap = whole["seconds"] - whole["sampled"], (newest.monotonic - last.monotonic) / 1e9
+    unseen, gap = whole["seconds"] - whole["sampled"], (newest.monotonic_ns - last.monotonic_ns) / 1e9
     assert 0.4 < unseen < gap - 1.5, "it is said that nobody looked, and what the ring still had was used"
     (rank,) = ask(live_dir, "SELECT lost_events, state FROM rank")
     assert rank == {"lost_events": 0, "state": RunState.FINISHED}

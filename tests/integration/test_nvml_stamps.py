@@ -34,14 +34,14 @@ def test_each_gpu_is_stamped_when_it_was_read_however_slow_the_one_before(source
     stub.set_latency(FIELDS, SLOW, gpu=1)
     read = source()
     over = time.monotonic_ns()
-    stamps = [gpu.monotonic for gpu in read.gpus]
+    stamps = [gpu.monotonic_ns for gpu in read.gpus]
     assert stamps == sorted(stamps)
-    assert read.monotonic <= stamps[0] <= stamps[-1] <= over
+    assert read.monotonic_ns <= stamps[0] <= stamps[-1] <= over
     assert stamps[1] - stamps[0] < SLOW * 1000, "its utilization was there before the slow call"
     assert stamps[2] - stamps[1] >= SLOW * 1000
     for gpu in read.gpus:
         assert gpu["utilization"] == pytest.approx(
-            stub.truth("gpu.utilization", gpu.index, gpu.monotonic / SECOND), abs=0.011
+            stub.truth("gpu.utilization", gpu.index, gpu.monotonic_ns / SECOND), abs=0.011
         )
 
 
@@ -53,7 +53,7 @@ def test_a_slow_call_makes_no_rate_of_a_counter_wrong(source: Source, stub: Stub
         time.sleep(0.2)
         after = source()
         for a, b in zip(before.gpus, after.gpus, strict=True):
-            seconds = (b.counters_monotonic - a.counters_monotonic) / SECOND
+            seconds = (b.counters_monotonic_ns - a.counters_monotonic_ns) / SECOND
             watts = (b["energy"] - a["energy"]) / seconds
             assert watts == pytest.approx(b["power"], rel=0.01), b.index
             sent = (b["pcie_sent"] - a["pcie_sent"]) / seconds
@@ -67,16 +67,16 @@ def test_the_counters_carry_the_drivers_own_stamp_and_never_one_outside_their_ca
     read = source()
     over = time.monotonic_ns()
     for gpu in read.gpus:
-        assert begun <= gpu.counters_monotonic <= over
+        assert begun <= gpu.counters_monotonic_ns <= over
         # What the driver counted at its own stamp, which it took at the end of the slow call.
-        truth = stub.truth("gpu.pcie_sent", gpu.index, gpu.counters_monotonic / SECOND)
+        truth = stub.truth("gpu.pcie_sent", gpu.index, gpu.counters_monotonic_ns / SECOND)
         assert gpu["pcie_sent"] == pytest.approx(truth, abs=0.005 * 180e6)
 
 
 def test_stamps_of_another_clock_are_not_believed(source: Source, stub: Stub) -> None:
     stub._file.t0_unix_ns -= 300 * SECOND
     for gpu in source(20.0).gpus:
-        assert gpu.counters_monotonic == gpu.monotonic == stub._file.t0_ns + 20 * SECOND
+        assert gpu.counters_monotonic_ns == gpu.monotonic_ns == stub._file.t0_ns + 20 * SECOND
         assert "gpu.energy" not in gpu.missing, "a call that took no time can only be of then"
 
 

@@ -35,7 +35,7 @@ def ring_of(live_dir: Path, silent: float, pid: int | None = None) -> Iterator[N
     """A ring with one frame whose writer was last heard `silent` seconds ago: this process, or the one of `pid`."""
     then = time.monotonic_ns() - int(silent * SECOND)
     writer = RingWriter.create(str(live_dir / "ring"), 1, SECOND)
-    writer.append(tick(1, [sample(0, utilization=0.97, memory_used=2.0**34, memory_total=2.0**36)], monotonic=then))
+    writer.append(tick(1, [sample(0, utilization=0.97, memory_used=2.0**34, memory_total=2.0**36)], monotonic_ns=then))
     os.pwrite(writer.fd, HOT.pack(writer.head, then, RUNNING, 1), HOT_OFFSET)
     if pid is not None:
         with open(live_dir / "ring", "r+b") as file:

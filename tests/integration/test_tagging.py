@@ -67,7 +67,7 @@ def test_500_epochs_of_2_to_20_ms_at_1_hz_are_all_found_at_their_exact_times(liv
     assert all(run.lost_events == 0 for frame in frames for run in frame.runs)
     errors = []
     for epoch, (before, after) in enumerate(times):
-        assert before <= found[epoch].monotonic <= after, epoch
+        assert before <= found[epoch].monotonic_ns <= after, epoch
         errors.append((after - before) / 1e6)
     # Both readings of the clock are in the training, which the machine may halt between them.
     errors.sort()
@@ -97,12 +97,14 @@ def test_each_sample_of_the_runs_gpu_has_the_epoch_of_its_own_time(stub: Stub, l
     for frame in frames:
         first, second = frame.samples
         assert first.run == "", "not a GPU of this run"
-        in_epoch = [epoch for epoch, (_, after) in enumerate(times) if after <= frame.monotonic]
-        surely_ended = frame.monotonic > times[-1][1] + 300_000_000
+        in_epoch = [epoch for epoch, (_, after) in enumerate(times) if after <= frame.monotonic_ns]
+        surely_ended = frame.monotonic_ns > times[-1][1] + 300_000_000
         if not in_epoch or surely_ended:
             continue
         (run,) = frame.runs
-        assert run.epoch == in_epoch[-1] or (run.epoch == in_epoch[-1] + 1 and frame.monotonic >= times[run.epoch][0])
+        assert run.epoch == in_epoch[-1] or (
+            run.epoch == in_epoch[-1] + 1 and frame.monotonic_ns >= times[run.epoch][0]
+        )
         if run.state is RunState.RUNNING:
             assert second.run == run.key
             stamped += 1
@@ -117,7 +119,7 @@ def test_a_daemon_that_comes_late_still_learns_the_epochs_before_it(live_dir: Pa
     with daemon("--interval", "0.1", env=env):
         found = until(lambda: boundaries(live.since(0)))
     assert sorted(found) == list(range(20))
-    assert all(before <= found[epoch].monotonic <= after for epoch, (before, after) in enumerate(times))
+    assert all(before <= found[epoch].monotonic_ns <= after for epoch, (before, after) in enumerate(times))
 
 
 def test_a_restarted_daemon_goes_on_with_the_run(live_dir: Path) -> None:

@@ -206,8 +206,8 @@ def sane(run: Run) -> None:
 @pytest.mark.parametrize(
     "state",
     [
-        {"epoch": 2**31 - 1, "step": 2**63 - 1, "wait": 2**64 - 1, "time": 2**64 - 1, "monotonic": 2**64 - 1},
-        {"epoch": -(2**31), "step": -(2**63), "time": 0, "monotonic": 2**64 - 1, "epoch_monotonic": 1},
+        {"epoch": 2**31 - 1, "step": 2**63 - 1, "wait_ns": 2**64 - 1, "time_ns": 2**64 - 1, "monotonic_ns": 2**64 - 1},
+        {"epoch": -(2**31), "step": -(2**63), "time_ns": 0, "monotonic_ns": 2**64 - 1, "epoch_monotonic_ns": 1},
         {"phase": 65535, "flags": 65535},
     ],
 )
@@ -239,8 +239,8 @@ def test_an_event_of_extremes_is_a_boundary_all_the_same(tags: Path, reader: Tag
     assert (found.number, found.mark, found.step, found.phase) == (last + 1, Mark.OUT_OF_MEMORY, 0, "")
     assert found.asked == 2.0**64
     assert found.free != found.free, "not told"
-    assert 0 <= found.monotonic < 2**63
-    assert 0 <= found.time < 2**63
+    assert 0 <= found.monotonic_ns < 2**63
+    assert 0 <= found.time_ns < 2**63
 
 
 def reader_events(raw: bytes) -> int:

@@ -200,8 +200,8 @@ def test_500_epochs_of_2_to_20_ms_are_all_found_at_1_hz(start: Start, reader: Ta
     assert run is not None
     assert run.lost_events == 0
     assert [b.number for b in found[:1001]] == list(range(1, 1002))
-    begins = {b.epoch: b.monotonic for b in found if b.mark == Mark.EPOCH_BEGIN}
-    finals = {b.epoch: b.monotonic for b in found if b.mark == Mark.EPOCH_END}
+    begins = {b.epoch: b.monotonic_ns for b in found if b.mark == Mark.EPOCH_BEGIN}
+    finals = {b.epoch: b.monotonic_ns for b in found if b.mark == Mark.EPOCH_END}
     assert len(begins) == len(finals) == 500
     errors = sorted(max(abs(begins[i] - begin), abs(finals[i] - end)) for i, (begin, end) in enumerate(wrote))
     # A shared machine may take the processor away between the two clock readings; rarely.
@@ -218,7 +218,7 @@ def test_what_was_overwritten_is_counted_and_not_guessed(start: Start, reader: T
     poll = reader.poll()
     assert len(poll.boundaries) == layout.EVENT_COUNT
     assert poll.runs[0].lost_events == 801 - layout.EVENT_COUNT
-    assert reader.at(poll.boundaries[0].monotonic - 1)[0].epoch == -1
+    assert reader.at(poll.boundaries[0].monotonic_ns - 1)[0].epoch == -1
 
 
 FULL_SPEED = """
@@ -254,7 +254,7 @@ def test_no_torn_state_is_accepted_from_a_writer_at_full_speed(start: Start, tmp
         if state is None:
             unreadable += 1
         elif state.step:
-            mixed += not state.step == state.wait == state.epoch
+            mixed += not state.step == state.wait_ns == state.epoch
             assert state.number >= highest
             highest = state.number
     os.close(fd)
@@ -449,7 +449,7 @@ def test_an_event_written_while_the_daemon_polls_keeps_its_own_time(tmp_path: Pa
     board.close()
     reader.close()
     assert len(found) > 2
-    assert [event.monotonic for event in found] == written[: len(found)]
+    assert [event.monotonic_ns for event in found] == written[: len(found)]
 
 
 def test_times_of_another_time_namespace_are_brought_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ class Told(NamedTuple):
 
     def times(self, mark: Mark, phase: str | None = None) -> list[int]:
         """When (ns, monotonic) the boundaries of `mark` were, of those into `phase` where it is given."""
-        return [b.monotonic for b in self.boundaries if b.mark == mark and phase in (None, b.phase)]
+        return [b.monotonic_ns for b in self.boundaries if b.mark == mark and phase in (None, b.phase)]
 
 
 def need(*packages: str) -> None:
@@ -80,4 +80,4 @@ def told(live_dir: Path) -> list[Told]:
     poll = reader.poll()
     reader.close()
     found = [Told(run, [b for b in poll.boundaries if b.run == run.key]) for run in poll.runs]
-    return sorted(found, key=lambda one: (one.run.rank, one.boundaries[0].monotonic))
+    return sorted(found, key=lambda one: (one.run.rank, one.boundaries[0].monotonic_ns))

@@ -76,7 +76,7 @@ def assert_same_times(ledger: dict[str, Any], frames: list[Frame], run: Run) -> 
     keys = {other.key for frame in frames for other in frame.runs if other.id == run.id}
     times: dict[Mark, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for boundary in (boundary for frame in frames for boundary in frame.boundaries if boundary.run in keys):
-        times[boundary.mark][boundary.epoch].append(boundary.time / 1e9)
+        times[boundary.mark][boundary.epoch].append(boundary.time_ns / 1e9)
     begins, ends = times[Mark.EPOCH_BEGIN], times[Mark.EPOCH_END]
     assert [epoch["epoch"] for epoch in ledger["epochs"]] == sorted(begins) == sorted(ends)
     for epoch in ledger["epochs"]:

@@ -137,12 +137,12 @@ def test_all_who_fold_boundaries_agree(seed: int) -> None:
     assert not whole or mean == pytest.approx(sum(whole) / len(whole))
     moments = in_force(EpochFold(), boundaries)
     for before, after in pairwise(boundaries):
-        found = attribute(RUN, moments, (before.monotonic + after.monotonic) // 2)
+        found = attribute(RUN, moments, (before.monotonic_ns + after.monotonic_ns) // 2)
         assert found is not None
         if after.number != before.number + 1:
             assert found.epoch == -1, "nothing is guessed in a gap"
             continue
-        begun = [(number, begin) for number, begin, _ in seen if begin <= before.monotonic]
+        begun = [(number, begin) for number, begin, _ in seen if begin <= before.monotonic_ns]
         if found.epoch_started == found.epoch_started:
             assert (found.epoch, round(found.epoch_started * SECOND)) == begun[-1]
 

@@ -23,7 +23,7 @@ def frames(reads: Sequence[float], *, stamped: bool = True) -> list[Frame]:
     for number, read in enumerate(reads, 1):
         when = round(read * SECOND)
         sample = builders.sample(0, pcie_sent=1e9 * read)
-        sample = sample._replace(monotonic=when - 1, counters_monotonic=when) if stamped else sample
+        sample = sample._replace(monotonic_ns=when - 1, counters_monotonic_ns=when) if stamped else sample
         made.append(
             Frame(
                 number,

@@ -196,7 +196,7 @@ def paused(*seconds: float, interval: float = 1.0) -> RecentHistory:
     past = RecentHistory()
     for number, at in enumerate(seconds, 1):
         one = tick(number, [sample(0, utilization=0.5)])._replace(
-            monotonic=round(at * 1e9), time=TIME + round(at * 1e9), interval=round(interval * 1e9)
+            monotonic_ns=round(at * 1e9), time_ns=TIME + round(at * 1e9), interval_ns=round(interval * 1e9)
         )
         past.add(frame_of(one))
     return past

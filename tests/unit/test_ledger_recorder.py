@@ -93,7 +93,7 @@ def on(number: float, boundaries: Sequence[Boundary] = (), of: Run | None = None
     moment = round(number * SECOND)
     mine = of or run(gpus=(GPU,), started=(TIME + SECOND) / SECOND, step=0, wait=0.0)
     samples = [sample(0, Availability.OK, "", **values)]
-    return tick(0, samples, runs=[mine], boundaries=boundaries, monotonic=moment, time=TIME + moment)
+    return tick(0, samples, runs=[mine], boundaries=boundaries, monotonic_ns=moment, time_ns=TIME + moment)
 
 
 def one_epoch(begin: float, end: float) -> list[Boundary]:
@@ -111,7 +111,7 @@ def spread(ticks: Sequence[Tick], boundaries: Sequence[Boundary]) -> list[Tick]:
     left = list(boundaries)
     found = []
     for i, one in enumerate(ticks):
-        due = [b for b in left if b.monotonic <= one.monotonic or i == len(ticks) - 1]
+        due = [b for b in left if b.monotonic_ns <= one.monotonic_ns or i == len(ticks) - 1]
         left = left[len(due) :]
         found.append(one._replace(boundaries=due))
     return found
@@ -164,13 +164,14 @@ def stamped(at: float, reads: Sequence[float], boundaries: Sequence[Boundary], c
     mine = run(gpus=tuple(device(i).uuid for i in range(len(reads))), started=(TIME + SECOND) / SECOND)
     samples = [
         sample(i, energy=500.0 * (read - counters), power=500.0)._replace(
-            monotonic=round(read * SECOND), counters_monotonic=round((read - counters) * SECOND) if counters else 0
+            monotonic_ns=round(read * SECOND),
+            counters_monotonic_ns=round((read - counters) * SECOND) if counters else 0,
         )
         for i, read in enumerate(reads)
     ]
     moment = round(at * SECOND)
-    return tick(0, samples, runs=[mine], boundaries=boundaries, monotonic=moment, time=TIME + moment,
-                interval=SECOND // 5)  # fmt: skip
+    return tick(0, samples, runs=[mine], boundaries=boundaries, monotonic_ns=moment, time_ns=TIME + moment,
+                interval_ns=SECOND // 5)  # fmt: skip
 
 
 @pytest.mark.parametrize("counters", [0.0, 0.15])
@@ -205,7 +206,7 @@ def test_a_counter_that_the_driver_renews_seldom_is_counted_between_its_own_stam
     for n in range(24):
         at, renewed = n * 0.5, n // 4 * 2.0
         one = on(at, energy=100.0 * renewed)
-        ticks.append(one._replace(samples=[one.samples[0]._replace(counters_monotonic=round(renewed * SECOND))]))
+        ticks.append(one._replace(samples=[one.samples[0]._replace(counters_monotonic_ns=round(renewed * SECOND))]))
     keep(ledger, spread(ticks, one_epoch(2.25, 7.75)))
     assert ledger.usage(0)["energy"] == pytest.approx(550.0)
 
@@ -374,7 +375,7 @@ def test_how_long_a_run_took_is_by_the_steady_clock() -> None:
     ledger = Memory()
     ticks = spread([on(n) for n in range(14)], one_epoch(2.0, 9.0))
     # Somebody sets the wall clock an hour forward at 5 s.
-    ticks = [one._replace(time=one.time + (3600 * SECOND if n > 5 else 0)) for n, one in enumerate(ticks)]
+    ticks = [one._replace(time_ns=one.time_ns + (3600 * SECOND if n > 5 else 0)) for n, one in enumerate(ticks)]
     keep(ledger, ticks)
     assert ledger.row("rank", KEY)["seconds"] == 9.0
 

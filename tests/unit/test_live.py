@@ -125,7 +125,7 @@ def silence(ring: RingWriter, seconds: float) -> None:
 
 def now(**fields: Any) -> Tick:
     """A tick of this very moment."""
-    return tick(1, monotonic=time.monotonic_ns(), time=time.time_ns(), **fields)
+    return tick(1, monotonic_ns=time.monotonic_ns(), time_ns=time.time_ns(), **fields)
 
 
 def test_a_writer_that_is_silent_for_longer_than_three_seconds_is_stale_since_its_newest_frame(
@@ -230,7 +230,7 @@ def test_a_window_is_time_by_device_and_its_gaps_are_nan(live: Live, ring: RingW
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_window_is_as_long_as_it_says_also_when_the_clock_was_set(live: Live, ring: RingWriter, hours: int) -> None:
     for number in range(1, 121):
-        ring.append(tick(number, time=TIME + number * SECOND + (hours * 3600 * SECOND if number > 100 else 0)))
+        ring.append(tick(number, time_ns=TIME + number * SECOND + (hours * 3600 * SECOND if number > 100 else 0)))
     assert [frame.number for frame in live.window("1m").frames] == list(range(61, 121))
 
 

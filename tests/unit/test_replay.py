@@ -317,25 +317,25 @@ def test_a_log_that_goes_bad_later_ends_with_the_reason(tmp_path: Path) -> None:
 
 def test_times_are_local_and_exact(tmp_path: Path) -> None:
     (reading,) = replayed(tmp_path, rows([1]))
-    assert reading.time == 1_753_567_200_001_000_000  # 2025-07-26 22:00:00.001 UTC
+    assert reading.time_ns == 1_753_567_200_001_000_000  # 2025-07-26 22:00:00.001 UTC
 
 
 def test_the_hour_that_comes_twice_in_autumn_goes_on(tmp_path: Path) -> None:
     times = ["02:59:58", "02:59:59", "02:00:00", "02:00:01", "03:00:00"]
     readings = replayed(tmp_path, "timestamp, power.draw [W]\n" + "".join(f"2025/10/26 {t}.000, 5 W\n" for t in times))
-    assert [(r.time - readings[0].time) // SECOND for r in readings] == [0, 1, 2, 3, 3602]
+    assert [(r.time_ns - readings[0].time_ns) // SECOND for r in readings] == [0, 1, 2, 3, 3602]
 
 
 def test_a_clock_set_back_a_little_keeps_the_order(tmp_path: Path) -> None:
     readings = replayed(tmp_path, rows([0, 1000, 2000, 1900, 3000]))
     assert len(readings) == 5
-    assert all(b.time > a.time for a, b in pairwise(readings))
+    assert all(b.time_ns > a.time_ns for a, b in pairwise(readings))
 
 
 def test_a_log_without_times_counts_a_second_a_tick(tmp_path: Path) -> None:
     clock = FakeClock(SECOND)
     source, readings = everything(write(tmp_path, "power.draw [W]\n1 W\n2 W\n3 W\n"), clock)
-    assert [r.monotonic - readings[0].monotonic for r in readings] == [0, SECOND, 2 * SECOND]
+    assert [r.monotonic_ns - readings[0].monotonic_ns for r in readings] == [0, SECOND, 2 * SECOND]
     assert source.origin().label == "REPLAY log.csv ended (no times: 1 s a tick, rows name no GPU: shown as one)"
 
 
@@ -354,8 +354,8 @@ def test_ticks_become_due_at_ten_times_the_speed(tmp_path: Path, opened: Callabl
     clock.advance(0.51)
     late = source.read()
     assert powers(late) == [[102], [103], [104], [105], [106]]
-    assert late[0].monotonic == 77 * SECOND + 2 * SECOND
-    assert late[0].time == 1_753_567_200 * SECOND + 2 * SECOND
+    assert late[0].monotonic_ns == 77 * SECOND + 2 * SECOND
+    assert late[0].time_ns == 1_753_567_200 * SECOND + 2 * SECOND
     clock.advance(10)
     assert len(source.read()) == 13
     assert source.read() == []
@@ -376,7 +376,7 @@ def test_a_replay_can_start_later(tmp_path: Path, opened: Callable[..., ReplaySo
     source = opened(path, FakeClock(5), start=3.5)
     (reading,) = source.read()
     assert powers([reading]) == [[104]]
-    assert reading.monotonic == 5
+    assert reading.monotonic_ns == 5
     with pytest.raises(SourceError, match="ends after 19 s"):
         ReplaySource(path, clock=FakeClock(5), start=100)
 
@@ -514,7 +514,7 @@ DMON = """# gpu    pwr  gtemp  mtemp     sm    mem    enc    dec    jpg    ofa  
 def test_dmon_arrives_in_base_units_and_rates_become_counters(tmp_path: Path) -> None:
     source, readings = everything(write(tmp_path, DMON * 3))
     assert len(readings) == 3
-    assert readings[2].time - readings[0].time == 2 * SECOND
+    assert readings[2].time_ns - readings[0].time_ns == 2 * SECOND
     first, second = readings[2].samples
     assert (first.device.index, second.device.uuid) == (0, "REPLAY-1")
     for key, value in {
@@ -539,7 +539,7 @@ def test_dmon_arrives_in_base_units_and_rates_become_counters(tmp_path: Path) ->
 def test_dmon_with_dates_times_or_commas(tmp_path: Path, heading: str, cells: list[str], offsets: list[int]) -> None:
     readings = replayed(tmp_path, "\n".join([heading, *cells]) + "\n")
     assert powers(readings) == [[72], [73]]
-    assert [(r.time - readings[0].time) // SECOND for r in readings] == offsets
+    assert [(r.time_ns - readings[0].time_ns) // SECOND for r in readings] == offsets
 
 
 def test_what_no_log_can_know_and_what_this_one_lacks_are_not_blamed_on_the_card(
@@ -578,7 +578,7 @@ def test_every_row_of_a_real_recording_appears_once(name: str, gpus: int, count:
         assert sample.value("gpu.power") == float(power[:-2])
         assert sample.value("gpu.utilization") == pytest.approx(float(utilization[:-2]) / 100)
         assert sample.value("gpu.memory_used") == float(memory[:-4]) * MIB
-    assert all(b.time > a.time for a, b in pairwise(readings))
+    assert all(b.time_ns > a.time_ns for a, b in pairwise(readings))
 
 
 FUZZ = settings(max_examples=150, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -593,7 +593,7 @@ def survives(folder: Path, content: bytes) -> None:
         said = str(error)
     else:
         said = source.origin().label + source.origin().problem
-        assert all(b.time > a.time for a, b in pairwise(readings))
+        assert all(b.time_ns > a.time_ns for a, b in pairwise(readings))
     assert "\n" not in said
 
 

@@ -45,7 +45,7 @@ def test_a_tick_comes_back_as_a_frame_with_the_same_numbers(path: str) -> None:
     assert ring.append(written) == 1
     frame = RingReader.open(path).newest()
     assert frame is not None
-    assert (frame.number, frame.monotonic, frame.time) == (1, 7 * SECOND, written.time / 1e9)
+    assert (frame.number, frame.monotonic_ns, frame.time) == (1, 7 * SECOND, written.time_ns / 1e9)
     first, second = frame.samples
     assert first.value("gpu.energy") == 123456.7
     assert first.value("gpu.memory_used") == 72e9

@@ -50,7 +50,7 @@ def assert_is_as_it_was_written(frame: Frame) -> None:
     assert (first.value("gpu.power"), first.value("gpu.energy")) == (100.0 + number, 5000.0 + number)
     assert math.isnan(first.value("gpu.temperature"))
     assert (second.state, second.age) == (Availability.LOST, 2.5)
-    assert (frame.monotonic, frame.late, frame.took) == (number * SECOND, number, 0.02)
+    assert (frame.monotonic_ns, frame.skipped_ticks, frame.sample_duration) == (number * SECOND, number, 0.02)
     assert [(found.pid, found.name) for found in frame.processes] == [(number, f"train{number}.py")]
     assert [(found.epoch, found.metrics) for found in frame.runs] == [(number, {"loss": 1 / number})]
     assert [found.number for found in frame.boundaries] == [number]
@@ -81,7 +81,7 @@ def test_a_ring_of_the_first_layout_has_no_stamps_of_its_devices(path: str) -> N
     put(path, 1)
     newest = RingReader.open(path).newest()
     assert newest is not None
-    assert {(found.monotonic, found.counters_monotonic) for found in newest.samples} == {(0, 0)}
+    assert {(found.monotonic_ns, found.counters_monotonic_ns) for found in newest.samples} == {(0, 0)}
 
 
 @pytest.mark.parametrize("major", FORMER)
@@ -89,31 +89,37 @@ def test_a_new_daemon_takes_over_every_frame_of_an_earlier_layout(path: str, maj
     put(path, major, layout.STOPPED)
     ring = RingWriter.create(path, 2, SECOND, continues="nvml")
     assert ring.layout.major == layout.MAJOR
-    stamped = sample(0, power=1.0)._replace(monotonic=13 * SECOND + 7, counters_monotonic=13 * SECOND + 5)
+    stamped = sample(0, power=1.0)._replace(monotonic_ns=13 * SECOND + 7, counters_monotonic_ns=13 * SECOND + 5)
     assert ring.append(tick(13, [stamped])) == 13
     frames = RingReader.open(path).since(0)
     assert [frame.number for frame in frames] == list(range(5, 14))
     for frame in frames[:-1]:
         assert_is_as_it_was_written(frame)
     (found,) = frames[-1].samples
-    assert (found.monotonic, found.counters_monotonic) == (13 * SECOND + 7, 13 * SECOND + 5)
+    assert (found.monotonic_ns, found.counters_monotonic_ns) == (13 * SECOND + 7, 13 * SECOND + 5)
 
 
 def test_the_times_at_which_devices_were_read_come_back(path: str) -> None:
     ring = RingWriter.create(path, 2, SECOND)
     stamps = {0: (5 * SECOND + 1, 5 * SECOND - 20_000_003), 1: (9 * SECOND, 0)}
     ring.append(
-        tick(5, [sample(i)._replace(monotonic=at, counters_monotonic=counters) for i, (at, counters) in stamps.items()])
+        tick(
+            5,
+            [
+                sample(i)._replace(monotonic_ns=at, counters_monotonic_ns=counters)
+                for i, (at, counters) in stamps.items()
+            ],
+        )
     )
     newest = RingReader.open(path).newest()
     assert newest is not None
-    assert {found.device.index: (found.monotonic, found.counters_monotonic) for found in newest.samples} == stamps
+    assert {found.device.index: (found.monotonic_ns, found.counters_monotonic_ns) for found in newest.samples} == stamps
 
 
 @pytest.mark.parametrize("stamp", [1 << 63, -(1 << 70)])
 def test_a_stamp_that_no_clock_gives_is_not_known_and_stops_no_daemon(path: str, stamp: int) -> None:
     ring = RingWriter.create(path, 1, SECOND)
-    ring.append(tick(1, [sample(0)._replace(monotonic=stamp, counters_monotonic=stamp)]))
+    ring.append(tick(1, [sample(0)._replace(monotonic_ns=stamp, counters_monotonic_ns=stamp)]))
     newest = RingReader.open(path).newest()
     assert newest is not None
     assert newest.samples[0][-2:] == (0, 0)
@@ -122,11 +128,11 @@ def test_a_stamp_that_no_clock_gives_is_not_known_and_stops_no_daemon(path: str,
 def test_a_frame_from_before_the_machine_started_is_kept(path: str) -> None:
     """A simulation shows ten minutes of history on a machine that is up for one."""
     ring = RingWriter.create(path, 1, SECOND)
-    ring.append(tick(1, [sample(0, power=2.0)._replace(monotonic=-9 * SECOND)], monotonic=-10 * SECOND))
+    ring.append(tick(1, [sample(0, power=2.0)._replace(monotonic_ns=-9 * SECOND)], monotonic_ns=-10 * SECOND))
     ring.append(tick(2))
     reader = RingReader.open(path)
     first = reader.since(0)[0]
-    assert (first.monotonic, first.samples[0].monotonic) == (-10 * SECOND, -9 * SECOND)
+    assert (first.monotonic_ns, first.samples[0].monotonic_ns) == (-10 * SECOND, -9 * SECOND)
     assert len(reader.series("gpu.power", 2)[0]) == 2
 
 

@@ -69,7 +69,7 @@ def test_a_damaged_header_is_refused(at: int) -> None:
 def test_the_newer_state_wins_and_comes_back_whole() -> None:
     found = board.unpack_state(front_with((7, state(7)), (8, state(8, epoch=5))))
     assert found is not None
-    assert (found.number, found.epoch, found.step, found.wait, found.epoch_monotonic) == (8, 5, 33, 44, 9)
+    assert (found.number, found.epoch, found.step, found.wait_ns, found.epoch_monotonic_ns) == (8, 5, 33, 44, 9)
     assert found.metrics[0] == 0.5
     assert math.isnan(found.metrics[1])
 

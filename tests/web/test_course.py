@@ -23,7 +23,7 @@ def at(second: float, loss: float | None = None, epoch: int = 0) -> Tick:
         gpus=(device().uuid,), metrics={} if loss is None else {"loss": loss},
     )  # fmt: skip
     found = tick(1, [sample(0, utilization=0.5, memory_used=4e9, memory_total=8e10, run=KEY)], runs=[going])
-    return found._replace(monotonic=round(second * 1e9), time=TIME + round(second * 1e9))
+    return found._replace(monotonic_ns=round(second * 1e9), time_ns=TIME + round(second * 1e9))
 
 
 def drawn(book: Book, ticks: list[Tick]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def test_a_run_older_than_the_ring_is_drawn_from_the_ledger_and_then_up_to_now(b
 
 
 def test_the_open_epoch_has_its_band_up_to_now(book: Book) -> None:
-    begun = boundary(1, 1, Mark.EPOCH_BEGIN, KEY)._replace(time=TIME + 20 * 10**9)
+    begun = boundary(1, 1, Mark.EPOCH_BEGIN, KEY)._replace(time_ns=TIME + 20 * 10**9)
     ticks = [at(second, epoch=int(second >= 20)) for second in range(60)]
     ticks[25] = ticks[25]._replace(boundaries=[begun])
     figure = drawn(book, ticks)

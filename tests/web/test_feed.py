@@ -111,7 +111,8 @@ def test_no_command_line_and_no_key_beyond_those_that_are_named_leaves_the_serve
 def test_the_first_window_is_bounded_however_fast_the_ring_is() -> None:
     step = 100_000_000
     ticks = [
-        tick(1)._replace(monotonic=step * number, time=TIME + step * number, interval=step) for number in range(1, 601)
+        tick(1)._replace(monotonic_ns=step * number, time_ns=TIME + step * number, interval_ns=step)
+        for number in range(1, 601)
     ]
     spark = ask(Served(ticks).feed)["spark"]
     assert len(spark["t"]) <= POINTS

@@ -108,7 +108,7 @@ def two_runs(second_begins: int) -> list[Any]:
     runs = [run(key, id=key, name=key, gpus=(device().uuid,), state=RunState.FINISHED, updated=BEGIN + begin + 30)
             for key, begin in (("first", 1), ("second", second_begins))]  # fmt: skip
     begins = [
-        boundary(number + 1, number, key=key)._replace(time=TIME + (begin + 10 * number) * 10**9)
+        boundary(number + 1, number, key=key)._replace(time_ns=TIME + (begin + 10 * number) * 10**9)
         for key, begin in (("first", 1), ("second", second_begins)) for number in range(3)
     ]  # fmt: skip
     return [

@@ -322,7 +322,7 @@ def test_a_run_that_comes_before_the_first_tick_is_drawn_without_one(browser: Br
             book.db.execute(f"SELECT {what}").fetchone()[0]
             for what in ("key FROM rank", "begun FROM epoch WHERE ordinal = 2")
         )
-    phase = boundary(7, 2, Mark.PHASE, key)._replace(phase="validate", time=begun + 8_000_000_000)
+    phase = boundary(7, 2, Mark.PHASE, key)._replace(phase="validate", time_ns=begun + 8_000_000_000)
     served = Served([tick(1, runs=[run(key, id="net-1a2b", started=BEGAN)], boundaries=[phase])], [str(book.path)])
     with on_a_port(served) as link, visit(browser, link) as visitor:
         visitor.page.goto(link)

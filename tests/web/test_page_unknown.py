@@ -59,7 +59,7 @@ def frames() -> Iterator[Tick]:
     ]
     blind = device(3, missing={PROCESSES: Availability.NO_PERMISSION})
     marks = [
-        boundary(number, epoch, key=key)._replace(time=TIME + (at + 60 * epoch) * 10**9)
+        boundary(number, epoch, key=key)._replace(time_ns=TIME + (at + 60 * epoch) * 10**9)
         for key, at in ((FIRST, 100), (SECOND_RUN, 130)) for number, epoch in ((1, 0), (2, 1), (3, 2))
     ]  # fmt: skip
     for number in (*range(1, 240), *range(360, 600)):

@@ -29,7 +29,7 @@ def test_of_what_ring_and_ledger_both_tell_the_ring_holds(tmp_path: Path) -> Non
             book.db.execute(f"SELECT {what}").fetchone()
             for what in ("key FROM rank", "begun FROM epoch WHERE ordinal = 2")
         )
-        again = boundary(7, 2, Mark.PHASE, key)._replace(phase="validate", time=begun + 8_000_000_000)
+        again = boundary(7, 2, Mark.PHASE, key)._replace(phase="validate", time_ns=begun + 8_000_000_000)
         ticks = [tick(1, runs=[run(key, id="net-1a2b", started=BEGAN)], boundaries=[again])]
         found = Served(ticks, ledgers=[str(book.path)]).json("/api/run?id=net-1a2b")
     begins = [begin - BEGAN for begin, _, _ in found["phases"]]

@@ -18,7 +18,7 @@ class Row(NamedTuple):
     """A line of a log: one GPU at one moment."""
 
     line: int
-    time: int | None
+    time_ns: int | None
     """ns since 1970; None where the log has no times."""
     names: tuple[str, ...]
     """What tells the GPU from the others, the surest first; empty where the log has nothing."""

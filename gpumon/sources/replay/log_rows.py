@@ -73,7 +73,7 @@ class LogRows:
                     first = False
                     if not row.broken:
                         ending = _ending(text)
-                        last = row.time if row.time is not None else last
+                        last = row.time_ns if row.time_ns is not None else last
         if self.form is None:
             raise SourceError(f"{self._log.name}: line 1: no header: log without 'noheader', or {_ADVICE}")
 
@@ -110,17 +110,17 @@ class LogRows:
         before, held = -1, None
         for row in chain(start, rows):
             good = row
-            if held is not None and held.time is not None and row.time is not None and row.time < held.time:
+            if held is not None and held.time_ns is not None and row.time_ns is not None and row.time_ns < held.time_ns:
                 if not _behind(row, held):
-                    good = row._replace(time=held.time)
-                elif row.time >= before:
+                    good = row._replace(time_ns=held.time_ns)
+                elif row.time_ns >= before:
                     self._skip(held.line, "its time is after that of the next line")
                     held = None
                 else:
                     self._skip(row.line, "its time goes back")
                     continue
             if held is not None:
-                before = held.time if held.time is not None else before
+                before = held.time_ns if held.time_ns is not None else before
                 yield held
             held = good
         if held is not None:
@@ -136,7 +136,7 @@ class LogRows:
 
 
 def _behind(row: Row, other: Row) -> bool:
-    return row.time is not None and other.time is not None and other.time - row.time > _SLEW
+    return row.time_ns is not None and other.time_ns is not None and other.time_ns - row.time_ns > _SLEW
 
 
 def _ending(text: str) -> str:

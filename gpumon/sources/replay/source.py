@@ -26,7 +26,7 @@ class ReplaySource:
     """A log of `nvidia-smi --query-gpu --format=csv` or `nvidia-smi dmon`, plain or gzipped.
 
     Every tick of the log becomes one reading, in its own time (`Reading.time`) and with its own
-    spacing (`Reading.monotonic`). A tick is due once the time since the start, times `speed`,
+    spacing (`Reading.monotonic_ns`). A tick is due once the time since the start, times `speed`,
     has reached its distance from the first. Times in the log are local: they are read in this
     machine's time zone. A log without times counts one second for each tick, from now on.
 
@@ -64,7 +64,7 @@ class ReplaySource:
             self._timed = form.timed
             found = layout(head, form.identified, len(head) < LOOKAHEAD)
             self._sure = found.sure
-            self.interval = found.interval / SECOND
+            self.interval = found.interval_ns / SECOND
             """Seconds from tick to tick in the log: the median of its beginning."""
             self.pace = self.interval / speed
             self._ticks = self._dated(ticks(chain(head, rows), found), clock.time())
@@ -76,22 +76,22 @@ class ReplaySource:
         self._monotonic = clock.monotonic()
 
     def _seek(self, offset: int) -> None:
-        begin = self._next.time if self._next else 0
-        while self._next is not None and self._next.time - begin < offset:
-            last = self._next.time
+        begin = self._next.time_ns if self._next else 0
+        while self._next is not None and self._next.time_ns - begin < offset:
+            last = self._next.time_ns
             self._next = self._following()
             if self._next is None:
                 raise SourceError(
                     self._problem
                     or f"{self._log.name} ends after {(last - begin) / SECOND:.0f} s: start earlier than that"
                 )
-        self._first = self._next.time if self._next else 0
+        self._first = self._next.time_ns if self._next else 0
 
     def _dated(self, groups: Iterator[list[Row]], now: int) -> Iterator[Reading]:
         """Each tick with its time: that of its first row, and always later than the one before."""
         last = -1
         for group in groups:
-            time = next((row.time for row in group if row.time is not None and not row.broken), None)
+            time = next((row.time_ns for row in group if row.time_ns is not None and not row.broken), None)
             if time is None:
                 time = now if last < 0 else last + (SECOND if not self._timed else SECOND // 1000)
             # Times of whole seconds may stand for several ticks: a millisecond keeps them apart.
@@ -134,8 +134,8 @@ class ReplaySource:
         elapsed = (self._clock.monotonic() - self._monotonic) * self._speed
         due = self._first + int(min(elapsed, _FAR))
         readings: list[Reading] = []
-        while self._next is not None and self._next.time <= due and len(readings) < BURST:
-            readings.append(self._next._replace(monotonic=self._monotonic + self._next.time - self._first))
+        while self._next is not None and self._next.time_ns <= due and len(readings) < BURST:
+            readings.append(self._next._replace(monotonic_ns=self._monotonic + self._next.time_ns - self._first))
             self._next = self._following()
         return readings
 

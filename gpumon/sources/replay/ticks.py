@@ -31,9 +31,9 @@ class Layout(NamedTuple):
     """Whether rows name their GPU."""
     gpus: int
     """Rows in a tick, where rows do not name their GPU."""
-    gap: int
+    gap_ns: int
     """ns; rows further apart than this seem to be of two ticks."""
-    interval: int
+    interval_ns: int
     """ns from tick to tick: the median."""
     sure: bool = True
     """False where the rows may be of several GPUs and nothing tells: they are shown as one."""
@@ -53,15 +53,15 @@ def layout(rows: Sequence[Row], identified: bool, whole: bool) -> Layout:
         spacing = []
         for row in rows:
             name = row.names[0] if row.names else ""
-            if row.time is not None:
+            if row.time_ns is not None:
                 if name in seen:
-                    spacing.append(row.time - seen[name])
-                seen[name] = row.time
+                    spacing.append(row.time_ns - seen[name])
+                seen[name] = row.time_ns
         interval = int(median(spacing)) if spacing else SECOND
         found = Layout(True, 0, interval // 2, interval)
-    starts = [tick[0].time for tick in ticks(rows, found)]
+    starts = [tick[0].time_ns for tick in ticks(rows, found)]
     steps = [b - a for a, b in pairwise(starts) if a is not None and b is not None]
-    return found._replace(interval=max(_MS, int(median(steps))) if steps else SECOND)
+    return found._replace(interval_ns=max(_MS, int(median(steps))) if steps else SECOND)
 
 
 def ticks(rows: Iterable[Row], layout: Layout) -> Iterator[list[Row]]:
@@ -80,7 +80,7 @@ def _by_name(rows: Iterable[Row], layout: Layout) -> Iterator[list[Row]]:
         again = len(tick) >= _MOST or not seen.isdisjoint(names)
         name = names[0]
         place = order.setdefault(name, len(order)) if len(order) < _MOST else order.get(name, 0)
-        if tick and (again or (place < highest and _apart(tick[-1], row, layout.gap))):
+        if tick and (again or (place < highest and _apart(tick[-1], row, layout.gap_ns))):
             yield tick
             tick, seen = [], set()
         highest = place if not tick else max(highest, place)
@@ -102,11 +102,11 @@ def _by_gap(rows: Iterable[Row], layout: Layout) -> Iterator[list[Row]]:
     while fill(1):
         tick = [ahead.popleft()]
         while len(tick) < layout.gpus and fill(1) and not ahead[0].first:
-            if _apart(tick[-1], ahead[0], layout.gap):
+            if _apart(tick[-1], ahead[0], layout.gap_ns):
                 # The rows up to the next gap either complete this tick, or are a whole one of their own.
                 fill(layout.gpus)
                 following = next(
-                    (i for i, (a, b) in enumerate(pairwise(ahead), 1) if b.first or _apart(a, b, layout.gap)),
+                    (i for i, (a, b) in enumerate(pairwise(ahead), 1) if b.first or _apart(a, b, layout.gap_ns)),
                     len(ahead),
                 )
                 if len(tick) + following > layout.gpus:
@@ -116,7 +116,7 @@ def _by_gap(rows: Iterable[Row], layout: Layout) -> Iterator[list[Row]]:
 
 
 def _apart(a: Row, b: Row, gap: int) -> bool:
-    return a.time is None or b.time is None or b.time - a.time > gap
+    return a.time_ns is None or b.time_ns is None or b.time_ns - a.time_ns > gap
 
 
 class _Found(NamedTuple):
@@ -130,13 +130,15 @@ class _Found(NamedTuple):
 
 def _by_runs(rows: Sequence[Row], whole: bool) -> _Found:
     """Tell the GPUs apart by the gaps between rows: short within a tick, long between two."""
-    if not rows or rows[0].time is None:
+    if not rows or rows[0].time_ns is None:
         lengths = _lengths(rows, 0, only_first=True)
         if len(lengths) > 1:
             return _Found(Counter(lengths).most_common(1)[0][0])
         return _Found(sure=len(rows) < 2)
     gaps = sorted(
-        b.time - a.time for a, b in pairwise(rows) if a.time is not None and b.time is not None and not b.first
+        b.time_ns - a.time_ns
+        for a, b in pairwise(rows)
+        if a.time_ns is not None and b.time_ns is not None and not b.first
     )
     restarts = sum(row.first for row in rows[1:])
     found = _by_steps(rows, gaps, restarts) or _by_upper_half(rows, gaps)

@@ -81,7 +81,7 @@ class SimSource:
     def _reading(self, monotonic: int) -> Reading:
         until = monotonic - self._zero
         found = [mark for rank in self._ranks.values() for mark in rank.boundaries(self._last, until, self._zero)]
-        found.sort(key=lambda boundary: boundary.time)
+        found.sort(key=lambda boundary: boundary.time_ns)
         self._last = max(self._last, until)
         return self.reading_at(monotonic, monotonic + self._offset)._replace(boundaries=found)
 

@@ -47,7 +47,7 @@ def epoch_row(
         cell = columns.at(mark.time) // 2
         if 0 <= cell < cells:
             at[cell] = (f"e{mark.epoch}", style)
-    broken = sorted({cell for fault in faults if 0 <= (cell := columns.at(fault.time / 1e9) // 2) < cells})
+    broken = sorted({cell for fault in faults if 0 <= (cell := columns.at(fault.time_ns / 1e9) // 2) < cells})
     if not at and not broken:
         return EpochRow(False, [Segment(" " * cells)], [])
     crowded = len(at) * (SPARSE if crowded else CROWDED) > cells

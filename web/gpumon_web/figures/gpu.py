@@ -93,7 +93,7 @@ def behind(epochs: Epochs, keys: Sequence[str], begin: float, end: float, chosen
         for span in epochs.drawn(group).spans
         if span.begin < min(end, span.end) and span.end > begin
     ]
-    faults = [fault.time / SECOND for fault in epochs.drawn(keys).faults]
+    faults = [fault.time_ns / SECOND for fault in epochs.drawn(keys).faults]
     return Behind(
         sorted(band for name in drawn for band in bands[name]),
         sorted(spans),
