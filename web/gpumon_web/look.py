@@ -14,7 +14,8 @@ from gpumon.diagnosis.live import findings
 from gpumon.diagnosis.thresholds import RECENT
 
 SHOWN = 6
-_LEVELS = {Severity.CRITICAL: "bad", Severity.WARNING: "warn", Severity.INFO: "ok"}
+LEVELS = {Severity.CRITICAL: "bad", Severity.WARNING: "warn", Severity.INFO: "ok"}
+"""The class of the page's style for each severity."""
 
 
 def worth_a_look(
@@ -35,7 +36,7 @@ def _is_news(finding: Finding) -> bool:
 def _note(finding: Finding) -> dict[str, str]:
     return {
         "kind": finding.kind,
-        "level": _LEVELS[finding.severity],
+        "level": LEVELS[finding.severity],
         "about": finding.subject.title,
         "text": finding.summary,
         "action": finding.action,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from gpumon.analysis.epochs import Span
 from gpumon.analysis.epochs import Stretch as Seen
+from gpumon.diagnosis.past import verdict
 from gpumon.errors import GpumonError
 from gpumon.figures.run import figure
 from gpumon.figures.run_series import RunSeries, run_series
@@ -29,6 +30,7 @@ from gpumon.reports.export_epochs import lines
 from gpumon_web.answers import NOTHING, UNCHANGED, Packed
 from gpumon_web.course import Logged, extended, recent_course, with_newest
 from gpumon_web.feed import shown
+from gpumon_web.look import LEVELS
 from gpumon_web.page import Rows
 from gpumon_web.pages import PAGES
 
@@ -40,7 +42,7 @@ PHASES = 200
 """Phases that come with a run, the newest: a page shades no more."""
 EPOCH = (
     "seconds", "wait_share", "utilization_mean", "idle_share", "energy", "framework_peak", "run_allocated_peak",
-    "memory_used_peak", "throttled_share",
+    "memory_used_peak",
 )  # fmt: skip
 """What the table of epochs shows."""
 
@@ -207,12 +209,15 @@ def _rows(record: Record, found: Sequence[EpochSummary]) -> list[dict[str, Any]]
     # Only how long its phases took is shown, and that takes no usage.
     of_them = record._replace(phases=[row for row in record.phases if row.ordinal in ordinals], usage=[])
     phases = aggregate.phases(of_them)
-    return [epoch_row(epoch, phases.get(epoch.ordinal, ())) for epoch in found]
+    running = record.run.state is RunState.RUNNING
+    return [epoch_row(epoch, phases.get(epoch.ordinal, ()), running) for epoch in found]
 
 
-def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary]) -> dict[str, Any]:
+def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool) -> dict[str, Any]:
     """An epoch as the page's table has it: a tenth of all that is known, as there may be thousands of them."""
     found = run_json.epoch_of(epoch, ())
+    judged = verdict(epoch, running)
+    level = "" if judged.severity is None else LEVELS[judged.severity]
     beside = [phase.seconds for phase in phases if phase.phase != TRAINING]
     return {
         **{name: found[name] for name in ("ordinal", "epoch", "metrics")},
@@ -220,6 +225,7 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary]) -> dict[str, 
         **{name: None if found[name] is None else shown(found[name]) for name in EPOCH},
         "framework_peak_reached": found["framework_peak_reached"],
         "beside": shown(sum(beside)) if beside else None,
+        "verdict": {"kind": judged.kind, "text": judged.text, "level": level},
     }
 
 

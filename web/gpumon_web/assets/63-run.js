@@ -3,8 +3,6 @@
 (function (g) {
   const EVERY = 5; // s, while it goes on
   const OVER = 600; // s, of one that is over: it may be resumed, or its last epoch be kept late
-  const INPUT_BOUND = 0.2;
-  const THROTTLED = 0.1;
   const LOGGED = 4;
   const PHASES = 200;
   const t = g.text;
@@ -224,15 +222,6 @@
       g.make("span", { text: `${one.rank === null || found.ranks.length < 2 ? "" : `rank ${one.rank}, `}epoch ${one.epoch}, step ${one.step}, ${t.moment(one.time)}: requested ${t.bytes(one.asked)}, ${t.bytes(one.free)} free` }))));
   }
 
-  function verdict(one) {
-    if (Object.values(one.metrics).some((value) => t.odd(value))) { return ["diverged", "bad"]; }
-    if (!t.known(one.ended)) { return found.run.state === "running" ? ["running", ""] : ["not finished", "warn"]; }
-    if (t.known(one.wait_share) && one.wait_share >= INPUT_BOUND) { return ["waits for data", "warn"]; }
-    if (one.throttled_share >= THROTTLED) { return ["throttled", "warn"]; }
-    if (one.idle_share >= 0.5) { return ["mostly idle", "warn"]; }
-    return ["fine", "ok"];
-  }
-
   function epochs() {
     const names = [...new Set(found.epochs.slice(-50).flatMap((one) => Object.keys(one.metrics)))].slice(0, LOGGED);
     if (!table || tableNames !== JSON.stringify(names)) {
@@ -283,7 +272,7 @@
       { key: "energy", title: "Energy", number: true, value: (one) => one.energy, text: (one) => t.joules(one.energy, mostEnergy) },
       ...names.map((name, place) => ({ key: `logged-${place}`, title: name, number: true, className: "logged", value: (one) => (t.odd(one.metrics[name]) ? Infinity : one.metrics[name]),
         sign: (one) => one.metrics[name] ?? null, draw: (one) => [logged(one.metrics[name])] })),
-      { key: "verdict", title: "Verdict", value: (one) => verdict(one)[0], sign: verdict, draw: (one) => [g.make("span", { class: `tag ${verdict(one)[1]}`, text: verdict(one)[0] })] },
+      { key: "verdict", title: "Verdict", value: (one) => one.verdict.text, sign: (one) => one.verdict.text, draw: (one) => [g.make("span", { class: `tag ${one.verdict.level}`, text: one.verdict.text })] },
     ];
   }
 
