@@ -14,6 +14,7 @@ from gpumon import units
 from gpumon.metrics import GPU_INDEX, HOST_METRICS, Availability
 from gpumon.origin import Driver as Driver
 from gpumon.origin import Origin as Origin
+from gpumon.run_facts import RunFacts
 from gpumon.vendors import maker
 
 NAN = float("nan")
@@ -133,8 +134,8 @@ class Run(NamedTuple):
     """What the training logged last. A name is there once something was logged by it: a NaN is a logged NaN."""
     lost_events: int = 0
     """Boundaries that were overwritten before anybody read them."""
-    batch: float = 0
-    """Samples of a step, of this rank: the mean of a pass whose last batch is short; 0 when not told."""
+    facts: RunFacts = RunFacts()
+    """What it says of itself, such as the samples of a step: `run_facts` has the table."""
 
     @property
     def epoch_text(self) -> str:

@@ -191,7 +191,7 @@ def _trained(parts: Sequence[EpochSummary]) -> float:
 def _batch(record: Record) -> float:
     """Samples of a step over all ranks; NaN while not all of them have told theirs."""
     told = len(record.ranks) >= record.run.world_size
-    return sum(rank.batch for rank in record.ranks) if told else NAN
+    return sum(rank.facts.batch or NAN for rank in record.ranks) if told else NAN
 
 
 def _epoch(

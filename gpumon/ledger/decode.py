@@ -15,6 +15,7 @@ from typing import Any
 from gpumon.frame import NAN, Mark, RunState
 from gpumon.ledger.records import DeviceRow, Envelope, MarkRow, RankRow, RunRow, RunTrace
 from gpumon.ledger.table_columns import parsed_json
+from gpumon.run_facts import facts_of_row
 from gpumon.text import clean
 
 _MARKS = frozenset(Mark)
@@ -73,7 +74,7 @@ def rank_row(cells: Cells, devices: Sequence[DeviceRow]) -> RankRow:
     return RankRow(
         cells.text("key"), cells.whole("rank"), cells.whole("local_rank"), cells.whole("pid"), cells.time("started"),
         cells.time("ended"), cells.state(), cells.whole("steps"), cells.real("wait") or NAN, cells.whole("lost_events"),
-        cells.real("peak"), cells.real("retries"), cells.real("ooms"), tuple(devices), cells.real("batch"),
+        cells.real("peak"), cells.real("retries"), cells.real("ooms"), tuple(devices), facts_of_row(cells),
         cells.real("seconds"),
     )  # fmt: skip
 

@@ -19,6 +19,7 @@ from gpumon.ledger.trace import TraceRecorder, step_for
 from gpumon.ledger.usage import UsageSums, merged
 from gpumon.ledger.write import LateMetrics, LedgerRow
 from gpumon.metrics import GPU_INDEX
+from gpumon.run_facts import row_of_facts
 
 TRACED = (
     "gpu.utilization", "gpu.memory_used", "gpu.run_allocated", "gpu.run_reserved", "gpu.run_used", "gpu.power",
@@ -147,7 +148,7 @@ class Rank:
             "started": started, "ended": self.ended, "state": int(self.state), "steps": run.step,
             "seconds": max(0, (self.end or tick.monotonic_ns) - self.begin) / SECOND,
             "wait": _known(run.wait) or None, "lost_events": timeline.lost, "peak": _known(self._highest()),
-            "retries": _known(run.memory.retries), "ooms": _known(run.memory.ooms), "batch": run.batch or None,
+            "retries": _known(run.memory.retries), "ooms": _known(run.memory.ooms), **row_of_facts(run.facts),
         })  # fmt: skip
         for uuid, (device, total, limit) in self.devices.items():
             yield LedgerRow("device", {

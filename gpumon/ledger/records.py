@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from gpumon.frame import NAN, Mark, RunState
 from gpumon.ledger.schema import USAGE, WHOLE_EPOCH
+from gpumon.run_facts import RunFacts
 
 USAGE_INDEX: dict[str, int] = {column.name: i for i, column in enumerate(USAGE)}
 """Place of a column in a row's list of values."""
@@ -121,8 +122,8 @@ class RankRow(NamedTuple):
     retries: float
     ooms: float
     devices: tuple[DeviceRow, ...]
-    batch: float = NAN
-    """Samples of a step, of this rank."""
+    facts: RunFacts = RunFacts()
+    """What its training said of itself."""
     seconds: float = NAN
     """From its begin to its end, by the steady clock."""
 

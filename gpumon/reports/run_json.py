@@ -15,6 +15,7 @@ from gpumon.ledger import aggregate
 from gpumon.ledger.aggregate import EpochSummary
 from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, Record, RunRow, RunSummary
 from gpumon.ledger.schema import USAGE
+from gpumon.run_facts import facts_as_json
 
 SCHEMA = 1
 
@@ -140,7 +141,7 @@ def rank_of(rank: RankRow) -> dict[str, Any]:
         "started": known(rank.started), "ended": known(rank.ended), "state": rank.state.name.lower(),
         "steps": rank.steps or None, "wait": known(rank.wait), "lost_events": rank.lost_events,
         "peak": known(rank.peak), "retries": known(rank.retries), "ooms": known(rank.ooms),
-        "gpus": [device_of(device) for device in rank.devices],
+        **facts_as_json(rank.facts), "gpus": [device_of(device) for device in rank.devices],
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from gpumon.analysis.memory import THIS_RUN, fragmentation, split, titles
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.json_value import logged
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
+from gpumon.run_facts import facts_as_json
 from gpumon.vendors import NVIDIA
 
 SCHEMA = 1
@@ -118,7 +119,7 @@ def _run(run: Run) -> dict[str, Any]:
         "epoch": _counted(run.epoch),
         "epochs": run.epochs or None,
         "base": run.base,
-        "batch": _known(run.batch) or None,
+        **facts_as_json(run.facts),
         "first_epoch": _counted(run.first_epoch) if run.epoch >= 0 else None,
         "step": run.step,
         "phase": run.phase or None,

@@ -19,6 +19,7 @@ from gpumon.metrics import Availability
 from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability
 from gpumon.ring.believable import believable
 from gpumon.ring.layout import BLOB, RUN_METRICS
+from gpumon.run_facts import RunFacts, read_facts
 from gpumon.text import clean
 from gpumon.vendors import NVIDIA
 
@@ -31,7 +32,7 @@ _GPUS = 16
 
 _STATIC = (
     "key", "id", "name", "pid", "user", "rank", "local_rank", "world_size", "framework", "epochs",
-    "first_epoch", "base", "batch", "gpus", "started",
+    "first_epoch", "base", "gpus", "started",
 )  # fmt: skip
 """Fields of a `Run` that are the same in many frames."""
 
@@ -143,7 +144,7 @@ class Directory:
                 },
                 "strings": {str(number): text for text, number in self._strings.items()},
                 "runs": {
-                    str(number): dict(zip((*_STATIC, "metrics"), facts, strict=True))
+                    str(number): dict(zip((*_STATIC, *RunFacts._fields, "metrics"), facts, strict=True))
                     for number, facts in self._runs.values()
                 },
                 "origin": _written(self.origin),
@@ -186,7 +187,7 @@ def _facts(run: Run) -> tuple[Any, ...]:
         elif isinstance(value, tuple):
             value = value[:_GPUS]
         bounded.append(value)
-    return (*bounded, tuple(name[:_TEXT] for name in tuple(run.metrics)[:RUN_METRICS]))
+    return (*bounded, *run.facts, tuple(name[:_TEXT] for name in tuple(run.metrics)[:RUN_METRICS]))
 
 
 class Known(NamedTuple):
@@ -276,7 +277,7 @@ def _run(run: Mapping[str, Any]) -> Run:
         user=_text(run["user"]), rank=_whole(run["rank"]), local_rank=_whole(run["local_rank"]),
         world_size=_whole(run["world_size"]),
         framework=_text(run["framework"]), epochs=_whole(run["epochs"]), first_epoch=_whole(run["first_epoch"]),
-        base=_whole(run["base"]), batch=believable((float(run["batch"]),))[0],
+        base=_whole(run["base"]), facts=read_facts(run),
         gpus=tuple(_text(uuid) for uuid in run["gpus"]),
         started=NAN if run["started"] is None else believable((float(run["started"]),))[0],
         metrics={_text(name): NAN for name in names[:RUN_METRICS]},

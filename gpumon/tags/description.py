@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpumon.errors import BoardError
+from gpumon.run_facts import LARGEST, RunFacts, read_facts
 from gpumon.tags.board import MAX_METRICS, TEXT_ROOM
 from gpumon.text import clean
 
@@ -23,7 +24,6 @@ VISIBLE_LENGTH = 384
 MAX_DEVICES = 16
 MAX_PHASES = 12
 TRAIN = "train"
-LARGEST = (1 << 31) - 1
 
 
 class Description(NamedTuple):
@@ -50,10 +50,7 @@ class Description(NamedTuple):
     """Names of the metric slots in use."""
     phases: tuple[str, ...] = ("", TRAIN)
     """Names of the phases; grows only at its end, so that an index never changes its meaning."""
-    batch: int = 0
-    """Samples of a step, of this rank; 0 when not told."""
-    mean_batch: float = 0.0
-    """The same over a whole pass, where its last batch is short; 0 where it is `batch`."""
+    facts: RunFacts = RunFacts()
 
 
 def words(texts: Iterable[object], count: int, length: int = WORD_LENGTH) -> tuple[str, ...]:
@@ -73,7 +70,9 @@ def encode(description: Description) -> bytes:
         metrics=words(description.metrics, MAX_METRICS),
         phases=words(description.phases, MAX_PHASES),
     )
-    text = json.dumps(bounded._asdict(), ensure_ascii=False, separators=(",", ":")).encode()
+    written = {**bounded._asdict(), **read_facts(description.facts._asdict())._asdict()}
+    del written["facts"]
+    text = json.dumps(written, ensure_ascii=False, separators=(",", ":")).encode()
     if len(text) > TEXT_ROOM:
         raise BoardError(f"a description of {len(text)} bytes has no room in a board")
     return text
@@ -99,10 +98,6 @@ def decode(text: bytes) -> Description:
         value = found.get(key)
         return value if type(value) is int and least <= value <= LARGEST else otherwise
 
-    def real_of(key: str) -> float:
-        value = found.get(key)
-        return value if isinstance(value, float) and 0 < value <= LARGEST else 0.0
-
     def list_of(key: str) -> list[object]:
         value = found.get(key)
         return value if isinstance(value, list) else []
@@ -126,6 +121,5 @@ def decode(text: bytes) -> Description:
         base=min(1, number_of("base", 0)),
         metrics=slots_of("metrics", MAX_METRICS),
         phases=slots_of("phases", MAX_PHASES),
-        batch=number_of("batch", 0),
-        mean_batch=real_of("mean_batch"),
+        facts=read_facts(found),
     )

@@ -22,9 +22,10 @@ from math import inf
 
 from gpumon import paths
 from gpumon.errors import UsageError
+from gpumon.run_facts import LARGEST, RunFacts
 from gpumon.tags import ranks
 from gpumon.tags.client import Board
-from gpumon.tags.description import LARGEST, Description
+from gpumon.tags.description import Description
 from gpumon.tags.devices import find_devices
 from gpumon.tags.naming import default_name
 from gpumon.tags.running import Run
@@ -82,7 +83,7 @@ def run(
         visible=env.get(NVIDIA.numbers, ""),
         order=env.get(NVIDIA.order[0], ""),
         epochs=planned or 0,
-        batch=samples or 0,
+        facts=RunFacts(batch=samples or 0),
     )
 
     def place() -> str:

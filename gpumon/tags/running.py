@@ -15,10 +15,11 @@ from time import monotonic_ns
 from types import TracebackType
 from typing import Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
+from gpumon.run_facts import LARGEST
 from gpumon.tags import out_of_memory
 from gpumon.tags.board import NOT_KNOWN
 from gpumon.tags.client import Board
-from gpumon.tags.description import LARGEST, Description
+from gpumon.tags.description import Description
 from gpumon.tags.lifetime import ending, keep
 from gpumon.tags.loader import Samples, samples_of
 from gpumon.tags.memory import NEVER, MemoryReader
@@ -64,7 +65,7 @@ class Run:
         self._looked = 0
         self._epoch: object | None = None
         self._first: int | None = None
-        self._batch_given = board.description.batch > 0
+        self._batch_given = board.description.facts.batch > 0
         self._doubtful = Doubt(0, 0)
         self._pending = Pending()
         self._memory = MemoryReader(board)
@@ -136,7 +137,7 @@ class Run:
 
         `len()` is the loader's; what the loader raises passes through. Steps count over the whole run.
         """
-        if not self._board.description.batch:
+        if not self._board.description.facts.batch:
             self.batch_of(loader)
         return Steps(self, loader)
 
@@ -152,9 +153,10 @@ class Run:
 
     def samples(self, found: Samples) -> None:
         """A step has so many, as a loader or batch shows; what `gpumon.run` was given stands. For callbacks."""
-        known = self._board.description
-        if not self._batch_given and 0 < found.batch <= LARGEST and found != (known.batch, known.mean_batch):
-            self._board.describe(batch=found.batch, mean_batch=found.mean)
+        known = self._board.description.facts
+        told = known._replace(batch=found.batch, mean_batch=found.mean)
+        if not self._batch_given and 0 < found.batch <= LARGEST and told != known:
+            self._board.describe(facts=told)
 
     def step(self, steps: int = 1) -> None:
         """Count a step of a loop that does not use `steps()`."""

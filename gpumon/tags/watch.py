@@ -17,9 +17,10 @@ from gpumon.epoch_fold import EpochFold
 from gpumon.errors import BoardError
 from gpumon.frame import NAN, Boundary, FrameworkMemory, Mark, Run, RunState
 from gpumon.procfs import start_time
+from gpumon.run_facts import LARGEST
 from gpumon.tags import board as layout
 from gpumon.tags.attribution import InForce, attribute, in_force
-from gpumon.tags.description import LARGEST, Description, decode
+from gpumon.tags.description import Description, decode
 from gpumon.tags.listing import name_uid
 from gpumon.tags.matching import Claim
 from gpumon.tags.owner import lock_holder, process_by_namespace, read_process
@@ -229,7 +230,7 @@ class Watched:
             epochs=said.epochs,
             first_epoch=said.first_epoch,
             base=said.base,
-            batch=said.mean_batch or said.batch,
+            facts=said.facts.settled(),
             gpus=said.devices,
             started=_seconds(self.header.time_ns),
             state=ended,

@@ -164,10 +164,10 @@ def test_the_wait_of_a_validation_is_its_own(cases: Cases) -> None:
 
 
 def test_keras_tells_how_many_samples_a_step_has_and_a_told_number_stands(cases: Cases) -> None:
-    assert cases["whole"].run.batch == 8
-    assert cases["steps told"].run.batch == (0 if cases.backend == "tensorflow" else 8), "by the first batch"
-    assert cases["copied"].run.batch == 5
-    assert cases["short"].run.batch == 20 / 3, "the last batch is half as large"
+    assert cases["whole"].run.facts.batch == 8
+    assert cases["steps told"].run.facts.batch == (0 if cases.backend == "tensorflow" else 8), "by the first batch"
+    assert cases["copied"].run.facts.batch == 5
+    assert cases["short"].run.facts.batch == 20 / 3, "the last batch is half as large"
 
 
 def test_a_training_within_a_training_leaves_it_running(cases: Cases) -> None:

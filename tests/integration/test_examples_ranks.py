@@ -17,7 +17,7 @@ def test_lightning_regression(watched: Path) -> None:
     train([EXAMPLES / "lightning_regression.py"], watched)
     (run,), frames = finished(watched)
     assert (run.name, run.framework, run.state) == ("lightning-regression", "lightning", RunState.FINISHED)
-    assert run.batch == 64
+    assert run.facts.batch == 64
     assert (run.epochs, run.base, run.epoch, run.step) == (5, 0, 4, 320)
     assert told(frames, Mark.EPOCH_BEGIN) == [(epoch, 64 * epoch, "train") for epoch in range(5)]
     assert [phase for *_, phase in told(frames, Mark.PHASE)] == ["sanity", "", *["validate", "train"] * 10]
@@ -34,7 +34,7 @@ def test_transformers_classifier(watched: Path) -> None:
     train([EXAMPLES / "transformers_classifier.py"], watched)
     (run,), frames = finished(watched)
     assert (run.name, run.framework, run.state) == ("transformers-classifier", "transformers", RunState.FINISHED)
-    assert run.batch == 64, "two batches of 32 a step"
+    assert run.facts.batch == 64, "two batches of 32 a step"
     assert (run.epochs, run.base, run.first_epoch, run.epoch, run.step) == (4, 1, 1, 4, 128)
     assert told(frames, Mark.EPOCH_END) == [(epoch, 32 * epoch, "") for epoch in range(1, 5)]
     assert told(frames, Mark.PHASE) == [

@@ -71,7 +71,7 @@ def test_accelerate(live_dir: Path) -> None:
     train([*launch, "-m", "tests.trainings.accelerated"], live_dir, may_abort=True)
     found = told(live_dir)
     joined(found, [0, 1], 8)
-    assert [one.run.batch for one in found] == [8, 8]
+    assert [one.run.facts.batch for one in found] == [8, 8]
 
 
 def test_mirrored_strategy(live_dir: Path) -> None:

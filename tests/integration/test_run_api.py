@@ -395,7 +395,7 @@ def test_a_number_may_be_of_any_numeric_type(look: Look, number: Any) -> None:
         assert list(run.epochs(np.arange(4, 6))) == [4, 5]
         run.step(number)
         (seen,) = look().runs
-    assert (seen.epochs, seen.batch, seen.step) == (3, 3, 3)
+    assert (seen.epochs, seen.facts.batch, seen.step) == (3, 3, 3)
     assert [epoch for mark, epoch, _ in told(look()) if mark == "EPOCH_BEGIN"] == []
     assert seen.epoch == 5
 
@@ -628,7 +628,7 @@ class _Loader:
 def test_the_size_of_a_batch_is_told_where_the_loader_knows_it(size: object, told: int) -> None:
     with gpumon.run("net") as run:
         assert list(run.steps(_Loader(size))) == [0, 1]
-        assert run._board.description.batch == told
+        assert run._board.description.facts.batch == told
 
 
 class _Bar:
@@ -651,11 +651,11 @@ def test_the_mean_batch_of_a_loader_whose_last_one_is_short_is_told_through_wrap
     loader: Any = DataLoader(range(100), batch_size=64)  # type: ignore[arg-type,var-annotated]
     with gpumon.run("net") as run:
         assert len(list(run.steps(wrap(loader)))) == 2
-        told = look().runs[0].batch
+        told = look().runs[0].facts.batch
     assert told == (0 if wrap is list else 50), "a list of batches does not say"
     with gpumon.run("whole") as run:
         run.steps(DataLoader(range(100), batch_size=64, drop_last=True))  # type: ignore[arg-type,var-annotated]
-        assert {one.name: one.batch for one in look().runs}["whole"] == 64
+        assert {one.name: one.facts.batch for one in look().runs}["whole"] == 64
 
 
 def test_a_loader_whose_attributes_raise_is_gone_through_all_the_same() -> None:
@@ -666,12 +666,12 @@ def test_a_loader_whose_attributes_raise_is_gone_through_all_the_same() -> None:
 
     with gpumon.run("net") as run:
         assert list(run.steps(Odd(None))) == [0, 1]
-        assert run._board.description.batch == 0
+        assert run._board.description.facts.batch == 0
 
 
 def test_the_size_of_a_batch_can_be_given_and_makes_sense() -> None:
     with gpumon.run("net", batch=64) as run:
         assert list(run.steps(_Loader(32))) == [0, 1]
-        assert run._board.description.batch == 64
+        assert run._board.description.facts.batch == 64
     with pytest.raises(UsageError, match="batch=-1"):
         gpumon.run("net", batch=-1)

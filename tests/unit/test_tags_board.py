@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gpumon.errors import BoardError
 from gpumon.frame import TRAINING, Mark
 from gpumon.tags import board
+from gpumon.run_facts import RunFacts
 from gpumon.tags.description import MAX_PHASES, TRAIN, Description, decode, encode
 
 HEADER = board.Header(board.SIZE, 1, 2, 3, 4, 5, b"b" * 16, 6, 7)
@@ -163,7 +164,8 @@ def test_the_newer_description_is_offered_first() -> None:
 
 def test_a_description_comes_back() -> None:
     said = Description(
-        "a", "a-1", "torch", 3, 1, 8, ("GPU-x",), "0,1", "PCI_BUS_ID", 90, 5, 1, ("loss",), ("", "train", "test"), 32,
+        "a", "a-1", "torch", 3, 1, 8, ("GPU-x",), "0,1", "PCI_BUS_ID", 90, 5, 1, ("loss",), ("", "train", "test"),
+        RunFacts(batch=32),
     )  # fmt: skip
     assert decode(encode(said)) == said
 
