@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gpumon.errors import BoardError
 from gpumon.frame import TRAINING, Mark
-from gpumon.tags import board
 from gpumon.run_facts import RunFacts
+from gpumon.tags import board
 from gpumon.tags.description import MAX_PHASES, TRAIN, Description, decode, encode
 
 HEADER = board.Header(board.SIZE, 1, 2, 3, 4, 5, b"b" * 16, 6, 7)
