@@ -56,7 +56,7 @@ class RecentHistory:
 
     def clear(self) -> None:
         """Forget everything, as when time has jumped back."""
-        self.times: array[float] = array("d")
+        self._times: array[float] = array("d")
         self._columns: dict[str, dict[str, array[float]]] = {}
         self._counters: dict[str, tuple[int, Sequence[float]]] = {}
         self._jumps: deque[float] = deque(maxlen=_USUAL)
@@ -64,8 +64,8 @@ class RecentHistory:
 
     def add(self, frame: Frame) -> None:
         """Append a frame; one that is a little older than the last is left out, much older starts afresh."""
-        if self.times and frame.time <= self.times[-1]:
-            if frame.time > self.times[-1] - 60:
+        if self._times and frame.time <= self._times[-1]:
+            if frame.time > self._times[-1] - 60:
                 return
             self.clear()
         self._mark_pause(frame)
@@ -79,15 +79,15 @@ class RecentHistory:
             else:
                 # A rate over the time in which it did not answer was not measured.
                 self._counters.pop(sample.device.uuid, None)
-        self.times.append(frame.time)
+        self._times.append(frame.time)
         self._level()
-        if len(self.times) >= self.keep + SLACK:
+        if len(self._times) >= self.keep + SLACK:
             self._trim()
 
     def only(self, subject: str, metrics: Collection[str] | None = None) -> RecentHistory:
         """Copy one subject, or some metrics of it, for somebody who reads it while frames come."""
         found = RecentHistory(self.keep)
-        found.times = self.times[:]
+        found._times = self._times[:]
         found._pauses = set(self._pauses)
         columns = self._columns.get(subject, {})
         found._columns = {
@@ -97,15 +97,15 @@ class RecentHistory:
 
     def query(self, query: Query) -> Mapping[str, Series]:
         """Return a series for each metric of the query, all on the same times; one that is unknown is a gap."""
-        first, last = bisect_left(self.times, query.begin), bisect_right(self.times, query.end)
-        columns = [self.values(query.subject, name) for name in query.metrics]
+        first, last = bisect_left(self._times, query.begin), bisect_right(self._times, query.end)
+        columns = [self._values(query.subject, name) for name in query.metrics]
         if query.grid is None and last - first <= query.points:
-            alone = list(self.times[first:last])
+            alone = list(self._times[first:last])
             lines = [list(column[first:last]) or [NAN] * len(alone) for column in columns]
             return {name: Series(alone, line, line, line) for name, line in zip(query.metrics, lines, strict=True)}
-        grid = query.grid or aligned(self.times[first], self.times[last - 1], query.points)
+        grid = query.grid or aligned(self._times[first], self._times[last - 1], query.points)
         before = max(0, first - 1)  # may stand for the first buckets
-        times = self.times[before:last]
+        times = self._times[before:last]
         gap = array("d", [NAN]) * len(times)
         cut = [column[before:last] or gap for column in columns]
         found = downsample(
@@ -117,12 +117,12 @@ class RecentHistory:
     @property
     def begin(self) -> float:
         """The oldest time there is (s since 1970), or NaN."""
-        return self.times[0] if self.times else NAN
+        return self._times[0] if self._times else NAN
 
     @property
     def end(self) -> float:
         """The newest time there is (s since 1970), or NaN."""
-        return self.times[-1] if self.times else NAN
+        return self._times[-1] if self._times else NAN
 
     @property
     def pause(self) -> float:
@@ -131,45 +131,47 @@ class RecentHistory:
 
     def sampled(self, begin: float = -inf) -> list[float]:
         """The times of frames since `begin`, in seconds since 1970."""
-        return [time for time in self.times[bisect_left(self.times, begin) :] if time not in self._pauses]
+        return [time for time in self._times[bisect_left(self._times, begin) :] if time not in self._pauses]
 
     def at(self, subject: str, metric: str, times: Iterable[float]) -> list[float]:
         """The values of the frames that came at these times; NaN where none came, or it had no value."""
-        column = self.values(subject, metric)
-        places = ((bisect_left(self.times, time), time) for time in times)
-        return [column[place] if place < len(column) and self.times[place] == time else NAN for place, time in places]
+        column = self._values(subject, metric)
+        places = ((bisect_left(self._times, time), time) for time in times)
+        return [column[place] if place < len(column) and self._times[place] == time else NAN for place, time in places]
 
     def subjects(self) -> list[str]:
         """The machine and every device that has values."""
         return list(self._columns)
 
-    def values(self, subject: str, metric: str) -> array[float]:
-        """As long as `times`, or empty where nothing is known."""
+    def _values(self, subject: str, metric: str) -> array[float]:
+        """As long as `_times`, or empty where nothing is known."""
         return self._columns.get(subject, {}).get(metric, EMPTY)
 
-    def last(self, subject: str, metric: str) -> float:
-        """The newest value, or NaN."""
-        values = self.values(subject, metric)
-        return values[-1] if values else NAN
+    def last(self, subject: str, metric: str, until: float = inf) -> float:
+        """The value of the newest frame that is not later than `until` (s since 1970), or NaN."""
+        values = self._values(subject, metric)
+        place = bisect_right(self._times, until) - 1
+        return values[place] if values and place >= 0 else NAN
 
-    def peak(self, subject: str, metric: str, frames: int) -> float:
-        """The largest of the last values that are known, or NaN."""
-        return max((value for value in self.values(subject, metric)[-frames:] if value == value), default=NAN)
+    def peak(self, subject: str, metric: str, begin: float, end: float) -> float:
+        """The largest value that is known from `begin` to `end` (s since 1970), or NaN."""
+        values = self._values(subject, metric)[bisect_left(self._times, begin) : bisect_right(self._times, end)]
+        return max((value for value in values if value == value), default=NAN)
 
     def has(self, subject: str, metric: str) -> bool:
         """Whether any value is known."""
-        return any(value == value for value in self.values(subject, metric))
+        return any(value == value for value in self._values(subject, metric))
 
     def _mark_pause(self, frame: Frame) -> None:
         """Append a row without values where a frame comes long after the last one."""
-        if not self.times:
+        if not self._times:
             return
-        jump = frame.time - self.times[-1]
+        jump = frame.time - self._times[-1]
         usual = max(frame.interval, SHORTEST_INTERVAL, min(self._jumps, default=0.0))
         self._jumps.append(jump)
         if jump > PAUSE * usual:
-            self.times.append(frame.time - jump / 2)
-            self._pauses.add(self.times[-1])
+            self._times.append(frame.time - jump / 2)
+            self._pauses.add(self._times[-1])
             self._level()
 
     def _append(
@@ -178,7 +180,7 @@ class RecentHistory:
         """A row of a subject; `when` (ns, CLOCK_MONOTONIC) its counters held their values."""
         columns = self._columns.get(subject)
         if columns is None:
-            gap = [NAN] * len(self.times)
+            gap = [NAN] * len(self._times)
             columns = self._columns[subject] = {name: array("d", gap) for name, _, _ in kept}
         before = self._counters.get(subject)
         self._counters[subject] = (when, values)
@@ -193,15 +195,15 @@ class RecentHistory:
 
     def _level(self) -> None:
         """A device without values in this frame has a gap there."""
-        length = len(self.times)
+        length = len(self._times)
         for columns in self._columns.values():
             for column in columns.values():
                 if len(column) < length:
                     column.append(NAN)
 
     def _trim(self) -> None:
-        self._pauses.difference_update(self.times[:SLACK])
-        del self.times[:SLACK]
+        self._pauses.difference_update(self._times[:SLACK])
+        del self._times[:SLACK]
         for columns in self._columns.values():
             for column in columns.values():
                 del column[:SLACK]

@@ -20,8 +20,8 @@ from gpumon.metrics import GPU_METRICS, IDLE, PROCESSES, Availability
 from gpumon.reports.status_json import document
 from gpumon.reports.status_text import lines
 from gpumon_tui.renderables.braille import area
+from gpumon_tui.renderables.buckets import HOLD, read
 from gpumon_tui.renderables.buckets import columns as cells
-from gpumon_tui.renderables.buckets import fill
 from tests.builders import frame_of, sample, tick
 from tests.unknowns import any_tick, proves_free, same_tick, through_a_ring, wrong
 from tests.web.served import Served
@@ -113,10 +113,10 @@ def test_an_area_in_the_terminal_is_blank_where_nothing_was_measured(pattern: li
     history, known = history_of(pattern)
     now = BEGIN + len(STEADY) + len(pattern)
     grid = cells(60.0, 120, now)
-    dots = fill(history.times, history.values(sample().device.uuid, "gpu.utilization"), grid, 2.2)
+    dots = read(history, sample().device.uuid, "gpu.utilization", grid, 1.0).mean
     for column, value in enumerate(dots):
         begin = grid.begin + column * grid.step - BEGIN
-        near = [second for second in known if begin - 2.2 <= second <= begin + grid.step]
+        near = [second for second in known if begin - HOLD <= second <= begin + grid.step]
         assert value != value or near, f"column {column} shows {value} where nothing was measured"
     picture = area(dots, 4, 1.0)
     for cell in range(len(dots) // 2):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from gpumon.clock import SECOND
+from gpumon.history.query import Query
 from gpumon.history.recent import RecentHistory
 from gpumon.live import follow
 from gpumon.metrics import Availability
@@ -104,6 +106,7 @@ def test_a_daemon_draws_no_false_rate_where_a_driver_call_hangs(stub: Stub, live
         for frame in live.since(0):
             history.add(frame)
     for gpu in range(3):
-        rates = [rate for rate in history.values(stub.uuid(gpu), "gpu.pcie_sent") if rate == rate]
+        query = Query(stub.uuid(gpu), ("gpu.pcie_sent",), 0.0, inf)
+        rates = [rate for rate in history.query(query)["gpu.pcie_sent"].mean if rate == rate]
         assert len(rates) >= 6
         assert rates == pytest.approx([150e6 + 10e6 * gpu] * len(rates), rel=0.03), gpu

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from math import nan
 
@@ -14,6 +15,7 @@ from gpumon.analysis.epochs import EpochMark, Span
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.memory import PARTS, Split
 from gpumon.frame import Boundary, Mark
+from gpumon.history.query import Grid, Line, Series, downsample
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import BY_NAME, Unit
 from gpumon_tui import theme
@@ -22,7 +24,7 @@ from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.axis import scale_top, time_labels
 from gpumon_tui.renderables.bar import bar, bar_text, shared_bar
 from gpumon_tui.renderables.braille import area
-from gpumon_tui.renderables.buckets import Columns, columns, fill
+from gpumon_tui.renderables.buckets import HOLD, columns
 from gpumon_tui.renderables.cells import fit, width
 from gpumon_tui.renderables.chart import Curve, chart
 from gpumon_tui.renderables.difference import changed
@@ -66,21 +68,26 @@ def test_the_mark_of_now_stands_at_now_and_not_at_the_end() -> None:
     assert cell + len(text) // 2 == round(150 * (1008.0 - grid.begin) / 600)
 
 
+def fill(times: Sequence[float], values: list[float], grid: Grid) -> Series:
+    """What columns show of samples that are a second apart."""
+    return downsample(times, [Line(values, values, values)], grid, hold=HOLD)[0]
+
+
 def test_a_sample_falls_into_its_column_and_holes_are_filled_but_gaps_are_not() -> None:
-    grid = Columns(0.0, 0.5, 8)
-    assert fill([0.0, 1.0, 2.0], [1.0, 2.0, 3.0], grid, hold=2.2)[:5] == [1, 1, 2, 2, 3]
-    gap = fill([0.0, 3.5], [1.0, 2.0], grid, hold=2.2)
+    grid = Grid(0, 0.5, 8)
+    assert fill([0.0, 1.0, 2.0], [1.0, 2.0, 3.0], grid).mean[:5] == [1, 1, 2, 2, 3]
+    gap = fill([0.0, 3.5], [1.0, 2.0], grid).mean
     assert gap[0] == 1
     assert all(value != value for value in gap[1:7])
-    missing = fill([0.0, 1.0, 2.0], [1.0, nan, 3.0], grid, hold=2.2)
+    missing = fill([0.0, 1.0, 2.0], [1.0, nan, 3.0], grid).mean
     assert missing[2] != missing[2]
     assert missing[3] != missing[3]
 
 
 def test_a_column_of_many_samples_is_their_mean_or_their_peak() -> None:
-    grid = Columns(0.0, 4.0, 1)
-    assert fill([0, 1, 2, 3], [0.0, 0.0, 1.0, 1.0], grid, 2.2) == [0.5]
-    assert fill([0, 1, 2, 3], [0.0, 0.0, 1.0, 1.0], grid, 2.2, peaks=True) == [1.0]
+    grid = Grid(0, 4.0, 1)
+    found = fill([0, 1, 2, 3], [0.0, 0.0, 1.0, 1.0], grid)
+    assert (found.mean, found.high) == ([0.5], [1.0])
 
 
 def test_bars_read_without_colour() -> None:
@@ -149,7 +156,7 @@ def test_changes_far_apart_are_two_ranges() -> None:
 
 
 def test_marks_of_time_are_apart() -> None:
-    labels = time_labels(Columns(0.0, 2.0, 300), 150, 600.0)
+    labels = time_labels(Grid(0, 2.0, 300), 150, 600.0)
     assert labels[0][1] == "-10m"
     assert labels[-1][1] == "now"
     assert all(b[0] - a[0] >= 10 for a, b in pairwise(labels))
@@ -166,27 +173,27 @@ def marks(*times: float) -> list[EpochMark]:
 
 
 def test_epoch_labels_stand_over_their_columns() -> None:
-    row = epoch_row(marks(10, 40, 41, 80), Columns(0.0, 1.0, 100), 50)
+    row = epoch_row(marks(10, 40, 41, 80), Grid(0, 1.0, 100), 50)
     assert [cell for cell, _ in row.lines] == [5, 20, 40]
     assert plain(row.labels) == "     e0" + " " * 13 + "e2" + " " * 18 + "e3" + " " * 8
 
 
 def test_labels_that_would_touch_are_left_out_but_not_their_lines() -> None:
-    row = epoch_row(marks(20, 24, 60), Columns(0.0, 1.0, 100), 50)
+    row = epoch_row(marks(20, 24, 60), Grid(0, 1.0, 100), 50)
     assert [cell for cell, _ in row.lines] == [10, 12, 30]
     assert "e0 " in plain(row.labels)
     assert "e1" not in plain(row.labels)
 
 
 def test_many_short_epochs_become_ticks() -> None:
-    row = epoch_row(marks(*range(0, 100, 4)), Columns(0.0, 1.0, 100), 50)
+    row = epoch_row(marks(*range(0, 100, 4)), Grid(0, 1.0, 100), 50)
     assert row.lines == []
     assert "╷" in plain(row.labels)
     assert len(plain(row.labels)) == 50
 
 
 def test_epochs_that_begin_to_crowd_do_not_flicker_between_lines_and_ticks() -> None:
-    grid = Columns(0.0, 1.0, 200)  # 100 cells
+    grid = Grid(0, 1.0, 200)  # 100 cells
     assert not epoch_row(marks(*range(0, 200, 20)), grid, 100).crowded
     assert epoch_row(marks(*range(0, 200, 10)), grid, 100).crowded, "a line in each five cells buries the data"
     between = marks(*range(0, 200, 18))
@@ -210,9 +217,8 @@ def test_a_phase_takes_the_room_that_it_took_of_the_time() -> None:
 
 def test_phases_narrower_than_a_cell_are_a_tint_and_not_a_solid_line() -> None:
     """Epochs of 8 s with 1.6 s of validation, in a window of ten minutes."""
-    times = [float(second) for second in range(600)]
     spans = [Span(at + 6.4, at + 8.0, "validate") for at in range(0, 600, 8)]
-    made = curve([0.5] * 600, times=times, window=600.0, spans=spans, marks=())
+    made = curve([0.5] * 600, window=600.0, spans=spans, marks=())
     line = chart(made, 100, 8)[-1]
     assert share_of(line, theme.PHASE) < 0.05
     assert share_of(line, theme.BRIEF_PHASE) > 0.3
@@ -223,8 +229,7 @@ def test_ranks_that_validate_together_are_one_phase() -> None:
 
 
 def test_a_chart_says_where_its_history_begins() -> None:
-    times = [float(second) for second in range(500, 600)]
-    made = curve([0.5] * 100, times=times, now=600.0, window=600.0, marks=())
+    made = curve([0.5] * 100, first=500.0, now=600.0, window=600.0, marks=())
     drawn = [plain(line) for line in chart(made, 100, 8)]
     (line,) = [line for line in drawn if "history begins here" in line]
     assert re.search(r"history begins here [⢸⣿ ⣀⣤]", line)
@@ -236,13 +241,13 @@ def fault(second: float) -> Boundary:
 
 
 def test_an_out_of_memory_error_is_marked_before_any_epoch() -> None:
-    row = epoch_row(marks(10, 42, 80), Columns(0.0, 1.0, 100), 50, [fault(40), fault(40.3)])
+    row = epoch_row(marks(10, 42, 80), Grid(0, 1.0, 100), 50, [fault(40), fault(40.3)])
     assert [(cell, upright.text) for cell, upright in row.lines] == [(5, "│"), (20, "╳"), (21, "│"), (40, "│")]
     assert plain(row.labels) == "     e0" + " " * 13 + "OOM" + " " * 17 + "e2" + " " * 8
 
 
 def test_an_out_of_memory_error_is_seen_among_crowded_epochs_and_at_the_end() -> None:
-    row = epoch_row(marks(*range(0, 100, 4)), Columns(0.0, 1.0, 100), 50, [fault(50), fault(99), fault(200)])
+    row = epoch_row(marks(*range(0, 100, 4)), Grid(0, 1.0, 100), 50, [fault(50), fault(99), fault(200)])
     assert [(cell, upright.text) for cell, upright in row.lines] == [(25, "╳"), (49, "╳")]
     assert plain(row.labels)[25:28] == "OOM"
     assert plain(row.labels).endswith("OOM")
@@ -319,9 +324,12 @@ def test_a_lone_cell_stands_across_all_columns() -> None:
     assert plain(lines[2]) == " out of memory: asked   "
 
 
-def curve(values: list[float], name: str = "gpu.utilization", **changes: object) -> Curve:
-    times = [float(second) for second in range(len(values))]
-    made = Curve(BY_NAME[name], "GPU 0", times, values, float(len(values)), 60.0, 1.0, 1.0, nan, marks(30.0), ())
+def curve(values: list[float], name: str = "gpu.utilization", first: float = 0.0, **changes: object) -> Curve:
+    times = [first + second for second in range(len(values))]
+    made = Curve(
+        BY_NAME[name], "GPU 0", lambda grid: fill(times, values, grid), first, values[-1], float(len(values)), 60.0,
+        1.0, 1.0, nan, marks(30.0), (),
+    )  # fmt: skip
     return made._replace(**changes)  # type: ignore[arg-type]
 
 

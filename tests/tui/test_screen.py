@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from gpumon.analysis.epochs import Stretch
 from gpumon.frame import Boundary, Mark, RunState
-from gpumon.history.recent import HOST
+from gpumon.history.query import HOST
 from gpumon.live import LiveState
 from gpumon.metrics import Availability
 from gpumon_tui.app import GpumonApp
@@ -330,7 +330,7 @@ def test_space_holds_the_picture_while_data_go_on() -> None:
         await pilot.press("space")
         while app.view.filling:
             await pilot.pause()
-        assert len(app.view.history.times) == len(feed.frames), "none of them is lost"
+        assert len(app.view.history.sampled()) == len(feed.frames), "none of them is lost"
         assert "14:25:29" in text(app)[0], "the newest, though no newer one comes"
 
     play(feed, (120, 40), script)

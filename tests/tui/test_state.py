@@ -10,7 +10,7 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.progress import share_done, time_left
 from gpumon.analysis.ranks import memory_of, notes, ranks_of
 from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState
-from gpumon.history.query import HOST
+from gpumon.history.query import HOST, Query, Series
 from gpumon.history.recent import SLACK, RecentHistory
 from gpumon_tui import theme
 from gpumon_tui.flow import PATIENCE, Flow
@@ -29,9 +29,14 @@ def filled(feed: FakeFeed) -> RecentHistory:
     return history
 
 
+def line(history: RecentHistory, subject: str, metric: str) -> Series:
+    """Every row that is kept of a metric."""
+    return history.query(Query(subject, (metric,), 0.0, inf, 10_000))[metric]
+
+
 def test_counters_are_kept_as_rates() -> None:
     history = filled(FakeFeed(gpus=1, seconds=10))
-    sent = history.values("GPU-0000", "gpu.pcie_sent")
+    sent = line(history, "GPU-0000", "gpu.pcie_sent").mean
     assert sent[0] != sent[0]
     assert list(sent[1:]) == pytest.approx([4e8] * 9)
     assert history.last(HOST, "host.disk_read") == pytest.approx(2e8)
@@ -42,18 +47,20 @@ def test_a_pause_or_a_counter_that_fell_is_a_gap() -> None:
     history = RecentHistory()
     for second in (0, 1, 30, 31):
         history.add(feed.frame(second))
-    sent = history.values("GPU-0000", "gpu.pcie_sent")
-    assert list(history.times) == [START + second for second in (0, 1, 15.5, 30, 31)]
+    sent = line(history, "GPU-0000", "gpu.pcie_sent").mean
+    assert line(history, HOST, "host.disk_read").times == [START + second for second in (0, 1, 15.5, 30, 31)]
     assert [value == value for value in sent] == [False, True, False, False, True]
-    assert [value == value for value in history.values("GPU-0000", "gpu.power")] == [True, True, False, True, True]
+    assert [value == value for value in line(history, "GPU-0000", "gpu.power").mean] == [True, True, False, True, True]
 
 
 def test_the_history_is_bounded_and_its_columns_are_of_one_length() -> None:
     history = RecentHistory(keep=50)
     for frame in FakeFeed(gpus=2, seconds=400).frames:
         history.add(frame)
-    assert len(history.times) < 50 + SLACK
-    assert len(history.values("GPU-0001", "gpu.power")) == len(history.times)
+    assert len(history._times) < 50 + SLACK
+    assert {len(column) for columns in history._columns.values() for column in columns.values()} == {
+        len(history._times)
+    }
 
 
 def test_a_gpu_that_comes_and_goes_leaves_gaps() -> None:
@@ -61,16 +68,16 @@ def test_a_gpu_that_comes_and_goes_leaves_gaps() -> None:
     history = RecentHistory()
     for frame in (*one.frames[:3], *two.frames[3:6], *one.frames[6:]):
         history.add(frame)
-    assert [v == v for v in history.values("GPU-0001", "gpu.power")] == [False] * 3 + [True] * 3 + [False] * 3
+    assert [v == v for v in line(history, "GPU-0001", "gpu.power").mean] == [False] * 3 + [True] * 3 + [False] * 3
 
 
 def test_time_that_jumps_far_back_starts_afresh() -> None:
     feed = FakeFeed(gpus=1, seconds=200)
     history = filled(feed)
     history.add(feed.frames[198])
-    assert len(history.times) == 200
+    assert len(history.sampled()) == 200
     history.add(feed.frames[0])
-    assert len(history.times) == 1
+    assert len(history.sampled()) == 1
 
 
 def boundary(number: int, epoch: int, second: float, mark: Mark = Mark.EPOCH_BEGIN, run: str = "r") -> Boundary:
@@ -320,4 +327,4 @@ def test_missing_numbers_are_no_level() -> None:
     history = filled(FakeFeed(gpus=1, seconds=5, gap=(0, 5)))
     assert not history.has("GPU-0000", "gpu.power")
     assert history.last("GPU-0000", "gpu.power") != history.last("GPU-0000", "gpu.power")
-    assert nan != history.peak("GPU-0000", "gpu.power", 3)
+    assert nan != history.peak("GPU-0000", "gpu.power", 0.0, inf)

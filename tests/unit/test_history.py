@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import inf
 
 import pytest
 
 from gpumon.clock import SECOND
 from gpumon.frame import Frame
+from gpumon.history.query import Query
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import HOST_METRICS
 from tests import builders
@@ -43,7 +45,7 @@ def rates(of: Sequence[Frame]) -> list[float]:
     history = RecentHistory()
     for frame in of:
         history.add(frame)
-    return list(history.values(UUID, "gpu.pcie_sent"))
+    return list(history.query(Query(UUID, ("gpu.pcie_sent",), 0.0, inf))["gpu.pcie_sent"].mean)
 
 
 def test_a_device_that_was_read_late_has_the_rate_of_its_own_time() -> None:

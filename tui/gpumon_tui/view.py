@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_right
 from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING
 
 from gpumon.analysis.epochs import Drawn, Epochs
@@ -21,6 +20,7 @@ from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel
 from gpumon_tui.freshness import freshness
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.axis import scale_top
+from gpumon_tui.renderables.buckets import read
 from gpumon_tui.renderables.cells import safe
 from gpumon_tui.renderables.chart import Curve
 
@@ -144,8 +144,9 @@ class View:
         """Seconds that charts show: what the user chose, else as much as there is, up to ten minutes."""
         if self._window:
             return self._window
-        known = self.now - self.history.times[0] if self.history.times else 0.0
-        return next((window for window in WINDOWS if window >= min(known, WIDEST_BY_ITSELF)), WIDEST_BY_ITSELF)
+        known = self.now - self.history.begin
+        wanted = min(known, WIDEST_BY_ITSELF) if known == known else 0.0
+        return next((window for window in WINDOWS if window >= wanted), WIDEST_BY_ITSELF)
 
     def zoom(self, step: int) -> None:
         """A shorter or a longer window."""
@@ -154,34 +155,32 @@ class View:
 
     def panels(self) -> tuple[Panel, ...]:
         """The charts there are for the subject, without those it has no values for."""
-        subject, times = self.subject, self.history.times
+        subject = self.subject
         of_scope = GPU_PANELS if subject else HOST_PANELS
 
         def known() -> tuple[Panel, ...]:
             return tuple(panel for panel in of_scope if self.history.has(subject, panel.metric.name)) or of_scope
 
-        return self._panels.get(0, (subject, times[-1] if times else 0.0), known)
+        return self._panels.get(0, (subject, self.history.end), known)
 
     def curve(self, place: int) -> Curve:
         """The chart at a place: the selected metric, then the ones after it."""
         panels = self.panels()
         panel = panels[(self._panel + place) % len(panels)]
         drawn, of = self._epochs_drawn()
-        times = self.history.times
-        values = self.history.values(self.subject, panel.metric.name)
-        if self.paused:
-            shown = bisect_right(times, self.now)
-            times, values = times[:shown], values[:shown]
+        subject, name = self.subject, panel.metric.name
+        interval, until = self.state.interval, self.now if self.paused else inf
         limit = self._limit(panel.metric)
         return Curve(
             metric=panel.metric,
             subject=self.subject_name(),
-            times=times,
-            values=values,
+            read=lambda grid: read(self.history, subject, name, grid, interval, until),
+            begin=self.history.begin,
+            newest=self.history.last(subject, name, until),
             now=self.now,
             window=self.window,
-            interval=self.state.interval,
-            top=self._top(panel, limit, values),
+            interval=interval,
+            top=self._top(panel, limit),
             limit=limit,
             marks=drawn.marks,
             spans=drawn.spans,
@@ -252,12 +251,11 @@ class View:
         subject = self.subject
         return next((sample for sample in self.samples if sample.device.uuid == subject), None)
 
-    def _top(self, panel: Panel, limit: float, values: array[float]) -> float:
+    def _top(self, panel: Panel, limit: float) -> float:
         for known in (panel.full_scale, limit):
             if known > 0:
                 return known
-        recent = values[-round(self.window / max(self.state.interval, 0.1)) :]
-        largest = max((value for value in recent if value == value), default=0.0)
+        largest = self.history.peak(self.subject, panel.metric.name, self.now - self.window, self.now)
         return scale_top(largest, panel.metric.unit)
 
     def _missing(self, metric: Metric) -> str:

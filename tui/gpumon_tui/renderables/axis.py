@@ -5,16 +5,16 @@ from __future__ import annotations
 from math import floor, isfinite, log2, log10
 
 from gpumon import units
+from gpumon.history.query import Grid
 from gpumon.metrics import Metric, Unit
 from gpumon_tui.freshness import NOW
-from gpumon_tui.renderables.buckets import Columns
 
 STEPS = (10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
 
 
-def time_labels(columns: Columns, cells: int, now: float, edge: str = NOW, apart: int = 12) -> list[tuple[int, str]]:
+def time_labels(columns: Grid, cells: int, now: float, edge: str = NOW, apart: int = 12) -> list[tuple[int, str]]:
     """Cell and text of the marks `-10m … now`, far enough from each other; `edge` is the last, and always there."""
-    span = columns.step * columns.many
+    span = columns.step * columns.buckets
     step = next((s for s in STEPS if cells * s / span >= apart), STEPS[-1])
     labels: list[tuple[int, str]] = []
     seconds = 0

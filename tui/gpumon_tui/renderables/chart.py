@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from typing import NamedTuple
 
@@ -12,13 +12,14 @@ from rich.style import Style
 from gpumon import units
 from gpumon.analysis.epochs import EpochMark, Span
 from gpumon.frame import Boundary
+from gpumon.history.query import Grid, Series
 from gpumon.metrics import Metric
 from gpumon_tui import theme
 from gpumon_tui.freshness import NOW
 from gpumon_tui.levels import level
 from gpumon_tui.renderables.axis import lay, time_labels, value_labels
 from gpumon_tui.renderables.braille import area
-from gpumon_tui.renderables.buckets import Columns, columns, fill
+from gpumon_tui.renderables.buckets import columns
 from gpumon_tui.renderables.cells import Line, fit, rule, width
 from gpumon_tui.renderables.marks import EpochRow, epoch_row
 
@@ -35,8 +36,12 @@ class Curve(NamedTuple):
     metric: Metric
     subject: str
     """Whose metric it is, for the title."""
-    times: Sequence[float]
-    values: Sequence[float]
+    read: Callable[[Grid], Series]
+    """Asks the history what each column shows."""
+    begin: float
+    """When the oldest sample was (s since 1970), or NaN."""
+    newest: float
+    """The newest value, or NaN."""
     now: float
     window: float
     interval: float
@@ -64,7 +69,7 @@ class Room(NamedTuple):
     labels: dict[int, str]
     margin: int
     inner: int
-    grid: Columns
+    grid: Grid
 
 
 def chart(curve: Curve, cells: int, height: int) -> list[Line]:
@@ -93,12 +98,11 @@ def room(curve: Curve, cells: int, height: int) -> Room:
 
 def title(curve: Curve, cells: int) -> Line:
     """What it shows, and the newest value."""
-    newest = curve.values[-1] if curve.values else float("nan")
     name: Line = [Segment(curve.metric.title, theme.TITLE), Segment(f"  {curve.subject}", theme.PLAIN)]
     if curve.epochs_of:
         name.append(Segment(f"  epochs of {curve.epochs_of}", theme.DIM))
-    style = theme.LEVELS[level(curve.metric, newest, curve.limit)]
-    value = units.metric(newest, curve.metric)
+    style = theme.LEVELS[level(curve.metric, curve.newest, curve.limit)]
+    value = units.metric(curve.newest, curve.metric)
     window = f"last {units.ago(curve.window).removeprefix('-')}"
     return rule(name, [Segment(value, style), Segment(f"  {window}", theme.DIM)], cells, theme.RULE)
 
@@ -114,7 +118,8 @@ def picture(curve: Curve, place: Room, row: EpochRow) -> list[Line]:
     lines: list[Line] = []
     if has_epochs:
         lines.append([Segment(" " * margin), *row.labels])
-    dots = fill(curve.times, curve.values, grid, 2.2 * curve.interval, peaks=curve.metric.warn < float("inf"))
+    series = curve.read(grid)
+    dots = series.high if curve.metric.warn < float("inf") else series.mean
     pictures = area(dots, rows, curve.top) if rows > 0 else []
     for at, (dotted, style) in enumerate(zip(pictures, _row_styles(curve, rows), strict=True)):
         label = Segment(fit(labels.get(at, ""), margin - 1, right=True) + " ", theme.DIM)
@@ -130,7 +135,7 @@ def picture(curve: Curve, place: Room, row: EpochRow) -> list[Line]:
 
 def _tell_begin(lines: list[Line], curve: Curve, place: Room, pictures: Sequence[str]) -> None:
     """In the room before the oldest sample, why there is nothing."""
-    free = place.grid.at(curve.times[0]) // 2
+    free = place.grid.at(curve.begin) // 2
     row = -1 - place.rows // 2
     if free > len(BEGINS) + 2 and pictures[row][:free].isspace():
         label, *drawn = lines[row]
@@ -166,7 +171,7 @@ def _with_epochs(picture: str, row: EpochRow, style: Style) -> Line:
     return line
 
 
-def _time_line(curve: Curve, grid: Columns, cells: int) -> Line:
+def _time_line(curve: Curve, grid: Grid, cells: int) -> Line:
     """The axis; heavy where a run validated, tested or saved rather than trained, in a tint where that was brief."""
     styles = [theme.DIM] * cells
     ground = ["─"] * cells
@@ -187,7 +192,7 @@ def _time_line(curve: Curve, grid: Columns, cells: int) -> Line:
     return line
 
 
-def _phases(curve: Curve, grid: Columns, cells: int) -> dict[int, tuple[float, bool]]:
+def _phases(curve: Curve, grid: Grid, cells: int) -> dict[int, tuple[float, bool]]:
     """The share of each cell that is phase, and whether one of its phases is narrower than two cells."""
     found: dict[int, tuple[float, bool]] = {}
     for first, last in _merged(curve.spans):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gpumon import units
 from gpumon.analysis.epochs import Stretch
 from gpumon.frame import NAN
-from gpumon.history.query import HOST
-from gpumon.history.recent import RecentHistory
+from gpumon.history.query import HOST, Grid, History, Query, Series
 from gpumon.metrics import BY_NAME
 from gpumon_tui import theme
 from gpumon_tui.renderables.table import Cell, Column, Row
@@ -40,15 +38,13 @@ class Summary(NamedTuple):
     power: float
 
 
-def summary(history: RecentHistory, uuids: Sequence[str], begin: float, end: float) -> Summary:
+def summary(history: History, uuids: Sequence[str], begin: float, end: float) -> Summary:
     """Means and peaks of the samples from `begin` to before `end`."""
-    first, last = bisect_left(history.times, begin), bisect_left(history.times, end)
-    known = [
-        [v for uuid in uuids or (HOST,) for v in history.values(uuid, metric)[first:last] if v == v]
-        for metric in (_GPU if uuids else _HOST)
-    ]
-    utilization, memory, power = known
-    return Summary(_mean(utilization), max(memory, default=NAN), _mean(power))
+    metrics = _GPU if uuids else _HOST
+    whole = Grid(0, end - begin, 1, phase=begin)
+    found = [history.query(Query(uuid, metrics, begin, end, grid=whole)) for uuid in uuids or (HOST,)]
+    utilization, memory, power = ([one[metric] for one in found] for metric in metrics)
+    return Summary(_mean(utilization), max(_known(one.high[0] for one in memory), default=NAN), _mean(power))
 
 
 def row(stretch: Stretch, of: Summary) -> Row:
@@ -64,5 +60,10 @@ def row(stretch: Stretch, of: Summary) -> Row:
     )
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else NAN
+def _mean(found: Sequence[Series]) -> float:
+    means = _known(one.mean[0] for one in found)
+    return sum(means) / len(means) if means else NAN
+
+
+def _known(values: Iterable[float]) -> list[float]:
+    return [value for value in values if value == value]

@@ -12,6 +12,7 @@ from rich.style import Style
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.frame import Process, Run, Sample
+from gpumon.history.query import Grid
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import BY_NAME
 from gpumon.vendors import short_name
@@ -20,7 +21,7 @@ from gpumon_tui.levels import level
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.bar import bar, shared_bar
 from gpumon_tui.renderables.braille import area
-from gpumon_tui.renderables.buckets import Columns, columns, fill
+from gpumon_tui.renderables.buckets import columns, read
 from gpumon_tui.renderables.cells import Line, cut, length, safe, spread
 from gpumon_tui.standing import Standing, holders, standing
 
@@ -168,14 +169,13 @@ def _history(gpu: Gpu, cells: int, rows: int, margin: int) -> list[Line]:
     if rows < 1 or cells < 1:
         return [[] for _ in range(rows)]
     grid = columns(gpu.window, 2 * cells, gpu.now)
-    times, uuid = gpu.history.times, gpu.sample.device.uuid
-    shows = (rows, margin, grid, grid.at(gpu.now), gpu.history.begin, gpu.interval, gpu.filling and len(times))
-    return gpu.pictures.get(uuid, shows, lambda: _dots(gpu, grid, rows, margin))
+    known = gpu.history.begin, gpu.filling and gpu.history.end
+    shows = (rows, margin, grid, grid.at(gpu.now), *known, gpu.interval)
+    return gpu.pictures.get(gpu.sample.device.uuid, shows, lambda: _dots(gpu, grid, rows, margin))
 
 
-def _dots(gpu: Gpu, grid: Columns, rows: int, margin: int) -> list[Line]:
-    values = gpu.history.values(gpu.sample.device.uuid, "gpu.utilization")
-    dots = fill(gpu.history.times, values, grid, 2.2 * gpu.interval)
+def _dots(gpu: Gpu, grid: Grid, rows: int, margin: int) -> list[Line]:
+    dots = read(gpu.history, gpu.sample.device.uuid, "gpu.utilization", grid, gpu.interval).mean
     label = units.ago(gpu.window).removeprefix("-")
     lines: list[Line] = []
     for row, picture in enumerate(area(dots, rows, 1.0)):

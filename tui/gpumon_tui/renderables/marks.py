@@ -10,8 +10,8 @@ from rich.style import Style
 
 from gpumon.analysis.epochs import EpochMark
 from gpumon.frame import Boundary
+from gpumon.history.query import Grid
 from gpumon_tui import theme
-from gpumon_tui.renderables.buckets import Columns
 from gpumon_tui.renderables.cells import Line
 
 CROWDED, SPARSE = 8, 10
@@ -34,7 +34,7 @@ class EpochRow(NamedTuple):
 
 
 def epoch_row(
-    marks: Sequence[EpochMark], columns: Columns, cells: int, faults: Sequence[Boundary] = (), crowded: bool = False
+    marks: Sequence[EpochMark], columns: Grid, cells: int, faults: Sequence[Boundary] = (), crowded: bool = False
 ) -> EpochRow:
     """Marks of the window, by cell. A label that would touch another is left out, never its line.
 

@@ -30,7 +30,7 @@ class Chart(Lines):
         curve = view.curve(self.place)
         room = chart.room(curve, cells, height)
         shows = (
-            cells, height, room.grid, room.grid.at(curve.now), view.history.begin, view.filling and len(curve.times),
+            cells, height, room.grid, room.grid.at(curve.now), curve.begin, view.filling and view.history.end,
             curve.metric.name, view.subject, curve.interval, curve.top, str(curve.limit), curve.missing,
             curve.marks, curve.spans, curve.faults, curve.edge,
         )  # fmt: skip

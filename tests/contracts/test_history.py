@@ -1,0 +1,60 @@
+"""History is a question: how values are kept is seen by `gpumon/history` alone."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.history.query import History
+from gpumon.history.recent import RecentHistory
+
+ROOT = Path(__file__).parents[2]
+OUTSIDE = sorted(
+    path
+    for folder in ("gpumon", "tui/gpumon_tui", "web/gpumon_web")
+    for path in (ROOT / folder).rglob("*.py")
+    if "history" not in path.relative_to(ROOT).parts
+)
+
+
+def private_uses(source: str) -> Iterator[str]:
+    """Private names of whatever is called a history, and private imports from its package."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            owner = ast.unparse(node.value).lower()
+            if owner.endswith(("history", "history()")):
+                yield f"{node.lineno}: {ast.unparse(node)}"
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gpumon.history"):
+            yield from (f"{node.lineno}: {name.name}" for name in node.names if name.name.startswith("_"))
+
+
+@pytest.mark.parametrize("path", OUTSIDE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_outside_touches_the_arrays_of_a_history(path: Path) -> None:
+    assert list(private_uses(path.read_text())) == []
+
+
+@pytest.mark.parametrize(
+    "source", ["view.history._times", "self.history._columns['x']", "from gpumon.history.recent import _kept"]
+)
+def test_such_a_use_is_found(source: str) -> None:
+    assert len(list(private_uses(source))) == 1
+
+
+def test_a_history_shows_no_array() -> None:
+    history = RecentHistory()
+    assert all(isinstance(value, int) for name, value in vars(history).items() if not name.startswith("_"))
+    for name, member in inspect.getmembers(RecentHistory):
+        if name.startswith("_"):
+            continue
+        function = member.fget if isinstance(member, property) else member
+        assert "array" not in str(function.__annotations__["return"]), name
+
+
+def test_the_last_frames_answer_as_every_history_does() -> None:
+    history: History = RecentHistory()
+    public = {name for name in dir(History) if not name.startswith("_")}
+    assert public <= set(dir(history))
