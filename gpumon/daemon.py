@@ -257,7 +257,7 @@ class PrivateSampler:
         try:
             self.recorder.run(self._stop)
         except Exception as error:
-            self.failure = error  # shown by the view, which goes on with what it has
+            self.failure = error  # shown by the view, which keeps what it has
 
 
 def _say(text: str) -> None:

@@ -61,12 +61,12 @@ class Process(NamedTuple):
 
 
 class RunState(IntEnum):
-    """How a run stands."""
+    """Lifecycle state of a run."""
 
     RUNNING = 0
     FINISHED = 1
     FAILED = 2  # its own code raised
-    DIED = 3  # the process went without a word: killed, or out of memory
+    DIED = 3  # the process exited without reporting: killed, or out of memory
     INTERRUPTED = 4  # stopped by the user: Ctrl-C, SIGINT, the stop button of a notebook
 
 
@@ -144,7 +144,7 @@ class Run(NamedTuple):
 
     @property
     def resumed(self) -> bool:
-        """Whether it goes on with what an earlier process began, as far as its first epoch tells."""
+        """Whether it continues what an earlier process began, as far as its first epoch shows."""
         return self.first_epoch > self.base
 
 

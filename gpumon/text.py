@@ -1,4 +1,4 @@
-"""What strangers wrote, made harmless.
+"""Sanitize untrusted text for terminal, HTML and JSON.
 
 Process names, users, run names, metric names, file paths and driver strings come from other
 people. They enter gpumon through `clean` and are shown as plain text only.

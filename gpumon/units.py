@@ -21,7 +21,7 @@ def number(value: float, unit: Unit) -> str:
 
 
 def _odd(value: float) -> str:
-    """Text for what is no number, which a stranger's ring may hold; empty for a number."""
+    """Text for NaN and infinities (untrusted input); empty if finite."""
     if math.isnan(value):
         return MISSING
     if math.isinf(value):

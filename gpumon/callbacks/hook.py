@@ -1,7 +1,7 @@
 """What the callbacks of all frameworks share: a run that begins and ends with the training.
 
 A framework calls its callbacks in its own order and its own threads, pickles them, copies them, and
-may drop them without a word. So a `Hook` holds nothing but settings until `begin`, and no
+may drop them silently. So a `Hook` holds nothing but settings until `begin`, and no
 method of it ever raises into the training.
 """
 

@@ -134,7 +134,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         self._leave(None)
 
     def _still_fitting(self, earlier: GpuMonitor | None) -> GpuMonitor | None:
-        """The monitor of the training in which this one begins: those begun since then have failed without a word."""
+        """The monitor of the training in which this one begins: those begun since then failed silently."""
         while earlier is not None and earlier.params is not self.params:  # else both are of one list
             if is_fitting(earlier._model):
                 return earlier

@@ -44,7 +44,7 @@ def slowed_by_heat(gpu: GpuContext) -> Iterator[Finding]:
         severity = _level(metric, share)
         if severity is not Severity.INFO:
             evidence = {metric.key: share}
-            yield Finding("slowed_by_heat", severity, gpu.subject, "slowed by heat", "Check its cooling.", evidence)
+            yield Finding("slowed_by_heat", severity, gpu.subject, "heat-throttled", "Check its cooling.", evidence)
 
 
 def memory_nearly_full(gpu: GpuContext) -> Iterator[Finding]:

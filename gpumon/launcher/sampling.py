@@ -111,7 +111,7 @@ class Sampling:
     def _sample(self, recorder: Recorder) -> None:
         try:
             recorder.sampler.run(recorder.store, self._stop, recorder.beat)
-        except Exception as error:  # the command goes on without it
+        except Exception as error:  # the command continues without it
             self.problem = f"sampling ended: {error}"
 
     def _sample_once(self) -> None:

@@ -69,7 +69,7 @@ CREATE TABLE progress (
 """
 """`epoch.metrics`: JSON object. `rank.peak`: the highest over the run. `rank.batch`: samples of a step of this rank.
 `epoch.wait`, `phase.wait`: seconds waited for data in it. `epoch.ended` NULL: the
-epoch is going on, or the run went away in it. `run.resumes`: id of the run that this one goes on with.
+epoch is going on, or the run went away in it. `run.resumes`: id of the run that this one continues.
 `epoch.seconds` is by the steady clock of the training; of an epoch that did not end, it is how far it was seen.
 `run.updated`: when the daemon last wrote the run, about every ten seconds while it goes on. `run.id` is the id
 that the training gave, with `~2`, `~3` … behind it where an earlier run, or another user's, has that one already.

@@ -17,7 +17,7 @@ from gpumon.run_facts import RunFacts
 USAGE_INDEX: dict[str, int] = {column.name: i for i, column in enumerate(USAGE)}
 """Place of a column in a row's list of values."""
 UNSEEN = 60.0
-"""Seconds without a word from a daemon after which a run is no longer said to run: it writes every ten or so."""
+"""Seconds without a sign of a daemon after which a run is no longer said to run: it writes every ten or so."""
 UNMEASURED: tuple[float, ...] = (NAN,) * len(USAGE)
 
 
@@ -47,7 +47,7 @@ class RunRow(NamedTuple):
     updated: float
     """When the daemon last wrote it."""
     resumes: str
-    """Id of the run that this one goes on with, or empty."""
+    """Id of the run that this one continues, or empty."""
     seconds: float = NAN
     """How long it took, or until it was last written, by the steady clock; NaN in ledgers of older versions."""
 

@@ -181,7 +181,7 @@ def _sum_up(connection: sqlite3.Connection, run: str) -> None:
     connection.execute(
         "DELETE FROM progress WHERE rank IN (SELECT key FROM rank WHERE run = ? AND ended IS NOT NULL)", (run,)
     )
-    # It goes on with the newest run of this name that had come so far, or that did not end as it should.
+    # It continues the newest run of this name that had come so far, or that did not end as it should.
     connection.execute(
         "UPDATE run SET resumes = (SELECT e.id FROM run e WHERE e.user = run.user AND e.name = run.name "
         "AND e.id != run.id AND e.started < run.started AND e.state != 0 AND e.ended <= run.started AND "

@@ -32,7 +32,7 @@ def lines(runs: Sequence[RunSummary], now: float, width: int) -> Iterator[str]:
 
 
 def state(run: RunRow, now: float) -> str:
-    """How a run stands, in one word."""
+    """Return the state of a run as one word."""
     return "unseen" if run.unseen(now) else run.state.name.lower()
 
 

@@ -110,7 +110,7 @@ def head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator
 
 
 def standing(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:
-    """How the run stands: state, when, how long, epochs, and what it goes on with."""
+    """Yield the facts of a run: state, start, duration, epochs, and the run that it resumes."""
     run = record.run
     yield state(run, now)
     if run.unseen(now):

@@ -79,7 +79,7 @@ class Board:
             return
         try:
             self._create(directory())
-        except Exception as error:  # no directory, no room, no lock: a training goes on without a board
+        except Exception as error:  # no directory, no room, no lock: a training continues without a board
             self._turn_off()
             warn_once("board", f"this training will not show in gpumon: {error}")
         else:
@@ -325,7 +325,7 @@ class Board:
             os.close(fd)
 
     def leave(self) -> None:
-        """In a forked child: let go of what is the parent's, without a word."""
+        """In a forked child: let go of what is the parent's, silently."""
         self._lock = threading.RLock()  # another thread of the parent may have held it
         self._turn_off()
 

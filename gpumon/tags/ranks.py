@@ -117,7 +117,7 @@ def _launched(env: Mapping[str, str]) -> Place | None:
 
 
 def _number_among_siblings(modules: Mapping[str, Any]) -> int | None:
-    """The how-manieth process of its parent this one is, where multiprocessing began it."""
+    """1-based index among its parent's children, if multiprocessing started it."""
     try:
         process = modules["multiprocessing.process"]
         return int(process.current_process()._identity[-1]) if process.parent_process() is not None else None

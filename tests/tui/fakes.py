@@ -194,7 +194,7 @@ class FakeFeed:
         return tuple(sorted(found, key=lambda process: -process.memory_used))
 
     def runs(self, second: int) -> tuple[Run, ...]:
-        """The first run has four ranks; the second counts from 1, goes on with another, and ran out of memory once."""
+        """The first run has four ranks; the second counts from 1, resumes another, and ran out of memory once."""
         epoch = int(second // self.epoch_seconds)
         runs = []
         ranks = list(range(min(self.gpus, 5))) or [0]

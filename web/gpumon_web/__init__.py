@@ -1,1 +1,1 @@
-"""The browser view. Not built yet."""
+"""The browser view: Dash pages, one endpoint for live values, and the gate before both."""

@@ -1,4 +1,4 @@
-"""Who is on which GPU, and what is worth a look: what the fleet page shows, as data.
+"""Who is on which GPU, and what needs attention: the data of the fleet page.
 
 Everything here is pure but for one memory: since when a GPU does nothing.
 """

@@ -78,7 +78,7 @@
     return [...found.values()].sort((one, other) => other.memory - one.memory);
   };
 
-  // What is worth a look, each note with where to look; `nothing` where there is none.
+  // Notes that need attention, each with where to look; `nothing` where there is none.
   g.notes = function (place, notes, nothing) {
     g.fill(place, [notes, nothing], () => (notes.length ? notes : [{ text: nothing }]).map((note) => (
       g.make("li", {}, note.link

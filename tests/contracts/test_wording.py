@@ -1,0 +1,68 @@
+"""Wordings that people stumbled over, and that stay out of what they read."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PLACES = ("gpumon", "tui", "web", "docs", "README.md")
+STUMBLES = (
+    "| gpumon | beside |",
+    "as right as those of an hour",
+    "requires a token even on loopback",
+    "Total memory",
+    "Total swap",
+    "wants more rights",
+    "one look at GPUs",
+    "beside the sampler",
+    "say in the end what it cost",
+    "only runs that go on",
+    "whose name begins so",
+    "and so for each of the others",
+    "a file that is there is replaced",
+    "let in everybody who can connect",
+    "no run is like that",
+    "Not alike",
+    "hot against cold",
+    "parquet is no text",
+    "goes on with",
+    "Attention",
+    "worth a look",
+    "nobody known",
+    "held, but idle",
+    "does not tell who was on the GPUs",
+    "without a word",
+    "how-manieth",
+    "How a run stands",
+    "Text for what is no number",
+    "What strangers wrote",
+    "The browser view. Not built yet.",
+)
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    """Every text file of the product and its documentation, with single spaces: a phrase may go over a line's end."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *PLACES],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    found = {}
+    for name in filter(None, listed.split("\0")):
+        path = ROOT / name
+        if path.suffix in (".py", ".js", ".css", ".md", ".html") and not name.endswith(".min.js") and path.is_file():
+            found[name] = re.sub(r"[\s#]+", " ", path.read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.mark.parametrize("stumble", STUMBLES)
+def test_nobody_reads_a_wording_that_people_stumbled_over(texts: dict[str, str], stumble: str) -> None:
+    assert [name for name, text in texts.items() if stumble in text] == []
+
+
+def test_the_texts_are_there(texts: dict[str, str]) -> None:
+    assert {"README.md", "docs/runs.md", "gpumon/units.py"} <= texts.keys()
