@@ -12,6 +12,17 @@ from gpumon.frame import NAN
 
 _WORDS = {"NaN": NAN, "Infinity": math.inf, "-Infinity": -math.inf}
 
+_DIGITS = 5
+
+
+def shown(value: float) -> float | None:
+    """A number as JSON has it, with as many digits as a screen shows; None for what is missing."""
+    if not math.isfinite(value):
+        return None
+    if value == 0 or value == int(value):
+        return int(value) if abs(value) < 10**_DIGITS else float(f"{value:.{_DIGITS}g}")
+    return float(f"{value:.{_DIGITS}g}")
+
 
 def logged(value: float) -> float | int | str:
     """Return a number that a training logged: whole numbers without a dot, and words for NaN and the infinities."""

@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpumon.figures.gpu import gpu_figure
 from gpumon.frame import Sample, Tick
 from gpumon.metrics import IDLE, PROCESSES, Availability
 from gpumon.ring.believable import believable
-from gpumon_web.figures.gpu import gpu_figure
 from tests.builders import TIME, device, process, sample, tick
 from tests.web.served import Served
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from gpumon.figures.bands import AXIS, Band, band_trace
+from gpumon.figures.escape import LONGEST, words
+from gpumon.figures.extremes import line_values
+from gpumon.figures.gpu import gpu_figure
+from gpumon.figures.scales import scale_of
 from gpumon.frame import Mark, RunState
 from gpumon.history.query import Series
 from gpumon.metrics import Unit
 from gpumon.panels import GPU_PANELS
-from gpumon_web.figures.bands import AXIS, Band, band_trace
-from gpumon_web.figures.extremes import line_values
-from gpumon_web.figures.gpu import gpu_figure
-from gpumon_web.figures.scales import scale_of
-from gpumon_web.figures.words import LONGEST, words
 from tests.builders import TIME, boundary, device, run, sample, tick
 from tests.web.served import Served
 

@@ -21,7 +21,7 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.frame import Frame
 from gpumon.history.query import HOST, Query
 from gpumon.history.recent import RecentHistory
-from gpumon.json_value import logged
+from gpumon.json_value import logged, shown
 from gpumon.live import Live, LiveState
 from gpumon.metrics import HOST_METRICS, Kind
 from gpumon.panels import GPU_PANELS
@@ -39,7 +39,6 @@ SPARK = "gpu.utilization"
 ABOUT_EVERY = 5.0
 """Seconds after which what moves slowly is told again; at once when somebody comes, goes, or an epoch ends."""
 _KEPT_ANSWERS = 64
-_DIGITS = 5
 
 
 class Answer(NamedTuple):
@@ -280,15 +279,6 @@ def outline(frame: Frame) -> tuple[Any, ...]:
         tuple((process.pid, process.uuid) for process in frame.processes),
         tuple((run.key, run.state, run.epoch, run.phase) for run in frame.runs),
     )
-
-
-def shown(value: float) -> float | None:
-    """A number as JSON has it, with as many digits as a screen shows; None for what is missing."""
-    if not math.isfinite(value):
-        return None
-    if value == 0 or value == int(value):
-        return int(value) if abs(value) < 10**_DIGITS else float(f"{value:.{_DIGITS}g}")
-    return float(f"{value:.{_DIGITS}g}")
 
 
 def said(value: float) -> float | str | None:

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from flask import Flask, Response, request
 
+from gpumon.figures.gpu import gpu_figure
 from gpumon.history.query import MOST
 from gpumon_web.answers import Answers, Deferred, Packed
 from gpumon_web.complaints import Complaints
 from gpumon_web.environ import JOB
 from gpumon_web.feed import Feed
-from gpumon_web.figures.gpu import gpu_figure
 from gpumon_web.live import Views
 from gpumon_web.pages import PAGES
 from gpumon_web.plain_page import BadNumber, failure

@@ -21,6 +21,7 @@ from gpumon.figures.run import figure
 from gpumon.figures.run_series import RunSeries, run_series
 from gpumon.frame import TRAINING, RunState
 from gpumon.history.recent import RecentHistory
+from gpumon.json_value import shown
 from gpumon.ledger import aggregate
 from gpumon.ledger.aggregate import EpochSummary
 from gpumon.ledger.reader import Ledger, Ledgers
@@ -29,7 +30,6 @@ from gpumon.reports import run_json
 from gpumon.reports.export_epochs import lines
 from gpumon_web.answers import NOTHING, UNCHANGED, Packed
 from gpumon_web.course import Logged, extended, recent_course, with_newest
-from gpumon_web.feed import shown
 from gpumon_web.look import LEVELS
 from gpumon_web.page import Rows
 from gpumon_web.pages import PAGES

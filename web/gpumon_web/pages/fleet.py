@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.json_value import shown
 from gpumon.metrics import Unit
-from gpumon_web.feed import SPARK, shown
+from gpumon_web.feed import SPARK
 from gpumon_web.holders import holder_names, memory_parts
 from gpumon_web.page import Args, Cells, Column, Gpu, Now, Page, Rows
 from gpumon_web.tokens import gpu_address, line, link, person, progress, run_address, run_name, tag, text

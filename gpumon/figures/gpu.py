@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from gpumon.analysis.epochs import Epochs
 from gpumon.clock import SECOND
+from gpumon.figures.bands import Band
+from gpumon.figures.extremes import line_times, line_values
+from gpumon.figures.scales import scale_of
+from gpumon.figures.stack import Plot, figure
 from gpumon.frame import RunState, Sample
 from gpumon.history.query import MOST, History, Query
+from gpumon.json_value import shown
 from gpumon.panels import GPU_PANELS, Panel
-from gpumon_web.feed import shown
-from gpumon_web.figures.bands import Band
-from gpumon_web.figures.extremes import line_times, line_values
-from gpumon_web.figures.scales import scale_of
-from gpumon_web.figures.stack import Plot, figure
 
 COLOURS = ("@u2", "@u0", "@u1", "@u5", "@u3", "@u6", "@u4", "@u7")
 """Of the panels in their order; a metric has the same colour in the figure of a run."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gpumon_web.figures.bands import Band, band_axis, band_trace, fault_note, fault_shape, milliseconds, span_trace
-from gpumon_web.figures.scales import Scale
-from gpumon_web.figures.words import words
+from gpumon.figures.bands import Band, band_axis, band_trace, fault_note, fault_shape, milliseconds, span_trace
+from gpumon.figures.escape import words
+from gpumon.figures.scales import Scale
 
 PANEL_HEIGHT = 118
 """Pixels of a panel with its title above it."""
