@@ -22,6 +22,8 @@ from gpumon.paths import LOG, Places
 
 _PATIENCE = 3.0
 """Seconds without a first sample until that is said."""
+_RUNS = "+"
+"""Begins what a detached daemon answers once it samples; anything else is why it does not."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -80,9 +82,9 @@ def _detach(where: Places, arguments: argparse.Namespace) -> int:
             )
         with os.fdopen(told, encoding="utf-8", errors="surrogateescape") as answer:
             verdict = answer.read()
-        if not verdict.startswith("gpumon daemon"):
+        if verdict[:1] != _RUNS:
             raise GpumonError(verdict or "the daemon exited before its first sample")
-        print(verdict)
+        print(verdict[1:])
         return EXIT_OK
     os.close(told)
     os.setsid()
@@ -97,7 +99,7 @@ def _serve_detached(where: Places, arguments: argparse.Namespace, pipe: int) -> 
     def tell(text: str, directory: str) -> None:
         _close_standard_streams(directory)  # before it is said that all is well
         with suppress(BrokenPipeError):  # nobody waits any more
-            os.write(pipe, _bytes(text))
+            os.write(pipe, _bytes(_RUNS + text))
         os.close(pipe)
 
     try:

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from gpumon.cli.options import add_places, settle
@@ -28,8 +28,6 @@ _REPLACED = "overwritten if it exists"
 _RUN = "id, name or unambiguous prefix of a run; 'last' is the newest"
 _NEWEST = 50
 """Runs that the list shows where nothing else is said."""
-
-Options = Callable[[argparse.ArgumentParser], None]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -42,11 +42,6 @@ class CommandRun:
         """The name of the board; empty when there is none."""
         return os.path.basename(self._board.path)
 
-    @property
-    def stands(self) -> bool:
-        """Whether it is published."""
-        return self._board.on
-
     def tell_devices(self, uuids: tuple[str, ...]) -> None:
         """The command holds these now. Those that it let go of stay: it ran on them."""
         known = self._board.description.devices

@@ -10,7 +10,18 @@ from gpumon.frame import NAN, Boundary, Frame, FrameworkMemory, Mark, Process, R
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
 from gpumon.ring.believable import believable, is_doubtful
 from gpumon.ring.directory import Directory, Known
-from gpumon.ring.layout import BOUNDARY, BOUNDARY_ROOM, KINDS, PROCESS, RUN, RUN_METRICS, SLOT, Layout
+from gpumon.ring.layout import (
+    BOUNDARY,
+    BOUNDARY_ROOM,
+    CRC_FROM,
+    KINDS,
+    PROCESS,
+    RUN,
+    RUN_METRICS,
+    SLOT,
+    Layout,
+    slot_head,
+)
 
 _NANS = (NAN,) * RUN_METRICS
 _HELD = len(FrameworkMemory._fields)
@@ -112,14 +123,14 @@ class SlotParts:
         self._raw = raw
         self._layout = layout
         self._known = known
-        _, _, length, _, _, _, _, _, n_process, n_run, n_boundary, *_ = SLOT.unpack_from(raw)
-        end = min(len(raw), length + 16)
+        head = slot_head(raw)
+        end = min(len(raw), head.length + CRC_FROM)
         at = layout.variable_at
-        n_process = min(n_process, max(0, end - at) // PROCESS.size)
+        n_process = min(head.processes, max(0, end - at) // PROCESS.size)
         at += n_process * PROCESS.size
-        n_run = min(n_run, max(0, end - at) // RUN.size)
+        n_run = min(head.runs, max(0, end - at) // RUN.size)
         at += n_run * RUN.size
-        n_boundary = min(n_boundary, max(0, end - at) // BOUNDARY.size)
+        n_boundary = min(head.boundaries, max(0, end - at) // BOUNDARY.size)
         self._n = (n_process, n_run, n_boundary)
 
     def samples(self) -> tuple[Sample, ...]:
@@ -209,9 +220,17 @@ class SlotParts:
 
 def decode(raw: bytes, layout: Layout, known: Known) -> Frame:
     """The frame in a slot that `layout.frame_number` has accepted."""
-    _, _, _, number, monotonic, time, _, _, _, _, _, dropped, interval, took, late, runs = SLOT.unpack_from(raw)
+    head = slot_head(raw)
     return Frame(
-        number, monotonic, time, interval / 1e6, took / 1e6, late, dropped, SlotParts(raw, layout, known), runs
+        number=head.number,
+        monotonic_ns=head.monotonic_ns,
+        time_ns=head.time_ns,
+        interval=head.interval_us / 1e6,
+        sample_duration=head.sample_duration_us / 1e6,
+        skipped_ticks=head.skipped_ticks,
+        dropped=head.dropped_processes,
+        parts=SlotParts(raw, layout, known),
+        dropped_runs=head.dropped_runs,
     )
 
 

@@ -39,8 +39,7 @@ MAJOR = 2
 MINOR = 0
 
 SUPERBLOCK = struct.Struct("<8sHHIIIIIQ16sIIQIIIIQq")
-"""magic, major, minor, header_size, slot_size, n_slots, dir_off, dir_capacity, generation, boot id,
-pid, uid, start time of pid, schema_off, schema_len, schema CRC, interval µs, created ns, realtime - monotonic ns"""
+"""The fields of `Head`."""
 HOT_OFFSET = 256
 HOT = struct.Struct("<QQII")
 """head (the newest frame's number; a hint), heartbeat (monotonic ns), state, directory version"""
@@ -48,13 +47,12 @@ SCHEMA_OFFSET = 4096
 BLOB = struct.Struct("<IIII")
 DIR_CAPACITY = 256 * 1024
 
-STARTING, RUNNING, STOPPED = range(3)
-"""A file that was replaced needs no mark: it has no name left (st_nlink is 0)."""
+RUNNING, STOPPED = 1, 2
+"""States of a writer; 0 until its first frame. A file that was replaced needs no mark: it has no name left (st_nlink
+is 0)."""
 
 SLOT = struct.Struct("<QIIQqqIHHHHIIIII")
-"""seq = 2 * number, CRC, length, number, monotonic ns, time ns, directory version, rows, processes,
-runs, boundaries, dropped processes, interval µs, took µs, late ticks, dropped runs (of earlier files 0).
-Monotonic times are signed: what a simulation shows of the last minutes can lie before the machine's start."""
+"""The fields of `SlotHead`."""
 CRC_FROM = 16
 ROWS = {1: struct.Struct("<BxxxII"), 2: struct.Struct("<BxxxIIqq")}
 """Of each layout: availability, run id or 0, age ms; since 2 when the gauges and the counters were true (monotonic
@@ -155,6 +153,60 @@ def plan(rows: int, n_slots: int) -> Layout:
     return Layout(rows, gpu, host, n_slots, _round_up(slot, 64), header, dir_offset, DIR_CAPACITY, schema)
 
 
+class Head(NamedTuple):
+    """The superblock as it lies in the file."""
+
+    magic: bytes
+    major: int
+    minor: int
+    header_size: int
+    slot_size: int
+    n_slots: int
+    dir_offset: int
+    dir_capacity: int
+    generation: int
+    boot_id: bytes
+    pid: int
+    uid: int
+    started: int
+    schema_offset: int
+    schema_length: int
+    schema_crc: int
+    interval_us: int
+    created_ns: int
+    realtime_offset_ns: int
+    """Realtime less monotonic clock."""
+
+
+class SlotHead(NamedTuple):
+    """The beginning of a slot as it lies in the file."""
+
+    sequence: int
+    """Twice the number."""
+    crc: int
+    length: int
+    number: int
+    monotonic_ns: int
+    """Signed: what a simulation shows of the last minutes can lie before the machine's start."""
+    time_ns: int
+    directory_version: int
+    rows: int
+    processes: int
+    runs: int
+    boundaries: int
+    dropped_processes: int
+    interval_us: int
+    sample_duration_us: int
+    skipped_ticks: int
+    dropped_runs: int
+    """0 in earlier files."""
+
+
+def slot_head(raw: bytes) -> SlotHead:
+    """The beginning of a slot. Raises struct.error where `raw` is shorter."""
+    return SlotHead._make(SLOT.unpack_from(raw))
+
+
 class Superblock(NamedTuple):
     """Who wrote a ring, and when."""
 
@@ -186,27 +238,39 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
     """
     if len(raw) < SUPERBLOCK.size + 4:
         raise RingError("the ring file is cut short: restart the daemon")
-    (magic, major, minor, header, slot, slots, dir_at, dir_cap, generation, boot, pid, uid, started, at, length,
-     schema_crc, interval, created, _) = SUPERBLOCK.unpack_from(raw)  # fmt: skip
-    if magic != MAGIC:
+    head = Head._make(SUPERBLOCK.unpack_from(raw))
+    if head.magic != MAGIC:
         raise RingError("the ring file is not a gpumon ring, or is damaged: restart the daemon")
     if crc32(raw[: SUPERBLOCK.size]) != int.from_bytes(raw[SUPERBLOCK.size : SUPERBLOCK.size + 4], "little"):
         raise RingError("the head of the ring file is damaged: restart the daemon")
-    if major not in ROWS:
-        newer = (
-            "a newer gpumon writes it: upgrade this one" if major > MAJOR else "restart the daemon with this version"
-        )
-        raise RingError(f"the ring has layout {major}.{minor}, this gpumon reads {min(ROWS)} to {MAJOR}: {newer}")
-    if not (slot <= _MAX_SLOT and 0 < slots <= _MAX_SLOTS and dir_cap <= _MAX_SLOT and length <= MAX_SCHEMA):
+    if head.major not in ROWS:
+        found, known = f"{head.major}.{head.minor}", f"{min(ROWS)} to {MAJOR}"
+        older = "restart the daemon with this version"
+        to_do = "a newer gpumon writes it: upgrade this one" if head.major > MAJOR else older
+        raise RingError(f"the ring has layout {found}, this gpumon reads {known}: {to_do}")
+    sizes_fit = head.slot_size <= _MAX_SLOT and head.dir_capacity <= _MAX_SLOT and head.schema_length <= MAX_SCHEMA
+    if not (sizes_fit and 0 < head.n_slots <= _MAX_SLOTS):
         raise RingError("the sizes in the ring file make no sense: restart the daemon")
-    schema = schema[at - SCHEMA_OFFSET : at - SCHEMA_OFFSET + length]
-    if at < SCHEMA_OFFSET or crc32(schema) != schema_crc:
+    at = head.schema_offset - SCHEMA_OFFSET
+    schema = schema[at : at + head.schema_length]
+    if at < 0 or crc32(schema) != head.schema_crc:
         raise RingError("the schema of the ring file is damaged: restart the daemon")
     rows, gpu, host = _parse_schema(schema)
-    layout = Layout(rows, gpu, host, slots, slot, header, dir_at, dir_cap, schema, major)
-    if layout.variable_at > slot:
+    layout = Layout(
+        rows, gpu, host, head.n_slots, head.slot_size, head.header_size, head.dir_offset, head.dir_capacity, schema,
+        head.major,
+    )  # fmt: skip
+    if layout.variable_at > head.slot_size:
         raise RingError("the schema of the ring file does not fit its slots: restart the daemon")
-    return layout, Superblock(generation, boot, pid, uid, interval * 1000, created, started)
+    return layout, Superblock(
+        generation=head.generation,
+        boot_id=head.boot_id,
+        pid=head.pid,
+        uid=head.uid,
+        interval_ns=head.interval_us * 1000,
+        created_ns=head.created_ns,
+        started=head.started,
+    )
 
 
 def _parse_schema(schema: bytes) -> tuple[int, tuple[str, ...], tuple[str, ...]]:

@@ -24,10 +24,11 @@ from gpumon.ring.layout import (
     MAX_SCHEMA,
     RUNNING,
     SCHEMA_OFFSET,
-    SLOT,
     STOPPED,
     SUPERBLOCK,
+    Head,
     frame_number,
+    slot_head,
     unpack_superblock,
 )
 
@@ -56,7 +57,8 @@ class RingReader:
         self.fd = fd
         try:
             head = os.pread(fd, _HEAD_READ, 0)
-            if len(head) > SUPERBLOCK.size and SCHEMA_OFFSET + SUPERBLOCK.unpack_from(head)[14] > len(head):
+            whole = len(head) > SUPERBLOCK.size
+            if whole and SCHEMA_OFFSET + Head._make(SUPERBLOCK.unpack_from(head)).schema_length > len(head):
                 head = os.pread(fd, SCHEMA_OFFSET + MAX_SCHEMA, 0)
             self.layout, self.written_by = unpack_superblock(head[:SCHEMA_OFFSET], head[SCHEMA_OFFSET:])
         except BaseException:
@@ -168,8 +170,7 @@ class RingReader:
 
     def decode(self, raw: bytes) -> Frame:
         """A frame from bytes that `raw` gave."""
-        version = SLOT.unpack_from(raw)[6]
-        if version > self._known.version:
+        if slot_head(raw).directory_version > self._known.version:
             self.directory()
         return decode(raw, self.layout, self._known)
 

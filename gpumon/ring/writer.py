@@ -34,6 +34,7 @@ from gpumon.ring.layout import (
     pack_superblock,
     plan,
     rows_for,
+    slot_head,
 )
 from gpumon.ring.reader import RingReader
 
@@ -215,7 +216,7 @@ class RingWriter:
         numbers = old.whole_frames()[-self.layout.n_slots :]
         for number in numbers:
             raw = old.raw(number)
-            if raw is None or SLOT.unpack_from(raw)[6] > old.directory().version:
+            if raw is None or slot_head(raw).directory_version > old.directory().version:
                 continue  # overwritten; or nothing explains its ids, and ours will mean something else
             if same:
                 os.pwrite(self.fd, raw, self.layout.slot_at(number))

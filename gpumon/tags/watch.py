@@ -66,8 +66,6 @@ class Watched:
         """When the newest boundary was: ns, CLOCK_MONOTONIC of this machine."""
         self.memory: tuple[layout.Memory, ...] = ()
         """What the framework holds on each of its devices."""
-        self.memory_at = 0
-        """When that was so: ns on the board's own monotonic clock; 0 while it was never told."""
         self._proc = proc
         self.uid = name_uid(name)
         """Its owner, and that of the process that holds it."""
@@ -104,7 +102,7 @@ class Watched:
         events, lost = self._new_events(front)
         times = now()  # after the reading: no honest event that was read is later than this
         self._read_description(front)
-        self.memory_at, self.memory = layout.unpack_memory(front)
+        _, self.memory = layout.unpack_memory(front)
         if holder is not None:
             self._identify(holder)
         fresh = [self._boundary(event, times) for event in events]

@@ -69,7 +69,7 @@ def test_detach_returns_once_the_first_frame_is_there(env: dict[str, str], live_
     until(lambda: not Path(f"/proc/{pid}").exists())
 
 
-@pytest.mark.parametrize("name", ["a into b (1)", b"caf\xe9", "relative"])
+@pytest.mark.parametrize("name", ["a into b (1)", "live (x)", b"caf\xe9", "relative"])
 def test_a_daemon_detaches_into_a_directory_of_any_name(env: dict[str, str], tmp_path: Path, name: str | bytes) -> None:
     directory = tmp_path / os.fsdecode(name)
     named = directory.name if name == "relative" else str(directory)

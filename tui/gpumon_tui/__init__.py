@@ -1,7 +1,6 @@
 """The terminal view of gpumon: `gpumon_tui.app.GpumonApp` shows what a `Feed` gives.
 
-Reading order: `feed` (where frames come from), `history` and `epochs` (what is kept of them), `view`
-(what the user looks at), `layout` (how much room each part gets), `renderables/` (drawing, pure
-functions from numbers to lines), `widgets/` (one per part of the screen), `app`. `freshness` judges what may
-be called live, `guard` gives the terminal back, `instead` is for machines without a GPU.
+Reading order: `feed` (where frames come from), `view` (what the user looks at), `layout` (how much room each part
+gets), `renderables/` (drawing, pure functions from numbers to lines), `widgets/` (one per part of the screen), `app`.
+`freshness` judges what may be called live, `guard` gives the terminal back, `instead` is for machines without a GPU.
 """
