@@ -25,7 +25,6 @@ from gpumon_tui.renderables.axis import scale_top, time_labels
 from gpumon_tui.renderables.bar import bar, bar_text, shared_bar
 from gpumon_tui.renderables.braille import area
 from gpumon_tui.renderables.buckets import HOLD, columns
-from gpumon_tui.renderables.cells import fit, width
 from gpumon_tui.renderables.chart import Curve, chart
 from gpumon_tui.renderables.difference import changed
 from gpumon_tui.renderables.gpu import Gpu
@@ -33,6 +32,7 @@ from gpumon_tui.renderables.gpu import line as gpu_line
 from gpumon_tui.renderables.marks import epoch_row
 from gpumon_tui.renderables.split import legend, shares, stacked
 from gpumon_tui.renderables.table import Cell, Column, table
+from gpumon_tui.renderables.text_width import fit, width
 from tests.builders import sample
 
 

@@ -13,11 +13,11 @@ from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Process, Run, R
 from gpumon.history.query import HOST, Query, Series
 from gpumon.history.recent import SLACK, RecentHistory
 from gpumon_tui import theme
-from gpumon_tui.flow import PATIENCE, Flow
+from gpumon_tui.gpu_status import gpu_status
 from gpumon_tui.layout import Tables, plan
 from gpumon_tui.renderables import runs
 from gpumon_tui.renderables.bar import bar_text
-from gpumon_tui.standing import standing
+from gpumon_tui.textual_private.flow_control import PATIENCE, FlowControl
 from gpumon_tui.view import View
 from tests.tui.fakes import GIB, START, FakeFeed, FakeParts
 
@@ -264,7 +264,7 @@ def test_a_word_for_each_gpu(index: int, word: str) -> None:
     for frame in feed.frames:
         view.activity.add(frame)
     sample = view.samples[index]
-    assert standing(sample, filled(feed), view.judged(sample)).word == word
+    assert gpu_status(sample, filled(feed), view.judged(sample)).word == word
 
 
 @pytest.mark.parametrize("size", [(40, 10), (80, 24), (100, 30), (120, 40), (160, 50), (200, 50), (300, 80)])
@@ -309,7 +309,7 @@ class App:
 
 
 def test_flow_waits_only_for_a_terminal_that_answers() -> None:
-    flow, app = Flow(), App()
+    flow, app = FlowControl(), App()
     flow.ask(app, 0.0)  # type: ignore[arg-type]
     assert app.written == []
     assert flow.ready(0.1)

@@ -19,15 +19,15 @@ from textual.screen import Screen
 from gpumon.clock import SECOND, Clock, SystemClock
 from gpumon.frame import Frame
 from gpumon_tui import theme
-from gpumon_tui.exact import exact
 from gpumon_tui.feed import Feed
-from gpumon_tui.flow import Flow
 from gpumon_tui.freshness import freshness
 from gpumon_tui.guard import Guard, stop
 from gpumon_tui.instead import Instead, Past, Simulation
 from gpumon_tui.keys import BINDINGS, FOOT
 from gpumon_tui.layout import Plan, Tables, plan
 from gpumon_tui.screens.help import Help
+from gpumon_tui.textual_private import partial_updates
+from gpumon_tui.textual_private.flow_control import FlowControl
 from gpumon_tui.view import View
 from gpumon_tui.widgets.bars import Header, Keys
 from gpumon_tui.widgets.chart import Chart
@@ -77,7 +77,8 @@ class GpumonApp(App[None]):
         self.instead = Instead(feed, simulation, past)
         self.interval = interval
         self.view = View(interval)
-        self.flow = Flow()
+        self.flow = FlowControl()
+        self._changed_only = partial_updates()
         self._live = live
         self._clock = clock or SystemClock()
         self._came = self._clock.monotonic()
@@ -247,7 +248,7 @@ class GpumonApp(App[None]):
         self._close_messages_no_wait()
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        super()._display(screen, exact(renderable))
+        super()._display(screen, self._changed_only(renderable))
 
     def _begin_anew(self) -> None:
         """Show another source from now on."""

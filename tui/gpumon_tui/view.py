@@ -21,8 +21,8 @@ from gpumon_tui.freshness import freshness
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.axis import scale_top
 from gpumon_tui.renderables.buckets import read
-from gpumon_tui.renderables.cells import safe
 from gpumon_tui.renderables.chart import Curve
+from gpumon_tui.renderables.text_width import safe
 
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary

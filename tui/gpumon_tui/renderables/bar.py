@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from gpumon_tui import theme
-from gpumon_tui.renderables.cells import Line
+from gpumon_tui.renderables.text_width import Line
 
 FULL, HALF, TRACK = "▄", "▃", "▁"
 """Half a cell is a lower one, not a narrower one: between that and the track would be a hole."""

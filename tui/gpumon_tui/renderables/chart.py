@@ -20,8 +20,8 @@ from gpumon_tui.levels import level
 from gpumon_tui.renderables.axis import lay, time_labels, value_labels
 from gpumon_tui.renderables.braille import area
 from gpumon_tui.renderables.buckets import columns
-from gpumon_tui.renderables.cells import Line, fit, rule, width
 from gpumon_tui.renderables.marks import EpochRow, epoch_row
+from gpumon_tui.renderables.text_width import Line, fit, rule, width
 
 PAINTED = 0.5
 """The share of a cell that phases take from which it is painted as phase."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.style import Style
 
-from gpumon_tui.renderables.cells import Line, is_narrow, width
+from gpumon_tui.renderables.text_width import Line, is_narrow, width
 
 NEAR = 12
 """Ranges this close are sent as one: each costs a move of the cursor and its colours anew."""

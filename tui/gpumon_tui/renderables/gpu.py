@@ -17,13 +17,13 @@ from gpumon.history.recent import RecentHistory
 from gpumon.metrics import BY_NAME
 from gpumon.vendors import short_name
 from gpumon_tui import theme
+from gpumon_tui.gpu_status import GpuStatus, gpu_status, holders
 from gpumon_tui.levels import level
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.bar import bar, shared_bar
 from gpumon_tui.renderables.braille import area
 from gpumon_tui.renderables.buckets import columns, read
-from gpumon_tui.renderables.cells import Line, cut, length, safe, spread
-from gpumon_tui.standing import Standing, holders, standing
+from gpumon_tui.renderables.text_width import Line, cut, length, safe, spread
 
 WIDE_CARD = 96
 """A card with so much room has its two bars side by side."""
@@ -76,9 +76,9 @@ class Gpu(NamedTuple):
         limit = self.limit(metric)
         return self.sample.value(metric) / limit if limit > 0 else float("nan")
 
-    def standing(self) -> Standing:
+    def status(self) -> GpuStatus:
         """One word for it."""
-        return standing(self.sample, self.history, self.state, self.age)
+        return gpu_status(self.sample, self.history, self.state, self.age)
 
 
 def card(gpu: Gpu, cells: int, height: int) -> list[Line]:
@@ -186,7 +186,7 @@ def _dots(gpu: Gpu, grid: Grid, rows: int, margin: int) -> list[Line]:
 
 
 def _who(gpu: Gpu, cells: int) -> Line:
-    now = gpu.standing()
+    now = gpu.status()
     run, epoch, users = holders(gpu.sample, gpu.run, gpu.processes)
     left: Line = [Segment(run, theme.RUN if gpu.run else theme.PLAIN)] if run else []
     if epoch:
@@ -198,7 +198,7 @@ def _who(gpu: Gpu, cells: int) -> Line:
 
 def _brief(gpu: Gpu, cells: int) -> Line:
     """The end of a line: the run, and after it, if somebody should look, the word; the word alone where no run is."""
-    now = gpu.standing()
+    now = gpu.status()
     run, epoch, users = holders(gpu.sample, gpu.run, gpu.processes)
     # A run says by itself that the GPU is allocated, and needs the room for its name and epoch.
     told = "idle" if gpu.run and gpu.state is GpuState.HELD else now.word

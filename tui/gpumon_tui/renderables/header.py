@@ -11,7 +11,7 @@ from gpumon import units
 from gpumon.metrics import BY_NAME
 from gpumon_tui import theme
 from gpumon_tui.levels import level
-from gpumon_tui.renderables.cells import Line, length, safe, spread
+from gpumon_tui.renderables.text_width import Line, length, safe, spread
 
 if TYPE_CHECKING:  # a view draws with renderables
     from gpumon_tui.view import View

@@ -12,7 +12,7 @@ from gpumon.analysis.epochs import EpochMark
 from gpumon.frame import Boundary
 from gpumon.history.query import Grid
 from gpumon_tui import theme
-from gpumon_tui.renderables.cells import Line
+from gpumon_tui.renderables.text_width import Line
 
 CROWDED, SPARSE = 8, 10
 """With more than one line in so many cells the lines would bury the picture: only ticks remain, until there is less

@@ -17,7 +17,7 @@ from gpumon.origin import Capability
 from gpumon.vendors import VENDORS
 from gpumon_tui import theme
 from gpumon_tui.program import program
-from gpumon_tui.renderables.cells import Line, cut, rule, safe
+from gpumon_tui.renderables.text_width import Line, cut, rule, safe
 
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary

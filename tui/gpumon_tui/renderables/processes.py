@@ -9,8 +9,8 @@ from gpumon.analysis.gpu_state import is_held
 from gpumon.frame import Process, Run, Sample
 from gpumon.metrics import PROCESSES, Availability
 from gpumon_tui import theme
-from gpumon_tui.renderables.cells import safe
 from gpumon_tui.renderables.table import Cell, Column, Row
+from gpumon_tui.renderables.text_width import safe
 
 COLUMNS = (
     Column("PID", 7, right=True, keep=9),

@@ -14,8 +14,8 @@ from gpumon.analysis.ranks import OUT_OF_MEMORY, Ranks, memory_of
 from gpumon.frame import Process, Run, RunState
 from gpumon_tui import theme
 from gpumon_tui.renderables.bar import bar_text
-from gpumon_tui.renderables.cells import fit, safe, width
 from gpumon_tui.renderables.table import Cell, Column, Row
+from gpumon_tui.renderables.text_width import fit, safe, width
 
 COLUMNS = (
     Column("RUN", 18, keep=13),

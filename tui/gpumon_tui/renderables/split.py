@@ -10,7 +10,7 @@ from gpumon import units
 from gpumon.analysis.memory import PARTS, Split, split, told
 from gpumon.frame import Run, Sample
 from gpumon_tui import theme
-from gpumon_tui.renderables.cells import Line, cut, length, rule, spread
+from gpumon_tui.renderables.text_width import Line, cut, length, rule, spread
 
 TITLED_ROWS = 3
 

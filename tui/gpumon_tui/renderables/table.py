@@ -12,7 +12,7 @@ from rich.style import Style
 
 from gpumon import units
 from gpumon_tui import theme
-from gpumon_tui.renderables.cells import Line, fit, rule
+from gpumon_tui.renderables.text_width import Line, fit, rule
 
 
 class Column(NamedTuple):

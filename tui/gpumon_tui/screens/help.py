@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from gpumon_tui import theme
 from gpumon_tui.keys import KEYS
-from gpumon_tui.renderables.cells import Line
+from gpumon_tui.renderables.text_width import Line
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 

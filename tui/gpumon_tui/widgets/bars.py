@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import header
-from gpumon_tui.renderables.cells import Line
+from gpumon_tui.renderables.text_width import Line
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 

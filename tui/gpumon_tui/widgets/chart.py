@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import chart
-from gpumon_tui.renderables.cells import Line
+from gpumon_tui.renderables.text_width import Line
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 

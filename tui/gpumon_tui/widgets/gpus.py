@@ -13,8 +13,8 @@ from gpumon.frame import Process, Sample
 from gpumon_tui.layout import Plan
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import gpu, nogpu
-from gpumon_tui.renderables.cells import Line, cut, length, spread
 from gpumon_tui.renderables.gpu import hidden
+from gpumon_tui.renderables.text_width import Line, cut, length, spread
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 

@@ -10,10 +10,10 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gpumon_tui.renderables.cells import Line, length
 from gpumon_tui.renderables.difference import changed
+from gpumon_tui.renderables.text_width import Line, length
+from gpumon_tui.textual_private.style_cache import StyleCache
 from gpumon_tui.view import View
-from gpumon_tui.widgets.inks import Inks
 
 BLANK: Line = [Segment("")]
 
@@ -34,7 +34,7 @@ class Lines(Widget):
         self._lines: list[Line] = []
         self._strips: dict[int, Strip] = {}
         self._strip_cells = 0
-        self._inks = Inks(self)
+        self._style_cache = StyleCache(self)
         self._dimmed = False
 
     def lines(self) -> list[Line]:
@@ -48,7 +48,7 @@ class Lines(Widget):
             return
         if self.dims and self._dimmed != (self.view.age > 0):
             self._dimmed = not self._dimmed
-            self._inks.faded = self._dimmed
+            self._style_cache.faded = self._dimmed
             self.refresh()
         old, new = self._lines, self.lines()
         self._lines = new
@@ -67,7 +67,7 @@ class Lines(Widget):
         """Of no region: everything, in styles that may be others."""
         if not regions:
             self._strips.clear()
-            self._inks.clear()
+            self._style_cache.clear()
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     def on_resize(self) -> None:
@@ -96,10 +96,10 @@ class Lines(Widget):
 
     def _strip(self, row: int, cells: int) -> Strip:
         """A line as the screen wants it."""
-        line, inks = self._lines[row] if row < len(self._lines) else [], self._inks
-        segments = [Segment(text, inks[style]) for text, style, _ in line]
+        line, styles = self._lines[row] if row < len(self._lines) else [], self._style_cache
+        segments = [Segment(text, styles[style]) for text, style, _ in line]
         used = length(line)
         if used < cells:
-            segments.append(Segment(" " * (cells - used), inks[None]))
+            segments.append(Segment(" " * (cells - used), styles[None]))
         strip = Strip(segments, max(used, cells))
         return strip if used <= cells else strip.crop(0, cells)

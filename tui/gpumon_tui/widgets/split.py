@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpumon_tui.renderables.cells import Line
 from gpumon_tui.renderables.split import strip
+from gpumon_tui.renderables.text_width import Line
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 

@@ -9,8 +9,8 @@ from textual import events
 from textual.message import Message
 
 from gpumon.frame import NAN
-from gpumon_tui.renderables.cells import Line
 from gpumon_tui.renderables.table import Column, Row, table
+from gpumon_tui.renderables.text_width import Line
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from gpumon.analysis.ranks import Ranks, notes
 from gpumon.frame import Frame
 from gpumon_tui.renderables import epochs, processes, runs
-from gpumon_tui.renderables.cells import Line, safe
 from gpumon_tui.renderables.table import Row, table
+from gpumon_tui.renderables.text_width import Line, safe
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.table import Rows, Table

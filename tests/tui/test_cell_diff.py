@@ -9,7 +9,8 @@ from typing import Any
 from textual._compositor import CompositorUpdate
 
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.exact import exact
+from gpumon_tui.textual_private import PARTS, missing, partial_updates
+from gpumon_tui.textual_private.cell_diff import cell_diff
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import text
 
@@ -64,7 +65,7 @@ class Watched(GpumonApp):
         self.terminal = terminal
 
     def _display(self, screen: Any, renderable: Any) -> None:
-        update = exact(renderable)
+        update = cell_diff(renderable)
         if isinstance(update, CompositorUpdate):
             self.terminal.write(update.render_segments(self.console))
 
@@ -94,3 +95,26 @@ def test_a_terminal_that_gets_only_changes_shows_the_whole_screen() -> None:
             assert terminal.text() == text(app)
 
     asyncio.run(session())
+
+
+def test_the_private_parts_of_textual_are_there() -> None:
+    assert missing() == [], "pin Textual, or teach gpumon_tui.textual_private its new names"
+
+
+def test_without_a_private_part_updates_stay_as_textual_makes_them() -> None:
+    for part in (("textual._compositor", "Gone", ()), ("textual.gone", "App", ()), (*PARTS[1][:2], ("other",))):
+        assert len(missing([*PARTS, part])) == 1
+        update = partial_updates([*PARTS, part])
+        assert update("anything") == "anything"
+        assert update is not cell_diff
+
+
+def test_the_view_is_drawn_without_the_private_parts_too() -> None:
+    async def lines() -> list[str]:
+        app = GpumonApp(FakeFeed(), live=False)
+        app._changed_only = partial_updates([("textual.gone", "App", ())])
+        async with app.run_test(size=(80, 24)) as pilot:
+            await pilot.pause()
+            return text(app)
+
+    assert any("GPU" in line for line in asyncio.run(lines()))

@@ -11,12 +11,14 @@ from typing import Any
 
 from textual.app import App
 
+from gpumon_tui.textual_private import write
+
 QUESTION = "\x1b[?2026$p"
 PATIENCE = 30.0
 """Seconds after which an answer is taken to be lost."""
 
 
-class Flow:
+class FlowControl:
     """Whether the terminal has read what it was sent."""
 
     def __init__(self) -> None:
@@ -38,7 +40,5 @@ class Flow:
 
     def ask(self, app: App[Any], now: float) -> None:
         """Put the question behind the frame that has just been drawn."""
-        driver = app._driver  # Textual has no public way to write to the terminal
-        if self._answers and driver is not None:
+        if self._answers and write(app, QUESTION):
             self._asked = now
-            driver.write(QUESTION)

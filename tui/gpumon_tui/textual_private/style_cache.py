@@ -9,8 +9,8 @@ from textual.widget import Widget
 from gpumon_tui import theme
 
 
-class Inks(dict[Style | None, Style | None]):
-    """Styles on the widget's ground, fit for a terminal of few or no colours; each is worked out once.
+class StyleCache(dict[Style | None, Style | None]):
+    """Styles on the widget's ground, fit for a terminal of few or no colors; each is worked out once.
 
     A dictionary, since every segment that is painted asks for one.
     """

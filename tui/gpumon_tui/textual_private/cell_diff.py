@@ -1,4 +1,4 @@
-"""Partial updates that send the changed cells alone, and of their colours what changes from one to the next.
+"""Partial updates that send only the changed cells, and of their styles only what changes from cell to cell.
 
 Textual 8 begins each changed range at the first cell of its widget; on a line of cards that is most of
 the line, and most of what goes to the terminal. It has no public hook for this.
@@ -17,25 +17,25 @@ from rich.style import Style
 from textual._compositor import ChopsUpdate, CompositorUpdate
 from textual.strip import Strip
 
-from gpumon_tui.renderables.cells import is_narrow, width
+from gpumon_tui.renderables.text_width import is_narrow, width
 
 PLAIN = Style.null()
 LETTERS = ("bold", "dim", "italic", "underline", "blink", "reverse", "strike")
 """All that a style of gpumon or of its help may have beside its colours."""
 
 
-class ExactUpdate(CompositorUpdate):
+class CellDiffUpdate(CompositorUpdate):
     """The ranges of a partial update, each from its own first cell."""
 
     def __init__(self, update: ChopsUpdate) -> None:
         self._update = update
 
     def render_segments(self, console: Console) -> str:
-        """What the terminal is sent."""
+        """Return the escape sequences and the text for the terminal."""
         update = self._update
         parts: list[str] = []
         ink = PLAIN
-        colors = console._color_system or ColorSystem.TRUECOLOR
+        colors = getattr(console, "_color_system", None) or ColorSystem.TRUECOLOR
         for row, begin, end in update.spans:
             for right, (left, strip) in zip(update.chop_ends[row], update.chops[row].items(), strict=False):
                 if strip is None or left >= end or right <= begin:
@@ -96,6 +96,6 @@ def _part(segment: Segment, first: int, last: int) -> str:
     return segment.split_cells(last)[0].split_cells(first)[1].text
 
 
-def exact(renderable: RenderableType | None) -> Any:
-    """A partial update made exact; anything else as it is."""
-    return ExactUpdate(renderable) if isinstance(renderable, ChopsUpdate) else renderable
+def cell_diff(renderable: RenderableType | None) -> Any:
+    """Return a partial update that sends changed cells only; anything else unchanged."""
+    return CellDiffUpdate(renderable) if isinstance(renderable, ChopsUpdate) else renderable

@@ -1,4 +1,4 @@
-"""One word for how a GPU stands, and who has it."""
+"""The state of a GPU in a word, and who uses it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gpumon.history.recent import RecentHistory
 from gpumon.metrics import BY_NAME, IDLE
 from gpumon_tui import theme
 from gpumon_tui.levels import CRITICAL, FINE, WARN, level
-from gpumon_tui.renderables.cells import safe
+from gpumon_tui.renderables.text_width import safe
 
 HEAT = (BY_NAME["gpu.throttled_hw_thermal"], BY_NAME["gpu.throttled_sw_thermal"])
 
 
-class Standing(NamedTuple):
-    """How a GPU stands."""
+class GpuStatus(NamedTuple):
+    """The state of a GPU as a view shows it."""
 
     word: str
     style: Style
@@ -35,7 +35,7 @@ _STYLES = {
 _QUIET = frozenset({GpuState.BUSY, GpuState.IDLE, GpuState.FREE, GpuState.UNKNOWN})
 
 
-def standing(sample: Sample, history: RecentHistory, state: GpuState, age: float = 0.0) -> Standing:
+def gpu_status(sample: Sample, history: RecentHistory, state: GpuState, age: float = 0.0) -> GpuStatus:
     """`busy`, `free`, `allocated, idle`, `heat-throttled`, `stale 12 s`, `lost` …; `age` of the data in seconds."""
     uuid = sample.device.uuid
     word = state.title
@@ -46,10 +46,10 @@ def standing(sample: Sample, history: RecentHistory, state: GpuState, age: float
     elif state is not GpuState.LOST:
         heat = max(level(metric, history.last(uuid, metric.name)) for metric in HEAT)
         if heat > FINE:
-            return Standing("heat-throttled", theme.CRITICAL if heat == CRITICAL else theme.WARN, False)
+            return GpuStatus("heat-throttled", theme.CRITICAL if heat == CRITICAL else theme.WARN, False)
         if state is GpuState.BUSY and sample.value("gpu.utilization") < IDLE:
             word = "pausing"  # "busy" beside 0 % reads as an error
-    return Standing(word, _STYLES.get(state, theme.DIM), state in _QUIET)
+    return GpuStatus(word, _STYLES.get(state, theme.DIM), state in _QUIET)
 
 
 def epoch_text(run: Run) -> str:
