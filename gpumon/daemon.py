@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Event, Thread
-from typing import Protocol
 
 from gpumon.clock import LONGEST, SECOND, SHORTEST, Clock
 from gpumon.errors import AlreadyRunning, GpumonError, RingError, UsageError
+from gpumon.followers import LEDGER, Followers
 from gpumon.frame import Frame, Origin, Tick
 from gpumon.origin import Capability
 from gpumon.paths import LOCK, RING, Places, ledger_path, make_live_dir, make_tag_dir
@@ -33,20 +33,13 @@ from gpumon.tags.reader import TagReader
 _CHECK_EVERY = SECOND
 _SMOOTH = 0.1
 _FRAMES_BEFORE = 256
-"""Of an earlier daemon, which the ledger's keeper looks through for what was not written."""
+"""Of an earlier daemon, which the ledger looks through for what was not written."""
 LAST_WORDS = 1.0
 """Seconds for what the ledger has not yet written, where a driver that hangs must not delay the end."""
 
 
 class LostDirectory(GpumonError):
     """The directory is another daemon's now, or gone."""
-
-
-class Follower(Protocol):
-    """Who gets every tick after the ring: the ledger's keeper."""
-
-    def add(self, tick: Tick) -> None: ...
-    def close(self) -> None: ...
 
 
 class Recorder:
@@ -60,8 +53,8 @@ class Recorder:
         self.sampler = sampler
         self.writer: RingWriter | None = None
         self.say: Callable[[str], None] = _say
-        self._keeper: Follower | None = None
-        self._ledger_problem: Callable[[], str] = str
+        self.followers = Followers(clock, self._tell)
+        """Get every tick after the ring, and are closed with this recorder."""
         self._clock = clock
         self.directory = directory
         self._slots = slots
@@ -82,7 +75,7 @@ class Recorder:
         except RowsExhausted:
             self.writer = self._make(devices, tick.origin)
             self.writer.append(tick)
-        self._keep(tick)
+        self.followers.add(tick)
 
     def beat(self) -> None:
         """After each round: tell readers that we live, and see that the directory is still ours.
@@ -93,7 +86,7 @@ class Recorder:
         if writer is None:
             return
         writer.heartbeat()
-        writer.tell_ledger(self._ledger_problem())
+        writer.tell_ledger(self.followers.problem(LEDGER))
         if self._lock is None or now < self._check_at:
             return
         self._check_at = now + _CHECK_EVERY
@@ -129,12 +122,8 @@ class Recorder:
         finally:
             self.close()
 
-    def keep_runs(self, keeper: Follower | None, problem: Callable[[], str] = str) -> None:
-        """Hand every tick from now on to `keeper` too; it is closed with this recorder.
-
-        `problem` tells readers why nothing is kept just now, or is empty.
-        """
-        self._keeper, self._ledger_problem = keeper, problem
+    def _tell(self, line: str) -> None:
+        self.say(line)  # which is set later
 
     def take_one(self) -> None:
         """One round, without waiting."""
@@ -151,7 +140,7 @@ class Recorder:
         """Stop: let go of what is sampled, the ring and the lock. The ring's file stays."""
         self.sampler.close()
         self.has_let_go.set()
-        self._stop_keeping()  # before the lock is let go: who comes next goes on from there
+        self.followers.close()  # before the lock is let go: who comes next goes on from there
         if self.writer is not None:
             self.writer.close()
             self.writer = None
@@ -165,34 +154,13 @@ class Recorder:
         The ring says that the writer stopped, and the lock is free: this process may not die before its driver call
         does, and then would hold it.
         """
-        last = Thread(target=self._stop_keeping, daemon=True)
-        last.start()
-        last.join(LAST_WORDS)
+        self.followers.close_within(LAST_WORDS)
         writer, lock = self.writer, self._lock
         with suppress(OSError):  # a ring that cannot be written says by its silence that nobody does
             if writer is not None:
                 writer.heartbeat(STOPPED)
         if lock is not None:
             lock.release()
-
-    def _keep(self, tick: Tick) -> None:
-        if self._keeper is None:
-            return
-        try:
-            self._keeper.add(tick)
-        except Exception as error:  # live data is worth more than the ledger
-            problem = f"this daemon no longer records runs: {type(error).__name__}: {error}"
-            self.say(problem)
-            self._ledger_problem = lambda: problem
-            self._stop_keeping()
-
-    def _stop_keeping(self) -> None:
-        keeper, self._keeper = self._keeper, None
-        try:
-            if keeper is not None:
-                keeper.close()
-        except Exception as error:
-            self.say(f"the last records of runs were lost: {type(error).__name__}: {error}")
 
     def _make(self, devices: int, origin: Origin) -> RingWriter:
         interval = self.sampler.interval_ns
@@ -297,7 +265,7 @@ def _start(sampler: Sampler, where: Places, clock: Clock, directory: str, say: C
         raise
     recorder.say = say
     try:
-        _open_keeper(recorder, where, clock, say)
+        _open_ledger(recorder, where, clock, say)
         recorder.take_one()
     except BaseException:
         recorder.close()
@@ -305,8 +273,8 @@ def _start(sampler: Sampler, where: Places, clock: Clock, directory: str, say: C
     return recorder
 
 
-def _open_keeper(recorder: Recorder, where: Places, clock: Clock, say: Callable[[str], None]) -> None:
-    """Give it the ledger's keeper, for the hardware of this machine, where there is something to keep, and a place."""
+def _open_ledger(recorder: Recorder, where: Places, clock: Clock, say: Callable[[str], None]) -> None:
+    """Let the ledger follow it, for the hardware of this machine, where there is something to keep, and a place."""
     path = ledger_path(where)
     if Capability.LIVE not in recorder.sampler.source.capabilities or not path:
         return
@@ -315,9 +283,9 @@ def _open_keeper(recorder: Recorder, where: Places, clock: Clock, say: Callable[
 
     shared = where.uid == 0 and os.path.dirname(path) == where.system_state
     store = Store(path, where.uid, say, shared=shared).start()
-    keeper = LedgerRecorder(store)
-    keeper.remember(_frames_before(f"{recorder.directory}/{RING}", clock.monotonic()))
-    recorder.keep_runs(keeper, lambda: store.problem)
+    ledger = LedgerRecorder(store)
+    ledger.remember(_frames_before(f"{recorder.directory}/{RING}", clock.monotonic()))
+    recorder.followers.append(ledger)
 
 
 def _frames_before(path: str, now: int) -> list[Frame]:

@@ -27,7 +27,7 @@ def alone(where: Places, arguments: argparse.Namespace, ledger: str = "") -> Ite
         from gpumon.ledger.recorder import LedgerRecorder
         from gpumon.ledger.store import Store
 
-        recorder.keep_runs(LedgerRecorder(Store(ledger, where.uid, recorder.say).start(), keep=True))
+        recorder.followers.append(LedgerRecorder(Store(ledger, where.uid, recorder.say).start(), keep=True))
     sampler = PrivateSampler(recorder).start()
     note = "no daemon: sampling in this process"
     if arguments.source:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from gpumon.clock import SECOND
+from gpumon.followers import LEDGER
 from gpumon.frame import Boundary, Frame, Run, Tick
 from gpumon.ledger.device import RecentSamples, device_sample
 from gpumon.ledger.rank import Rank
@@ -34,6 +35,7 @@ class LedgerStore(Protocol):
     """What the recorder needs of `store.Store`."""
 
     known: KnownRuns | None
+    problem: str
 
     def put(self, batch: Batch) -> None: ...
     def close(self, timeout: float = 5.0) -> bool: ...
@@ -48,6 +50,9 @@ class LedgerRecorder:
 
     `lives` tells whether there is a process of that pid.
     """
+
+    name = LEDGER
+    writes = "records of runs"
 
     def __init__(self, store: LedgerStore, *, keep: bool = False, lives: Callable[[int], bool] = _lives) -> None:
         self._store = store
@@ -66,6 +71,11 @@ class LedgerRecorder:
         self._left: dict[str, OpenRank] = {}
         self._polls = 0
         self._look_at = 0
+
+    @property
+    def problem(self) -> str:
+        """Why the file cannot be written just now, for people; else empty."""
+        return self._store.problem
 
     def add(self, tick: Tick) -> None:
         """Take a tick. Never waits, and never raises for what a training or a driver says."""
