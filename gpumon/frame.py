@@ -34,6 +34,8 @@ class Device(NamedTuple):
     name: str
     missing: Mapping[str, Availability] = {}
     """Metrics that this device does not give, and why."""
+    source: str = ""
+    """The name of the source that gives it, where several are combined; else empty."""
 
 
 class Process(NamedTuple):

@@ -72,6 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
         recent = _recent(live, frame) if live else ()
         for line in lines(frame, origin, driver, hostname, note, recent, live=is_live, age=age):
             print(line)
+        for part in origin.parts:
+            if part.origin.problem and not origin.problem:
+                print(f"{part.origin.source}: {part.origin.problem}")
     if not (stale or origin.problem) and any(sample.state is Availability.OK for sample in frame.samples):
         return EXIT_OK
     if not arguments.json:

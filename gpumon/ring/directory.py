@@ -16,7 +16,7 @@ from zlib import crc32
 from gpumon.errors import RingError
 from gpumon.frame import NAN, Device, Driver, Origin, Run
 from gpumon.metrics import Availability
-from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability
+from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability, Part
 from gpumon.ring.believable import believable
 from gpumon.ring.layout import BLOB, RUN_METRICS
 from gpumon.run_facts import RunFacts, read_facts
@@ -29,6 +29,7 @@ _STRING_BYTES = 64 * 1024
 _KEEP_RUNS = 64
 _TEXT = 96
 _GPUS = 16
+_PARTS = 16
 
 _STATIC = (
     "key", "id", "name", "pid", "user", "rank", "local_rank", "world_size", "framework", "epochs",
@@ -230,6 +231,7 @@ def _parse(version: int, found: Any) -> Known:
             _whole(device["index"]),
             _text(device["name"]),
             {_text(metric): Availability(why) for metric, why in device["missing"].items()},
+            _text(device.get("source", "")),
         )
         for row, device in found["devices"].items()
     }
@@ -247,7 +249,8 @@ def _parse(version: int, found: Any) -> Known:
 def _written(origin: Origin) -> dict[str, Any]:
     """The stored form of an origin."""
     capabilities = [capability.name.lower() for capability in origin.capabilities if capability.name]
-    return {**origin._asdict(), "capabilities": capabilities}
+    parts = [{**_written(part.origin), "driver": _written_driver(part.driver)} for part in origin.parts]
+    return {**origin._asdict(), "capabilities": capabilities, "parts": parts}
 
 
 def _origin(told: Mapping[str, Any]) -> Origin:
@@ -257,7 +260,9 @@ def _origin(told: Mapping[str, Any]) -> Origin:
     if "capabilities" in told:
         named = [Capability[name] for text in told["capabilities"] if (name := _text(text).upper()) in _CAPABILITIES]
         capabilities = reduce(or_, named, Capability(0))
-    return Origin(source, label, problem, ended=told.get("ended") is True, capabilities=capabilities)
+    given = list(told.get("parts", ()))[:_PARTS]
+    parts = tuple(Part(_origin({**part, "parts": ()}), _driver(part["driver"])) for part in given)
+    return Origin(source, label, problem, ended=told.get("ended") is True, capabilities=capabilities, parts=parts)
 
 
 def _written_driver(driver: Driver) -> dict[str, Any]:

@@ -9,8 +9,13 @@ from gpumon.units import counted
 
 
 def found(origin: Origin, driver: Driver, samples: Sequence[Sample]) -> str:
-    """One line, such as `nvml: 8 GPUs, driver 580.65.06`, or why there is none."""
+    """One line, such as `nvml: 8 GPUs, driver 580.65.06`, or why there is none; of several sources, each in turn."""
+    if origin.parts:
+        return "; ".join(
+            found(part.origin, part.driver, [one for one in samples if one.device.source == part.origin.source])
+            for part in origin.parts
+        )
     parts = [counted(len(samples), "GPU") if samples else "no GPU"]
     parts += [f"driver {driver.version}"] if driver.version else []
     parts += [origin.label] if origin.label else []
-    return f"{origin.source}: {', '.join(parts)}" + (f" ({origin.problem})" if origin.problem else "")
+    return ": ".join(text for text in (origin.source, ", ".join(parts), origin.problem) if text)

@@ -6,10 +6,13 @@ it is asked, so that a machine needs the drivers' bindings only of what it has.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from importlib import import_module
+from operator import or_
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from gpumon.errors import UsageError
+from gpumon.errors import GpumonError, SourceError, UsageError
 from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability
 
 if TYPE_CHECKING:
@@ -64,23 +67,39 @@ _HARDWARE = tuple(kind for kind in KINDS if Capability.LIVE in kind.capabilities
 USAGE = f"{', '.join((AUTO, *(kind.usage for kind in KINDS[:-1])))} or {KINDS[-1].usage}"
 
 
-def named(spec: str) -> tuple[SourceKind, str]:
-    """The kind that `--source` names, and its argument. Raises UsageError."""
-    name, _, argument = spec.partition(":")
+def named(spec: str) -> list[tuple[SourceKind, str]]:
+    """The kinds that `--source` names, each with its argument; several stand between commas. Raises UsageError.
+
+    For `auto` stands the first kind of hardware.
+    """
+    first = BY_NAME.get(spec.partition(":")[0])
+    # The name of a recording may have commas: nothing can stand behind one.
+    parts = [spec] if first and Capability.NOW not in first.capabilities else spec.split(",")
+    found = [(_HARDWARE[0], "") if part == AUTO else _named(part, spec) for part in parts]
+    names = [kind.name for kind, _ in found]
+    if len(found) > 1 and (alone := [kind for kind, _ in found if Capability.NOW not in kind.capabilities]):
+        raise UsageError(f"source '{spec}': {alone[0].name} plays in its own time and cannot be combined with another")
+    if len(set(names)) < len(names):
+        raise UsageError(f"source '{spec}' names one twice")
+    return found
+
+
+def _named(part: str, spec: str) -> tuple[SourceKind, str]:
+    name, _, argument = part.partition(":")
     kind = BY_NAME.get(name)
     if kind is None or not kind.takes(argument):
-        raise UsageError(f"unknown source '{spec}': it is one of {USAGE}")
+        raise UsageError(f"unknown source '{spec}': it is one of {USAGE}, or several with commas, as nvml,sim")
     return kind, argument
 
 
 def capabilities(spec: str) -> Capability:
     """What the source that `--source` names is able to give, without opening it. Raises UsageError."""
-    return HARDWARE if spec == AUTO else named(spec)[0].capabilities
+    return reduce(or_, (kind.capabilities for kind, _ in named(spec)))
 
 
 def expected(spec: str) -> str:
     """The name of the source that `--source` names, as far as it is known before that answers. Raises UsageError."""
-    return _HARDWARE[0].name if spec == AUTO else named(spec)[0].name
+    return ",".join(kind.name for kind, _ in named(spec))
 
 
 def detected() -> list[SourceKind]:
@@ -91,7 +110,40 @@ def detected() -> list[SourceKind]:
 def open_source(spec: str, request: Request) -> Source:
     """The source that `--source` names, opened; `request` without its argument.
 
-    Raises UsageError for an unknown name, SourceError when the source cannot be read.
+    Raises UsageError for an unknown name, SourceError when the source cannot be read; where several kinds of hardware
+    were detected, when none of them can.
     """
-    kind, argument = (detected()[0], "") if spec == AUTO else named(spec)
-    return kind.module.make(request._replace(argument=argument))
+    opened = _opened(_wanted(spec), request)
+    if len(opened) == 1:
+        return opened[0]
+    from gpumon.sources.combined import CombinedSource
+
+    return CombinedSource(opened, request.clock)
+
+
+def _wanted(spec: str) -> list[tuple[SourceKind, str, bool]]:
+    """What to open, and whether it may fail: of several kinds that were detected, one is enough."""
+    chosen = [(kind, argument, False) for kind, argument in named(spec)]
+    parts = spec.split(",")
+    if AUTO not in parts:
+        return chosen
+    at, found = parts.index(AUTO), detected()
+    return [*chosen[:at], *((kind, "", len(found) > 1) for kind in found), *chosen[at + 1 :]]
+
+
+def _opened(wanted: Sequence[tuple[SourceKind, str, bool]], request: Request) -> list[Source]:
+    opened: list[Source] = []
+    problem: SourceError | None = None
+    for kind, argument, may_fail in wanted:
+        try:
+            opened.append(kind.module.make(request._replace(argument=argument)))
+        except GpumonError as error:
+            if may_fail and isinstance(error, SourceError):
+                problem = error
+                continue
+            for source in opened:
+                source.close()
+            raise
+    if not opened and problem is not None:
+        raise problem
+    return opened

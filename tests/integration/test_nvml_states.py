@@ -126,8 +126,8 @@ def test_a_library_that_no_longer_fits_its_driver_is_said_so_while_running_too(s
     stub.driver_error = VERSION_MISMATCH
     read = source(2.0)
     assert {gpu.state for gpu in read.gpus} == {Availability.NO_DRIVER}
-    assert "was updated and the machine not restarted" in read.problem
-    assert "was updated and the machine not restarted" in source(8.0).problem
+    assert "was updated without restarting the machine" in read.problem
+    assert "was updated without restarting the machine" in source(8.0).problem
     stub.driver_error = 0
     assert {gpu.state for gpu in source(14.0).gpus} == {Availability.OK}
 

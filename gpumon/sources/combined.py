@@ -1,0 +1,184 @@
+"""Several sources as one: a machine with GPUs of two makers, or hardware beside a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+
+from gpumon.clock import SECOND, Clock
+from gpumon.frame import NAN, Boundary, Device, Driver, Origin, Process, Run, Sample
+from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.origin import Capability, Part
+from gpumon.sources.base import Reading, Source
+from gpumon.sources.worker import Answer, Worker
+
+PATIENCE = 0.25
+"""Seconds that a tick waits for a source; one that has let a tick go by is not waited for again until it answers."""
+FIRST_PATIENCE = 3.0
+"""Seconds for the first answer: a driver may have to wake its GPUs."""
+_NOTHING = [NAN] * len(GPU_METRICS)
+
+
+class _Member:
+    """One of the sources: its thread, and what it gave last."""
+
+    def __init__(self, source: Source) -> None:
+        self.worker = Worker(source)
+        self.reading: Reading | None = None
+        self.origin = source.origin()
+        self.driver = Driver()
+        self.failure = ""
+        self.is_late = False
+        self.boundaries: list[Boundary] = []
+        self.utilization_samples: dict[str, list[tuple[int, float]]] = {}
+
+    @property
+    def name(self) -> str:
+        return self.origin.source
+
+    def put(self, answer: Answer) -> None:
+        """Keep an answer; what counts up is kept until it was given."""
+        self.origin, self.driver, self.failure = answer.origin, answer.driver, answer.failure
+        for reading in answer.readings:
+            self.reading = reading
+            self.boundaries += reading.boundaries
+            for uuid, samples in reading.utilization_samples.items():
+                self.utilization_samples.setdefault(uuid, []).extend(samples)
+
+    def samples(self, now: int) -> Sequence[Sample]:
+        """The samples of its last reading, as old as they are at `now` (ns)."""
+        if self.reading is None:
+            return ()
+        if self.failure:
+            return [Sample(sample.device, Availability.FAILED, _NOTHING) for sample in self.reading.samples]
+        if not self.is_late:
+            return self.reading.samples
+        read_at = self.reading.monotonic_ns
+        age = (now - read_at) / SECOND
+        return [
+            sample._replace(state=Availability.STALE, age=age, monotonic_ns=sample.monotonic_ns or read_at)
+            if sample.state is Availability.OK
+            else sample
+            for sample in self.reading.samples
+        ]
+
+    def problem(self) -> str:
+        """Why it gives nothing now; empty when all is well."""
+        if self.failure:
+            return f"it failed: {self.failure}"
+        return "it has not answered yet" if self.is_late else self.origin.problem
+
+
+class CombinedSource:
+    """Reads its sources at the same time, each in a thread, and joins what they give at one moment.
+
+    A source that hangs leaves its last samples, STALE; one that fails leaves its devices, FAILED. Each device keeps
+    the index that its driver gives it, unless another has that already: hardware comes first. Where two sources give
+    the same device, the first one counts. Only sources that stamp with this machine's clock can be combined.
+    """
+
+    pace = 0.0
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        clock: Clock,
+        patience: float = PATIENCE,
+        first_patience: float = FIRST_PATIENCE,
+    ) -> None:
+        self.capabilities = reduce(or_, (source.capabilities for source in sources))
+        self._clock = clock
+        self._patience = patience, first_patience
+        self._members = [_Member(source) for source in sources]
+        # Of those that are equal the order of the user is kept.
+        self._by_rank = sorted(self._members, key=lambda one: Capability.LIVE not in one.worker.source.capabilities)
+        self._indexes: dict[str, int] = {}
+        self._owners: dict[str, _Member] = {}
+        self._shown: dict[str, tuple[Device, Device]] = {}
+        self._processes: tuple[list[Sequence[Process]], tuple[Process, ...]] = [], ()
+
+    def origin(self) -> Origin:
+        """All names and labels; a problem only where every source has one. Its parts have each source's own."""
+        parts = tuple(Part(one.origin._replace(problem=one.problem()), one.driver) for one in self._members)
+        origins = [part.origin for part in parts]
+        problems = [f"{origin.source}: {origin.problem}" for origin in origins if origin.problem]
+        return Origin(
+            ",".join(origin.source for origin in origins),
+            ", ".join(f"{origin.source}: {origin.label}" for origin in origins if origin.label),
+            "; ".join(problems) if len(problems) == len(origins) else "",
+            ended=all(origin.ended for origin in origins),
+            capabilities=self.capabilities,
+            parts=parts,
+        )
+
+    def driver(self) -> Driver:
+        """The driver, where one source has one; else the versions of all."""
+        known = [one for one in self._members if one.driver.version]
+        if len(known) == 1:
+            return known[0].driver
+        runtime = next((one.driver.runtime for one in known if one.driver.runtime), "")
+        return Driver(", ".join(f"{one.name} {one.driver.version}" for one in known), runtime)
+
+    def read(self) -> Sequence[Reading]:
+        monotonic, time = self._clock.monotonic(), self._clock.time()
+        for one in self._members:
+            if one.worker.under_way and (answer := one.worker.take(self._clock)):
+                one.put(answer)  # to what an earlier tick asked
+            one.is_late = one.worker.under_way
+            one.worker.ask()
+        for one in self._members:
+            patience = 0.0 if one.is_late else self._patience[one.reading is None]
+            answer = one.worker.take(self._clock, monotonic + round(patience * SECOND))
+            if answer is not None:
+                one.put(answer)
+            one.is_late = answer is None
+        return [self._joined(monotonic, time)]
+
+    def close(self) -> None:
+        for one in self._members:
+            one.worker.close()
+
+    def _joined(self, monotonic: int, time: int) -> Reading:
+        samples: list[Sample] = []
+        for one in self._by_rank:
+            for sample in one.samples(monotonic):
+                device = self._device(one, sample.device)
+                if device is not None:
+                    samples.append(sample._replace(device=device))
+        samples.sort(key=lambda sample: sample.device.index)
+        known = [one.reading for one in self._members if one.reading is not None]
+        boundaries = sorted((b for one in self._members for b in one.boundaries), key=lambda boundary: boundary.time_ns)
+        new = {uuid: found for one in self._members for uuid, found in one.utilization_samples.items()}
+        for one in self._members:
+            one.boundaries, one.utilization_samples = [], {}
+        runs: list[Run] = [run for reading in known for run in reading.runs]
+        # The host is this machine's where any of the sources is.
+        made_up = [] if Capability.LIVE in self.capabilities else [reading for reading in known if reading.host]
+        host, hostname = (made_up[0].host, made_up[0].hostname) if made_up else (None, "")
+        return Reading(
+            monotonic, time, samples, self._all_processes(known), runs, boundaries, host, hostname, new
+        )  # fmt: skip
+
+    def _device(self, one: _Member, device: Device) -> Device | None:
+        """The device as it is shown: of its source, and with an index of its own; None where it is another source's."""
+        uuid = device.uuid
+        if self._owners.setdefault(uuid, one) is not one:
+            return None
+        before, shown = self._shown.get(uuid, (None, device))
+        if before is not device:
+            if uuid not in self._indexes:
+                taken = set(self._indexes.values())
+                self._indexes[uuid] = device.index if device.index not in taken else max(taken) + 1
+            shown = device._replace(index=self._indexes[uuid], source=one.name)
+            self._shown[uuid] = device, shown
+        return shown
+
+    def _all_processes(self, known: Sequence[Reading]) -> Sequence[Process]:
+        """Processes of all; the same object as long as no source gives another."""
+        given = [reading.processes for reading in known]
+        before, joined = self._processes
+        if len(before) != len(given) or any(a is not b for a, b in zip(before, given, strict=True)):
+            joined = tuple(process for processes in given for process in processes)
+            self._processes = given, joined
+        return joined
