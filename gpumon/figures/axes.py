@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from gpumon.figures.run_series import RunSeries
-from gpumon.text import cut
+
+GAPS = 50
+"""Stretches between gaps that are drawn with all that is theirs: the longest."""
 
 
 def placed(course: RunSeries, first: int = 0) -> dict[str, Any]:
@@ -28,6 +29,24 @@ def numbers_of(values: Sequence[float], scale: float, digits: int | None) -> lis
     return [round(value * scale, digits) if math.isfinite(value) else None for value in values]
 
 
-def plain_text(stranger: str) -> str:
-    """A stranger's text as Plotly shows it as it is: no tags, and no %{…} of templates."""
-    return escape(cut(stranger, 40), quote=False)
+def milliseconds(times: Sequence[float | None]) -> list[float | None]:
+    """Times as a Plotly date axis takes them; None where a line breaks."""
+    return [None if time is None or time != time else round(time * 1000) for time in times]
+
+
+def whole_stretches(values: Sequence[float | None]) -> list[tuple[int, int]]:
+    """Where values are, without a gap: from each first to behind each last place."""
+    found = []
+    begin = -1
+    for i, value in enumerate([*values, None]):
+        if value is not None:
+            begin = i if begin < 0 else begin
+        elif begin >= 0:
+            found.append((begin, i))
+            begin = -1
+    return found
+
+
+def longest(stretches: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest `GAPS` of some stretches, in their order."""
+    return sorted(sorted(stretches, key=lambda stretch: stretch[0] - stretch[1])[:GAPS])

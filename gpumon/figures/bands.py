@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from gpumon.figures.axes import instant, milliseconds
+
 AXIS = "y"
 """The hidden axis of bands: the first, because Plotly draws axes in their order and bands lie behind."""
 
@@ -54,22 +56,9 @@ def band_axis() -> dict[str, Any]:
     return {"domain": [0, 1], "range": [0, 1], "visible": False, "fixedrange": True, "anchor": "x"}
 
 
-def fault_shape(at: float) -> dict[str, Any]:
-    """A line through all panels at a moment when memory ran out."""
+def band_shape(begin: float, end: float, colour: str) -> dict[str, Any]:
+    """Return one stretch (s since 1970) as a shape, for figures that have few: a report has no hidden axis."""
     return {
-        "type": "line", "xref": "x", "yref": "paper", "x0": round(at * 1000), "x1": round(at * 1000), "y0": 0, "y1": 1,
-        "line": {"color": "@bad/1", "width": 1.5, "dash": "dot"},
+        "type": "rect", "xref": "x", "yref": "paper", "x0": instant(begin), "x1": instant(end), "y0": 0, "y1": 1,
+        "fillcolor": colour, "line": {"width": 0}, "layer": "below",
     }  # fmt: skip
-
-
-def fault_note(at: float) -> dict[str, Any]:
-    """What the line says."""
-    return {
-        "x": round(at * 1000), "y": 0, "xref": "x", "yref": "paper", "xanchor": "left", "yanchor": "bottom",
-        "xshift": 3, "text": "out of memory", "showarrow": False, "font": {"color": "@bad/1", "size": 11},
-    }  # fmt: skip
-
-
-def milliseconds(times: Sequence[float | None]) -> list[float | None]:
-    """Times as a Plotly date axis takes them."""
-    return [None if time is None or time != time else round(time * 1000) for time in times]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from html import escape
 
-from gpumon.text import clean
+from gpumon.text import clean, cut
 
 LONGEST = 80
+"""Cells that a text takes at most."""
 
 
-def words(text: str) -> str:
-    """`text` as Plotly shows it literally, on one line, at most 80 characters."""
-    return escape(clean(text, LONGEST), quote=False)
+def literal(text: str, longest: int = LONGEST) -> str:
+    """Return `text` as Plotly shows it letter by letter, on one line: no tags, and no %{…} of templates."""
+    return escape(cut(clean(text), longest), quote=False)

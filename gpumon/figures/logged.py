@@ -6,13 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpumon.figures.axes import instant, numbers_of, placed, plain_text
+from gpumon.figures.axes import instant, numbers_of, placed
+from gpumon.figures.escape import literal
 from gpumon.figures.run_series import MOST, RunSeries
 from gpumon.ledger.aggregate import EpochSummary
 
 Line = dict[str, Any]
 Diverged = Mapping[str, Sequence[tuple[float, float]]]
 """By metric that was logged: times in s since 1970, and values that are NaN or infinite."""
+NAME_CELLS = 40
+"""Cells that a name takes at most."""
 BANDS = 120
 """Epochs from which on only the line is drawn."""
 
@@ -34,14 +37,15 @@ def logged_lines(
         if known:
             breaks = sorted([*unsampled, *((time, time) for time, _ in odd)])
             lines.append({
-                "mode": "lines", "name": plain_text(name), "hovertemplate": "%{y}", **_joined(logged, mean, breaks),
+                "mode": "lines", "name": literal(name, NAME_CELLS), "hovertemplate": "%{y}",
+                **_joined(logged, mean, breaks),
             })  # fmt: skip
         if dots and not (known and len(dots) > BANDS):
             points = _thinned(dots if known else at_end)
             lines.append({
                 "mode": "markers" if known else "lines+markers", "marker": {"size": 5},
                 "x": [instant(time) for time, _ in points], "y": numbers_of([value for _, value in points], 1, None),
-                "name": f"{plain_text(name)}, end of epoch", "hovertemplate": "%{y}",
+                "name": f"{literal(name, NAME_CELLS)}, end of epoch", "hovertemplate": "%{y}",
             })  # fmt: skip
         if odd:
             lines.append(_crosses(name, _thinned(odd), min([*known, *(value for _, value in dots)], default=0.0)))
@@ -82,7 +86,7 @@ def _crosses(name: str, odd: Sequence[tuple[float, float]], low: float) -> Line:
     return {
         "mode": "markers", "marker": {"size": 9, "symbol": "x", "color": "@bad"},
         "x": [instant(time) for time, _ in odd], "y": [low] * len(odd),
-        "text": [_word(value) for _, value in odd], "name": plain_text(name),
+        "text": [_word(value) for _, value in odd], "name": literal(name, NAME_CELLS),
         "hovertemplate": "%{text}",
     }  # fmt: skip
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gpumon.figures.bands import Band, band_axis, band_trace, fault_note, fault_shape, milliseconds, span_trace
-from gpumon.figures.escape import words
+from gpumon.figures.axes import milliseconds
+from gpumon.figures.bands import Band, band_axis, band_trace, span_trace
+from gpumon.figures.escape import literal
+from gpumon.figures.marks import note, out_of_memory_caption, out_of_memory_line
 from gpumon.figures.scales import Scale
 
 PANEL_HEIGHT = 118
@@ -53,8 +55,8 @@ def figure(
         "hoversubplots": "axis",
         "xaxis": {"type": "date", "anchor": _axis(len(plots) - 1) if plots else "y", "showgrid": False},
         "yaxis": band_axis(),
-        "annotations": [fault_note(at) for at in faults],
-        "shapes": [fault_shape(at) for at in faults],
+        "annotations": [out_of_memory_caption(at) for at in faults],
+        "shapes": [out_of_memory_line(at) for at in faults],
     }
     for place, plot in enumerate(plots):
         low, high = _domain(place, count)
@@ -64,15 +66,11 @@ def figure(
             "ticksuffix": plot.scale.suffix, "zeroline": False,
             **({"range": [0, plot.top * plot.scale.factor * _ROOM]} if plot.top else {}),
         }  # fmt: skip
-        layout["annotations"].append(
-            {
-                "xref": "paper", "yref": "paper", "x": 0, "y": high, "xanchor": "left", "yanchor": "bottom",
-                "text": words(plot.title), "showarrow": False, "font": {"color": "@ink/1", "size": 12},
-            }
-        )  # fmt: skip
+        title = note(literal(plot.title), 0, high, colour="@ink", xanchor="left", yanchor="bottom")
+        layout["annotations"].append(title)
         data.append(
             {
-                "type": "scatter", "mode": "lines", "yaxis": axis, "name": words(plot.title), "x": x,
+                "type": "scatter", "mode": "lines", "yaxis": axis, "name": literal(plot.title), "x": x,
                 "y": [_scaled(value, plot.scale) for value in plot.values], "connectgaps": False,
                 "line": {"color": f"{plot.colour}/1", "width": 1.4}, "fill": "tozeroy",
                 "fillcolor": f"{plot.colour}/0.13",

@@ -18,7 +18,8 @@ from gpumon import __version__, units
 from gpumon.analysis.epochs import Span
 from gpumon.errors import GpumonError
 from gpumon.figures.dates import dated
-from gpumon.figures.run import SHADES, Figure, figure
+from gpumon.figures.run import Figure, figure
+from gpumon.figures.run_background import SHADES
 from gpumon.figures.run_series import run_series
 from gpumon.frame import NAN, Mark
 from gpumon.ledger import aggregate

@@ -15,7 +15,8 @@ import pytest
 
 from gpumon.analysis.memory import PARTS
 from gpumon.figures.dates import dated
-from gpumon.figures.run import BANDS, figure
+from gpumon.figures.run import figure
+from gpumon.figures.run_background import BANDS
 from gpumon.figures.run_series import MOST, RunSeries, bridged, run_series, thinned
 from gpumon.frame import NAN
 from gpumon.ledger import aggregate

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpumon.figures.bands import AXIS, Band, band_trace
-from gpumon.figures.escape import LONGEST, words
+from gpumon.figures.escape import LONGEST, literal
 from gpumon.figures.extremes import line_values
 from gpumon.figures.gpu import gpu_figure
 from gpumon.figures.scales import scale_of
@@ -182,6 +182,6 @@ def test_every_unit_has_a_scale(unit: Unit, rate: bool) -> None:
 
 
 def test_a_strangers_text_is_letters_in_a_figure() -> None:
-    assert words("<b>x</b>\x1b[31m") == "&lt;b&gt;x&lt;/b&gt;\\x1b[31m"
-    assert len(words("a" * 1000)) <= LONGEST
-    assert words("&lt;") == "&amp;lt;"
+    assert literal("<b>x</b>\x1b[31m") == "&lt;b&gt;x&lt;/b&gt;\\x1b[31m"
+    assert len(literal("a" * 1000)) <= LONGEST
+    assert literal("&lt;") == "&amp;lt;"

@@ -15,7 +15,7 @@ from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.memory import PARTS, split, told
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks, ranks_of
-from gpumon.figures.run import COLOURS
+from gpumon.figures.memory_parts import COLOURS
 from gpumon.frame import Driver, Frame, Origin, Process, RunState, Sample
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.origin import Capability

@@ -1,0 +1,44 @@
+"""The parts of a device's memory, one on the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpumon.analysis.memory import OF, PARTS, Split, divide, titles
+from gpumon.figures.axes import longest, numbers_of, placed, whole_stretches
+from gpumon.figures.run_series import RunSeries
+from gpumon.figures.scales import scale_of
+from gpumon.frame import NAN
+from gpumon.ledger.records import DeviceRow
+from gpumon.metrics import Unit
+
+COLOURS = ("@u0/0.85", "@u0/0.4", "@u4/0.6", "@u1/0.65", "@u7/0.1", "@u7/0.35")
+"""Of the parts of the device's memory, in the order of `memory.PARTS`."""
+_UNDIVIDED = Split(NAN, NAN, NAN, NAN, NAN, NAN)
+_SCALE = scale_of(Unit.BYTES, rate=False)
+
+
+def memory_parts(course: RunSeries, device: DeviceRow | None) -> list[dict[str, Any]]:
+    """What the device's memory holds, part on part; a stack for each stretch between gaps, as it has no gaps itself."""
+    total = device.memory_total if device else NAN
+    given = {**{name: [NAN] * course.points for name in OF}, "gpu.memory_total": [total] * course.points}
+    given |= {name: list(found.mean) for name, found in course.columns.items() if name in given}
+    divided = [divide(*amounts) or _UNDIVIDED for amounts in zip(*(given[name] for name in OF), strict=True)]
+    names = titles(divided)
+    stretches = longest(whole_stretches(numbers_of(given["gpu.memory_used"], 1, None)))
+    lines: list[dict[str, Any]] = []
+    for part, colour, values in zip(
+        PARTS, COLOURS, zip(*divided, strict=True) if divided else (), strict=bool(divided)
+    ):
+        cells = numbers_of(values, _SCALE.factor, 2)
+        name = names[part.name]
+        drawn = [(begin, end) for begin, end in stretches if any(cells[begin:end])]
+        lines += [
+            {
+                "mode": "lines", "line": {"width": 0, "color": colour}, "fillcolor": colour, "y": cells[begin:end],
+                "stackgroup": f"memory{begin}", "stackgaps": "infer zero", "name": name, "legendgroup": name,
+                "showlegend": place == 0, "hovertemplate": f"%{{y}}{_SCALE.suffix}", **placed(course, begin),
+            }
+            for place, (begin, end) in enumerate(drawn)
+        ]  # fmt: skip
+    return lines
