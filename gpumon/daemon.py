@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Event, Thread
 
@@ -29,9 +29,11 @@ from gpumon.sources.base import Request
 from gpumon.sources.host import HostSource
 from gpumon.sources.registry import open_source
 from gpumon.tags.reader import TagReader
+from gpumon.text import clean
 
 _CHECK_EVERY = SECOND
 _SMOOTH = 0.1
+_MOST_REFUSALS = 100
 _FRAMES_BEFORE = 256
 """Of an earlier daemon, which the ledger looks through for what was not written."""
 LAST_WORDS = 1.0
@@ -40,6 +42,29 @@ LAST_WORDS = 1.0
 
 class LostDirectory(GpumonError):
     """The directory is another daemon's now, or gone."""
+
+
+class _Log:
+    """Lines for the daemon's log on what it goes on with: frames that were lost, claims that were refused."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._lost = 0
+        self._claims: set[str] = set()
+        """Keys of runs whose refusal was logged."""
+
+    def round(self, writer: RingWriter, refused: Mapping[str, str]) -> None:
+        """Log what is new after a round of sampling; `refused` as in `Sampler.refused`."""
+        if writer.is_failing and not self._lost:
+            self._say("frames cannot be stored, because the file system is full or failing; sampling goes on")
+        elif self._lost and not writer.is_failing:
+            self._say(f"frames are stored again; {self._lost} were lost")
+        self._lost = writer.lost_writes if writer.is_failing else 0
+        for key, reason in refused.items():
+            # Users make boards at will, and their claims are not to fill the log.
+            if key not in self._claims and len(self._claims) < _MOST_REFUSALS:
+                self._claims.add(key)
+                self._say(clean(f"run {key} is not assigned a GPU that it claims: {reason}", 512))
 
 
 class Recorder:
@@ -60,6 +85,7 @@ class Recorder:
         self._slots = slots
         self._lock = _lock(directory) if directory else None
         self._check_at = 0
+        self._log = _Log(lambda text: self.say(text))
         self._former: RingWriter | None = None
         """A ring that has lost its place, for as long as it takes to make another."""
         self.has_let_go = Event()
@@ -90,6 +116,7 @@ class Recorder:
         if self._lock is None or now < self._check_at:
             return
         self._check_at = now + _CHECK_EVERY
+        self._log.round(writer, self.sampler.refused)
         self._see_lock(self._lock)
         if not (writer.is_at_path() and writer.intact()):
             # Removed, replaced, cut or overwritten by somebody: the next tick starts a new file, with what is left.
@@ -208,6 +235,7 @@ class PrivateSampler:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.failure: Exception | None = None
+        """What ended sampling before it was asked to end."""
         self._stop = Event()
         # A daemon thread: a driver call that hangs must not keep the view from ending.
         self._thread = Thread(target=self._run, name="gpumon-sampler", daemon=True)

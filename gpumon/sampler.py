@@ -6,7 +6,7 @@ Each tick carries the true time of its sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Event
 
 from gpumon.clock import SECOND, Clock
@@ -38,6 +38,8 @@ class Sampler:
         self.source = source
         self.interval_ns = round(interval * SECOND)
         self.skipped_ticks = 0
+        self.refused: Mapping[str, str] = {}
+        """Why a run is not on a device that it claims, by its key; of the newest tick."""
         self._latest: Tick | None = None
         self._live = Capability.LIVE in source.capabilities
         self._clock = clock
@@ -116,10 +118,13 @@ class Sampler:
         """The runs as they were when the sample was taken, on their devices, and what is new of them."""
         assert self._tags is not None
         devices = [sample.device for sample in reading.samples]
-        runs = [
-            run._replace(gpus=devices_of(seen.claims[run.key], devices, reading.processes).devices)
-            for run in self._tags.at(reading.monotonic_ns)
-        ]
+        runs, refused = [], {}
+        for run in self._tags.at(reading.monotonic_ns):
+            match = devices_of(seen.claims[run.key], devices, reading.processes)
+            runs.append(run._replace(gpus=match.devices))
+            if match.refused:
+                refused[run.key] = match.refused
+        self.refused = refused
         # A run that began after the sample is in the next tick, and its boundaries with it.
         known = {run.key for run in runs}
         waiting = self._boundaries + seen.boundaries

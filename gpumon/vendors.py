@@ -93,6 +93,13 @@ def short_name(model: str) -> str:
     return model.removeprefix(f"{vendor.name} ") if vendor else model
 
 
+def clock_events(vendor: Vendor, mask: int) -> tuple[str, ...]:
+    """The bits of `gpu.event_reasons` in words; those without a word as numbers."""
+    found = [word for bit, word in vendor.clock_events if mask & bit]
+    rest = mask & ~sum(bit for bit, _ in vendor.clock_events)
+    return (*found, f"0x{rest:x}") if rest else tuple(found)
+
+
 def bare(uuid: str) -> str:
     """An identifier without what it begins with."""
     prefix = next((prefix for prefix in IDENTIFIERS if uuid.startswith(prefix)), "")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gpumon.cli.options import is_recording, source_of
+from gpumon.cli.streams import say
 from gpumon.live import WAITING, Live
 from gpumon.paths import Places
 
@@ -36,3 +37,5 @@ def alone(where: Places, arguments: argparse.Namespace, ledger: str = "") -> Ite
         yield Live(recorder.open_ring, note, WAITING)
     finally:
         sampler.stop()
+        if sampler.failure is not None:
+            say(f"gpumon: sampling ended early: {type(sampler.failure).__name__}: {sampler.failure}")

@@ -31,6 +31,7 @@ _LOOK_BACK = 600
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object for programs")
+    parser.add_argument("--verbose", action="store_true", help="add clock event reasons and skipped samples")
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)
 
@@ -75,6 +76,10 @@ def run(arguments: argparse.Namespace) -> int:
         for part in origin.parts:
             if part.origin.problem and not origin.problem:
                 print(f"{part.origin.source}: {part.origin.problem}")
+        if arguments.verbose:
+            from gpumon.reports.status_details import details
+
+            print(*details(frame), sep="\n")
     if not (stale or origin.problem) and any(sample.state is Availability.OK for sample in frame.samples):
         return EXIT_OK
     if not arguments.json:

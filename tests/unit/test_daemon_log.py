@@ -1,0 +1,123 @@
+"""Facts that only the daemon knows reach its log, once each; those of a frame reach `gpumon status --verbose`."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gpumon.clock import SECOND
+from gpumon.daemon import PrivateSampler, Recorder
+from gpumon.frame import Device, Sample
+from gpumon.paths import Places
+from gpumon.reports.status_details import clock_event_reasons, details
+from gpumon.sampler import Sampler
+from tests import builders
+from tests.builders import frame_of, tick
+from tests.fakes import FakeClock
+from tests.unit.test_sampler import FakeSource
+
+NVIDIA, OTHER = "NVIDIA H200", "Some Card"
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    """A daemon's recorder on a source that gives what a test lays down; `said` is its log."""
+    clock = FakeClock()
+    return Recorder(Sampler(FakeSource(clock), clock), clock, str(tmp_path))
+
+
+def logged(recorder: Recorder, rounds: int) -> Sequence[str]:
+    said: list[str] = []
+    recorder.say = said.append
+    for number in range(rounds):
+        recorder.store(tick(number + 1))
+        recorder._clock.advance(1.0)  # type: ignore[attr-defined]
+        recorder.beat()
+    return said
+
+
+def test_a_refused_claim_is_logged_once(recorder: Recorder) -> None:
+    recorder.sampler.refused = {"tag.1000.7.abcd": "GPU-1: in use, and by no process of ann\x1b[2J"}
+    said = logged(recorder, 5)
+    assert len(said) == 1
+    assert "tag.1000.7.abcd" in said[0]
+    assert "by no process of ann" in said[0]
+    assert said[0].isprintable()
+
+
+def test_claims_do_not_fill_the_log(recorder: Recorder) -> None:
+    recorder.sampler.refused = {f"tag.1000.7.{number:04}": "in use" for number in range(1000)}
+    assert len(logged(recorder, 3)) == 100
+
+
+def test_frames_that_are_lost_are_logged_and_counted(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not logged(recorder, 1)
+    real = os.pwrite
+
+    def full(fd: int, raw: bytes, offset: int) -> int:
+        if len(raw) > 1000:
+            raise OSError(28, "No space left on device")
+        return real(fd, raw, offset)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    assert [("cannot be stored" in line) for line in logged(recorder, 3)] == [True]
+    monkeypatch.setattr(os, "pwrite", real)
+    (line,) = logged(recorder, 2)
+    assert "3 were lost" in line
+
+
+def test_what_ends_sampling_in_a_views_own_process_is_kept_for_its_end() -> None:
+    clock = FakeClock()
+
+    class Broken(FakeSource):
+        def read(self) -> Sequence[object]:  # type: ignore[override]
+            raise RuntimeError("no more")
+
+    sampler = PrivateSampler(Recorder(Sampler(Broken(clock), clock), clock)).start()
+    sampler._thread.join(10)
+    assert str(sampler.failure) == "no more"
+
+
+def test_a_view_that_ends_says_why_its_sampling_ended_before(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gpumon.cli.alone import alone
+
+    def fail(self: Sampler, *_: object) -> None:
+        raise RuntimeError("no more")
+
+    monkeypatch.setattr(Sampler, "run", fail)
+    with alone(Places(), Namespace(source="sim", interval=1.0, speed=1.0)):
+        pass
+    assert "RuntimeError: no more" in capsys.readouterr().err
+
+
+def on(model: str, mask: float) -> Sample:
+    return builders.sample(0, event_reasons=mask)._replace(device=Device("card", 0, model))
+
+
+@pytest.mark.parametrize(
+    ("model", "mask", "words"),
+    [
+        (NVIDIA, 0x0, ()),
+        (NVIDIA, 0x1, ("idle",)),
+        (NVIDIA, 0x44, ("power limit", "heat (hardware)")),
+        (NVIDIA, 0x1004, ("power limit", "0x1000")),
+        (NVIDIA, float("nan"), ()),
+        (OTHER, 0x4, ()),
+    ],
+)
+def test_clock_event_reasons_are_words(model: str, mask: float, words: tuple[str, ...]) -> None:
+    assert clock_event_reasons(on(model, mask)) == words
+
+
+def test_status_details_tell_what_slows_a_gpu_and_what_was_skipped() -> None:
+    frame = frame_of(tick(1, [on(NVIDIA, 0x4)], skipped_ticks=3, sample_duration_ns=SECOND // 50))
+    assert list(details(frame)) == [
+        "GPU 0: clock event reasons: power limit",
+        "sampling: one sample every 1 s, taken in 20 ms, 3 samples skipped since sampling began",
+    ]
