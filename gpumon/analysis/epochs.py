@@ -64,9 +64,7 @@ class Epochs:
 
     def add(self, frame: Frame) -> None:
         """Take in what a frame tells of runs."""
-        for boundary in frame.boundaries:
-            if self._ranks.setdefault(boundary.run, RankEpochs()).add(boundary):
-                self._drawn = {}
+        self.take(frame.boundaries)
         for run in frame.runs:
             before = self._runs.get(run.key)
             if before is None or _drawn_of(before) != _drawn_of(run):
@@ -79,6 +77,12 @@ class Epochs:
                 self._remember(sample.device.uuid, sample.run)
         if max(len(self._runs), len(self._ranks)) > 16 * RUNS:
             self._forget({run.key for run in frame.runs})
+
+    def take(self, boundaries: Iterable[Boundary]) -> None:
+        """Take in boundaries of any runs."""
+        for boundary in boundaries:
+            if self._ranks.setdefault(boundary.run, RankEpochs()).add(boundary):
+                self._drawn = {}
 
     def only(self, uuid: str) -> Epochs:
         """Copy what ran on a device, for somebody who reads it while frames come."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import NamedTuple
 
+from gpumon import units
 from gpumon.analysis.gpu_state import Activity, GpuState, IdleSince, has_unlisted_holder, is_held, judge
 from gpumon.analysis.ranks import Ranks
 from gpumon.frame import Frame, Process, RunState, Sample
+from gpumon.metrics import IDLE
 
 _DOES_NOTHING = (GpuState.HELD, GpuState.IDLE, GpuState.FREE)
 
@@ -32,6 +35,22 @@ class GpuStatus(NamedTuple):
     def is_empty(self) -> bool:
         """Whether it is known that nothing holds it."""
         return self.held is False and self.state in (GpuState.FREE, GpuState.UNKNOWN)
+
+    def word(self, age: float = 0.0) -> str:
+        """Return the state for people: `busy`, `allocated, idle`, `stale 12 s`; `age` is that of the frame, seconds."""
+        return state_word(self.sample, self.state, age)
+
+
+def state_word(sample: Sample, state: GpuState, age: float = 0.0) -> str:
+    """Return the word of `GpuStatus.word`."""
+    if state is GpuState.STALE:
+        ages = [one for one in (sample.age, age) if isfinite(one)]
+        return f"stale {units.duration(max(ages))}" if ages else "stale"
+    if state is GpuState.UNREADABLE:
+        return sample.reason
+    if state is GpuState.BUSY and sample.value("gpu.utilization") < IDLE:
+        return "pausing"  # "busy" next to 0 % reads as an error
+    return state.title
 
 
 def gpu_statuses(

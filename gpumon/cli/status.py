@@ -13,10 +13,13 @@ import sys
 import time
 from typing import Any, NamedTuple
 
+from gpumon.analysis.gpu_status import gpu_statuses
+from gpumon.analysis.ranks import ranks_of
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, settle, source_name
 from gpumon.clock import SECOND
+from gpumon.diagnosis.now import needs_past
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
-from gpumon.frame import NAN, Boundary, Driver, Frame, Origin, RunState, nothing
+from gpumon.frame import NAN, Driver, Frame, Origin, RunState, nothing
 from gpumon.live import Live, follow
 from gpumon.metrics import Availability
 from gpumon.origin import Capability
@@ -62,16 +65,17 @@ def run(arguments: argparse.Namespace) -> int:
     is_live = not (stale or origin.ended)
     of_now = Capability.NOW in origin.capabilities
     age = max(0.0, (time.monotonic_ns() - frame.monotonic_ns) / SECOND) if of_now else NAN
+    before = _before(live, frame) if live else ()
     if arguments.json:
         from gpumon.reports.status_json import document
 
-        json.dump(document(frame, origin, driver, hostname, daemon, live=is_live, age=age), sys.stdout, allow_nan=False)
+        found = document(frame, origin, driver, hostname, daemon, live=is_live, age=age, before=before)
+        json.dump(found, sys.stdout, allow_nan=False)
         print()
     else:
         from gpumon.reports.status_text import lines
 
-        recent = _recent(live, frame) if live else ()
-        for line in lines(frame, origin, driver, hostname, note, recent, live=is_live, age=age):
+        for line in lines(frame, origin, driver, hostname, note, before, live=is_live, age=age):
             print(line)
         for part in origin.parts:
             if part.origin.problem and not origin.problem:
@@ -118,11 +122,12 @@ def _look(where: Places, arguments: argparse.Namespace) -> _Look:
     return _Look(None, "no daemon", stale=stale)
 
 
-def _recent(live: Live, newest: Frame) -> list[Boundary]:
-    """Boundaries of the last while, where a run has one that people should be told of."""
-    if not any(run.memory.ooms > 0 or run.state in (RunState.FAILED, RunState.DIED) for run in newest.runs):
+def _before(live: Live, newest: Frame) -> list[Frame]:
+    """Frames of the last while, where they may change what is reported: this command is to be quick."""
+    ended_badly = any(run.memory.ooms > 0 or run.state in (RunState.FAILED, RunState.DIED) for run in newest.runs)
+    if not ended_badly and not needs_past(gpu_statuses(newest, ranks_of(newest.runs))):
         return []
-    return [boundary for frame in live.since(max(0, newest.number - _LOOK_BACK)) for boundary in frame.boundaries]
+    return live.since(max(0, newest.number - _LOOK_BACK))
 
 
 def _why(frame: Frame, problem: str) -> str:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.diagnosis.finding import Finding, Subject
 from gpumon.frame import NAN, RunState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuContext:
+class GpuContext(NamedTuple):
     """A GPU now."""
 
     status: GpuStatus
     now: float
     """Seconds since 1970."""
-    rates: Mapping[str, float] = field(default_factory=dict)
+    rates: Mapping[str, float] = {}
     """Rates of counters by metric, where they are known: shares of the time."""
 
     @property
@@ -31,8 +29,7 @@ class GpuContext:
         return self.status.sample.value(metric)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunContext:
+class RunContext(NamedTuple):
     """A run, or an epoch of one. NaN is unknown."""
 
     subject: Subject

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -27,8 +26,7 @@ class Subject(NamedTuple):
     """For people, such as `GPU 3`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One result of a rule."""
 
     kind: str
@@ -39,5 +37,5 @@ class Finding:
     """One clause without the subject: `waits for data 35 % of its time`."""
     action: str
     """What to do, in a sentence; empty where there is nothing to do."""
-    evidence: Mapping[str, float] = field(default_factory=dict)
+    evidence: Mapping[str, float] = {}
     """The numbers behind it, in base units."""

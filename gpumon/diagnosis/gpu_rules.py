@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
@@ -14,15 +14,15 @@ from gpumon.metrics import BY_NAME, Availability, Metric, Unit
 
 HOT = (BY_NAME["gpu.temperature"], BY_NAME["gpu.temperature_memory"])
 THERMAL = (BY_NAME["gpu.throttled_hw_thermal"], BY_NAME["gpu.throttled_sw_thermal"])
-_RESET = "Reset it with 'sudo nvidia-smi --gpu-reset', or restart the machine."
+_RESTART = "Reset it, or restart the machine."
 
 
 def unavailable(gpu: GpuContext) -> Iterator[Finding]:
     """The driver lost it, cannot read it, or has not answered."""
-    state = gpu.status.sample.state
-    if state is not Availability.OK:
-        action = "" if state is not Availability.LOST else _RESET
-        yield Finding("unavailable", Severity.CRITICAL, gpu.subject, state.reason, action)
+    sample = gpu.status.sample
+    if sample.state is not Availability.OK:
+        action = _RESTART if sample.state is Availability.LOST else ""
+        yield Finding("unavailable", Severity.CRITICAL, gpu.subject, sample.reason, action)
 
 
 def hot(gpu: GpuContext) -> Iterator[Finding]:
@@ -37,14 +37,17 @@ def hot(gpu: GpuContext) -> Iterator[Finding]:
             yield Finding("hot", severity, gpu.subject, summary, "Check its fans and air flow.", {metric.key: value})
 
 
-def slowed_by_heat(gpu: GpuContext) -> Iterator[Finding]:
+def heat_throttled(gpu: GpuContext) -> Iterator[Finding]:
     """The driver lowers the clocks because it is too hot."""
-    for metric in THERMAL:
-        share = gpu.rates.get(metric.name, NAN)
-        severity = _level(metric, share)
-        if severity is not Severity.INFO:
-            evidence = {metric.key: share}
-            yield Finding("slowed_by_heat", severity, gpu.subject, "heat-throttled", "Check its cooling.", evidence)
+    severity = heat(gpu.rates)
+    if severity is not Severity.INFO:
+        evidence = {BY_NAME[name].key: share for name, share in gpu.rates.items()}
+        yield Finding("heat_throttled", severity, gpu.subject, "heat-throttled", "Check its cooling.", evidence)
+
+
+def heat(rates: Mapping[str, float]) -> Severity:
+    """Return how badly heat lowers the clocks, by the rates of `THERMAL`."""
+    return max(_level(metric, rates.get(metric.name, NAN)) for metric in THERMAL)
 
 
 def memory_nearly_full(gpu: GpuContext) -> Iterator[Finding]:
@@ -75,7 +78,7 @@ def free(gpu: GpuContext) -> Iterator[Finding]:
         yield Finding("free", Severity.INFO, gpu.subject, f"free for {idle_text(gpu)}", "", evidence)
 
 
-GPU_RULES: tuple[Rule[GpuContext], ...] = (unavailable, hot, slowed_by_heat, memory_nearly_full, allocated_idle, free)
+GPU_RULES: tuple[Rule[GpuContext], ...] = (unavailable, hot, heat_throttled, memory_nearly_full, allocated_idle, free)
 
 
 def idle_text(gpu: GpuContext) -> str:

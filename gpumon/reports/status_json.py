@@ -7,9 +7,14 @@ available and is never zero. Keys may be added within a schema number, never cha
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
+from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.memory import THIS_RUN, fragmentation, split, titles
+from gpumon.analysis.progress import Progress, progress
+from gpumon.diagnosis.as_json import finding_json
+from gpumon.diagnosis.now import judged
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.json_value import logged
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
@@ -21,13 +26,15 @@ SCHEMA = 1
 
 def document(
     frame: Frame, origin: Origin, driver: Driver, hostname: str, daemon: dict[str, Any] | None,
-    live: bool = True, age: float = NAN,
+    live: bool = True, age: float = NAN, before: Sequence[Frame] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """The whole of a frame; `daemon` as {"pid", "interval", "age"}, or None when none runs.
 
     `live` is false where the values are the last known ones; `age` is for how many seconds they are.
     """
     runs = {run.key: run for run in frame.runs}
+    found = judged(frame, before, live)
+    far = {run.key: progress(ranks, found.epochs, frame.time) for ranks in found.runs for run in ranks.all}
     return {
         "schema": SCHEMA,
         "time": round(frame.time, 6),
@@ -42,13 +49,15 @@ def document(
             **{metric.key: _known(value) for metric, value in zip(HOST_METRICS, frame.host, strict=True)},
         },
         "driver": {"version": driver.version or None, "cuda": driver.version_of(NVIDIA.runtime) or None},
-        "gpus": [_gpu(sample, frame, runs, live) for sample in frame.samples],
-        "runs": [_run(run) for run in frame.runs],
+        "gpus": [_gpu(status, frame, runs, live) for status in found.gpus],
+        "runs": [_run(run, far[run.key]) for run in frame.runs],
+        "findings": [finding_json(finding) for finding in found.findings],
         "left_out": {"runs": frame.dropped_runs, "processes": frame.dropped},
     }
 
 
-def _gpu(sample: Sample, frame: Frame, runs: dict[str, Run], live: bool) -> dict[str, Any]:
+def _gpu(status: GpuStatus, frame: Frame, runs: dict[str, Run], live: bool) -> dict[str, Any]:
+    sample = status.sample
     run = runs.get(sample.run)
     state = Availability.STALE if sample.state is Availability.OK and not live else sample.state
     return {
@@ -56,6 +65,7 @@ def _gpu(sample: Sample, frame: Frame, runs: dict[str, Run], live: bool) -> dict
         "uuid": sample.device.uuid,
         "name": sample.device.name,
         "state": state.name.lower(),
+        "gpu_state": status.state.value,
         **{metric.key: _known(value) for metric, value in zip(GPU_METRICS, sample.values, strict=True)},
         "memory_split": _split(sample),
         "missing": {metric: why.name.lower() for metric, why in sorted(sample.device.missing.items())},
@@ -106,7 +116,7 @@ def _process(process: Process, runs: dict[str, Run]) -> dict[str, Any]:
     }
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: Run, far: Progress) -> dict[str, Any]:
     return {
         "id": run.id,
         "name": run.name,
@@ -123,6 +133,8 @@ def _run(run: Run) -> dict[str, Any]:
         "first_epoch": _counted(run.first_epoch) if run.epoch >= 0 else None,
         "step": run.step,
         "phase": run.phase or None,
+        "progress": _known(round(far.done, 4)),
+        "time_left": _known(round(far.left, 1)),
         "started": _known(run.started),
         "epoch_started": _known(run.epoch_started),
         "wait": _known(run.wait),

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpumon import units
-from gpumon.analysis.gpu_state import GpuState, has_unlisted_holder, is_held, judge
 from gpumon.analysis.memory import split, told
-from gpumon.analysis.ranks import Ranks, memory_of, notes, ranks_of
-from gpumon.frame import Boundary, Driver, Frame, Mark, Origin, Process, Run, RunState, Sample
+from gpumon.analysis.progress import Progress, progress
+from gpumon.analysis.ranks import Ranks, memory_of, notes
+from gpumon.diagnosis.now import judged
+from gpumon.frame import Driver, Frame, Origin, Process, Run, RunState, Sample
 from gpumon.metrics import BY_NAME, HOST_INDEX, Availability
 from gpumon.vendors import short_name
 
@@ -19,6 +20,8 @@ _NAMED = 3
 _RANKS = 16
 """Ranks of a run that have a line each."""
 _BELOW = "     "
+_SHOWN_ELSEWHERE = frozenset(("unavailable", "free", "out_of_memory", "died", "failed"))
+"""Findings that the lines of GPUs and runs have already."""
 _STATES = {
     RunState.RUNNING: "running",
     RunState.FINISHED: "finished",
@@ -34,55 +37,41 @@ def lines(
     driver: Driver,
     hostname: str,
     note: str,
-    boundaries: Sequence[Boundary] = (),
+    before: Sequence[Frame] = (),
     live: bool = True,
     age: float = math.nan,
 ) -> Iterator[str]:
-    """The machine, a line for each GPU with who holds it, and the runs; `boundaries`: of the last while, as known.
+    """The machine, a line for each GPU with who holds it, and the runs; `before`: earlier frames, as known.
 
     `live` is false where the frame is the last one of a daemon that went silent, `age` seconds ago. Why no GPU can be
     read (`origin.problem`) is for who asked to say.
     """
     yield _title(frame, origin, driver, hostname, note)
     runs = {run.key: run for run in frame.runs}
+    found = judged(frame, before, live)
     width = max((len(_model(sample)) for sample in frame.samples), default=0)
-    for sample in frame.samples:
-        held = [process for process in frame.processes if process.uuid == sample.device.uuid]
-        run = runs.get(sample.run)
-        if not live and sample.state is Availability.OK:
-            sample = sample._replace(state=Availability.STALE, age=age)
-        who = _who(held, run) or _nobody(sample, live)
-        yield _gpu(sample, "  ".join(word for word in (_stale(sample), who) if word), width)
-        if run is not None and (parts := _parts(sample)):
+    for status in found.gpus:
+        run = runs.get(status.sample.run)
+        who = _who(list(status.processes), run) or ("held by an unknown process" if status.is_unlisted else "")
+        word = status.word(0.0 if live else age)
+        yield _gpu(status.sample, "  ".join(part for part in (word, who) if part), width)
+        if run is not None and (parts := _parts(status.sample)):
             yield _BELOW + parts
     indexes = {sample.device.uuid: sample.device.index for sample in frame.samples}
-    for ranks in ranks_of(frame.runs):
-        yield "run  " + _run(ranks, frame)
-        keys = {run.key for run in ranks.all}
-        faults = [b for b in boundaries if b.mark is Mark.OUT_OF_MEMORY and b.run in keys]
-        for text in notes(ranks, faults):
+    for ranks in found.runs:
+        yield "run  " + _run(ranks, frame, progress(ranks, found.epochs, frame.time))
+        for text in notes(ranks, found.epochs.faults([run.key for run in ranks.all])):
             yield _BELOW + text
         if ranks.is_distributed:
             yield from (_BELOW + _rank(run, indexes, frame) for run in ranks.all[:_RANKS])
             if len(ranks.all) > _RANKS:
                 yield f"{_BELOW}and {len(ranks.all) - _RANKS} more ranks"
+    for finding in found.findings:
+        if finding.kind not in _SHOWN_ELSEWHERE:
+            action = f". {finding.action}" if finding.action else ""
+            yield f"{finding.severity.name.lower()}  {finding.subject.title}: {finding.summary}{action}"
     if frame.left_out:
         yield f"and {frame.left_out}"
-
-
-def _stale(sample: Sample) -> str:
-    """That the values are old, and how old; empty when they are not."""
-    if sample.state is not Availability.STALE:
-        return ""
-    return "stale" if math.isnan(sample.age) else f"stale {units.duration(sample.age)}"
-
-
-def _nobody(sample: Sample, live: bool) -> str:
-    """The words in place of holders, where none is listed."""
-    if has_unlisted_holder(sample, ()):
-        return "held by an unknown process"
-    state = judge(sample, is_held(sample, (), False), live=live)
-    return state.title if state is GpuState.FREE else ""
 
 
 def _title(frame: Frame, origin: Origin, driver: Driver, hostname: str, note: str) -> str:
@@ -134,13 +123,16 @@ def _parts(sample: Sample) -> str:
     return "  ·  ".join(f"{part.title} {units.gibibytes(value)}" for part, value in told(divided)) + " GiB"
 
 
-def _run(ranks: Ranks, frame: Frame) -> str:
+def _run(ranks: Ranks, frame: Frame, far: Progress) -> str:
     run, first = ranks.slowest, ranks.first
     parts = [f"{first.name} ({first.user})", _epoch(run), _step(run), run.phase]
     if ranks.state is not RunState.RUNNING:
         parts.append(_STATES[ranks.state])
     elif not math.isnan(first.started):
         parts.append(f"for {units.duration(max(0.0, frame.time - first.started))}")
+    if far.done == far.done:
+        left = f", {units.duration(far.left)} left" if far.left == far.left else ""
+        parts.append(f"{units.percent(far.done)} done{left}")
     memory = memory_of(ranks.all, frame.processes)
     if memory == memory:
         parts.append(f"memory {units.bytes_binary(memory)}")

@@ -7,19 +7,18 @@ from typing import NamedTuple
 
 from rich.style import Style
 
-from gpumon import units
 from gpumon.analysis.gpu_state import GpuState, has_unlisted_holder
+from gpumon.analysis.gpu_status import state_word
+from gpumon.diagnosis.finding import Severity
+from gpumon.diagnosis.gpu_rules import THERMAL, heat
 from gpumon.frame import TRAINING, Process, Run, Sample
 from gpumon.history.recent import RecentHistory
-from gpumon.metrics import BY_NAME, IDLE
 from gpumon_tui import theme
-from gpumon_tui.levels import CRITICAL, FINE, WARN, level
+from gpumon_tui.levels import WARN
 from gpumon_tui.renderables.text_width import safe
 
-HEAT = (BY_NAME["gpu.throttled_hw_thermal"], BY_NAME["gpu.throttled_sw_thermal"])
 
-
-class GpuStatus(NamedTuple):
+class GpuLabel(NamedTuple):
     """The state of a GPU as a view shows it."""
 
     word: str
@@ -32,24 +31,19 @@ _STYLES = {
     GpuState.BUSY: theme.GOOD, GpuState.HELD: theme.LEVELS[WARN], GpuState.STALE: theme.WARN,
     GpuState.LOST: theme.CRITICAL, GpuState.UNREADABLE: theme.CRITICAL,
 }  # fmt: skip
+_OLD = frozenset({GpuState.STALE, GpuState.UNREADABLE, GpuState.LOST})
 _QUIET = frozenset({GpuState.BUSY, GpuState.IDLE, GpuState.FREE, GpuState.UNKNOWN})
 
 
-def gpu_status(sample: Sample, history: RecentHistory, state: GpuState, age: float = 0.0) -> GpuStatus:
+def gpu_status(sample: Sample, history: RecentHistory, state: GpuState, age: float = 0.0) -> GpuLabel:
     """`busy`, `free`, `allocated, idle`, `heat-throttled`, `stale 12 s`, `lost` …; `age` of the data in seconds."""
     uuid = sample.device.uuid
-    word = state.title
-    if state is GpuState.STALE:
-        word = f"stale {units.duration(max(sample.age, age))}"
-    elif state is GpuState.UNREADABLE:
-        word = sample.reason
-    elif state is not GpuState.LOST:
-        heat = max(level(metric, history.last(uuid, metric.name)) for metric in HEAT)
-        if heat > FINE:
-            return GpuStatus("heat-throttled", theme.CRITICAL if heat == CRITICAL else theme.WARN, False)
-        if state is GpuState.BUSY and sample.value("gpu.utilization") < IDLE:
-            word = "pausing"  # "busy" beside 0 % reads as an error
-    return GpuStatus(word, _STYLES.get(state, theme.DIM), state in _QUIET)
+    if state not in _OLD:
+        severity = heat({metric.name: history.last(uuid, metric.name) for metric in THERMAL})
+        if severity is not Severity.INFO:
+            return GpuLabel("heat-throttled", theme.CRITICAL if severity is Severity.CRITICAL else theme.WARN, False)
+    word = state_word(sample, state, age)
+    return GpuLabel(word, _STYLES.get(state, theme.DIM), state in _QUIET)
 
 
 def epoch_text(run: Run) -> str:

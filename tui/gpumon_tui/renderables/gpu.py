@@ -17,7 +17,7 @@ from gpumon.history.recent import RecentHistory
 from gpumon.metrics import BY_NAME
 from gpumon.vendors import short_name
 from gpumon_tui import theme
-from gpumon_tui.gpu_status import GpuStatus, gpu_status, holders
+from gpumon_tui.gpu_status import GpuLabel, gpu_status, holders
 from gpumon_tui.levels import level
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.bar import bar, shared_bar
@@ -76,7 +76,7 @@ class Gpu(NamedTuple):
         limit = self.limit(metric)
         return self.sample.value(metric) / limit if limit > 0 else float("nan")
 
-    def status(self) -> GpuStatus:
+    def status(self) -> GpuLabel:
         """One word for it."""
         return gpu_status(self.sample, self.history, self.state, self.age)
 
