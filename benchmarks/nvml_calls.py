@@ -66,7 +66,7 @@ def calls_between_frames(place: Place, first: int, frames: int) -> dict[str, int
     live = connect(str(place.live))
 
     def at(number: int) -> dict[str, int]:
-        while (pulse := live.pulse()) is None or pulse.head < number:
+        while (heartbeat := live.heartbeat()) is None or heartbeat.head < number:
             time.sleep(0.005)
         return place.stub.calls()
 

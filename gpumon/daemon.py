@@ -103,7 +103,7 @@ class Recorder:
             self.writer.append(tick)
         self.followers.add(tick)
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """After each round: tell readers that we live, and see that the directory is still ours.
 
         Raises LostDirectory when another daemon took over, or the directory is gone.
@@ -145,7 +145,7 @@ class Recorder:
     def run(self, stop: Event) -> None:
         """Sample until `stop` is set, then say so in the ring."""
         try:
-            self.sampler.run(self.store, stop, self.beat)
+            self.sampler.run(self.store, stop, self.heartbeat)
         finally:
             self.close()
 
@@ -225,7 +225,9 @@ def make_sampler(
     source = open_source(spec, Request("", clock, host.processes.describe, speed))
     if Capability.LIVE not in source.capabilities:
         # Often enough that a fast recording moves smoothly; every tick of it is stored all the same.
-        return Sampler(source, clock, min(interval, max(_SMOOTH, source.pace)) if source.pace else interval)
+        return Sampler(
+            source, clock, min(interval, max(_SMOOTH, source.tick_period)) if source.tick_period else interval
+        )
     return Sampler(source, clock, interval, host, TagReader(where, clock=clock, past=past))
 
 
@@ -345,7 +347,7 @@ def _heartbeat_age(path: str) -> float:
     except (OSError, RingError):
         return 0.0
     try:
-        return reader.pulse().age
+        return reader.heartbeat().age
     except RingError:
         return 0.0
     finally:

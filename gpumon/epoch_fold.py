@@ -74,7 +74,7 @@ class EpochFold:
             return EpochChange(missed, closed, begun=True)
         revoked = None
         if self.open is None:
-            if mark is Mark.EPOCH_LEFT and not missed and boundary.epoch >= 0:
+            if mark is Mark.EPOCH_ABORTED and not missed and boundary.epoch >= 0:
                 revoked = boundary.epoch
         elif mark in _ENDS:
             closed = _ENDS[mark]
@@ -92,7 +92,7 @@ class EpochFold:
             self.current, self.begin = number, None
 
 
-_ENDS = {Mark.EPOCH_END: EpochEnd.FINISHED, Mark.EPOCH_LEFT: EpochEnd.ABORTED, Mark.RUN_END: EpochEnd.ABORTED}
+_ENDS = {Mark.EPOCH_END: EpochEnd.FINISHED, Mark.EPOCH_ABORTED: EpochEnd.ABORTED, Mark.RUN_END: EpochEnd.ABORTED}
 
 
 def _is_elsewhere(boundary: Boundary, epoch: int) -> bool:

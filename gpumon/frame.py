@@ -161,7 +161,7 @@ class Mark(IntEnum):
     RUN_BEGIN = 6
     OUT_OF_MEMORY = 7
     LOG = 8  # numbers that belong to an epoch that is over
-    EPOCH_LEFT = 9  # the open epoch is over before its end; or the one that was over last was none
+    EPOCH_ABORTED = 9  # the open epoch is over before its end; or the one that was over last was none
 
 
 class Boundary(NamedTuple):
@@ -187,7 +187,7 @@ class Boundary(NamedTuple):
     free: float = NAN
     """Of OUT_OF_MEMORY, bytes: what the allocation asked for, and what the device had."""
     metrics: Mapping[str, float] = {}
-    """Of EPOCH_END, EPOCH_LEFT, RUN_END and LOG: what was logged in this epoch. In the ledger, not in the ring."""
+    """Of EPOCH_END, EPOCH_ABORTED, RUN_END and LOG: what was logged in this epoch. In the ledger, not in the ring."""
     peak: float = NAN
     """The framework's own peak of live tensors until then: bytes, over all devices of the process; NaN where it was
     not read, or the framework has not come up on a device yet. Risen since the boundary before, it is the peak between

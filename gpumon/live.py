@@ -17,7 +17,7 @@ from gpumon.errors import RingError
 from gpumon.frame import NAN, Driver, Frame, Origin
 from gpumon.paths import Places, places, refused_rings, ring_paths
 from gpumon.ring.layout import RUNNING
-from gpumon.ring.reader import Pulse, RingReader
+from gpumon.ring.reader import Heartbeat, RingReader
 from gpumon.units import clock, duration
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Live:
         """
 
         def read(reader: RingReader) -> list[Frame]:
-            restarted = reader.pulse().head < number
+            restarted = reader.heartbeat().head < number
             return reader.since(0 if restarted else number)
 
         return self._try(read) or []
@@ -106,9 +106,9 @@ class Live:
         known = self._try(lambda reader: reader.directory())
         return known.ledger if known and self.is_alive() else ""
 
-    def pulse(self) -> Pulse | None:
+    def heartbeat(self) -> Heartbeat | None:
         """The writer's last sign of life."""
-        return self._try(lambda reader: reader.pulse())
+        return self._try(lambda reader: reader.heartbeat())
 
     def writer_pid(self) -> int:
         """The process that writes the ring; 0 when there is none."""
@@ -120,8 +120,8 @@ class Live:
 
     def is_alive(self) -> bool:
         """Whether somebody writes the ring now: also one that plays a recording which has ended."""
-        pulse = self.pulse()
-        return pulse is not None and _is_beating(pulse, self.interval())
+        heartbeat = self.heartbeat()
+        return heartbeat is not None and _is_beating(heartbeat, self.interval())
 
     def has_writer(self) -> bool:
         """Whether this is the ring to follow: somebody writes it, or is there and silent for now."""
@@ -129,21 +129,21 @@ class Live:
 
     def state(self) -> LiveState:
         """How things are; never raises."""
-        pulse = self.pulse()
+        heartbeat = self.heartbeat()
         interval = self.interval()
-        if pulse is None:
+        if heartbeat is None:
             return LiveState(False, self._problem, interval)
-        since, origin = self._time_of(pulse.head), self.origin()
+        since, origin = self._time_of(heartbeat.head), self.origin()
         if self._reader is None:  # damaged meanwhile
             return LiveState(False, self._problem, interval)
-        state = LiveState(False, "", interval, pulse.age, since)
-        if pulse.age == inf:
+        state = LiveState(False, "", interval, heartbeat.age, since)
+        if heartbeat.age == inf:
             text = "no daemon has run since the machine was restarted"
             return state._replace(text=text, age=max(1.0, time.time() - since) if since == since else inf)
-        if pulse.state != RUNNING:
-            return state._replace(text=f"the daemon stopped {duration(pulse.age)} ago")
-        if pulse.age > max(3 * interval, _PATIENCE):
-            seen = f"last seen {clock(since)} ({duration(pulse.age)} ago)"
+        if heartbeat.state != RUNNING:
+            return state._replace(text=f"the daemon stopped {duration(heartbeat.age)} ago")
+        if heartbeat.age > max(3 * interval, _PATIENCE):
+            seen = f"last seen {clock(since)} ({duration(heartbeat.age)} ago)"
             if not self._reader.is_writer_there():
                 return state._replace(text=f"the daemon is no longer running: {seen}")
             return state._replace(text=f"stale: {seen}", stale=True)
@@ -188,14 +188,14 @@ class Live:
     def _should_look_again(self, reader: RingReader) -> bool:
         """Once a second while nobody writes this ring: another one may be written by now."""
         now = time.monotonic()
-        if now < self._look_again or _is_beating(reader.pulse(), self.interval()):
+        if now < self._look_again or _is_beating(reader.heartbeat(), self.interval()):
             return False
         self._look_again = now + 1.0
         return True
 
 
-def _is_beating(pulse: Pulse, interval: float) -> bool:
-    return pulse.state == RUNNING and pulse.age <= max(3 * interval, _GIVEN_UP)
+def _is_beating(heartbeat: Heartbeat, interval: float) -> bool:
+    return heartbeat.state == RUNNING and heartbeat.age <= max(3 * interval, _GIVEN_UP)
 
 
 def follow(where: Places) -> Live:
@@ -236,10 +236,10 @@ def _liveliness(fd: int) -> int:
     except RingError:
         return 0
     try:
-        pulse = reader.pulse()
-        if _is_beating(pulse, reader.written_by.interval_ns / SECOND):
+        heartbeat = reader.heartbeat()
+        if _is_beating(heartbeat, reader.written_by.interval_ns / SECOND):
             return 2
-        return int(pulse.state == RUNNING and reader.is_writer_there())
+        return int(heartbeat.state == RUNNING and reader.is_writer_there())
     except RingError:
         return 0
     finally:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from gpumon.cli.options import add_places, add_source, settle, source_of
+from gpumon.cli.options import add_places, add_source, resolve_options, source_of
 from gpumon.cli.streams import say
 from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.paths import LOG, Places
@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    where, arguments = settle(arguments)
+    where, arguments = resolve_options(arguments)
     if not arguments.detach:
         return _serve(where, arguments, lambda text, _: print(text, flush=True))
     return _detach(where, arguments)

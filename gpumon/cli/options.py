@@ -83,7 +83,9 @@ def source_name(arguments: argparse.Namespace) -> str:
     return expected(source_of(arguments))
 
 
-def settle(arguments: argparse.Namespace, env: Mapping[str, str] | None = None) -> tuple[Places, argparse.Namespace]:
+def resolve_options(
+    arguments: argparse.Namespace, env: Mapping[str, str] | None = None
+) -> tuple[Places, argparse.Namespace]:
     """Fill in what no flag gave, and find the directories. Raises UsageError."""
     env = os.environ if env is None else env
     path, file = _read_file(env)

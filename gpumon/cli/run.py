@@ -17,7 +17,7 @@ from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
-from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, settle, source_of
+from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options, source_of
 from gpumon.clock import SECOND
 from gpumon.errors import UsageError
 from gpumon.launcher.child import Child, Ended, end_like, refusal
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         from gpumon.auto import prepare
 
         env = prepare(env, arguments.name)
-    where, trouble = _settle(arguments)
+    where, trouble = _resolve_options(arguments)
     adopt_orphans()  # before there can be any
     began = monotonic_ns()
     try:
@@ -94,10 +94,10 @@ def _say_no_more() -> None:
         os.close(nothing)
 
 
-def _settle(arguments: argparse.Namespace) -> tuple[Places, str]:
+def _resolve_options(arguments: argparse.Namespace) -> tuple[Places, str]:
     """The directories, and what is wrong with the settings, which is no reason not to run the command."""
     try:
-        return settle(arguments)[0], ""
+        return resolve_options(arguments)[0], ""
     except UsageError as error:
         arguments.source, arguments.interval, arguments.speed = None, 1.0, 1.0
         return places(arguments.dir, arguments.state_dir), str(error)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from gpumon.cli.options import add_places, settle
+from gpumon.cli.options import add_places, resolve_options
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.ledger.absent import why_absent
 from gpumon.ledger.reader import NOTHING, Ledgers
@@ -98,7 +98,7 @@ def _json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    where, arguments = settle(arguments)
+    where, arguments = resolve_options(arguments)
     with Ledgers(ledger_paths(where)) as ledgers:
         arguments.problem = problem = _ledger_problem(where)
         absent = "" if ledgers else why_absent(where)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.ranks import ranks_of
-from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, settle, source_name
+from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options, source_name
 from gpumon.clock import SECOND
 from gpumon.diagnosis.now import needs_past
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
@@ -53,7 +53,7 @@ class _Look(NamedTuple):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    where, arguments = settle(arguments)
+    where, arguments = resolve_options(arguments)
     live, note, daemon, stale = _look(where, arguments)
     frame = live.latest() if live else nothing(time.monotonic_ns(), time.time_ns())
     if frame is None:
@@ -98,15 +98,15 @@ def _look(where: Places, arguments: argparse.Namespace) -> _Look:
     A driver that hangs is not asked by this process, and not for long.
     """
     followed = follow(where) if arguments.source is None else None
-    pulse = followed.pulse() if followed else None
-    if followed and pulse:
-        state, pid, age = followed.state(), followed.writer_pid(), duration(pulse.age)
-        daemon = {"pid": pid, "interval": followed.interval(), "age": round(pulse.age, 3)}
+    heartbeat = followed.heartbeat() if followed else None
+    if followed and heartbeat:
+        state, pid, age = followed.state(), followed.writer_pid(), duration(heartbeat.age)
+        daemon = {"pid": pid, "interval": followed.interval(), "age": round(heartbeat.age, 3)}
         if state.stale:
             stale = f"the daemon (pid {pid}) has been silent for {age}: it is waiting for the driver, or was suspended"
             return _Look(followed, f"stale: daemon, pid {pid}, silent for {age}", daemon, stale)
         if state.live or (followed.origin().ended and followed.is_alive()):
-            late = f", silent for {age}" if pulse.age > max(2 * followed.interval(), 1.0) else ""
+            late = f", silent for {age}" if heartbeat.age > max(2 * followed.interval(), 1.0) else ""
             return _Look(followed, f"daemon, pid {pid}{late}", daemon)
     from gpumon.cli.sampled import sampled
 
@@ -117,8 +117,8 @@ def _look(where: Places, arguments: argparse.Namespace) -> _Look:
         f"the driver did not answer within {_PATIENCE:g} s: it hangs, or its GPUs are slow to wake. "
         "'gpumon daemon --detach' waits for it"
     )
-    if followed and pulse and pulse.age != float("inf"):
-        return _Look(followed, f"stale: no daemon for {duration(pulse.age)}", stale=stale)
+    if followed and heartbeat and heartbeat.age != float("inf"):
+        return _Look(followed, f"stale: no daemon for {duration(heartbeat.age)}", stale=stale)
     return _Look(None, "no daemon", stale=stale)
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from gpumon.cli.alone import alone
-from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, reads_hardware, settle
+from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, reads_hardware, resolve_options
+from gpumon.cli.private_sampler import private_sampler
 from gpumon.errors import GpumonError
 from gpumon.live import Live, follow
 from gpumon.paths import Places, ledger_paths
@@ -31,14 +31,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     from gpumon_tui.guard import check
 
-    where, arguments = settle(arguments)
+    where, arguments = resolve_options(arguments)
     check()
     live = follow(where)
     # One that hangs in its driver has the last known values; to ask that driver here would hang as well.
     if arguments.source is None and live.has_writer():
         return _show(live, live.interval(), where, arguments)
     live.close()
-    with alone(where, arguments) as own:
+    with private_sampler(where, arguments) as own:
         return _show(own, arguments.interval, where, arguments)
 
 
@@ -46,7 +46,7 @@ def _show(live: Live, interval: float, where: Places, arguments: argparse.Namesp
     from gpumon_tui import app
 
     def simulation() -> AbstractContextManager[Live]:
-        return alone(where, argparse.Namespace(source="sim", interval=1.0, speed=1.0))
+        return private_sampler(where, argparse.Namespace(source="sim", interval=1.0, speed=1.0))
 
     interval = min(max(interval, 0.25), 1.0)
     asked = not reads_hardware(arguments)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 
-from gpumon.cli.alone import alone
-from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, settle
+from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options
+from gpumon.cli.private_sampler import private_sampler
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.live import Live, follow
 from gpumon.paths import LEDGER, Places, ledger_paths, make_private_dir
@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    where, arguments = settle(arguments)
+    where, arguments = resolve_options(arguments)
     if arguments.sessions or arguments.end_session:
         return _sessions(where, arguments.end_session)
     try:
@@ -169,7 +169,7 @@ def _watched(where: Places, arguments: argparse.Namespace) -> Iterator[tuple[Liv
     # What a view sees by itself is gone with it: the real ledger belongs to daemons.
     with TemporaryDirectory(prefix="gpumon-web-") as directory:
         own = f"{directory}/{LEDGER}"
-        with alone(where, arguments, own) as sampled:
+        with private_sampler(where, arguments, own) as sampled:
             yield sampled, lambda: [own, *ledger_paths(where)]
 
 

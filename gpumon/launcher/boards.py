@@ -13,8 +13,8 @@ from gpumon.errors import BoardError
 from gpumon.frame import Run
 from gpumon.paths import Places, tag_dirs
 from gpumon.procfs import boot_id
-from gpumon.tags.board import FRONT, Header, unpack_header
 from gpumon.tags.reader import Poll, TagReader
+from gpumon.tags.wire import FRONT, Header, unpack_header
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 

@@ -110,7 +110,7 @@ class Sampling:
 
     def _sample(self, recorder: Recorder) -> None:
         try:
-            recorder.sampler.run(recorder.store, self._stop, recorder.beat)
+            recorder.sampler.run(recorder.store, self._stop, recorder.heartbeat)
         except Exception as error:  # the command continues without it
             self.problem = f"sampling ended: {error}"
 

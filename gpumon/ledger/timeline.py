@@ -162,10 +162,10 @@ class EpochTimeline:
             self.ended = at.monotonic
         elif mark in (Mark.OUT_OF_MEMORY, Mark.CHECKPOINT):
             self.marks.append(boundary)
-        if mark in (Mark.EPOCH_END, Mark.EPOCH_LEFT, Mark.RUN_END, Mark.LOG):
-            self._log(boundary.epoch, boundary.metrics, again=mark in (Mark.EPOCH_LEFT, Mark.RUN_END))
+        if mark in (Mark.EPOCH_END, Mark.EPOCH_ABORTED, Mark.RUN_END, Mark.LOG):
+            self._log(boundary.epoch, boundary.metrics, again=mark in (Mark.EPOCH_ABORTED, Mark.RUN_END))
         self._enter(at, self.open.ordinal if self.open else OUTSIDE, boundary.phase if self.open else "")
-        return mark in (Mark.EPOCH_BEGIN, Mark.EPOCH_END, Mark.EPOCH_LEFT, Mark.RUN_END)
+        return mark in (Mark.EPOCH_BEGIN, Mark.EPOCH_END, Mark.EPOCH_ABORTED, Mark.RUN_END)
 
     @property
     def lost(self) -> int:

@@ -210,7 +210,7 @@ class SlotParts:
                 self._raw, at + i * BOUNDARY.size
             )
             run = self._known.runs.get(run_id)
-            if run is None or not Mark.EPOCH_BEGIN <= mark <= Mark.EPOCH_LEFT:
+            if run is None or not Mark.EPOCH_BEGIN <= mark <= Mark.EPOCH_ABORTED:
                 continue
             text = self._known.strings.get(phase, "")
             wait, asked, free = believable(amounts)

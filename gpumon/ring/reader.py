@@ -40,7 +40,7 @@ _LAPPED = 2
 """Frames so close to being overwritten that a reader without a CRC leaves them out."""
 
 
-class Pulse(NamedTuple):
+class Heartbeat(NamedTuple):
     """How the writer is."""
 
     head: int
@@ -75,13 +75,13 @@ class RingReader:
     def close(self) -> None:
         os.close(self.fd)
 
-    def pulse(self) -> Pulse:
+    def heartbeat(self) -> Heartbeat:
         """Whether somebody writes this file. Raises RingError when it was emptied."""
-        head, beat, state, _ = self._hot()
+        head, heartbeat, state, _ = self._hot()
         if self.written_by.boot_id != boot_id():
-            return Pulse(head, STOPPED, float("inf"))
-        age = max(0.0, (time.monotonic_ns() - beat) / 1e9)
-        return Pulse(head, state if state in (RUNNING, STOPPED) else STOPPED, age)
+            return Heartbeat(head, STOPPED, float("inf"))
+        age = max(0.0, (time.monotonic_ns() - heartbeat) / 1e9)
+        return Heartbeat(head, state if state in (RUNNING, STOPPED) else STOPPED, age)
 
     def is_writer_there(self) -> bool:
         """Whether the process that writes this file still runs, as far as this process can see."""
@@ -189,5 +189,5 @@ class RingReader:
         raw = os.pread(self.fd, HOT.size, HOT_OFFSET)
         if len(raw) < HOT.size:
             raise RingError("the ring file was emptied: restart the daemon")
-        head, beat, state, version = HOT.unpack(raw)
-        return head, beat, state, version
+        head, heartbeat, state, version = HOT.unpack(raw)
+        return head, heartbeat, state, version

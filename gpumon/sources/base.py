@@ -53,7 +53,7 @@ class Source(Protocol):
 
     capabilities: Capability
     """What it is able to give; `origin()` tells the same to those who read frames."""
-    pace: float
+    tick_period: float
     """Seconds between its ticks as it plays; 0 where it gives one whenever it is asked."""
 
     def origin(self) -> Origin:

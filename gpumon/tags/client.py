@@ -18,14 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpumon.errors import BoardError
 from gpumon.procfs import boot_id, start_time
-from gpumon.tags import board as layout
-from gpumon.tags import lifetime
+from gpumon.tags import lifetime, wire
 from gpumon.tags.description import MAX_PHASES, TRAIN, WORD_LENGTH, Description, encode
 from gpumon.tags.warn import warn_once
 from gpumon.text import clean
 
-_SLOTS = tuple(slice(offset, offset + layout.STATE_SIZE) for offset in layout.STATES)
-_EVENT_HEAD = slice(layout.EVENT_HEAD, layout.EVENT_HEAD + 8)
+_SLOTS = tuple(slice(offset, offset + wire.STATE_SIZE) for offset in wire.STATES)
+_EVENT_HEAD = slice(wire.EVENT_HEAD, wire.EVENT_HEAD + 8)
 _names: set[str] = set()
 """Every board that this process made."""
 
@@ -50,7 +49,7 @@ class Board:
         """Steps since the run began; written with the next state or event, as `wait` is."""
         self.wait = 0
         """ns waited for data since the run began; 0 while nobody has measured it."""
-        self.peak = layout.NOT_KNOWN
+        self.peak = wire.NOT_KNOWN
         """The framework's peak of allocated bytes, where it was read for the next event and for no other."""
         self.must_end = False
         """Whether it is a failure to be open still when the process ends."""
@@ -65,11 +64,11 @@ class Board:
         self._epoch_begin = 0
         self._phase = 0
         self._flags = 0
-        self._metrics = list(layout.NOTHING_LOGGED)
-        self._logged = list(layout.NOTHING_LOGGED)
+        self._metrics = list(wire.NOTHING_LOGGED)
+        self._logged = list(wire.NOTHING_LOGGED)
         self._in_epoch = False
         self._memory = 0
-        self._tail = layout.pack_tail(self._metrics)
+        self._tail = wire.pack_tail(self._metrics)
         # Held for microseconds, and only around what happens a few times an epoch; a step never takes it.
         self._lock = threading.RLock()
         if directory is None:
@@ -84,7 +83,7 @@ class Board:
             warn_once("board", f"this training will not show in gpumon: {error}")
         else:
             lifetime.watch(self)
-            self._event(layout.RUN_BEGIN)
+            self._event(wire.RUN_BEGIN)
             self.publish()
 
     @property
@@ -100,11 +99,11 @@ class Board:
         # No shared buffer: threads that meet here write whole records, one after the other.
         self._number = number = self._number + 1
         try:
-            head = layout.pack_head(
+            head = wire.pack_head(
                 number, monotonic or self._monotonic(), self._now(), _int64(self.steps),
-                min(self.wait, layout.NOT_KNOWN), self._epoch_begin, self._epoch, self._phase, self._flags,
+                min(self.wait, wire.NOT_KNOWN), self._epoch_begin, self._epoch, self._phase, self._flags,
             )  # fmt: skip
-            mapped[_SLOTS[number & 1]] = layout.pack_state(head, self._tail)
+            mapped[_SLOTS[number & 1]] = wire.pack_state(head, self._tail)
         except Exception as error:  # a tag is never worth a training
             self._failed(error)
 
@@ -114,10 +113,10 @@ class Board:
             self._epoch = _int32(epoch)
             self._epoch_begin = self._monotonic()
             self._in_epoch = True
-            self._logged = list(layout.NOTHING_LOGGED)
+            self._logged = list(wire.NOTHING_LOGGED)
             if self._phase == 0:
                 self._phase = 1
-            self._event(layout.EPOCH_BEGIN, self._epoch_begin)
+            self._event(wire.EPOCH_BEGIN, self._epoch_begin)
             self.publish()
 
     def end_epoch(self, *, left: bool = False) -> None:
@@ -126,7 +125,7 @@ class Board:
             if self._phase == 1:
                 self._phase = 0
             self._in_epoch = False
-            self._event(layout.EPOCH_LEFT if left else layout.EPOCH_END)
+            self._event(wire.EPOCH_ABORTED if left else wire.EPOCH_END)
             self.publish()
 
     def phase(self, name: str) -> str:
@@ -136,7 +135,7 @@ class Board:
         with self._lock:
             before = self.description.phases[self._phase]
             self._phase = self._phase_index(clean(name, WORD_LENGTH))
-            self._event(layout.CHECKPOINT if name == "checkpoint" else layout.PHASE)
+            self._event(wire.CHECKPOINT if name == "checkpoint" else wire.PHASE)
             self.publish()
         return before
 
@@ -150,22 +149,22 @@ class Board:
         """The epoch that is open, or was the last; -1 before the first."""
         return self._epoch
 
-    def memory(self, devices: Sequence[layout.Memory]) -> None:
+    def memory(self, devices: Sequence[wire.Memory]) -> None:
         """Publish what the framework holds on each device."""
         mapped = self._map
         if mapped is None:
             return
         self._memory = number = self._memory + 1
         try:
-            record = layout.pack_memory(number, self._monotonic(), devices)
-            offset = layout.MEMORY[number & 1]
+            record = wire.pack_memory(number, self._monotonic(), devices)
+            offset = wire.MEMORY[number & 1]
             mapped[offset : offset + len(record)] = record
         except Exception as error:  # a tag is never worth a training
             self._failed(error)
 
     def out_of_memory(self, asked: int, free: int, uuid: str = "") -> None:
         """Publish that an allocation of `asked` bytes failed on the device `uuid`, which had `free` bytes."""
-        self._event(layout.OUT_OF_MEMORY, aux=layout.device_mark(uuid), asked=asked, free=free)
+        self._event(wire.OUT_OF_MEMORY, aux=wire.device_mark(uuid), asked=asked, free=free)
 
     def log(self, metrics: Mapping[str, float], epoch: int | None = None) -> None:
         """Publish what was measured last, by name; names beyond the eighth are left out, with one warning.
@@ -178,26 +177,26 @@ class Board:
         with self._lock:
             names = self.description.metrics
             fresh = [name for name in metrics if name not in names]
-            room = layout.MAX_METRICS - len(names)
+            room = wire.MAX_METRICS - len(names)
             if left_out := fresh[room:]:
                 said = ", ".join(left_out[:4]) + (f" and {len(left_out) - 4} more" if len(left_out) > 4 else "")
-                warn_once("metrics", f"a run shows at most {layout.MAX_METRICS} metrics; omitted: {said}")
+                warn_once("metrics", f"a run shows at most {wire.MAX_METRICS} metrics; omitted: {said}")
             if fresh[:room]:
                 self.describe(metrics=(*names, *fresh[:room]))
                 names = self.description.metrics
             late = epoch is not None and epoch != self._epoch
-            logged = list(layout.NOTHING_LOGGED) if late else self._logged
+            logged = list(wire.NOTHING_LOGGED) if late else self._logged
             for name, value in metrics.items():
                 if name in names:
                     self._metrics[names.index(name)] = logged[names.index(name)] = value
             try:
-                self._tail = layout.pack_tail(self._metrics)
+                self._tail = wire.pack_tail(self._metrics)
             except Exception as error:  # a number that is none
                 self._failed(error)
             if epoch is not None and late:
-                self._event(layout.LOG, epoch=epoch, logged=logged)
+                self._event(wire.LOG, epoch=epoch, logged=logged)
             elif not self._in_epoch and self._epoch_begin:
-                self._event(layout.LOG)
+                self._event(wire.LOG)
             self.publish()
 
     def describe(self, **changes: object) -> None:
@@ -221,15 +220,15 @@ class Board:
         with self._lock:
             if self._map is None:
                 return
-            self._flags, aux = layout.FLAG_ENDED, 0
+            self._flags, aux = wire.FLAG_ENDED, 0
             for said, flag, word in (
-                (failed or interrupted, layout.FLAG_FAILED, layout.RUN_FAILED),
-                (interrupted, layout.FLAG_INTERRUPTED, layout.RUN_INTERRUPTED),
-                (withdrawn, layout.FLAG_WITHDRAWN, layout.RUN_WITHDRAWN),
+                (failed or interrupted, wire.FLAG_FAILED, wire.RUN_FAILED),
+                (interrupted, wire.FLAG_INTERRUPTED, wire.RUN_INTERRUPTED),
+                (withdrawn, wire.FLAG_WITHDRAWN, wire.RUN_WITHDRAWN),
             ):
                 self._flags, aux = self._flags | flag * said, aux | word * said
             self._phase = 0
-            self._event(layout.RUN_END, aux=aux)
+            self._event(wire.RUN_END, aux=aux)
             self.publish()
             self._turn_off()
 
@@ -238,28 +237,28 @@ class Board:
         mark: int,
         monotonic: int = 0,
         aux: int = 0,
-        asked: int = layout.NOT_KNOWN,
-        free: int = layout.NOT_KNOWN,
+        asked: int = wire.NOT_KNOWN,
+        free: int = wire.NOT_KNOWN,
         epoch: int | None = None,
-        logged: layout.Metrics | None = None,
+        logged: wire.Metrics | None = None,
     ) -> None:
         mapped = self._map
         if mapped is None:
             return
         with self._lock:
             number = self._events + 1
-            peak, self.peak = self.peak, layout.NOT_KNOWN
+            peak, self.peak = self.peak, wire.NOT_KNOWN
             try:
-                event = layout.Event(
+                event = wire.Event(
                     mark, self._phase, number, monotonic or self._monotonic(), self._now(),
-                    _int64(self.steps), min(self.wait, layout.NOT_KNOWN),
+                    _int64(self.steps), min(self.wait, wire.NOT_KNOWN),
                     self._epoch if epoch is None else _int32(epoch), aux, asked, free,
                     tuple(self._logged if logged is None else logged), peak,
                 )  # fmt: skip
-                record, supplement = layout.pack_event(event), layout.pack_supplement(event)
-                offset = layout.supplement_offset(number)
+                record, supplement = wire.pack_event(event), wire.pack_supplement(event)
+                offset = wire.supplement_offset(number)
                 mapped[offset : offset + len(supplement)] = supplement
-                offset = layout.event_offset(number)
+                offset = wire.event_offset(number)
                 mapped[offset : offset + len(record)] = record
                 mapped[_EVENT_HEAD] = number.to_bytes(8, "little")
             except Exception as error:
@@ -272,9 +271,9 @@ class Board:
             return
         text = encode(description)
         version = self._version + 1
-        offset, header = layout.TEXTS[version & 1], layout.DESCRIPTIONS[version & 1]
+        offset, header = wire.TEXTS[version & 1], wire.DESCRIPTIONS[version & 1]
         mapped[offset : offset + len(text)] = text
-        mapped[header : header + layout.TEXT_HEADER.size] = layout.pack_text_header(version, text)
+        mapped[header : header + wire.TEXT_HEADER.size] = wire.pack_text_header(version, text)
         self._version, self.description = version, description
 
     def _phase_index(self, name: str) -> int:
@@ -301,10 +300,10 @@ class Board:
         self._fd = os.open(unfinished, flags, 0o600)
         try:
             # All of it now: a store into a page that no longer fits would kill the process (SIGBUS).
-            os.posix_fallocate(self._fd, 0, layout.SIZE)
+            os.posix_fallocate(self._fd, 0, wire.SIZE)
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._map = mapped = mmap.mmap(self._fd, layout.SIZE)
-            mapped[: layout.HEADER.size] = layout.pack_header(_own_header(pid, self._monotonic(), self._now()))
+            self._map = mapped = mmap.mmap(self._fd, wire.SIZE)
+            mapped[: wire.HEADER.size] = wire.pack_header(_own_header(pid, self._monotonic(), self._now()))
             self._write_description(self.description)
             os.fchmod(self._fd, 0o644)
             os.rename(unfinished, path)
@@ -350,12 +349,12 @@ def _int64(number: int) -> int:
     return max(-(1 << 63), min((1 << 63) - 1, number))
 
 
-def _own_header(pid: int, monotonic: int, now: int) -> layout.Header:
+def _own_header(pid: int, monotonic: int, now: int) -> wire.Header:
     started, boot = start_time(), boot_id()
     if not started or not any(boot):
         raise OSError("/proc does not tell when this process began, or which boot this is")
-    return layout.Header(
-        size=layout.SIZE,
+    return wire.Header(
+        size=wire.SIZE,
         pid=pid,
         parent=os.getppid(),
         started=started,

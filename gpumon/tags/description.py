@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gpumon.errors import BoardError
 from gpumon.run_facts import LARGEST, RunFacts, read_facts
-from gpumon.tags.board import MAX_METRICS, TEXT_ROOM
+from gpumon.tags.wire import MAX_METRICS, TEXT_ROOM
 from gpumon.text import clean
 
 NAME_LENGTH = 96

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from gpumon.frame import NAN, Process, Run, RunState, Sample
 from gpumon.metrics import GPU_INDEX, PROCESSES
-from gpumon.tags.board import NOT_KNOWN, Memory, device_mark
+from gpumon.tags.wire import NOT_KNOWN, Memory, device_mark
 
 _PLACES = {field: GPU_INDEX[f"gpu.run_{field}"] for field in ("allocated", "reserved", "inactive_split")}
 _USED = GPU_INDEX["gpu.run_used"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 
-from gpumon.tags.board import NAME
+from gpumon.tags.wire import NAME
 
 AT_ONCE = 4096
 """Files that one poll looks at: more than honest users of one machine have."""

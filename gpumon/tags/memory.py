@@ -16,11 +16,11 @@ from time import monotonic_ns
 from typing import Any
 
 from gpumon.tags import out_of_memory
-from gpumon.tags.board import NOT_KNOWN, Memory, device_mark
 from gpumon.tags.client import Board
 from gpumon.tags.devices import torch_uuid, visible_uuids
 from gpumon.tags.out_of_memory import count_of
 from gpumon.tags.warn import warn_once
+from gpumon.tags.wire import NOT_KNOWN, Memory, device_mark
 
 EVERY = 500_000_000
 """ns between two reads."""

@@ -10,8 +10,8 @@ import os
 from typing import NamedTuple
 
 from gpumon.procfs import start_time
-from gpumon.tags.board import Header
 from gpumon.tags.sweep import lock_holder
+from gpumon.tags.wire import Header
 
 __all__ = ["Process", "lock_holder", "process_by_namespace", "read_process"]
 

@@ -27,11 +27,11 @@ class Place(NamedTuple):
     world_size: int = 1
     identity: tuple[str, ...] = ()
     """What is the same for all ranks of this job and differs between jobs; empty for a single process."""
-    beside_parent: bool = False
+    needs_parent: bool = False
     """Whether the identity needs the process that started the ranks to be unique; all of them are on one machine."""
     starter: bool = False
     """Whether this rank itself started the others (Lightning's `ddp`): it stands for their parent."""
-    brood: str = ""
+    spawn_group: str = ""
     """Tells ranks that multiprocessing began together from those that the same parent began before."""
 
 
@@ -45,12 +45,12 @@ def place(env: Mapping[str, str], modules: Mapping[str, Any] | None = None, proc
     """
     modules = modules or {}
     where = _torch(env) or _distributed(env, modules) or _launched(env) or Place()
-    if not where.beside_parent:
+    if not where.needs_parent:
         return where
     number = _number_among_siblings(modules)
     if number is None:
         return where._replace(starter=_started_others(env, proc))
-    return where._replace(brood=str(number - where.rank))
+    return where._replace(spawn_group=str(number - where.rank))
 
 
 def run_id(name: str, where: Place, begun: int, parent: str, uid: int) -> str:
@@ -62,7 +62,13 @@ def run_id(name: str, where: Place, begun: int, parent: str, uid: int) -> str:
     if where.world_size > 1 and where.identity:
         import hashlib  # 2 ms that a single process need not pay
 
-        parts = [str(uid), name, str(begun), *where.identity, *([parent, where.brood] if where.beside_parent else [])]
+        parts = [
+            str(uid),
+            name,
+            str(begun),
+            *where.identity,
+            *([parent, where.spawn_group] if where.needs_parent else []),
+        ]
         mark = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
     else:
         mark = os.urandom(4).hex()

@@ -18,12 +18,12 @@ from gpumon.clock import SECOND, Clock, SystemClock
 from gpumon.errors import BoardError
 from gpumon.frame import Boundary, Run
 from gpumon.paths import Places, tag_dirs
-from gpumon.tags.board import Memory
 from gpumon.tags.listing import Listing, is_of_its_user, name_uid
 from gpumon.tags.matching import Claim
 from gpumon.tags.refusals import Place, Refusals
 from gpumon.tags.sweep import KEEP
 from gpumon.tags.watch import Times, Watched
+from gpumon.tags.wire import Memory
 
 SHOWN_AFTER_END = 60 * SECOND
 """How long a run that has ended stays among the runs."""

@@ -17,7 +17,6 @@ from typing import Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 from gpumon.run_facts import LARGEST
 from gpumon.tags import out_of_memory
-from gpumon.tags.board import NOT_KNOWN
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description
 from gpumon.tags.lifetime import ending, keep
@@ -25,6 +24,7 @@ from gpumon.tags.loader import Samples, samples_of
 from gpumon.tags.memory import NEVER, MemoryReader
 from gpumon.tags.values import Pending, number_of, whole
 from gpumon.tags.warn import warn_once
+from gpumon.tags.wire import NOT_KNOWN
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -34,7 +34,7 @@ STEP_EVERY = 50_000_000
 """ns between two steps that are published, and looked at for more than their number."""
 
 
-class Doubt(NamedTuple):
+class UnclosedEpoch(NamedTuple):
     """An epoch whose loop was left: by `break` when it was over, or by an exception in the middle."""
 
     event: int
@@ -66,7 +66,7 @@ class Run:
         self._epoch: object | None = None
         self._first: int | None = None
         self._batch_given = board.description.facts.batch > 0
-        self._doubtful = Doubt(0, 0)
+        self._unclosed = UnclosedEpoch(0, 0)
         self._pending = Pending()
         self._memory = MemoryReader(board)
 
@@ -117,7 +117,7 @@ class Run:
             except GeneratorExit:
                 # Its loop was left, at the end of an epoch or within one: `finish` may know.
                 self._end_epoch(opened)
-                self._doubtful = Doubt(self._board.events, monotonic_ns())
+                self._unclosed = UnclosedEpoch(self._board.events, monotonic_ns())
                 raise
             self._end_epoch(opened)
 
@@ -327,7 +327,7 @@ class Run:
 
     def _left_by_it(self) -> bool:
         """Whether the exception that ends the run left an epoch: nothing was told since, and no time has passed."""
-        return self._board.events == self._doubtful.event and monotonic_ns() - self._doubtful.at_ns < UNWINDING
+        return self._board.events == self._unclosed.event and monotonic_ns() - self._unclosed.at_ns < UNWINDING
 
     def _at_due(self, now: int) -> None:
         """Publish a step, and look after all that steps bring along.

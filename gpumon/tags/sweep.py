@@ -12,7 +12,7 @@ from collections.abc import Collection
 from itertools import islice
 from struct import Struct
 
-from gpumon.tags import board as layout
+from gpumon.tags import wire
 
 KEEP = 600 * 1_000_000_000
 """ns that a board stays after its end, for a daemon that starts late."""
@@ -58,7 +58,7 @@ def _remove_if_dead(path: str, uid: int, now: int) -> None:
         if not stat.S_ISREG(found.st_mode) or found.st_uid != uid or lock_holder(fd) is not None:
             return
         # Writes through a mapping do not reliably move the file's own time.
-        state = layout.unpack_state(os.pread(fd, layout.FRONT, 0))
+        state = wire.unpack_state(os.pread(fd, wire.FRONT, 0))
         if now - max(found.st_mtime_ns, state.time_ns if state else 0) > KEEP:
             os.unlink(path)
     finally:

@@ -18,7 +18,7 @@ from gpumon.errors import BoardError
 from gpumon.frame import NAN, Boundary, FrameworkMemory, Mark, Run, RunState
 from gpumon.procfs import start_time
 from gpumon.run_facts import LARGEST
-from gpumon.tags import board as layout
+from gpumon.tags import wire
 from gpumon.tags.attribution import InForce, attribute, in_force
 from gpumon.tags.description import Description, decode
 from gpumon.tags.listing import name_uid
@@ -30,9 +30,9 @@ KEPT_BOUNDARIES = 1024
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _LONGEST = (1 << 63) - 1
 _WORDS = (
-    (layout.FLAG_FAILED, layout.RUN_FAILED),
-    (layout.FLAG_INTERRUPTED, layout.RUN_INTERRUPTED),
-    (layout.FLAG_WITHDRAWN, layout.RUN_WITHDRAWN),
+    (wire.FLAG_FAILED, wire.RUN_FAILED),
+    (wire.FLAG_INTERRUPTED, wire.RUN_INTERRUPTED),
+    (wire.FLAG_WITHDRAWN, wire.RUN_WITHDRAWN),
 )
 """How a run ended: in its state, and in its last event."""
 
@@ -64,7 +64,7 @@ class Watched:
         """What was in force when, for `at`."""
         self._newest = 0
         """When the newest boundary was: ns, CLOCK_MONOTONIC of this machine."""
-        self.memory: tuple[layout.Memory, ...] = ()
+        self.memory: tuple[wire.Memory, ...] = ()
         """What the framework holds on each of its devices."""
         self._proc = proc
         self.uid = name_uid(name)
@@ -80,7 +80,7 @@ class Watched:
         self.fd = os.open(name, _OPEN, dir_fd=directory)
         try:
             _check(os.fstat(self.fd), self.uid)
-            self.header = layout.unpack_header(os.pread(self.fd, layout.FRONT, 0))
+            self.header = wire.unpack_header(os.pread(self.fd, wire.FRONT, 0))
         except (BoardError, OSError):
             os.close(self.fd)
             raise
@@ -97,12 +97,12 @@ class Watched:
         """The run as it stands, and the boundaries that are new. Raises BoardError when it is not to be trusted."""
         # First whether it lives, then what it says: of a dead board what is read is the last word.
         holder = os.getpid() if self._own else lock_holder(self.fd)
-        front = os.pread(self.fd, layout.FRONT, 0)
-        state = layout.unpack_state(front)
+        front = os.pread(self.fd, wire.FRONT, 0)
+        state = wire.unpack_state(front)
         events, lost = self._new_events(front)
         times = now()  # after the reading: no honest event that was read is later than this
         self._read_description(front)
-        _, self.memory = layout.unpack_memory(front)
+        _, self.memory = wire.unpack_memory(front)
         if holder is not None:
             self._identify(holder)
         fresh = [self._boundary(event, times) for event in events]
@@ -128,14 +128,14 @@ class Watched:
             os.close(self.fd)
             self.fd = -1
 
-    def _new_events(self, front: bytes) -> tuple[list[layout.Event], int]:
-        head = int.from_bytes(front[layout.EVENT_HEAD : layout.EVENT_HEAD + 8], "little")
+    def _new_events(self, front: bytes) -> tuple[list[wire.Event], int]:
+        head = int.from_bytes(front[wire.EVENT_HEAD : wire.EVENT_HEAD + 8], "little")
         if not self._seen < head < _LONGEST:
             return [], 0
-        ring = os.pread(self.fd, layout.EVENT_COUNT * layout.EVENT_SIZE, layout.EVENTS)
-        more = os.pread(self.fd, layout.EVENT_COUNT * layout.SUPPLEMENT_SIZE, layout.SUPPLEMENTS)
-        first = max(self._seen + 1, head - layout.EVENT_COUNT + 1)
-        found = [event for n in range(first, head + 1) if (event := layout.unpack_event(ring, n, more)) is not None]
+        ring = os.pread(self.fd, wire.EVENT_COUNT * wire.EVENT_SIZE, wire.EVENTS)
+        more = os.pread(self.fd, wire.EVENT_COUNT * wire.SUPPLEMENT_SIZE, wire.SUPPLEMENTS)
+        first = max(self._seen + 1, head - wire.EVENT_COUNT + 1)
+        found = [event for n in range(first, head + 1) if (event := wire.unpack_event(ring, n, more)) is not None]
         if not found:
             return [], 0  # a head that no event bears out: looked at again
         newest = found[-1].number
@@ -144,7 +144,7 @@ class Watched:
         return found, missed
 
     def _read_description(self, front: bytes) -> None:
-        for version, length, crc, offset in layout.text_versions(front):
+        for version, length, crc, offset in wire.text_versions(front):
             if version == self._version:
                 return
             text = os.pread(self.fd, length, offset)
@@ -164,7 +164,7 @@ class Watched:
             self._asked_namespace = True
             self._pid = process_by_namespace(self._proc, self.header, self.uid)
 
-    def _boundary(self, event: layout.Event, times: Times) -> Boundary:
+    def _boundary(self, event: wire.Event, times: Times) -> Boundary:
         self._newest = max(self._newest, self._here(event.monotonic_ns, event.time_ns, times))
         try:
             mark = Mark(event.mark)
@@ -197,12 +197,12 @@ class Watched:
         return max(0, min(monotonic, times.monotonic_ns))
 
     def _ended_by(self, aux: int) -> None:
-        failed = RunState.INTERRUPTED if aux & layout.RUN_INTERRUPTED else RunState.FAILED
-        self._word = failed if aux & layout.RUN_FAILED else RunState.FINISHED
-        self.withdrawn = bool(aux & layout.RUN_WITHDRAWN)
+        failed = RunState.INTERRUPTED if aux & wire.RUN_INTERRUPTED else RunState.FAILED
+        self._word = failed if aux & wire.RUN_FAILED else RunState.FINISHED
+        self.withdrawn = bool(aux & wire.RUN_WITHDRAWN)
 
-    def _end(self, state: layout.State | None, alive: bool) -> RunState:
-        if self._word == RunState.RUNNING and state is not None and state.flags & layout.FLAG_ENDED:
+    def _end(self, state: wire.State | None, alive: bool) -> RunState:
+        if self._word == RunState.RUNNING and state is not None and state.flags & wire.FLAG_ENDED:
             self._ended_by(sum(word for flag, word in _WORDS if state.flags & flag))
         if self._word == RunState.RUNNING and not alive:
             return RunState.DIED
@@ -212,7 +212,7 @@ class Watched:
         phases = self._description.phases
         return phases[index] if index < len(phases) else ""
 
-    def _run(self, state: layout.State | None, ended: RunState, times: Times) -> Run:
+    def _run(self, state: wire.State | None, ended: RunState, times: Times) -> Run:
         said = self._description
         self.claim = Claim(self._pid, self.uid, "", said.devices, said.visible, said.order, said.world_size)
         run = Run(
@@ -253,7 +253,7 @@ class Watched:
         amounts = [device[2:] for device in self.memory]
         return FrameworkMemory(*map(_sum, zip(*amounts, strict=True))) if amounts else FrameworkMemory()
 
-    def _metrics(self, logged: layout.Metrics) -> dict[str, float]:
+    def _metrics(self, logged: wire.Metrics) -> dict[str, float]:
         names = self._description.metrics
         return {name: value for name, value in zip(names, logged, strict=False) if name and value is not None}
 
@@ -265,7 +265,7 @@ def _check(found: os.stat_result, uid: int) -> None:
         raise BoardError(f"belongs to uid {found.st_uid}, not to {uid} as its name says")
     if found.st_nlink != 1:
         raise BoardError("has another name elsewhere")
-    if not layout.LEAST <= found.st_size <= layout.LARGEST:
+    if not wire.LEAST <= found.st_size <= wire.LARGEST:
         raise BoardError(f"{found.st_size} bytes long")
     if found.st_mode & 0o022:
         raise BoardError("is writable by others")
@@ -276,8 +276,8 @@ def _seconds(time: int) -> float:
 
 
 def _sum(counts: tuple[int, ...]) -> float:
-    return NAN if layout.NOT_KNOWN in counts else float(sum(counts))
+    return NAN if wire.NOT_KNOWN in counts else float(sum(counts))
 
 
 def _known(count: int) -> float:
-    return NAN if count == layout.NOT_KNOWN else float(count)
+    return NAN if count == wire.NOT_KNOWN else float(count)

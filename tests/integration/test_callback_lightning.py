@@ -133,7 +133,7 @@ def test_resumed_in_mid_epoch_it_goes_on_with_that_epoch(cases: Cases) -> None:
 def test_an_exception_ends_the_run_as_failed_then_and_there(cases: Cases, case: str, state: RunState) -> None:
     one = cases[case]
     assert one.run.state is state
-    assert [mark for mark, *_ in one.marks()] == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_LEFT", "RUN_END"]
+    assert [mark for mark, *_ in one.marks()] == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_ABORTED", "RUN_END"]
     times = [dict(cases.seen[case][side])["on_exception"] for side in ("before", "after")]
     assert times[0] <= one.times(Mark.RUN_END)[0] <= times[1]
 

@@ -172,7 +172,7 @@ def test_fifty_kills_lose_at_most_the_frame_in_flight_and_the_history_goes_on(
             process.kill()
             process.wait()
         reader = RingReader.open(str(live_dir / "ring"))
-        head = reader.pulse().head
+        head = reader.heartbeat().head
         whole = reader.whole_frames()
         reader.close()
         seen.append((start, whole[-1]))
@@ -288,9 +288,9 @@ def test_a_daemon_whose_driver_hangs_before_its_first_sample_stops_when_it_is_to
 
 BY_ITSELF = """
 import argparse
-from gpumon.cli.alone import alone
+from gpumon.cli.private_sampler import private_sampler
 from gpumon.paths import places
-with alone(places(), argparse.Namespace(source=None, interval=0.1, speed=1.0)) as live:
+with private_sampler(places(), argparse.Namespace(source=None, interval=0.1, speed=1.0)) as live:
     print(live.state().text, flush=True)
 """
 

@@ -80,15 +80,15 @@ REAL = """
 import logging, sys
 logging.basicConfig(level=logging.DEBUG)
 import torch, gpumon
-from gpumon.tags import board as layout
+from gpumon.tags import wire
 with gpumon.run("cpu") as run:
     with run.epoch(0):
         run.step()
         weights = torch.ones(1000, requires_grad=True)
         weights.sum().backward()
     run._memory.read()
-    front = bytes(run._board._map[:layout.FRONT])
-print(layout.unpack_memory(front), torch.cuda.is_initialized(), run._memory._readers.keys())
+    front = bytes(run._board._map[:wire.FRONT])
+print(wire.unpack_memory(front), torch.cuda.is_initialized(), run._memory._readers.keys())
 """
 
 Start = Callable[[str], "subprocess.Popen[str]"]

@@ -24,10 +24,10 @@ from gpumon.errors import UsageError
 from gpumon.frame import Mark, RunState
 from gpumon.paths import Places
 from gpumon.tags import lifetime, warn
-from gpumon.tags.board import EVENT_COUNT
 from gpumon.tags.naming import default_name
 from gpumon.tags.reader import Poll, TagReader
 from gpumon.tags.running import Run
+from gpumon.tags.wire import EVENT_COUNT
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +111,7 @@ def test_an_epoch_that_an_exception_leaves_did_not_end(look: Look, by: str) -> N
         run.begin_epoch(0)
         raise KeyError
     # Only the end of the run tells an exception from `break`, where epochs are gone through.
-    ends = ["EPOCH_END", "EPOCH_LEFT"] if by == "epochs" else ["EPOCH_LEFT"]
+    ends = ["EPOCH_END", "EPOCH_ABORTED"] if by == "epochs" else ["EPOCH_ABORTED"]
     assert [mark for mark, _, _ in told(look())] == ["RUN_BEGIN", "EPOCH_BEGIN", *ends, "RUN_END"]
 
 
@@ -121,7 +121,7 @@ def test_an_epoch_that_break_left_has_ended_whatever_fails_afterwards(look: Look
             break
         with run.phase("test"):
             raise KeyError
-    assert "EPOCH_LEFT" not in [mark for mark, _, _ in told(look())]
+    assert "EPOCH_ABORTED" not in [mark for mark, _, _ in told(look())]
 
 
 def test_a_training_may_go_on_after_an_epoch_that_was_left(look: Look) -> None:
@@ -131,7 +131,7 @@ def test_a_training_may_go_on_after_an_epoch_that_was_left(look: Look) -> None:
         with run.epoch(1):
             pass
     assert [mark for mark, _, _ in told(look())] == [
-        "RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_LEFT", "EPOCH_BEGIN", "EPOCH_END", "RUN_END",
+        "RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_ABORTED", "EPOCH_BEGIN", "EPOCH_END", "RUN_END",
     ]  # fmt: skip
 
 
@@ -370,7 +370,7 @@ def test_an_epoch_that_an_out_of_memory_error_left_did_not_end(look: Look) -> No
     with pytest.raises(kind):
         train()
     marks = [mark for mark, _, _ in told(look())]
-    assert marks == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_END", "OUT_OF_MEMORY", "EPOCH_LEFT", "RUN_END"]
+    assert marks == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_END", "OUT_OF_MEMORY", "EPOCH_ABORTED", "RUN_END"]
 
 
 def test_an_epoch_that_an_exit_left_did_not_end_though_the_run_did_not_fail(look: Look) -> None:
@@ -382,7 +382,7 @@ def test_an_epoch_that_an_exit_left_did_not_end_though_the_run_did_not_fail(look
     with pytest.raises(SystemExit):
         train()
     poll = look()
-    assert [mark for mark, _, _ in told(poll)] == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_END", "EPOCH_LEFT", "RUN_END"]
+    assert [mark for mark, _, _ in told(poll)] == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_END", "EPOCH_ABORTED", "RUN_END"]
     assert poll.runs[0].state is RunState.FINISHED
 
 
@@ -551,7 +551,7 @@ def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
     assert not heavy & set(loaded)
     ours = {name for name in loaded if name.startswith("gpumon.")}
     assert ours <= {
-        "gpumon.errors", "gpumon.paths", "gpumon.text", "gpumon.tags", "gpumon.tags.board", "gpumon.tags.client",
+        "gpumon.errors", "gpumon.paths", "gpumon.text", "gpumon.tags", "gpumon.tags.wire", "gpumon.tags.client",
         "gpumon.tags.description", "gpumon.tags.devices", "gpumon.tags.lifetime", "gpumon.tags.loader",
         "gpumon.tags.loop",
         "gpumon.tags.memory", "gpumon.tags.naming", "gpumon.tags.out_of_memory", "gpumon.tags.ranks",

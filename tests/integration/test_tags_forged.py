@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import gpumon
 from gpumon.frame import Device, Mark, Process, Run
 from gpumon.paths import Places, make_tag_dir
-from gpumon.tags import board as layout
+from gpumon.tags import wire
 from gpumon.tags.matching import devices_of
 from gpumon.tags.reader import BOARDS_PER_USER, TagReader
 
@@ -164,31 +164,31 @@ def resealed(
     *,
     state: dict[str, int] | None = None,
     text: bytes | None = None,
-    memory: list[layout.Memory] | None = None,
-    event: layout.Event | None = None,
+    memory: list[wire.Memory] | None = None,
+    event: wire.Event | None = None,
 ) -> bytes:
     """`raw` with lies in it, and every CRC right."""
     out = bytearray(raw)
     if state is not None:
-        found = layout.unpack_state(raw)
+        found = wire.unpack_state(raw)
         assert found is not None
         found = found._replace(number=found.number + 1, **state)  # type: ignore[arg-type]
-        head = layout.pack_head(*found[:9])
-        record = layout.pack_state(head, layout.pack_tail(list(found.metrics)))
-        offset = layout.STATES[found.number & 1]
+        head = wire.pack_head(*found[:9])
+        record = wire.pack_state(head, wire.pack_tail(list(found.metrics)))
+        offset = wire.STATES[found.number & 1]
         out[offset : offset + len(record)] = record
     if text is not None:
-        version = layout.text_versions(raw)[0][0] + 1
-        offset, header = layout.TEXTS[version & 1], layout.DESCRIPTIONS[version & 1]
+        version = wire.text_versions(raw)[0][0] + 1
+        offset, header = wire.TEXTS[version & 1], wire.DESCRIPTIONS[version & 1]
         out[offset : offset + len(text)] = text
-        out[header : header + 16] = layout.pack_text_header(version, text)
+        out[header : header + 16] = wire.pack_text_header(version, text)
     if memory is not None:
-        record = layout.pack_memory(2**64 - 1, 2**64 - 1, memory)
-        out[layout.MEMORY[1] : layout.MEMORY[1] + len(record)] = record
+        record = wire.pack_memory(2**64 - 1, 2**64 - 1, memory)
+        out[wire.MEMORY[1] : wire.MEMORY[1] + len(record)] = record
     if event is not None:
-        offset = layout.event_offset(event.number)
-        out[offset : offset + layout.EVENT_BYTES] = layout.pack_event(event)
-        out[layout.EVENT_HEAD : layout.EVENT_HEAD + 8] = event.number.to_bytes(8, "little")
+        offset = wire.event_offset(event.number)
+        out[offset : offset + wire.EVENT_BYTES] = wire.pack_event(event)
+        out[wire.EVENT_HEAD : wire.EVENT_HEAD + 8] = event.number.to_bytes(8, "little")
     return bytes(out)
 
 
@@ -221,18 +221,18 @@ def test_extreme_numbers_with_a_right_crc_stay_in_range(
 
 
 def test_memory_beyond_any_device_is_a_number_all_the_same(tags: Path, reader: TagReader, valid: bytes) -> None:
-    most = layout.Memory(2**32 - 1, 2**32 - 1, *[2**64 - 2] * 9)
-    plant(tags, resealed(valid, memory=[most] * layout.MAX_MEMORY))
+    most = wire.Memory(2**32 - 1, 2**32 - 1, *[2**64 - 2] * 9)
+    plant(tags, resealed(valid, memory=[most] * wire.MAX_MEMORY))
     (run,) = reader.poll().runs
     sane(run)
-    assert set(run.memory) == {float((2**64 - 2) * layout.MAX_MEMORY)}
+    assert set(run.memory) == {float((2**64 - 2) * wire.MAX_MEMORY)}
 
 
 def test_an_event_of_extremes_is_a_boundary_all_the_same(tags: Path, reader: TagReader, valid: bytes) -> None:
     last = reader_events(valid)
-    event = layout.Event(
-        layout.OUT_OF_MEMORY, 65535, last + 1, 2**64 - 1, 2**64 - 1, -(2**63), 2**64 - 1, -(2**31), 2**32 - 1,
-        2**64 - 2, layout.NOT_KNOWN, (float("inf"), float("-inf"), *[float("nan")] * 6),
+    event = wire.Event(
+        wire.OUT_OF_MEMORY, 65535, last + 1, 2**64 - 1, 2**64 - 1, -(2**63), 2**64 - 1, -(2**31), 2**32 - 1,
+        2**64 - 2, wire.NOT_KNOWN, (float("inf"), float("-inf"), *[float("nan")] * 6),
     )  # fmt: skip
     plant(tags, resealed(valid, event=event))
     found = reader.poll().boundaries[-1]
@@ -245,7 +245,7 @@ def test_an_event_of_extremes_is_a_boundary_all_the_same(tags: Path, reader: Tag
 
 def reader_events(raw: bytes) -> int:
     """The number of the newest event in a board."""
-    return int.from_bytes(raw[layout.EVENT_HEAD : layout.EVENT_HEAD + 8], "little")
+    return int.from_bytes(raw[wire.EVENT_HEAD : wire.EVENT_HEAD + 8], "little")
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_description_that_is_none_leaves_the_board_out(tags: Path, reader: Tag
 
 def test_a_head_that_no_event_bears_out_loses_nothing(tags: Path, reader: TagReader, valid: bytes) -> None:
     out = bytearray(valid)
-    out[layout.EVENT_HEAD : layout.EVENT_HEAD + 8] = (1 << 62).to_bytes(8, "little")
+    out[wire.EVENT_HEAD : wire.EVENT_HEAD + 8] = (1 << 62).to_bytes(8, "little")
     path = plant(tags, bytes(out))
     poll = reader.poll()
     assert poll.boundaries == []
@@ -282,7 +282,7 @@ def test_a_head_that_no_event_bears_out_loses_nothing(tags: Path, reader: TagRea
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.lists(st.tuples(st.integers(0, layout.SIZE - 1), st.binary(min_size=1, max_size=64)), min_size=1, max_size=8),
+    st.lists(st.tuples(st.integers(0, wire.SIZE - 1), st.binary(min_size=1, max_size=64)), min_size=1, max_size=8),
     st.booleans(),
 )
 def test_random_bytes_anywhere_never_make_poll_raise(
@@ -295,9 +295,9 @@ def test_random_bytes_anywhere_never_make_poll_raise(
     reader.poll()
     out = bytearray(valid)
     for offset, raw in changes:
-        at = offset % layout.FRONT if front else offset
+        at = offset % wire.FRONT if front else offset
         out[at : at + len(raw)] = raw
-    path.write_bytes(out[: layout.SIZE])
+    path.write_bytes(out[: wire.SIZE])
     for run in reader.poll().runs:
         sane(run)
     fresh = TagReader(Places(explicit=str(tmp_path), uid=UID))

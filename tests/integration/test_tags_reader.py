@@ -18,7 +18,7 @@ from gpumon.clock import SECOND
 from gpumon.errors import BoardError
 from gpumon.frame import Boundary, Mark, Run, RunState
 from gpumon.paths import Places
-from gpumon.tags import board as layout
+from gpumon.tags import wire
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description
 from gpumon.tags.reader import SHOWN_AFTER_END, TagReader
@@ -216,8 +216,8 @@ def test_what_was_overwritten_is_counted_and_not_guessed(start: Start, reader: T
     )
     hear(child)
     poll = reader.poll()
-    assert len(poll.boundaries) == layout.EVENT_COUNT
-    assert poll.runs[0].lost_events == 801 - layout.EVENT_COUNT
+    assert len(poll.boundaries) == wire.EVENT_COUNT
+    assert poll.runs[0].lost_events == 801 - wire.EVENT_COUNT
     assert reader.at(poll.boundaries[0].monotonic_ns - 1)[0].epoch == -1
 
 
@@ -249,7 +249,7 @@ def test_no_torn_state_is_accepted_from_a_writer_at_full_speed(start: Start, tmp
     highest = 0
     deadline = time.monotonic() + 2.5
     while time.monotonic() < deadline:
-        state = layout.unpack_state(os.pread(fd, layout.FRONT, 0))
+        state = wire.unpack_state(os.pread(fd, wire.FRONT, 0))
         reads += 1
         if state is None:
             unreadable += 1
@@ -470,10 +470,10 @@ def test_times_of_another_time_namespace_are_brought_over(tmp_path: Path, monkey
 
 def test_a_board_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
     name = f"tag.{os.getuid()}.1.00000000"
-    raw = bytearray(layout.pack_header(layout.Header(layout.SIZE, 1, 1, 1, 1, 1, bytes(16), 1, 1)))
+    raw = bytearray(wire.pack_header(wire.Header(wire.SIZE, 1, 1, 1, 1, 1, bytes(16), 1, 1)))
     raw[8] = 2
     raw[-4:] = crc32(bytes(raw[:-4])).to_bytes(4, "little")
-    (tmp_path / name).write_bytes(raw.ljust(layout.SIZE, b"\0"))
+    (tmp_path / name).write_bytes(raw.ljust(wire.SIZE, b"\0"))
     directory = os.open(tmp_path, os.O_RDONLY)
     with pytest.raises(BoardError, match="version 2"):
         Watched(directory, name, "/proc")

@@ -103,7 +103,7 @@ def test_boundaries_that_come_late_and_twice_count_once() -> None:
 def test_an_epoch_that_was_left_is_over_and_says_nothing_of_how_long_epochs_take(told_before: bool) -> None:
     epochs = Epochs()
     ends = (boundary(4, 1, 13, Mark.EPOCH_END),) if told_before else ()
-    left = boundary(5, 1, 13, Mark.EPOCH_LEFT)
+    left = boundary(5, 1, 13, Mark.EPOCH_ABORTED)
     epochs.add(frame_with((boundary(1, 0, 0), boundary(2, 0, 10, Mark.EPOCH_END), boundary(3, 1, 10), *ends, left)))
     found = [(s.epoch, s.begin - START, s.end - START, s.finished) for s in epochs.stretches("r", START + 99)]
     assert found == [(0, 0, 10, True), (1, 10, 13, False)]

@@ -67,14 +67,14 @@ def random_training(dice: random.Random) -> list[Boundary]:
             training.mark(Mark.OUT_OF_MEMORY)
         how = dice.random()
         if how < 0.1:
-            training.end(Mark.EPOCH_LEFT)
+            training.end(Mark.EPOCH_ABORTED)
         elif how < 0.9:
             training.end()
             if dice.random() < 0.2:
                 training.enter("test")
                 training.enter("")
             elif dice.random() < 0.1:
-                training.end(Mark.EPOCH_LEFT)
+                training.end(Mark.EPOCH_ABORTED)
     if dice.random() < 0.7:
         training.end(Mark.RUN_END)
     return training.found
@@ -152,7 +152,7 @@ def test_an_epoch_that_was_left_after_its_end_was_published_is_none_for_all() ->
     for epoch in range(2):
         training.begin(epoch)
         training.end()
-    training.end(Mark.EPOCH_LEFT)
+    training.end(Mark.EPOCH_ABORTED)
     assert [end is None for _, _, end in by_views(training.found)] == [False, True]
     assert by_ledger(training.found) == by_views(training.found)
     assert by_run_command(training.found) == (1, 1.0)

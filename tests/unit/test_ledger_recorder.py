@@ -132,7 +132,7 @@ def test_an_epoch_has_the_training_own_times_steps_wait_and_numbers() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("marks", [[Mark.EPOCH_LEFT], [Mark.EPOCH_END, Mark.EPOCH_LEFT]])
+@pytest.mark.parametrize("marks", [[Mark.EPOCH_ABORTED], [Mark.EPOCH_END, Mark.EPOCH_ABORTED]])
 def test_an_epoch_that_was_left_is_kept_without_an_end(marks: list[Mark]) -> None:
     ledger, make = Memory(), Course()
     boundaries = [
@@ -383,7 +383,7 @@ def test_how_long_a_run_took_is_by_the_steady_clock() -> None:
 def test_an_epoch_that_proves_broken_after_it_was_settled_is_told_to_the_ledger() -> None:
     ledger, make = Memory(), Course()
     events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 2.0, 0), make(Mark.EPOCH_END, 4.0, 0, ""),
-              make(Mark.EPOCH_LEFT, 9.0, 0, "")]  # fmt: skip
+              make(Mark.EPOCH_ABORTED, 9.0, 0, "")]  # fmt: skip
     keep(ledger, spread([on(n) for n in range(13)], events))
     assert [left for batch in ledger.batches for left in batch.left] == [(KEY, 0)]
 

@@ -155,7 +155,7 @@ def test_the_history_of_another_boot_is_not_continued(path: str) -> None:
         4, "little"
     )
     Path(path).write_bytes(raw)
-    assert RingReader.open(path).pulse().age == math.inf
+    assert RingReader.open(path).heartbeat().age == math.inf
     assert RingWriter.create(path, 1, SECOND, continues="nvml").append(tick(2)) == 1
 
 

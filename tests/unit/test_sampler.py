@@ -16,9 +16,9 @@ from gpumon.metrics import HOST_METRICS
 from gpumon.origin import HARDWARE, RECORDED
 from gpumon.sampler import Sampler
 from gpumon.sources.base import Reading
-from gpumon.tags.board import Memory, device_mark
 from gpumon.tags.matching import Claim
 from gpumon.tags.reader import Poll
+from gpumon.tags.wire import Memory, device_mark
 from tests import builders
 from tests.fakes import FakeClock
 

@@ -7,8 +7,8 @@ from math import isnan, nan
 
 from gpumon.frame import Process, Run, RunState
 from gpumon.metrics import PROCESSES, Availability
-from gpumon.tags.board import NOT_KNOWN, Memory, device_mark
 from gpumon.tags.holding import entry_for, with_holdings
+from gpumon.tags.wire import NOT_KNOWN, Memory, device_mark
 from tests import builders
 
 ONE, TWO = builders.device(0).uuid, builders.device(1).uuid

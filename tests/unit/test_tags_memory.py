@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from gpumon.tags import board as layout
-from gpumon.tags import warn
-from gpumon.tags.board import NOT_KNOWN, Memory, device_mark
+from gpumon.tags import warn, wire
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description
 from gpumon.tags.memory import EVERY, NEVER, SCAN_EVERY, MemoryReader
 from gpumon.tags.out_of_memory import Failures
 from gpumon.tags.running import Run
+from gpumon.tags.wire import NOT_KNOWN, Memory, device_mark
 from tests.fakes import FakeClock
 
 ONE = "GPU-11111111-1111-1111-1111-111111111111"
@@ -51,19 +50,19 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 def front(board: Board) -> bytes:
     # Through its own mapping: opening the file here would drop its lock.
     assert board._map is not None
-    return bytes(board._map[: layout.FRONT])
+    return bytes(board._map[: wire.FRONT])
 
 
 def held(board: Board) -> list[Memory]:
-    return list(layout.unpack_memory(front(board))[1])
+    return list(wire.unpack_memory(front(board))[1])
 
 
 def marks(board: Board) -> list[tuple[int, int, int]]:
     """(asked, free, device) of each out-of-memory mark."""
     assert board._map is not None
-    ring = bytes(board._map[layout.EVENTS : layout.EVENTS + layout.EVENT_COUNT * layout.EVENT_SIZE])
-    events = [layout.unpack_event(ring, number) for number in range(1, board._events + 1)]
-    return [(e.asked, e.free, e.aux) for e in events if e is not None and e.mark == layout.OUT_OF_MEMORY]
+    ring = bytes(board._map[wire.EVENTS : wire.EVENTS + wire.EVENT_COUNT * wire.EVENT_SIZE])
+    events = [wire.unpack_event(ring, number) for number in range(1, board._events + 1)]
+    return [(e.asked, e.free, e.aux) for e in events if e is not None and e.mark == wire.OUT_OF_MEMORY]
 
 
 def allocator(
@@ -280,9 +279,9 @@ def test_reading_at_the_boundaries_of_very_short_epochs_takes_a_small_part_of_th
 def peaks(board: Board) -> list[tuple[int, int]]:
     """(mark, peak) of each event after the run's begin."""
     assert board._map is not None
-    ring = bytes(board._map[layout.EVENTS : layout.EVENTS + layout.EVENT_COUNT * layout.EVENT_SIZE])
-    more = bytes(board._map[layout.SUPPLEMENTS : layout.SIZE])
-    events = [layout.unpack_event(ring, number, more) for number in range(2, board._events + 1)]
+    ring = bytes(board._map[wire.EVENTS : wire.EVENTS + wire.EVENT_COUNT * wire.EVENT_SIZE])
+    more = bytes(board._map[wire.SUPPLEMENTS : wire.SIZE])
+    events = [wire.unpack_event(ring, number, more) for number in range(2, board._events + 1)]
     return [(e.mark, e.peak) for e in events if e is not None]
 
 
@@ -297,10 +296,10 @@ def test_every_boundary_tells_the_peak_until_then_and_nothing_is_reset(begin: Be
         cuda.stats[0] = allocator(GIB, 8 * GIB, peak, GIB, 0, GIB)
     run.log(loss=1.0)
     assert peaks(board) == [
-        (layout.EPOCH_BEGIN, 7 * GIB),
-        (layout.PHASE, 8 * GIB),
-        (layout.EPOCH_END, 9 * GIB),
-        (layout.LOG, layout.NOT_KNOWN),
+        (wire.EPOCH_BEGIN, 7 * GIB),
+        (wire.PHASE, 8 * GIB),
+        (wire.EPOCH_END, 9 * GIB),
+        (wire.LOG, wire.NOT_KNOWN),
     ]
 
 

@@ -23,7 +23,7 @@ class NvmlSource:
     """
 
     capabilities = HARDWARE
-    pace = 0.0
+    tick_period = 0.0
 
     def __init__(self, clock: Clock, describe: Describe, open_library: Callable[[], Library] = Library) -> None:
         self._clock = clock

@@ -66,7 +66,7 @@ class ReplaySource:
             self._sure = found.sure
             self.interval = found.interval_ns / SECOND
             """Seconds from tick to tick in the log: the median of its beginning."""
-            self.pace = self.interval / speed
+            self.tick_period = self.interval / speed
             self._ticks = self._dated(ticks(chain(head, rows), found), clock.time())
             self._next = self._following()
             self._seek(int(min(start * SECOND, _FAR)))

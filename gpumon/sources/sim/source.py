@@ -23,7 +23,7 @@ class SimSource:
     """A made-up server; the same seed gives the same numbers at the same time since the start."""
 
     capabilities = SIMULATED
-    pace = 0.0
+    tick_period = 0.0
 
     def __init__(self, *, clock: Clock, seed: int = 0, scenario: str = "default") -> None:
         """Raises UsageError for a scenario that is not in `SCENARIOS`."""

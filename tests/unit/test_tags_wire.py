@@ -13,62 +13,62 @@ from hypothesis import strategies as st
 from gpumon.errors import BoardError
 from gpumon.frame import TRAINING, Mark
 from gpumon.run_facts import RunFacts
-from gpumon.tags import board
+from gpumon.tags import wire
 from gpumon.tags.description import MAX_PHASES, TRAIN, Description, decode, encode
 
-HEADER = board.Header(board.SIZE, 1, 2, 3, 4, 5, b"b" * 16, 6, 7)
+HEADER = wire.Header(wire.SIZE, 1, 2, 3, 4, 5, b"b" * 16, 6, 7)
 METRICS = [0.5, *[math.nan] * 7]
 
 
 def front_with(*states: tuple[int, bytes]) -> bytes:
-    front = bytearray(board.FRONT)
+    front = bytearray(wire.FRONT)
     for number, record in states:
-        offset = board.STATES[number & 1]
+        offset = wire.STATES[number & 1]
         front[offset : offset + len(record)] = record
     return bytes(front)
 
 
 def state(number: int, epoch: int = 4) -> bytes:
-    return board.pack_state(board.pack_head(number, 11, 22, 33, 44, 9, epoch, 1, 0), board.pack_tail(METRICS))
+    return wire.pack_state(wire.pack_head(number, 11, 22, 33, 44, 9, epoch, 1, 0), wire.pack_tail(METRICS))
 
 
 def test_regions_do_not_overlap() -> None:
     regions = [
-        (0, board.HEADER.size),
-        *((offset, board.STATE_SIZE) for offset in board.STATES),
-        (board.EVENT_HEAD, 8),
-        *((offset, board.TEXT_HEADER.size) for offset in board.DESCRIPTIONS),
-        *((offset, board.MEMORY_ROOM) for offset in board.MEMORY),
-        (board.EVENTS, board.EVENT_COUNT * board.EVENT_SIZE),
-        *((offset, board.TEXT_ROOM) for offset in board.TEXTS),
+        (0, wire.HEADER.size),
+        *((offset, wire.STATE_SIZE) for offset in wire.STATES),
+        (wire.EVENT_HEAD, 8),
+        *((offset, wire.TEXT_HEADER.size) for offset in wire.DESCRIPTIONS),
+        *((offset, wire.MEMORY_ROOM) for offset in wire.MEMORY),
+        (wire.EVENTS, wire.EVENT_COUNT * wire.EVENT_SIZE),
+        *((offset, wire.TEXT_ROOM) for offset in wire.TEXTS),
     ]
     regions.sort()
     ends = [offset + length for offset, length in regions]
     assert all(end <= offset for end, (offset, _) in zip(ends, regions[1:], strict=False))
-    assert ends[-1] <= board.SIZE
-    assert board.EVENT_BYTES <= board.EVENT_SIZE
-    assert board.FRONT <= board.EVENTS
+    assert ends[-1] <= wire.SIZE
+    assert wire.EVENT_BYTES <= wire.EVENT_SIZE
+    assert wire.FRONT <= wire.EVENTS
 
 
 def test_marks_are_those_of_the_frame() -> None:
-    assert {name: getattr(board, name) for name in Mark.__members__} == {m.name: m.value for m in Mark}
+    assert {name: getattr(wire, name) for name in Mark.__members__} == {m.name: m.value for m in Mark}
     assert TRAIN == TRAINING
 
 
 def test_a_header_comes_back() -> None:
-    assert board.unpack_header(board.pack_header(HEADER)) == HEADER
+    assert wire.unpack_header(wire.pack_header(HEADER)) == HEADER
 
 
 @pytest.mark.parametrize("at", [0, 9, 30, 83])
 def test_a_damaged_header_is_refused(at: int) -> None:
-    raw = bytearray(board.pack_header(HEADER))
+    raw = bytearray(wire.pack_header(HEADER))
     raw[at] ^= 1
     with pytest.raises(BoardError):
-        board.unpack_header(bytes(raw))
+        wire.unpack_header(bytes(raw))
 
 
 def test_the_newer_state_wins_and_comes_back_whole() -> None:
-    found = board.unpack_state(front_with((7, state(7)), (8, state(8, epoch=5))))
+    found = wire.unpack_state(front_with((7, state(7)), (8, state(8, epoch=5))))
     assert found is not None
     assert (found.number, found.epoch, found.step, found.wait_ns, found.epoch_monotonic_ns) == (8, 5, 33, 44, 9)
     assert found.metrics[0] == 0.5
@@ -78,88 +78,88 @@ def test_the_newer_state_wins_and_comes_back_whole() -> None:
 def test_a_torn_state_gives_way_to_the_one_before() -> None:
     torn = bytearray(state(8))
     torn[60] ^= 1
-    found = board.unpack_state(front_with((7, state(7)), (8, bytes(torn))))
+    found = wire.unpack_state(front_with((7, state(7)), (8, bytes(torn))))
     assert found is not None
     assert found.number == 7
 
 
 def test_a_board_without_a_state_has_none() -> None:
-    assert board.unpack_state(bytes(board.FRONT)) is None
-    assert board.unpack_state(b"") is None
+    assert wire.unpack_state(bytes(wire.FRONT)) is None
+    assert wire.unpack_state(b"") is None
 
 
 def test_a_longer_state_of_a_later_version_is_read() -> None:
     body = state(1)[8:] + b"later"
     prefix = len(body).to_bytes(4, "little")
     record = crc32(prefix + body).to_bytes(4, "little") + prefix + body
-    found = board.unpack_state(front_with((1, record)))
+    found = wire.unpack_state(front_with((1, record)))
     assert found is not None
     assert found.number == 1
 
 
 def test_an_event_is_found_by_its_number_only() -> None:
     logged = (0.5, *[1.0] * 7)
-    event = board.Event(board.OUT_OF_MEMORY, 1, 300, 11, 22, 33, 44, -1, 9, 2**40, 5, logged)
-    ring = bytearray(board.EVENT_COUNT * board.EVENT_SIZE)
-    offset = board.event_offset(300) - board.EVENTS
-    ring[offset : offset + board.EVENT_BYTES] = board.pack_event(event)
-    assert board.unpack_event(bytes(ring), 300) == event
-    assert board.unpack_event(bytes(ring), 300 - board.EVENT_COUNT) is None
-    assert board.unpack_event(b"", 300) is None
+    event = wire.Event(wire.OUT_OF_MEMORY, 1, 300, 11, 22, 33, 44, -1, 9, 2**40, 5, logged)
+    ring = bytearray(wire.EVENT_COUNT * wire.EVENT_SIZE)
+    offset = wire.event_offset(300) - wire.EVENTS
+    ring[offset : offset + wire.EVENT_BYTES] = wire.pack_event(event)
+    assert wire.unpack_event(bytes(ring), 300) == event
+    assert wire.unpack_event(bytes(ring), 300 - wire.EVENT_COUNT) is None
+    assert wire.unpack_event(b"", 300) is None
 
 
 HELD = (
-    board.Memory(0, board.device_mark("GPU-a"), 10, 20, 15, 11, 3, 9, 1, 2),
-    board.Memory(1, board.device_mark("GPU-b"), 30),
+    wire.Memory(0, wire.device_mark("GPU-a"), 10, 20, 15, 11, 3, 9, 1, 2),
+    wire.Memory(1, wire.device_mark("GPU-b"), 30),
 )
 
 
 def front_with_memory(number: int, record: bytes) -> bytes:
-    front = bytearray(board.FRONT)
-    offset = board.MEMORY[number & 1]
+    front = bytearray(wire.FRONT)
+    offset = wire.MEMORY[number & 1]
     front[offset : offset + len(record)] = record
     return bytes(front)
 
 
 def test_framework_memory_comes_back_and_what_was_not_told_is_not_known() -> None:
-    assert board.unpack_memory(front_with_memory(3, board.pack_memory(3, 77, HELD))) == (77, HELD)
-    assert HELD[1].reserved == board.NOT_KNOWN
-    assert board.unpack_memory(bytes(board.FRONT)) == (0, ())
+    assert wire.unpack_memory(front_with_memory(3, wire.pack_memory(3, 77, HELD))) == (77, HELD)
+    assert HELD[1].reserved == wire.NOT_KNOWN
+    assert wire.unpack_memory(bytes(wire.FRONT)) == (0, ())
 
 
 def test_a_torn_record_of_memory_gives_way_to_the_one_before() -> None:
-    front = bytearray(front_with_memory(1, board.pack_memory(1, 11, HELD[:1])))
-    newer = bytearray(board.pack_memory(2, 22, HELD))
-    front[board.MEMORY[0] : board.MEMORY[0] + len(newer)] = newer
-    assert board.unpack_memory(bytes(front))[0] == 22
-    front[board.MEMORY[0] + 30] ^= 1
-    assert board.unpack_memory(bytes(front)) == (11, HELD[:1])
+    front = bytearray(front_with_memory(1, wire.pack_memory(1, 11, HELD[:1])))
+    newer = bytearray(wire.pack_memory(2, 22, HELD))
+    front[wire.MEMORY[0] : wire.MEMORY[0] + len(newer)] = newer
+    assert wire.unpack_memory(bytes(front))[0] == 22
+    front[wire.MEMORY[0] + 30] ^= 1
+    assert wire.unpack_memory(bytes(front)) == (11, HELD[:1])
 
 
 def test_as_many_devices_are_told_as_have_room() -> None:
-    many = [board.Memory(i, i, i) for i in range(100)]
-    record = board.pack_memory(1, 1, many)
-    assert len(record) <= board.MEMORY_ROOM
-    assert len(board.unpack_memory(front_with_memory(1, record))[1]) == board.MAX_MEMORY
+    many = [wire.Memory(i, i, i) for i in range(100)]
+    record = wire.pack_memory(1, 1, many)
+    assert len(record) <= wire.MEMORY_ROOM
+    assert len(wire.unpack_memory(front_with_memory(1, record))[1]) == wire.MAX_MEMORY
 
 
-@given(st.binary(max_size=board.MEMORY_ROOM))
+@given(st.binary(max_size=wire.MEMORY_ROOM))
 def test_bytes_of_a_stranger_are_no_record_of_memory_and_do_no_harm(raw: bytes) -> None:
-    monotonic, devices = board.unpack_memory(front_with_memory(1, raw))
-    assert (monotonic, devices) == (0, ()) or len(devices) <= board.MAX_MEMORY
+    monotonic, devices = wire.unpack_memory(front_with_memory(1, raw))
+    assert (monotonic, devices) == (0, ()) or len(devices) <= wire.MAX_MEMORY
 
 
 def test_a_device_is_known_by_a_number_that_is_never_nothing() -> None:
-    assert board.device_mark("") == 0
-    assert board.device_mark("GPU-a") != board.device_mark("GPU-b") != 0
+    assert wire.device_mark("") == 0
+    assert wire.device_mark("GPU-a") != wire.device_mark("GPU-b") != 0
 
 
 def test_the_newer_description_is_offered_first() -> None:
-    front = bytearray(board.FRONT)
+    front = bytearray(wire.FRONT)
     for version in (4, 5):
-        where = board.DESCRIPTIONS[version & 1]
-        front[where : where + 16] = board.pack_text_header(version, b"{}")
-    assert [version for version, *_ in board.text_versions(bytes(front))] == [5, 4]
+        where = wire.DESCRIPTIONS[version & 1]
+        front[where : where + 16] = wire.pack_text_header(version, b"{}")
+    assert [version for version, *_ in wire.text_versions(bytes(front))] == [5, 4]
 
 
 def test_a_description_comes_back() -> None:
@@ -177,7 +177,7 @@ def test_the_longest_description_has_room() -> None:
         (wide,) * 99, (wide,) * 99,
     )  # fmt: skip
     text = encode(said)
-    assert len(text) <= board.TEXT_ROOM
+    assert len(text) <= wire.TEXT_ROOM
     assert len(decode(text).phases) == MAX_PHASES
 
 

@@ -13,7 +13,7 @@ from gpumon.paths import Places
 
 
 @contextmanager
-def alone(where: Places, arguments: argparse.Namespace, ledger: str = "") -> Iterator[Live]:
+def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = "") -> Iterator[Live]:
     """Sample into a ring in this process's own memory; with `ledger`, a path, runs are kept there too.
 
     Raises SourceError or UsageError.
