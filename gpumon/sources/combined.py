@@ -78,7 +78,7 @@ class CombinedSource:
     the same device, the first one counts. Only sources that stamp with this machine's clock can be combined.
     """
 
-    pace = 0.0
+    tick_period = 0.0
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ OK, STALE, FAILED = Availability.OK, Availability.STALE, Availability.FAILED
 class Maker:
     """A source with two GPUs, which a test can let hang or fail."""
 
-    pace = 0.0
+    tick_period = 0.0
 
     def __init__(self, name: str, label: str = "", capabilities: Capability = HARDWARE, prefix: str = "") -> None:
         self.name, self.label, self.capabilities = name, label, capabilities
