@@ -8,7 +8,8 @@ from typing import Any
 
 from gpumon.figures.axes import instant, numbers_of, placed
 from gpumon.figures.escape import literal
-from gpumon.figures.run_series import MOST, RunSeries
+from gpumon.figures.run_series import RunSeries
+from gpumon.history.query import MOST
 from gpumon.ledger.aggregate import EpochSummary
 
 Line = dict[str, Any]
@@ -54,6 +55,7 @@ def logged_lines(
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    """At most `MOST` marks: single values at the ends of epochs, which have no mean over time."""
     return points[:: max(1, -(-len(points) // MOST))]
 
 

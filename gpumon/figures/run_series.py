@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.frame import NAN
-from gpumon.ledger.records import Envelope, Record, RunTrace
+from gpumon.history.downsample import Envelope, downsample
+from gpumon.history.grid import Grid
+from gpumon.history.query import MOST
+from gpumon.ledger.records import Record, RunTrace
 
-MOST = 2000
-"""Points of a line: more than a screen has columns."""
 BRIDGED = 2
 """Missing points in a row that are no gap."""
 
@@ -72,12 +73,9 @@ def thinned(course: Envelope, every: int) -> Envelope:
     """Each `every` points as one, with the lowest and the highest of them: a spike stays."""
     if every <= 1:
         return course
-    places = range(0, len(course.mean), every)
-    return Envelope(
-        [min(_known(course.low[i : i + every]), default=NAN) for i in places],
-        [_mean(course.mean[i : i + every]) for i in places],
-        [max(_known(course.high[i : i + every]), default=NAN) for i in places],
-    )
+    places = range(len(course.mean))
+    (found,) = downsample(places, [course], Grid(0, float(every), -(-len(places) // every)), hold=0.0)
+    return Envelope(found.low, found.mean, found.high)
 
 
 def bridged(values: Sequence[float]) -> Sequence[float]:
@@ -90,12 +88,3 @@ def bridged(values: Sequence[float]) -> Sequence[float]:
                 found[last + 1 : i] = [values[last]] * (i - 1 - last)
             last = i
     return found
-
-
-def _known(values: Iterable[float]) -> list[float]:
-    return [value for value in values if value == value]
-
-
-def _mean(values: Iterable[float]) -> float:
-    known = _known(values)
-    return sum(known) / len(known) if known else NAN

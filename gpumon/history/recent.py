@@ -10,7 +10,9 @@ from math import inf
 
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Frame
-from gpumon.history.query import HOST, Line, Query, Series, aligned, downsample
+from gpumon.history.downsample import Envelope, downsample
+from gpumon.history.grid import aligned
+from gpumon.history.query import HOST, Query, Series
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_INDEX, HOST_METRICS, Availability, Kind, Metric
 from gpumon.panels import PANELS
 
@@ -109,7 +111,7 @@ class RecentHistory:
         gap = array("d", [NAN]) * len(times)
         cut = [column[before:last] or gap for column in columns]
         found = downsample(
-            times, [Line(line, line, line) for line in cut], grid,
+            times, [Envelope(line, line, line) for line in cut], grid,
             begin=query.begin, hold=query.hold, pauses=self._pauses,
         )  # fmt: skip
         return dict(zip(query.metrics, found, strict=True))

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpumon.frame import NAN, Mark, RunState
-from gpumon.ledger.records import DeviceRow, Envelope, MarkRow, RankRow, RunRow, RunTrace
+from gpumon.history.downsample import Envelope
+from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, RunRow, RunTrace
 from gpumon.ledger.table_columns import parsed_json
 from gpumon.run_facts import facts_of_row
 from gpumon.text import clean

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.frame import NAN, Mark, RunState
+from gpumon.history.downsample import Envelope
 from gpumon.ledger.schema import USAGE, WHOLE_EPOCH
 from gpumon.run_facts import RunFacts
 
@@ -215,14 +216,6 @@ class RunTrace(NamedTuple):
     points: int
     columns: Mapping[str, Envelope]
     """By metric name."""
-
-
-class Envelope(NamedTuple):
-    """A line of a trace: in each point the smallest, the mean and the largest value."""
-
-    low: Sequence[float]
-    mean: Sequence[float]
-    high: Sequence[float]
 
 
 class Record(NamedTuple):

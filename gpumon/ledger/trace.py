@@ -1,8 +1,9 @@
 """The course of a whole run in a bounded number of points, from ticks as they come.
 
 A point holds minimum, mean and maximum of `step` seconds; one in which a diverged training logged no number, has an
-infinite one. When there are `POINTS` of them, two become
-one and the step doubles: so an hour and a month take the same room.
+infinite one. When there are `POINTS` of them, two become one and the step doubles: so an hour and a month take the same
+room. `history.downsample` does not do this, because it happens in place while a run is recorded: a point keeps how many
+values it was made of, and later ones still go into the last.
 """
 
 from __future__ import annotations

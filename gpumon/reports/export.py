@@ -13,9 +13,9 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from gpumon.errors import GpumonError
+from gpumon.history.downsample import Envelope
 from gpumon.ledger.records import (
     DeviceRow,
-    Envelope,
     EpochRow,
     LivePeak,
     PhaseRow,

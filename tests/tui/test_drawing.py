@@ -15,7 +15,9 @@ from gpumon.analysis.epochs import EpochMark, Span
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.memory import PARTS, Split
 from gpumon.frame import Boundary, Mark
-from gpumon.history.query import Grid, Line, Series, downsample
+from gpumon.history.downsample import Envelope, downsample
+from gpumon.history.grid import Grid
+from gpumon.history.query import Series
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import BY_NAME, Unit
 from gpumon_tui import theme
@@ -70,7 +72,7 @@ def test_the_mark_of_now_stands_at_now_and_not_at_the_end() -> None:
 
 def fill(times: Sequence[float], values: list[float], grid: Grid) -> Series:
     """What columns show of samples that are a second apart."""
-    return downsample(times, [Line(values, values, values)], grid, hold=HOLD)[0]
+    return downsample(times, [Envelope(values, values, values)], grid, hold=HOLD)[0]
 
 
 def test_a_sample_falls_into_its_column_and_holes_are_filled_but_gaps_are_not() -> None:

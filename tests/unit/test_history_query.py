@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.history.query import LENGTHS, MOST, Grid, Line, Query, Series, aligned, downsample
+from gpumon.history.downsample import Envelope, downsample
+from gpumon.history.grid import LENGTHS, Grid, aligned
+from gpumon.history.query import MOST, Query, Series
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import Availability
 from tests.builders import TIME, device, frame_of, sample, tick
@@ -33,7 +35,7 @@ def rows(samples: list[tuple[float, float]]) -> tuple[list[float], list[float]]:
 
 
 def line(times: list[float], values: list[float], grid: Grid, hold: float = inf) -> Series:
-    return downsample(times, [Line(values, values, values)], grid, hold=hold)[0]
+    return downsample(times, [Envelope(values, values, values)], grid, hold=hold)[0]
 
 
 def known(values: object) -> list[float]:
@@ -116,7 +118,7 @@ def test_a_gap_is_never_bridged(samples: list[tuple[float, float]], step: float,
 
 def test_a_sample_stands_for_buckets_shorter_than_the_time_to_the_next_one_but_not_before_a_pause() -> None:
     times, values = [0.0, 1.0, 2.0, 12.0, 22.0], [1.0, 2.0, 3.0, nan, 4.0]
-    one = Line(values, values, values)
+    one = Envelope(values, values, values)
     (found,) = downsample(times, [one], Grid(0, 0.5, 46), pauses={12.0})
     assert found.mean[:5] == [1, 1, 2, 2, 3]
     assert not known(found.mean[5:44])
@@ -127,7 +129,7 @@ def test_a_sample_stands_for_buckets_shorter_than_the_time_to_the_next_one_but_n
 
 def test_extremes_that_are_infinite_stay() -> None:
     low, mean, high = [0.0, -inf, 0.0], [1.0, nan, 2.0], [3.0, inf, 4.0]
-    (found,) = downsample([0.5, 1.5, 2.5], [Line(low, mean, high)], Grid(0, 3.0, 1))
+    (found,) = downsample([0.5, 1.5, 2.5], [Envelope(low, mean, high)], Grid(0, 3.0, 1))
     assert (found.low, found.mean, found.high) == ([-inf], [1.5], [inf])
 
 

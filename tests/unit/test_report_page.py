@@ -17,11 +17,13 @@ from gpumon.analysis.memory import PARTS
 from gpumon.figures.dates import dated
 from gpumon.figures.run import figure
 from gpumon.figures.run_background import BANDS
-from gpumon.figures.run_series import MOST, RunSeries, bridged, run_series, thinned
+from gpumon.figures.run_series import RunSeries, bridged, run_series, thinned
 from gpumon.frame import NAN
+from gpumon.history.downsample import Envelope
+from gpumon.history.query import MOST
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger
-from gpumon.ledger.records import Envelope, Record, RunTrace
+from gpumon.ledger.records import Record, RunTrace
 from gpumon.reports.html import page
 from tests.conftest import cannot
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of

@@ -12,10 +12,11 @@ from statistics import median
 from gpumon.analysis.epochs import Stretch
 from gpumon.figures.run_series import RunSeries
 from gpumon.frame import NAN, Frame
-from gpumon.history.query import MOST, Grid, Query, aligned
+from gpumon.history.downsample import Envelope
+from gpumon.history.grid import Grid, aligned
+from gpumon.history.query import MOST, Query
 from gpumon.history.recent import RecentHistory
 from gpumon.ledger import aggregate
-from gpumon.ledger.records import Envelope
 
 COURSE = (
     "gpu.utilization", "gpu.memory_used", "gpu.memory_reserved", "gpu.run_allocated", "gpu.run_reserved",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import floor, isfinite, log2, log10
 
 from gpumon import units
-from gpumon.history.query import Grid
+from gpumon.history.grid import Grid
 from gpumon.metrics import Metric, Unit
 from gpumon_tui.freshness import NOW
 

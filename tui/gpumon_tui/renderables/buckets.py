@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from math import floor, inf
 
-from gpumon.history.query import Grid, History, Query, Series
+from gpumon.history.grid import Grid
+from gpumon.history.query import History, Query, Series
 
 HOLD = 2.2
 """Intervals between samples for which one stands, so that columns finer than the samples have no holes."""

@@ -12,7 +12,8 @@ from rich.style import Style
 from gpumon import units
 from gpumon.analysis.epochs import EpochMark, Span
 from gpumon.frame import Boundary
-from gpumon.history.query import Grid, Series
+from gpumon.history.grid import Grid
+from gpumon.history.query import Series
 from gpumon.metrics import Metric
 from gpumon_tui import theme
 from gpumon_tui.freshness import NOW

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from gpumon import units
 from gpumon.analysis.epochs import Stretch
 from gpumon.frame import NAN
-from gpumon.history.query import HOST, Grid, History, Query, Series
+from gpumon.history.grid import Grid
+from gpumon.history.query import HOST, History, Query, Series
 from gpumon.metrics import BY_NAME
 from gpumon_tui import theme
 from gpumon_tui.renderables.table import Cell, Column, Row

@@ -12,7 +12,7 @@ from rich.style import Style
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.frame import Process, Run, Sample
-from gpumon.history.query import Grid
+from gpumon.history.grid import Grid
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import BY_NAME
 from gpumon.vendors import short_name

@@ -10,7 +10,7 @@ from rich.style import Style
 
 from gpumon.analysis.epochs import EpochMark
 from gpumon.frame import Boundary
-from gpumon.history.query import Grid
+from gpumon.history.grid import Grid
 from gpumon_tui import theme
 from gpumon_tui.renderables.text_width import Line
 
