@@ -12,12 +12,12 @@ from typing import NamedTuple, Protocol
 
 from gpumon import units
 from gpumon.metrics import GPU_INDEX, HOST_METRICS, Availability
+from gpumon.missing import NAN as NAN
 from gpumon.origin import Driver as Driver
 from gpumon.origin import Origin as Origin
 from gpumon.run_facts import RunFacts
 from gpumon.vendors import maker
 
-NAN = float("nan")
 TRAINING = "train"
 """The phase that is training itself: what any epoch is in, unless the training says otherwise."""
 EVALUATION = frozenset(

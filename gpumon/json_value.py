@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from gpumon.frame import NAN
+from gpumon.missing import is_known
 
 _WORDS = {"NaN": NAN, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -26,7 +27,7 @@ def shown(value: float) -> float | None:
 
 def logged(value: float) -> float | int | str:
     """Return a number that a training logged: whole numbers without a dot, and words for NaN and the infinities."""
-    if value != value:
+    if not is_known(value):
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"

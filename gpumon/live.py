@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from gpumon.clock import SECOND
 from gpumon.errors import RingError
 from gpumon.frame import NAN, Driver, Frame, Origin
+from gpumon.missing import is_known
 from gpumon.paths import Places, places, refused_rings, ring_paths
 from gpumon.ring.layout import RUNNING
 from gpumon.ring.reader import Heartbeat, RingReader
@@ -139,7 +140,7 @@ class Live:
         state = LiveState(False, "", interval, heartbeat.age, since)
         if heartbeat.age == inf:
             text = "no daemon has run since the machine was restarted"
-            return state._replace(text=text, age=max(1.0, time.time() - since) if since == since else inf)
+            return state._replace(text=text, age=max(1.0, time.time() - since) if is_known(since) else inf)
         if heartbeat.state != RUNNING:
             return state._replace(text=f"the daemon stopped {duration(heartbeat.age)} ago")
         if heartbeat.age > max(3 * interval, _PATIENCE):

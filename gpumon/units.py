@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from time import localtime, strftime
 
 from gpumon.metrics import Kind, Metric, Unit
+from gpumon.missing import is_known
 
 MISSING = "–"
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -22,7 +23,7 @@ def number(value: float, unit: Unit) -> str:
 
 def _odd(value: float) -> str:
     """Text for NaN and infinities (untrusted input); empty if finite."""
-    if math.isnan(value):
+    if not is_known(value):
         return MISSING
     if math.isinf(value):
         return "∞" if value > 0 else "-∞"
@@ -132,7 +133,7 @@ def count(number: int | None) -> str:
 
 def limited(value: float, unit: Unit, sign: str) -> str:
     """A value that is only known to be no more (`≤`) or no less (`≥`): `≤5.0 GiB`; without a sign as `number`."""
-    return f"{sign}{number(value, unit)}" if value == value else MISSING
+    return f"{sign}{number(value, unit)}" if is_known(value) else MISSING
 
 
 def ago(seconds: float) -> str:
@@ -215,7 +216,7 @@ def figures(value: float) -> str:
 
 def plain(value: float) -> str:
     """A number that the user logged, such as a loss: 4 significant digits; one that diverged is `nan` or `∞`."""
-    if math.isnan(value):
+    if not is_known(value):
         return "nan"
     if odd := _odd(value):
         return odd

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gpumon.analysis.rank_epochs import KnownEpoch, RankEpochs
 from gpumon.frame import NAN, TRAINING, Boundary, Frame, Mark, Run, RunState
+from gpumon.missing import is_known
 
 RUNS = 64
 """Runs remembered of each device."""
@@ -149,7 +150,7 @@ class Epochs:
             times += [boundary.time_ns / 1e9 for boundary in (*self._of(key)[:1], *self._of(key)[-1:])]
             if run is not None:
                 times += [run.started, run.updated if run.state is not RunState.RUNNING else INFINITY]
-        known = [time for time in times if time == time]
+        known = [time for time in times if is_known(time)]
         return (min(known), max(known)) if known else (NAN, NAN)
 
     def stretches(self, key: str, now: float) -> list[Stretch]:
@@ -158,7 +159,7 @@ class Epochs:
         over = run is not None and run.state is not RunState.RUNNING
         until = run.updated if run is not None and over else now
         return [
-            Stretch(epoch.number, epoch.begin, epoch.end if epoch.end == epoch.end else until, epoch.finished)
+            Stretch(epoch.number, epoch.begin, epoch.end if is_known(epoch.end) else until, epoch.finished)
             for epoch in self._known(key)
         ]
 
@@ -180,7 +181,7 @@ class Epochs:
         """The epochs of a rank, oldest first."""
         rank, run = self._ranks.get(key) or RankEpochs(), self._runs.get(key)
         # A boundary may have been overwritten before it was read; the board has the last one.
-        missing = run is not None and run.epoch >= 0 and run.epoch_started == run.epoch_started
+        missing = run is not None and run.epoch >= 0 and is_known(run.epoch_started)
         if run is None or not missing or any(epoch.number == run.epoch for epoch in rank.epochs):
             return rank.epochs
         found = rank.ends.get(run.epoch, KnownEpoch(NAN, run.epoch))._replace(begin=run.epoch_started)

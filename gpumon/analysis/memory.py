@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpumon.frame import NAN, FrameworkMemory, Sample
+from gpumon.missing import is_known
 
 
 class Split(NamedTuple):
@@ -101,9 +102,9 @@ def titles(divided: Iterable[Split]) -> dict[str, str]:
     """What each part is called, by its name, in splits that are shown together."""
     found = {part.name: part.title for part in PARTS}
     splits = list(divided)
-    if not any(value == value for one in splits for value in one[:2]):
+    if not any(is_known(value) for one in splits for value in one[:2]):
         found["context"] = THIS_RUN
-        if not any(one.context == one.context for one in splits):
+        if not any(is_known(one.context) for one in splits):
             found["others"] = PROCESSES
     return found
 
@@ -114,7 +115,7 @@ def told(divided: Split) -> list[tuple[Part, float]]:
     return [
         (part._replace(title=names[part.name]), value)
         for part, value in zip(PARTS, divided, strict=True)
-        if value == value
+        if is_known(value)
     ]
 
 
@@ -133,4 +134,4 @@ def _least(value: float, most: float) -> float:
 
 
 def _share(part: float, whole: float) -> float:
-    return max(0.0, part) / whole if whole > 0 and part == part else NAN
+    return max(0.0, part) / whole if whole > 0 and is_known(part) else NAN

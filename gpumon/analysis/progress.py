@@ -7,6 +7,7 @@ from typing import NamedTuple
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.ranks import Ranks
 from gpumon.frame import NAN, Run, RunState
+from gpumon.missing import is_known
 
 _NEARLY = 0.99
 """Share of an epoch that counts as done before its end, at most: it may take longer than those before."""
@@ -53,14 +54,14 @@ def time_left(run: Run, duration: float, now: float) -> float:
         return NAN
     after = max(0, run.base + run.epochs - 1 - run.epoch)  # a run may continue beyond its plan
     spent = now - run.epoch_started
-    current = max(0.0, duration - spent) if spent == spent else duration
+    current = max(0.0, duration - spent) if is_known(spent) else duration
     return after * duration + current
 
 
 def _part(run: Run, duration: float, at: float) -> float:
     """The share of the open epoch that is done; 0 where that is unknown."""
     share = (at - run.epoch_started) / duration if duration > 0 else NAN
-    return max(0.0, min(share, _NEARLY)) if share == share else 0.0
+    return max(0.0, min(share, _NEARLY)) if is_known(share) else 0.0
 
 
 def _mean_of(run: Run) -> float:

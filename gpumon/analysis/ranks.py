@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gpumon import units
 from gpumon.frame import NAN, Boundary, Process, Run, RunState
+from gpumon.missing import is_known
 
 OUT_OF_MEMORY = "out of memory"
 """How the note of an out-of-memory error begins."""
@@ -73,7 +74,7 @@ def memory_of(runs: Sequence[Run], processes: Iterable[Process]) -> float:
     """Device memory of some ranks, bytes: of their processes, by the driver; else what their framework holds."""
     keys = {run.key for run in runs}
     used = _sum(process.memory_used for process in processes if process.run in keys)
-    return used if used == used else _sum(run.memory.reserved for run in runs)
+    return used if is_known(used) else _sum(run.memory.reserved for run in runs)
 
 
 def notes(ranks: Ranks, faults: Sequence[Boundary]) -> list[str]:
@@ -95,7 +96,7 @@ def _out_of_memory(faults: Sequence[Boundary], ooms: float) -> str:
 
 
 def _sum(values: Iterable[float]) -> float:
-    known = [value for value in values if value == value]
+    known = [value for value in values if is_known(value)]
     return sum(known) if known else NAN
 
 

@@ -11,6 +11,7 @@ from gpumon.diagnosis.context import GpuContext, Rule
 from gpumon.diagnosis.finding import Finding, Severity
 from gpumon.frame import NAN
 from gpumon.metrics import BY_NAME, Availability, Metric, Unit
+from gpumon.missing import is_known
 
 HOT = (BY_NAME["gpu.temperature"], BY_NAME["gpu.temperature_memory"])
 THERMAL = (BY_NAME["gpu.throttled_hw_thermal"], BY_NAME["gpu.throttled_sw_thermal"])
@@ -64,7 +65,7 @@ def allocated_idle(gpu: GpuContext) -> Iterator[Finding]:
     status = gpu.status
     if status.state is GpuState.HELD and status.since is not None and _idle(gpu) >= thresholds.LONG_IDLE:
         used = gpu.value("gpu.memory_used")
-        held = "memory" if used != used else units.number(used, Unit.BYTES)
+        held = "memory" if not is_known(used) else units.number(used, Unit.BYTES)
         summary = f"idle for {idle_text(gpu)}, {held} held by {_holders(gpu)}"
         action = "Ask the holder, or end the process if it is yours."
         yield Finding("allocated_idle", Severity.WARNING, gpu.subject, summary, action, {"seconds": _idle(gpu)})

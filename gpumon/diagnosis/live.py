@@ -13,6 +13,7 @@ from gpumon.diagnosis.finding import Finding, Subject
 from gpumon.diagnosis.gpu_rules import GPU_RULES
 from gpumon.diagnosis.run_rules import RUN_RULES
 from gpumon.frame import NAN, RunState
+from gpumon.missing import is_known
 
 
 def findings(
@@ -37,7 +38,7 @@ def live_run(ranks: Ranks, epochs: Epochs, now: float) -> RunContext:
     run = ranks.first
     running = ranks.state is RunState.RUNNING
     faults = epochs.faults([one.key for one in ranks.all])
-    ended = max((one.updated for one in ranks.all if one.updated == one.updated), default=NAN)
+    ended = max((one.updated for one in ranks.all if is_known(one.updated)), default=NAN)
     # In its first epoch a training compiles and fills caches.
     settled = running and run.epoch > run.first_epoch and now > run.started
     return RunContext(

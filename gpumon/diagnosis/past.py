@@ -12,6 +12,7 @@ from gpumon.diagnosis.run_rules import RUN_RULES
 from gpumon.frame import NAN, Mark
 from gpumon.ledger.aggregate import EpochSummary
 from gpumon.ledger.records import Record
+from gpumon.missing import is_known
 
 
 def findings(record: Record, total: EpochSummary, now: float) -> list[Finding]:
@@ -63,9 +64,9 @@ _WORDS = {
 def verdict(epoch: EpochSummary, running: bool) -> Verdict:
     """Return the verdict on an epoch of a run that is `running` or over."""
     found = epoch_findings(epoch)
-    if found and (found[0].severity is Severity.CRITICAL or epoch.ended == epoch.ended):
+    if found and (found[0].severity is Severity.CRITICAL or is_known(epoch.ended)):
         return Verdict(found[0].kind, _WORDS.get(found[0].kind, found[0].summary), found[0].severity)
-    if math.isnan(epoch.ended):
+    if not is_known(epoch.ended):
         if running:
             return Verdict("running", "running", None)
         return Verdict("not_finished", "not finished", Severity.WARNING)

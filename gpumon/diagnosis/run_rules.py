@@ -10,6 +10,7 @@ from gpumon.diagnosis.context import Rule, RunContext
 from gpumon.diagnosis.finding import Finding, Severity
 from gpumon.frame import RunState
 from gpumon.metrics import Unit
+from gpumon.missing import is_known
 
 _ENDS = {RunState.DIED: ("died", "died"), RunState.FAILED: ("failed", "failed")}
 
@@ -19,9 +20,9 @@ def out_of_memory(run: RunContext) -> Iterator[Finding]:
     if not run.ooms > 0:
         return
     summary = "out of memory"
-    if run.asked == run.asked:
+    if is_known(run.asked):
         summary += f": requested {units.number(run.asked, Unit.BYTES)}"
-        if run.free == run.free:
+        if is_known(run.free):
             summary += f", {units.number(run.free, Unit.BYTES)} free"
     evidence = {"ooms": run.ooms, "asked": run.asked, "free": run.free, "age": run.since_oom}
     action = "Reduce the batch size, or train in lower precision."

@@ -15,6 +15,7 @@ from gpumon.figures.stack import Plot, figure
 from gpumon.frame import RunState, Sample
 from gpumon.history.query import MOST, History, Query
 from gpumon.json_value import shown
+from gpumon.missing import is_known
 from gpumon.panels import GPU_PANELS, Panel
 
 COLOURS = ("@u2", "@u0", "@u1", "@u5", "@u3", "@u6", "@u4", "@u7")
@@ -64,10 +65,10 @@ def _id(epochs: Epochs, key: str) -> str:
 
 def top_of(panel: Panel, sample: Sample) -> float | None:
     """Top of a panel's axis: its full scale, else its limit on this card; None where the data decide."""
-    if panel.full_scale == panel.full_scale:
+    if is_known(panel.full_scale):
         return panel.full_scale
     limit = sample.value(panel.metric.limit) if panel.metric.limit else float("nan")
-    return limit if limit == limit and limit > 0 else None
+    return limit if is_known(limit) and limit > 0 else None
 
 
 def behind(epochs: Epochs, keys: Sequence[str], begin: float, end: float, chosen: str = "") -> Behind:

@@ -11,6 +11,7 @@ from gpumon.figures.escape import literal
 from gpumon.figures.run_series import RunSeries
 from gpumon.history.query import MOST
 from gpumon.ledger.aggregate import EpochSummary
+from gpumon.missing import is_known
 
 Line = dict[str, Any]
 Diverged = Mapping[str, Sequence[tuple[float, float]]]
@@ -25,7 +26,7 @@ def logged_lines(
     logged: RunSeries, epochs: Sequence[EpochSummary], unsampled: Sequence[tuple[float, float]], diverged: Diverged
 ) -> list[tuple[str, list[Line]]]:
     """Logged metrics: each one's line where it is kept, its value at the end of each epoch as a dot, NaN as a cross."""
-    ended = [epoch for epoch in epochs if not math.isnan(epoch.ended)]
+    ended = [epoch for epoch in epochs if is_known(epoch.ended)]
     names = dict.fromkeys([*logged.columns, *(name for epoch in ended for name in epoch.metrics), *diverged])
     found = []
     for name in names:
@@ -94,4 +95,4 @@ def _crosses(name: str, odd: Sequence[tuple[float, float]], low: float) -> Line:
 
 
 def _word(value: float) -> str:
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    return "NaN" if not is_known(value) else "Infinity" if value > 0 else "-Infinity"

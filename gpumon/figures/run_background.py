@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from gpumon.figures.run_series import RunSeries
 from gpumon.frame import Mark
 from gpumon.ledger.aggregate import EpochSummary
 from gpumon.ledger.records import MarkRow
+from gpumon.missing import is_known
 
 BANDS = 120
 """Epoch bands that are drawn; with more epochs, several are one band."""
@@ -27,7 +27,7 @@ _NAMED = 0.08
 
 def _grouped(epochs: Sequence[EpochSummary]) -> list[tuple[float, float, str]]:
     """Bands: where they begin and end, and which epochs they are."""
-    known = [epoch for epoch in epochs if not math.isnan(epoch.begun)]
+    known = [epoch for epoch in epochs if is_known(epoch.begun)]
     every = next(step for step in _steps() if len(known) <= BANDS * step)
     bands = []
     for i in range(0, len(known), every):
@@ -38,7 +38,7 @@ def _grouped(epochs: Sequence[EpochSummary]) -> list[tuple[float, float, str]]:
 
 def _end(epoch: EpochSummary) -> float:
     """Where an epoch ended, or how far it was seen."""
-    if epoch.ended == epoch.ended:
+    if is_known(epoch.ended):
         return epoch.ended
     return epoch.begun + (epoch.seconds if epoch.seconds > 0 else 0.0)
 
@@ -76,7 +76,7 @@ def epoch_numbers(epochs: Sequence[EpochSummary]) -> Iterator[dict[str, Any]]:
 def unsampled(course: RunSeries) -> list[tuple[float, float]]:
     """Where nothing was sampled: from and to, in seconds since 1970."""
     used = course.columns.get("gpu.memory_used") or course.columns.get("gpu.utilization")
-    missing = [None if value == value else 0.0 for value in used.mean] if used else []
+    missing = [None if is_known(value) else 0.0 for value in used.mean] if used else []
     return [
         (course.begun + begin * course.step, course.begun + end * course.step)
         for begin, end in longest(whole_stretches(missing))
@@ -106,8 +106,8 @@ def out_of_memory_captions(marks: Sequence[MarkRow]) -> Iterator[dict[str, Any]]
 
 def time_range(course: RunSeries, epochs: Sequence[EpochSummary]) -> list[int] | None:
     """Return the begin and the end of all that is known, in ms since 1970; None where nothing is."""
-    begins = [epoch.begun for epoch in epochs if epoch.begun == epoch.begun]
-    ends = [_end(epoch) for epoch in epochs if epoch.begun == epoch.begun]
+    begins = [epoch.begun for epoch in epochs if is_known(epoch.begun)]
+    ends = [_end(epoch) for epoch in epochs if is_known(epoch.begun)]
     if course.points:
         begins.append(course.begun)
         ends.append(course.begun + course.points * course.step)

@@ -8,11 +8,11 @@ driver's counter, with them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import isnan
 
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Device, Frame, Run, RunState, Sample
 from gpumon.metrics import IDLE
+from gpumon.missing import is_known
 
 _LONGEST = 3
 """Intervals for which a value is believed: beyond it nobody looked."""
@@ -54,11 +54,11 @@ class DeviceCost:
         self.device = sample.device
         self.seconds += seconds
         utilization = sample.value("gpu.utilization")
-        if not isnan(utilization):
+        if is_known(utilization):
             self.seen += believed
             self._busy += utilization * believed
             self._idle += believed if utilization < IDLE else 0.0
-        if not isnan(energy):
+        if is_known(energy):
             self._energy += energy
             self._energy_seconds += seconds
         self.memory_total = sample.value("gpu.memory_total")
@@ -66,7 +66,7 @@ class DeviceCost:
     def held(self, memory: float) -> None:
         """The command's processes hold `memory` bytes now."""
         if not memory <= self.memory_peak:
-            self.memory_peak = self.memory_peak if isnan(memory) else memory
+            self.memory_peak = self.memory_peak if not is_known(memory) else memory
 
 
 class CommandCost:

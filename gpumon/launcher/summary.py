@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Sequence
-from math import isnan
 from typing import NamedTuple
 
 from gpumon import units
@@ -14,6 +13,7 @@ from gpumon.launcher.cost import DeviceCost
 from gpumon.launcher.epochs import Training
 from gpumon.launcher.watcher import CommandReport
 from gpumon.metrics import Unit
+from gpumon.missing import is_known
 from gpumon.text import clean
 from gpumon.vendors import short_name
 
@@ -56,8 +56,8 @@ def how(ended: Ended) -> str:
 
 
 def _lines(ended: Ended, seconds: float, report: CommandReport) -> Iterator[SummaryLine]:
-    cores = f"{ended.cpu / seconds:.1f} CPU cores" if seconds >= 1 and not isnan(ended.cpu) else ""
-    memory = "" if isnan(ended.memory) else f"{units.bytes_binary(ended.memory)} of memory"
+    cores = f"{ended.cpu / seconds:.1f} CPU cores" if seconds >= 1 and is_known(ended.cpu) else ""
+    memory = "" if not is_known(ended.memory) else f"{units.bytes_binary(ended.memory)} of memory"
     yield SummaryLine("time", units.brief(seconds), ", ".join(part for part in (cores, memory) if part))
     if report.uses:
         yield from _device_lines(report.uses)
@@ -89,25 +89,25 @@ def _device_lines(uses: Sequence[DeviceCost]) -> Iterator[SummaryLine]:
     total = sum(use.seconds for use in uses)
     yield SummaryLine("GPU time", units.duration(total), f"{which}: {', '.join(names)}")
     energy = sum(use.energy for use in uses)
-    mean = f"{units.number(energy / total, Unit.WATTS)} on average" if total and not isnan(energy) else ""
+    mean = f"{units.number(energy / total, Unit.WATTS)} on average" if total and is_known(energy) else ""
     yield SummaryLine("energy", units.number(energy, Unit.JOULES), mean)
     seen = sum(use.seen for use in uses)
     busy = sum(use.utilization * use.seen for use in uses if use.seen) / seen if seen else NAN
     idle = sum(use.idle_share * use.seen for use in uses if use.seen) / seen if seen else NAN
     notes = [note for note in (_idle(idle), _spread(uses)) if note]
     yield SummaryLine("utilization", units.number(busy, Unit.RATIO), ", ".join(notes))
-    fullest = max(uses, key=lambda use: -1.0 if isnan(use.memory_peak) else use.memory_peak)
+    fullest = max(uses, key=lambda use: -1.0 if not is_known(use.memory_peak) else use.memory_peak)
     where = f", on GPU {fullest.device.index}" if len(uses) > 1 else ""
-    peak = "" if isnan(fullest.memory_peak) else f"peak, of {units.bytes_binary(fullest.memory_total)}{where}"
+    peak = "" if not is_known(fullest.memory_peak) else f"peak, of {units.bytes_binary(fullest.memory_total)}{where}"
     yield SummaryLine("GPU memory", units.bytes_binary(fullest.memory_peak), peak or "not reported by the driver")
 
 
 def _idle(share: float) -> str:
-    return "" if isnan(share) else f"idle {units.number(share, Unit.RATIO)} of the time"
+    return "" if not is_known(share) else f"idle {units.number(share, Unit.RATIO)} of the time"
 
 
 def _spread(uses: Sequence[DeviceCost]) -> str:
-    means = [use.utilization for use in uses if not isnan(use.utilization)]
+    means = [use.utilization for use in uses if is_known(use.utilization)]
     if len(means) < 2:
         return ""
     return f"{units.whole(min(means) * 100)} to {units.number(max(means), Unit.RATIO)} by GPU"

@@ -138,6 +138,7 @@ def phases(record: Record) -> dict[int, list[EpochSummary]]:
 
 def _entered(row: PhaseRow) -> float:
     """A number that grows with when a phase was first entered; a ledger of an older version has it for some."""
+    # NaN is not itself; in place, because a call would cost more than the rest of the loop.
     if row.place == row.place:
         return row.place
     return row.spans[0][0] if row.spans else 0.0 if row.phase == TRAINING else math.inf

@@ -73,6 +73,7 @@ def seen_share(rows: Iterable[UsageRow]) -> float:
     for row in rows:
         seconds, sampled = row.values[_SECONDS], row.values[_SAMPLED]
         if seconds > 0:
+            # NaN is not itself; in place, because a call would cost more than the rest of the loop.
             share = min(1.0, sampled / seconds) if sampled == sampled else 0.0
             least = least if least <= share else share
     return least

@@ -12,6 +12,7 @@ from gpumon.frame import NAN, Sample
 from gpumon.ledger.timeline import OUTSIDE, EpochTimeline
 from gpumon.ledger.usage import COUNTERS, HOLD, HOLD_LEAST, UsageSums, merged, usage_sums_of
 from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.missing import is_known
 from gpumon.vendors import PARTS
 
 REMEMBERED = 30 * SECOND
@@ -135,9 +136,7 @@ class DeviceUsage:
     def as_json(self) -> dict[str, Any]:
         """For `device_usage_of`."""
         last, counted = self._last, self._counted
-        counters = (
-            [counted.values[i] if counted.values[i] == counted.values[i] else None for i in COUNTERS] if counted else []
-        )
+        counters = [counted.values[i] if is_known(counted.values[i]) else None for i in COUNTERS] if counted else []
         return {
             "uuid": self.uuid, "rest": self.rest.as_json(), "busy": self._busy_at,
             "parts": [[ordinal, phase, part.as_json()] for (ordinal, phase), part in self.parts.items()],

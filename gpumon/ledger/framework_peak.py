@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.frame import NAN
+from gpumon.missing import is_known
 
 Place = tuple[int, str]
 """Ordinal of an epoch, and a phase."""
@@ -27,7 +28,7 @@ class Peak(NamedTuple):
 
     def joined(self, other: Peak) -> Peak:
         """The peak of two stretches together."""
-        if self.value != self.value or other.value > self.value:
+        if not is_known(self.value) or other.value > self.value:
             return other
         return self._replace(reached=self.reached or other.reached) if other.value == self.value else self
 
@@ -43,7 +44,7 @@ class PeakCounter:
 
     def passed(self, place: Place) -> None:
         """Note that the run was here since the last reading."""
-        if self.value == self.value or not self.since:
+        if is_known(self.value) or not self.since:
             if place not in self.since:
                 self.since = [*self.since, place][-_MOST_PLACES:]
         else:
@@ -59,7 +60,7 @@ class PeakCounter:
 
     def judged(self, value: float) -> Iterator[tuple[Place | int, Peak]]:
         """What a reading says of each place and epoch since the last one."""
-        before = self.value if self.value == self.value else 0.0
+        before = self.value if is_known(self.value) else 0.0
         moved, most = value != before, max(value, before)
         ordinals = list(dict.fromkeys(ordinal for ordinal, _ in self.since))
         for ordinal in ordinals:

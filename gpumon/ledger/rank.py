@@ -19,6 +19,7 @@ from gpumon.ledger.trace import TraceRecorder, step_for
 from gpumon.ledger.usage import UsageSums, merged
 from gpumon.ledger.write import LateMetrics, LedgerRow
 from gpumon.metrics import GPU_INDEX
+from gpumon.missing import is_known
 from gpumon.run_facts import row_of_facts
 
 TRACED = (
@@ -78,7 +79,7 @@ class Rank:
             if uuid not in self.devices:
                 self.devices[uuid] = (sample.device, NAN, NAN)
             device, total, limit = self.devices[uuid]
-            if total != total or limit != limit:
+            if not is_known(total) or not is_known(limit):
                 self.devices[uuid] = (device, sample.values[_TOTAL], sample.values[_LIMIT])
         self._trace(tick, by_uuid)
 
@@ -92,7 +93,7 @@ class Rank:
             self.state = run.state if run.state != RunState.RUNNING else RunState.FINISHED
         elif gone or run.state != RunState.RUNNING:
             # Died: nobody saw it, so this is the last moment at which it surely lived.
-            updated = tick.monotonic_ns - (tick.time_ns - _ns(run.updated)) if run.updated == run.updated else 0
+            updated = tick.monotonic_ns - (tick.time_ns - _ns(run.updated)) if is_known(run.updated) else 0
             self.end = min(max(self._alive_at, updated, timeline.last.monotonic), tick.monotonic_ns)
             self.state = run.state if run.state != RunState.RUNNING else RunState.DIED
         if self.end:
@@ -128,7 +129,7 @@ class Rank:
         timeline, tick = self.timeline, self.tick
         if timeline.begun and timeline.lost == 0:
             return timeline.begun
-        if tick is None or self.run.started != self.run.started:
+        if tick is None or not is_known(self.run.started):
             return timeline.begun
         return tick.monotonic_ns - (tick.time_ns - _ns(self.run.started))
 
@@ -136,7 +137,7 @@ class Rank:
         """The rows that change while a run goes on: the run, the rank, its devices, open epochs and sums."""
         assert self.tick is not None
         key, run, tick, timeline = self.run.key, self.run, self.tick, self.timeline
-        started = _ns(run.started) if run.started == run.started else tick.time_ns - (tick.monotonic_ns - self.begin)
+        started = _ns(run.started) if is_known(run.started) else tick.time_ns - (tick.monotonic_ns - self.begin)
         yield LedgerRow("run", {
             "id": self.id, "name": run.name, "user": run.user, "hostname": tick.hostname, "framework": run.framework,
             "source": tick.origin.source, "label": tick.origin.label, "driver": tick.driver.version,
@@ -182,7 +183,7 @@ class Rank:
 
     def _highest(self) -> float:
         """The highest peak of the framework's memory: the training may have reset the counter in between."""
-        known = [v for v in (self._peak, self.timeline.peak.highest, self.run.memory.peak) if v == v]
+        known = [v for v in (self._peak, self.timeline.peak.highest, self.run.memory.peak) if is_known(v)]
         self._peak = max(known, default=NAN)
         return self._peak
 
@@ -270,7 +271,7 @@ class Rank:
             "seconds": seconds, "steps": trained.steps if trained and trained.steps else steps,
             "trained": trained.seconds if trained and trained.steps else None,
             "wait": _known(waited_between(epoch.begin.wait, until.wait)),
-            "wait_of": sum(spent.seconds for spent in phases.values() if spent.wait == spent.wait) or None,
+            "wait_of": sum(spent.seconds for spent in phases.values() if is_known(spent.wait)) or None,
             **_peak(peaks, ""),
             "metrics": numbers(metrics),
         })  # fmt: skip
@@ -303,7 +304,7 @@ def numbers(metrics: Mapping[str, float]) -> str:
 
 def _peak(peaks: Mapping[str, Peak], phase: str) -> dict[str, Any]:
     peak = peaks.get(phase, Peak())
-    return {"peak": _known(peak.value), "peak_reached": int(peak.reached) if peak.value == peak.value else None}
+    return {"peak": _known(peak.value), "peak_reached": int(peak.reached) if is_known(peak.value) else None}
 
 
 def _ns(seconds: float) -> int:
@@ -311,4 +312,4 @@ def _ns(seconds: float) -> int:
 
 
 def _known(value: float) -> float | None:
-    return value if value == value else None
+    return value if is_known(value) else None

@@ -6,7 +6,6 @@ ledger of another version of gpumon may have more, and those it lacks are not kn
 
 from __future__ import annotations
 
-import math
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from gpumon.ledger.migrations import VERSION
 from gpumon.ledger.records import USAGE_INDEX, DeviceRow, Record, RunRow, RunSummary, RunTrace
 from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.table_columns import ResultColumns, epoch_rows, phase_rows, usage_rows
+from gpumon.missing import is_known
 from gpumon.text import clean
 
 NOTHING = "no runs recorded yet: start 'gpumon daemon', then a training that publishes its epochs (docs/runs.md)"
@@ -61,7 +61,7 @@ class Ledger:
         if name:
             clauses.append("substr(name, 1, length(?)) = ?")
             values += [name, name]
-        if not math.isnan(since):
+        if is_known(since):
             clauses.append("started >= ?")
             values.append(since * 1e9)
         if running:

@@ -6,13 +6,13 @@ Text passed `clean` again on its way in: a ledger may be another user's.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.frame import NAN, Mark, RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.schema import USAGE, WHOLE_EPOCH
+from gpumon.missing import is_known
 from gpumon.run_facts import RunFacts
 
 USAGE_INDEX: dict[str, int] = {column.name: i for i, column in enumerate(USAGE)}
@@ -54,12 +54,12 @@ class RunRow(NamedTuple):
 
     def lasted(self, now: float) -> float:
         """Seconds from its begin to its end, or until it was last seen: by the steady clock where that was kept."""
-        going_on = math.isnan(self.ended) and self.state is RunState.RUNNING and not self.unseen(now)
+        going_on = not is_known(self.ended) and self.state is RunState.RUNNING and not self.unseen(now)
         if self.seconds >= 0:
             # The wall clock may be set while it runs: only what is new since the last word is by it.
             return self.seconds + (max(0.0, now - self.updated) if going_on else 0.0)
         end = self.ended
-        if math.isnan(end):
+        if not is_known(end):
             end = now if going_on else self.updated
         return max(0.0, end - self.started)
 

@@ -33,6 +33,7 @@ class StepCounts:
 
 def begun_only(row: EpochRow) -> bool:
     """Whether only the begin of an epoch has been seen: what came of it is unknown, and not nothing."""
+    # NaN is not itself; in place, because a call would cost more than the rest of the loop.
     return row.ended != row.ended and not row.seconds > 0
 
 

@@ -10,6 +10,7 @@ from gpumon.clock import SECOND
 from gpumon.epoch_fold import EpochEnd, EpochFold
 from gpumon.frame import NAN, Boundary, Mark, waited_between
 from gpumon.ledger.framework_peak import Peak, PeakCounter, peak_counter_of
+from gpumon.missing import is_known
 
 OUTSIDE = -1
 """Ordinal of what lies in no epoch: it counts for the whole run only."""
@@ -50,7 +51,7 @@ class PhaseTotals:
     def plus(self, part: PhaseTotals, after: float) -> PhaseTotals:
         """With one stretch more, which began `after` seconds of the epoch."""
         spans = (*self.spans, (round(after, 3), round(part.seconds, 3)))[:KEPT_TIMES]
-        wait = part.wait if self.wait != self.wait else self.wait + (part.wait if part.wait == part.wait else 0.0)
+        wait = part.wait if not is_known(self.wait) else self.wait + (part.wait if is_known(part.wait) else 0.0)
         return PhaseTotals(self.seconds + part.seconds, self.times + 1, self.steps + part.steps, wait, spans)
 
 
@@ -219,7 +220,7 @@ class EpochTimeline:
                 if phase not in pending and not (pending and not phase)
             }
         found = dict(epoch.peaks)
-        if now == now and self.spans:
+        if is_known(now) and self.spans:
             counter = peak_counter_of(self.peak.as_json())
             counter.passed((epoch.ordinal, self.spans[-1].phase))
             for place, peak in counter.judged(now):
@@ -245,7 +246,7 @@ class EpochTimeline:
         self.peak.passed((self.open.ordinal if self.open is not None else OUTSIDE, phase))
         if missed:
             self.peak.passed(_LOST)
-        if value == value:
+        if is_known(value):
             for place, peak in self.peak.read(value):
                 ordinal, phase = place if isinstance(place, tuple) else (place, "")
                 if ordinal in self.epochs and (phase or not isinstance(place, tuple)):
@@ -307,7 +308,7 @@ def timeline_of(found: Mapping[str, Any]) -> EpochTimeline:
 
 def same(before: float | None, value: float) -> bool:
     """Whether a logged number is what was logged before; a NaN is like every other."""
-    return before == value or (before is not None and before != before and value != value)
+    return before == value or (before is not None and not is_known(before) and not is_known(value))
 
 
 def _start(span: PhaseStart) -> int:

@@ -47,6 +47,7 @@ class TraceRecorder:
         """The values of all columns at one moment; NaN where one is not known. Moments only go forward."""
         at = self._place(monotonic)
         for line, value in zip(self._lines, values, strict=True):
+            # NaN is not itself; in place, because a call would cost more than the rest of the loop.
             if value == value:
                 line.add(at, value)
 

@@ -52,6 +52,7 @@ class UtilizationHistogram:
 
     def add(self, ratio: float, seconds: float) -> None:
         """So long was utilization `ratio`. NaN is left out."""
+        # NaN is not itself; in place, because a call would cost more than the rest of the loop.
         if ratio == ratio:
             percent = max(0, min(100, round(ratio * 100)))
             self.bins[percent] = self.bins.get(percent, 0.0) + seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 from gpumon import units
@@ -11,6 +10,7 @@ from gpumon.ledger.aggregate import EpochSummary
 from gpumon.ledger.records import DeviceRow, Record
 from gpumon.ledger.schema import WHOLE_RUN
 from gpumon.metrics import Unit
+from gpumon.missing import is_known
 
 HEAT = 10.0
 """°C between the temperatures at which two runs began, from which on one was hot and one cold."""
@@ -57,7 +57,7 @@ def _models(devices: Sequence[DeviceRow]) -> str:
 def _limits(devices: Sequence[DeviceRow]) -> str:
     return " and ".join(
         units.number(limit, Unit.WATTS)
-        for limit in sorted({device.power_limit for device in devices if device.power_limit == device.power_limit})
+        for limit in sorted({device.power_limit for device in devices if is_known(device.power_limit)})
     )
 
 
@@ -69,15 +69,15 @@ def _steps(epochs: Sequence[EpochSummary]) -> str:
 
 def _peaks(epochs: Sequence[EpochSummary]) -> str:
     """Where the most in live tensors is from; empty where nobody tells."""
-    if any(epoch.live_peak.value == epoch.live_peak.value for epoch in epochs):
+    if any(is_known(epoch.live_peak.value) for epoch in epochs):
         return "the framework's own"
-    read = any(not math.isnan(epoch.value("run_allocated_peak")) for epoch in epochs)
+    read = any(is_known(epoch.value("run_allocated_peak")) for epoch in epochs)
     return "read between steps, where activations are freed" if read else ""
 
 
 def _heat(names: Sequence[str], records: Sequence[Record]) -> Iterator[str]:
     starts = [_first(record, lambda values: values.value("temperature_start")) for record in records]
-    known = [start for start in starts if not math.isnan(start)]
+    known = [start for start in starts if is_known(start)]
     if known and max(known) - min(known) > HEAT:
         each = ", ".join(
             f"{name} at {units.number(start, Unit.CELSIUS)}" for name, start in zip(names, starts, strict=True)
@@ -90,7 +90,7 @@ def _first(record: Record, value: Callable[..., float]) -> float:
     rows = [row for row in record.whole_epochs if row.ordinal == WHOLE_RUN] or [
         row for row in record.whole_epochs if row.ordinal == 0
     ]
-    return max((one for row in rows if not math.isnan(one := value(row))), default=NAN)
+    return max((one for row in rows if is_known(one := value(row))), default=NAN)
 
 
 def _alone(name: str, record: Record, epochs: Sequence[EpochSummary]) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _alone(name: str, record: Record, epochs: Sequence[EpochSummary]) -> Iterato
         (
             more
             for row in record.whole_epochs
-            if not math.isnan(more := row.value("memory_used_peak") - row.value("run_used_peak"))
+            if is_known(more := row.value("memory_used_peak") - row.value("run_used_peak"))
         ),
         default=0.0,
     )

@@ -21,6 +21,7 @@ from gpumon.ledger.aggregate import EpochSummary
 from gpumon.ledger.records import Record
 from gpumon.ledger.schema import USAGE
 from gpumon.metrics import Unit
+from gpumon.missing import is_known
 from gpumon.reports.comparable import doubts, letters
 from gpumon.reports.run_json import SCHEMA, known
 from gpumon.reports.text_table import TextColumn, draw
@@ -60,7 +61,7 @@ def _usage(name: str, unit: Unit, title: str = "") -> Measure:
 def tensors_peak(epoch: EpochSummary) -> float:
     """The most in live tensors: the framework's own peak, else what was read between steps."""
     peak = epoch.live_peak.value
-    return peak if peak == peak else epoch.value("run_allocated_peak")
+    return peak if is_known(peak) else epoch.value("run_allocated_peak")
 
 
 MEASURES: tuple[Measure, ...] = (
@@ -76,9 +77,9 @@ MEASURES: tuple[Measure, ...] = (
             lambda value: units.number(value, Unit.BYTES)),
     _usage("energy", Unit.JOULES, "Energy per epoch"),
     Measure("energy_per_step", "Energy per step", lambda epoch: epoch.energy_per_step,
-            lambda value: f"{units.figures(value)} J" if value == value else units.MISSING),
+            lambda value: f"{units.figures(value)} J" if is_known(value) else units.MISSING),
     Measure("energy_per_sample", "Energy per sample", lambda epoch: epoch.energy_per_sample,
-            lambda value: f"{units.figures(value)} J" if value == value else units.MISSING),
+            lambda value: f"{units.figures(value)} J" if is_known(value) else units.MISSING),
 )  # fmt: skip
 
 
@@ -122,13 +123,13 @@ class Comparison(NamedTuple):
 
 def compare(records: Sequence[Record]) -> Comparison:
     """Compare the runs, each with the first."""
-    finished = [[epoch for epoch in aggregate.epochs(record) if not math.isnan(epoch.ended)] for record in records]
+    finished = [[epoch for epoch in aggregate.epochs(record) if is_known(epoch.ended)] for record in records]
     counted = [epochs[1:] if len(epochs) >= WARM_UP_FROM else epochs for epochs in finished]
     found = []
     for measure in MEASURES:
         values = [sorted(value for epoch in epochs if math.isfinite(value := measure.of(epoch))) for epochs in counted]
         medians = [median(one) for one in values]
-        if not all(math.isnan(one) for one in medians):
+        if not all(not is_known(one) for one in medians):
             found.append(MeasureComparison(measure, medians, [difference(values[0], other) for other in values[1:]]))
     return Comparison(
         records,
@@ -236,13 +237,13 @@ def document(comparison: Comparison) -> dict[str, Any]:
 
 def verdict(found: Difference, measure: Measure) -> str:
     """A difference in a few words: `+12 % (+10 … +14)`, `no clear difference`."""
-    if math.isnan(found.value):
+    if not is_known(found.value):
         return units.MISSING
     if found.value == 0 and not (found.low < 0 or found.high > 0):
         return "the same"
     scale = 1.0 if measure.in_points else found.share / found.value if found.value else NAN
     write = units.points if measure.in_points else units.change
-    if math.isnan(found.low):
+    if not is_known(found.low):
         return f"{write(found.value * scale)}, too few epochs to tell"
     if not found.is_clear:
         return "no clear difference"

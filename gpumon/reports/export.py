@@ -27,6 +27,7 @@ from gpumon.ledger.records import (
 )
 from gpumon.ledger.schema import USAGE, WHOLE_EPOCH
 from gpumon.ledger.step_counts import StepCounts
+from gpumon.missing import is_known
 from gpumon.reports.csv_cells import csv_line, named, utc
 from gpumon.reports.run_json import device_of, known, metrics_of, values_of, whole
 
@@ -187,7 +188,7 @@ def _rows(record: Record) -> Iterator[_Row]:
 
 def reached(peak: LivePeak) -> int | None:
     """1 where a peak was reached, 0 where it was no more than that, None where it is unknown."""
-    return int(peak.reached) if peak.value == peak.value else None
+    return int(peak.reached) if is_known(peak.value) else None
 
 
 def _logged(record: Record) -> list[str]:

@@ -27,6 +27,7 @@ from gpumon.ledger.aggregate import EpochSummary
 from gpumon.ledger.records import DeviceRow, Record, RunTrace
 from gpumon.ledger.schema import USAGE
 from gpumon.metrics import Unit
+from gpumon.missing import is_known
 from gpumon.reports import run_text
 from gpumon.reports.run_list import state
 from gpumon.reports.text_table import TextColumn
@@ -100,7 +101,7 @@ def _head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterato
 
 def _sums(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
     values = {column.name: value for column, value in zip(USAGE, total.values, strict=True)}
-    ended = sorted(epoch.seconds for epoch in epochs if not math.isnan(epoch.ended))
+    ended = sorted(epoch.seconds for epoch in epochs if is_known(epoch.ended))
     middle = ended[len(ended) // 2] if ended else NAN
     gpus = max(1, len(record.devices))
     memory = max((device.memory_total for device in record.devices if device.memory_total > 0), default=NAN)

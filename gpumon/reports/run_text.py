@@ -13,6 +13,7 @@ from gpumon.ledger.combine import totals
 from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, Record, UsageRow
 from gpumon.ledger.schema import USAGE, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.metrics import Unit
+from gpumon.missing import is_known
 from gpumon.reports.run_list import state
 from gpumon.reports.text_table import TextColumn, distinct, draw
 
@@ -116,7 +117,7 @@ def standing(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iter
     if run.unseen(now):
         yield f"not seen by a daemon since {units.moment(run.updated)}"
     yield f"{units.moment(run.started)}, {units.span(run.lasted(now))}"
-    ended = sum(not math.isnan(epoch.ended) for epoch in epochs)
+    ended = sum(is_known(epoch.ended) for epoch in epochs)
     planned = f" of {run.epochs}" if run.epochs else ""
     before = max(0, run.first_epoch - run.base) if epochs else 0
     yield f"{ended + before}{planned} epochs" + (f" ({ended} in this run)" if before else "")
@@ -131,7 +132,7 @@ def gpus(devices: Sequence[DeviceRow]) -> str:
         known = [
             units.number(value, unit)
             for value, unit in ((device.memory_total, Unit.BYTES), (device.power_limit, Unit.WATTS))
-            if value == value
+            if is_known(value)
         ]
         kind = device.name + (f" ({', '.join(known)})" if known else "")
         kinds.setdefault(f": {kind}" if kind else "", []).append(device)
@@ -149,7 +150,7 @@ def notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -
         yield f"{AT_LEAST} lower bound: read between steps, when activations are freed; the framework reports no peak."
     yield from diverged(epochs)
     lost = sum(rank.lost_events for rank in record.ranks)
-    if any(math.isnan(epoch.ended) for epoch in epochs):
+    if any(not is_known(epoch.ended) for epoch in epochs):
         yield f"{_OPEN.strip()} epoch has not ended{', or whose end was overwritten' if lost else ''}."
     missed = [epoch for epoch in epochs if epoch.sampled_share < SEEN]
     if missed:
@@ -194,7 +195,7 @@ def out_of_memory(record: Record, mark: MarkRow) -> str:
     amounts = [
         f"{what} {units.number(value, Unit.BYTES)}"
         for what, value in (("requested", mark.asked), ("free", mark.free))
-        if value == value
+        if is_known(value)
     ]
     return f"Out of memory: {when}{': ' if amounts else ''}{', '.join(amounts)}."
 
@@ -207,7 +208,7 @@ def epoch_table(
     logged = [TextColumn(text, 88 if i == 0 else 56 - i) for i, text in enumerate(distinct(names, _NAME_WIDTH))]
     named: list[tuple[str, EpochSummary]] = []
     for epoch in epochs:
-        named.append((f"{epoch.epoch}{_OPEN if math.isnan(epoch.ended) else ''}", epoch))
+        named.append((f"{epoch.epoch}{_OPEN if not is_known(epoch.ended) else ''}", epoch))
         for phase in phases.get(epoch.ordinal, ()):
             # Training goes on after each other phase, if only for its last microseconds: that is no second training.
             times = f" ×{phase.times}" if phase.times > 1 and phase.phase != TRAINING else ""
@@ -233,7 +234,7 @@ def rank_table(record: Record) -> tuple[Sequence[TextColumn], list[tuple[str, ..
 def live_peak(stretch: EpochSummary) -> str:
     """The most in live tensors: `31.0 GiB`, `≤31.0 GiB` or `≥31.0 GiB`."""
     peak, read = stretch.live_peak, stretch.value("run_allocated_peak")
-    if peak.value != peak.value:
+    if not is_known(peak.value):
         return units.limited(read, Unit.BYTES, AT_LEAST)
     return units.limited(peak.value, Unit.BYTES, "" if peak.reached else AT_MOST)
 
@@ -251,7 +252,7 @@ def _row(title: str, stretch: EpochSummary, energy: str, logged: Sequence[str]) 
         title, units.span(stretch.seconds), units.count(stretch.steps), units.figures(stretch.steps_per_second),
         units.figures(stretch.samples_per_second),
         units.percent(stretch.wait_share), units.percent(values["utilization_mean"]),
-        f"{units.percent(low)[:-1]}–{units.percent(high)}" if low == low and high == high else units.MISSING,
+        f"{units.percent(low)[:-1]}–{units.percent(high)}" if is_known(low) and is_known(high) else units.MISSING,
         units.percent(values["idle_share"]),
         live_peak(stretch),
         *(units.number(values[f"{name}_peak"], Unit.BYTES) for name in ("run_reserved", "run_used", "memory_used")),
@@ -278,7 +279,7 @@ def _rank(record: Record, place: int) -> tuple[str, ...]:
 
 def _rank_peak(rank: RankRow, read: float) -> str:
     """Of all devices of a rank together, as its framework counts them."""
-    if rank.peak == rank.peak:
+    if is_known(rank.peak):
         return units.number(rank.peak, Unit.BYTES)
     return units.limited(read, Unit.BYTES, AT_LEAST)
 

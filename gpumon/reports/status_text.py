@@ -12,6 +12,7 @@ from gpumon.analysis.ranks import Ranks, memory_of, notes
 from gpumon.diagnosis.now import judged
 from gpumon.frame import Driver, Frame, Origin, Process, Run, RunState, Sample
 from gpumon.metrics import BY_NAME, HOST_INDEX, Availability
+from gpumon.missing import is_known
 from gpumon.vendors import short_name
 
 _BAR = 10
@@ -112,7 +113,7 @@ def _who(held: list[Process], run: Run | None) -> str:
 
 def _memory(processes: list[Process]) -> str:
     total = sum(process.memory_used for process in processes)
-    return "" if math.isnan(total) else f" {units.bytes_binary(total)}"
+    return "" if not is_known(total) else f" {units.bytes_binary(total)}"
 
 
 def _parts(sample: Sample) -> str:
@@ -128,13 +129,13 @@ def _run(ranks: Ranks, frame: Frame, far: Progress) -> str:
     parts = [f"{first.name} ({first.user})", _epoch(run), _step(run), run.phase]
     if ranks.state is not RunState.RUNNING:
         parts.append(_STATES[ranks.state])
-    elif not math.isnan(first.started):
+    elif is_known(first.started):
         parts.append(f"for {units.duration(max(0.0, frame.time - first.started))}")
-    if far.done == far.done:
-        left = f", {units.duration(far.left)} left" if far.left == far.left else ""
+    if is_known(far.done):
+        left = f", {units.duration(far.left)} left" if is_known(far.left) else ""
         parts.append(f"{units.percent(far.done)} done{left}")
     memory = memory_of(ranks.all, frame.processes)
-    if memory == memory:
+    if is_known(memory):
         parts.append(f"memory {units.bytes_binary(memory)}")
     if ranks.is_distributed:
         parts.append(f"{len(ranks.all)} of {first.world_size} ranks on this host")
@@ -146,7 +147,7 @@ def _rank(run: Run, indexes: Mapping[str, int], frame: Frame) -> str:
     gpus = ", ".join(f"GPU {indexes[uuid]}" for uuid in run.gpus if uuid in indexes)
     parts = [f"rank {run.rank}", gpus, _epoch(run), _step(run), run.phase]
     memory = memory_of((run,), frame.processes)
-    if memory == memory:
+    if is_known(memory):
         parts.append(units.bytes_binary(memory))
     if run.state is not RunState.RUNNING:
         parts.append(_STATES[run.state])

@@ -199,6 +199,7 @@ class SlotParts:
     def _logged(self, run: Run, values: Sequence[float], count: int) -> dict[str, float]:
         """The metrics of a frame: their names are of now, and may be more than it had."""
         if self._layout.major == 1:
+            # NaN is not itself; in place, because a call would cost more than the rest of the loop.
             return {name: value for name, value in zip(run.metrics, values, strict=False) if value == value}
         return dict(zip(run.metrics, values[:count], strict=False))
 

@@ -16,6 +16,7 @@ from zlib import crc32
 from gpumon.errors import RingError
 from gpumon.frame import NAN, Device, Driver, Origin, Run
 from gpumon.metrics import Availability
+from gpumon.missing import is_known
 from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability, Part
 from gpumon.ring.believable import believable
 from gpumon.ring.layout import BLOB, RUN_METRICS
@@ -184,7 +185,7 @@ def _facts(run: Run) -> tuple[Any, ...]:
         if isinstance(value, str):
             value = value[:_TEXT]
         elif isinstance(value, float):
-            value = None if value != value else value
+            value = None if not is_known(value) else value
         elif isinstance(value, tuple):
             value = value[:_GPUS]
         bounded.append(value)

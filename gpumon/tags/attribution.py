@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from math import isnan
 from typing import NamedTuple
 
 from gpumon.epoch_fold import EpochFold
 from gpumon.frame import NAN, Boundary, Mark, Run, RunState
+from gpumon.missing import is_known
 
 
 class InForce(NamedTuple):
@@ -57,7 +57,7 @@ def attribute(run: Run, moments: Sequence[InForce], at_monotonic: int) -> Run | 
     else:
         state = run.state
     began = last.began
-    if isnan(began) and after == len(moments) and last.epoch == run.epoch:
+    if not is_known(began) and after == len(moments) and last.epoch == run.epoch:
         began = run.epoch_started  # its boundary is lost, the board's own state still tells
     return run._replace(epoch=last.epoch, phase=last.phase, epoch_started=began, state=state)
 

@@ -353,6 +353,7 @@ def _set(metrics: Metrics) -> int:
 
 def _logged(numbers: Sequence[float], which: int | None) -> tuple[float | None, ...]:
     if which is None:  # of version 1.0: a NaN may have been logged or not
+        # NaN is not itself; in place, because a call would cost more than the rest of the loop.
         return tuple(None if value != value else value for value in numbers)
     return tuple(value if which >> slot & 1 else None for slot, value in enumerate(numbers))
 

@@ -73,3 +73,20 @@ def test_the_changelog_tells_of_this_version() -> None:
     assert changelog.is_file(), "CHANGELOG.md is missing"
     headings = [line for line in changelog.read_text(encoding="utf-8").splitlines() if line.startswith("## ")]
     assert any("Unreleased" in heading or gpumon.__version__ in heading for heading in headings)
+
+
+def compares_with_itself(path: Path) -> bool:
+    """Whether a file asks by `x == x` or `isnan` what `missing.is_known` is for."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Compare) and any(ast.dump(node.left) == ast.dump(other) for other in node.comparators):
+            return True
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isnan", "math.isnan"):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_whether_a_number_is_known_is_asked_in_one_way(path: Path) -> None:
+    if compares_with_itself(path) and path.name != "missing.py":
+        text = path.read_text(encoding="utf-8")
+        assert "NaN is not itself; in place" in text, "use is_known, or say why a hot loop does not"

@@ -15,6 +15,7 @@ from gpumon.history.query import HOST
 from gpumon.history.recent import RecentHistory
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import HOST_INDEX, Metric
+from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel
 from gpumon_tui.freshness import freshness
@@ -145,7 +146,7 @@ class View:
         if self._window:
             return self._window
         known = self.now - self.history.begin
-        wanted = min(known, WIDEST_BY_ITSELF) if known == known else 0.0
+        wanted = min(known, WIDEST_BY_ITSELF) if is_known(known) else 0.0
         return next((window for window in WINDOWS if window >= wanted), WIDEST_BY_ITSELF)
 
     def zoom(self, step: int) -> None:

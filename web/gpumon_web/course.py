@@ -17,6 +17,7 @@ from gpumon.history.grid import Grid, aligned
 from gpumon.history.query import MOST, Query
 from gpumon.history.recent import RecentHistory
 from gpumon.ledger import aggregate
+from gpumon.missing import is_known
 
 COURSE = (
     "gpu.utilization", "gpu.memory_used", "gpu.memory_reserved", "gpu.run_allocated", "gpu.run_reserved",
@@ -156,7 +157,7 @@ def with_newest(epochs: Sequence[aggregate.EpochSummary], newest: Iterable[Stret
             continue
         seconds = stretch.end - stretch.begin
         if found and stretch.begin < found[-1].begun + _SAME:
-            if math.isnan(found[-1].ended):
+            if not is_known(found[-1].ended):
                 found[-1] = found[-1]._replace(seconds=seconds)
         else:
             found.append(

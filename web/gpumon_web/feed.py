@@ -24,6 +24,7 @@ from gpumon.history.recent import RecentHistory
 from gpumon.json_value import logged, shown
 from gpumon.live import Live, LiveState
 from gpumon.metrics import HOST_METRICS, Kind
+from gpumon.missing import is_known
 from gpumon.panels import GPU_PANELS
 from gpumon_web.course import Logged
 from gpumon_web.fleet import Fleet
@@ -183,13 +184,13 @@ class Feed:
     def known(self) -> dict[str, Any]:
         """From when to when there are samples, and whether there were more before. The caller holds `lock`."""
         begin, end = self.history.begin, self.history.end
-        if math.isnan(begin):
+        if not is_known(begin):
             return {"begin": None, "end": None, "cut": False}
         return {"begin": begin, "end": end, "cut": self._first.number > 1 or begin > self._first.time}
 
     def _add(self, frame: Frame) -> None:
         before = self.history.end
-        if math.isnan(before):
+        if not is_known(before):
             self._first = Point(frame.number, frame.time)
         self.history.add(frame)
         self.epochs.add(frame)

@@ -18,6 +18,7 @@ from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.figures.memory_parts import COLOURS
 from gpumon.frame import Driver, Frame, Origin, Process, RunState, Sample
 from gpumon.metrics import PROCESSES, Availability
+from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon.panels import GPU_PANELS
 from gpumon.reports.run_json import known
@@ -130,7 +131,7 @@ def _holder(user: str | None, run: str | None, members: Sequence[Process]) -> di
 
 
 def _or_nothing(memory: float) -> float:
-    return memory if memory == memory else 0.0
+    return memory if is_known(memory) else 0.0
 
 
 def _run_id(process: Process, joined: Iterable[Ranks]) -> str | None:

@@ -26,6 +26,7 @@ from gpumon.ledger import aggregate
 from gpumon.ledger.aggregate import EpochSummary
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import Record, RunRow, RunSummary
+from gpumon.missing import is_known
 from gpumon.reports import run_json
 from gpumon.reports.export_epochs import lines
 from gpumon_web.answers import NOTHING, UNCHANGED, Packed
@@ -231,7 +232,7 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
 
 def _summary(found: Sequence[EpochSummary]) -> dict[str, Any]:
     """What the page says of all epochs, whose rows it does not have."""
-    ended = [epoch for epoch in found if epoch.ended == epoch.ended]
+    ended = [epoch for epoch in found if is_known(epoch.ended)]
     lengths = [epoch.seconds for epoch in ended if math.isfinite(epoch.seconds)]
     energies = [energy for epoch in found if math.isfinite(energy := epoch.value("energy"))]
     return {

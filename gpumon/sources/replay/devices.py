@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Device, Driver, Sample
 from gpumon.metrics import GPU_INDEX, Availability
+from gpumon.missing import is_known
 from gpumon.sources.replay.form import NOT_RECORDED, Row
 from gpumon.text import clean
 
@@ -35,9 +36,9 @@ class LogDevice:
             # The log tells the rate over the time up to a row; before the first nobody knows.
             rate = values[GPU_INDEX[metric]]
             since = (time - self._time) / SECOND if self._time >= 0 else 0.0
-            if rate == rate:
+            if is_known(rate):
                 self._counted[metric] = self._counted.get(metric, 0.0) + rate * since
-            values[GPU_INDEX[metric]] = self._counted[metric] if rate == rate else NAN
+            values[GPU_INDEX[metric]] = self._counted[metric] if is_known(rate) else NAN
         self._time = time
         state = Availability.LOST if row.lost else Availability.OK
         self._latest = Sample(device, state, values)

@@ -21,6 +21,7 @@ def area(columns: Sequence[float], height: int, top: float) -> list[str]:
     """
     most = 4 * height
     scale = most / top if top > 0 else 0.0
+    # NaN is not itself; in place, because a call would cost more than the rest of the loop.
     dots = [0 if v != v else most if v * scale >= most else max(1, int(v * scale + 0.5)) for v in columns]
     if len(dots) % 2:
         dots.append(0)

@@ -11,6 +11,7 @@ from gpumon.frame import NAN
 from gpumon.history.grid import Grid
 from gpumon.history.query import HOST, History, Query, Series
 from gpumon.metrics import BY_NAME
+from gpumon.missing import is_known
 from gpumon_tui import theme
 from gpumon_tui.renderables.table import Cell, Column, Row
 
@@ -67,4 +68,4 @@ def _mean(found: Sequence[Series]) -> float:
 
 
 def _known(values: Iterable[float]) -> list[float]:
-    return [value for value in values if value == value]
+    return [value for value in values if is_known(value)]

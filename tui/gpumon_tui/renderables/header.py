@@ -9,6 +9,7 @@ from rich.segment import Segment
 
 from gpumon import units
 from gpumon.metrics import BY_NAME
+from gpumon.missing import is_known
 from gpumon_tui import theme
 from gpumon_tui.levels import level
 from gpumon_tui.renderables.text_width import Line, length, safe, spread
@@ -65,7 +66,7 @@ def _host(view: View) -> Line:
         if view.age > 0:
             style = theme.BAR_DIM
         text = units.metric(value, metric)
-        if limit == limit:
+        if is_known(limit):
             text = units.of_total(value, limit)
         line += [Segment(f"  {metric.column} ", theme.BAR_DIM), Segment(text, style)]
     return line

@@ -9,6 +9,7 @@ from rich.segment import Segment
 from gpumon import units
 from gpumon.analysis.memory import PARTS, Split, split, told
 from gpumon.frame import Run, Sample
+from gpumon.missing import is_known
 from gpumon_tui import theme
 from gpumon_tui.renderables.text_width import Line, cut, length, rule, spread
 
@@ -46,7 +47,7 @@ def stacked(divided: Split | None, cells: int) -> Line:
 
 def shares(amounts: Sequence[float], cells: int) -> list[int]:
     """Whole cells that add up to `cells`, in proportion; what is there at all has one, as long as there is room."""
-    known = [max(0.0, amount) if amount == amount else 0.0 for amount in amounts]
+    known = [max(0.0, amount) if is_known(amount) else 0.0 for amount in amounts]
     total = sum(known)
     if not total > 0:
         return [0] * len(known)
@@ -91,7 +92,7 @@ def _pressure(sample: Sample, run: Run | None) -> Line:
         return []
     fragments, held = sample.value("gpu.run_inactive_split"), sample.value("gpu.run_reserved")
     told: list[str] = []
-    if held > 0 and fragments == fragments:
+    if held > 0 and is_known(fragments):
         told.append(f"fragments {units.bytes_binary(fragments)} ({units.percent(fragments / held)} of reserved)")
     for count, what in ((run.memory.retries, "retries"), (run.memory.ooms, "out of memory")):
         if count > 0:

@@ -1,0 +1,14 @@
+"""Values that are not known: NaN, which is never 0."""
+
+from __future__ import annotations
+
+NAN = float("nan")
+
+
+def is_known(value: float) -> bool:
+    """Whether `value` is a number, infinite ones included.
+
+    >>> is_known(0.0), is_known(NAN)
+    (True, False)
+    """
+    return value == value
