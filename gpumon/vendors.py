@@ -94,7 +94,7 @@ def short_name(model: str) -> str:
 
 
 def clock_events(vendor: Vendor, mask: int) -> tuple[str, ...]:
-    """The bits of `gpu.event_reasons` in words; those without a word as numbers."""
+    """The bits of `gpu.event_reasons` in words; those that have no name as numbers."""
     found = [word for bit, word in vendor.clock_events if mask & bit]
     rest = mask & ~sum(bit for bit, _ in vendor.clock_events)
     return (*found, f"0x{rest:x}") if rest else tuple(found)
