@@ -45,7 +45,7 @@ class LostDirectory(GpumonError):
 
 
 class _Log:
-    """Lines for the daemon's log on what went missing or was refused: frames that were lost, claims that were refused."""
+    """Lines for the daemon's log: frames that were lost, claims that were refused."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
