@@ -13,6 +13,7 @@ from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.history.query import HOST
 from gpumon.history.recent import RecentHistory
+from gpumon.history.windows import USUAL, WINDOWS
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import HOST_INDEX, Metric
 from gpumon.missing import is_known
@@ -27,10 +28,6 @@ from gpumon_tui.renderables.text_width import safe
 
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
-
-WINDOWS = (60, 120, 300, 600, 900, 1800, 3600)
-"""Seconds that a chart can show."""
-WIDEST_BY_ITSELF = 600
 
 
 class View:
@@ -146,13 +143,13 @@ class View:
         if self._window:
             return self._window
         known = self.now - self.history.begin
-        wanted = min(known, WIDEST_BY_ITSELF) if is_known(known) else 0.0
-        return next((window for window in WINDOWS if window >= wanted), WIDEST_BY_ITSELF)
+        wanted = min(known, USUAL.seconds) if is_known(known) else 0.0
+        return next((window.seconds for window in WINDOWS if window.seconds >= wanted), USUAL.seconds)
 
     def zoom(self, step: int) -> None:
         """A shorter or a longer window."""
-        place = WINDOWS.index(self.window) + step
-        self._window = WINDOWS[min(max(place, 0), len(WINDOWS) - 1)]
+        place = next(place for place, window in enumerate(WINDOWS) if window.seconds == self.window) + step
+        self._window = WINDOWS[min(max(place, 0), len(WINDOWS) - 1)].seconds
 
     def panels(self) -> tuple[Panel, ...]:
         """The charts there are for the subject, without those it has no values for."""

@@ -21,6 +21,7 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.frame import Frame
 from gpumon.history.query import HOST, Query
 from gpumon.history.recent import RecentHistory
+from gpumon.history.windows import USUAL
 from gpumon.json_value import logged, shown
 from gpumon.live import Live, LiveState
 from gpumon.metrics import HOST_METRICS, Kind
@@ -29,7 +30,7 @@ from gpumon.panels import GPU_PANELS
 from gpumon_web.course import Logged
 from gpumon_web.fleet import Fleet
 
-FIRST_WINDOW = 600.0
+FIRST_WINDOW = float(USUAL.seconds)
 """Seconds that a page gets when it opens."""
 POINTS = 900
 """Points that it gets for them at most."""
