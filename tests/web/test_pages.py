@@ -160,7 +160,7 @@ def test_windows_and_other_gpus_are_links_that_others_can_open(browser: Browser,
         until(lambda: page.evaluate("location.hash") == "#/gpu/5?window=600")
         page.get_by_role("link", name="GPU 6").click()
         expect(page.locator("#page-gpu h1")).to_have_text("GPU 6")
-        uuid = page.evaluate("gpumon.pages.gpu.known.uuid")
+        uuid = page.evaluate("gpumon.feed.view.values.get('uuid')")
         visitor.open(f"#/gpu/{uuid}")
         expect(page.locator("#page-gpu h1")).to_have_text("GPU 6")
 

@@ -1,4 +1,4 @@
-"""Holders of a GPU's memory as pages show them: by user, as shares of the whole, and by program."""
+"""Holders of a GPU's memory as pages show them: by user, as shares, by program; and since when the GPU is idle."""
 
 from __future__ import annotations
 
@@ -38,3 +38,10 @@ def holder_names(holder: Cells) -> str:
     """The programs of a holder: `python, train and 6 more`."""
     rest = holder["count"] - len(holder["names"])
     return ", ".join(holder["names"]) + (f" and {rest} more" if holder["names"] and rest > 0 else "")
+
+
+def idle_for(about: Cells, time: float) -> str:
+    """` for 42 min`, ` for at least 3 h 4 min`; empty where that is unknown."""
+    if about["since"] is None:
+        return ""
+    return f" for {'at least ' if about['at_least'] else ''}{units.words(time - about['since'])}"

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from gpumon_web.feed import FIRST_WINDOW, SPARK, Answer, Feed
+from gpumon_web.feed import FIRST_WINDOW, SPARK, Answer, Feed, host_row
 from gpumon_web.page import Args, Cells, Gpu, Now, Page, Rows
 from gpumon_web.pages import PAGES
 from gpumon_web.tokens import gpu_address
@@ -162,7 +162,11 @@ class Views:
         for gpu in about["gpus"]:
             counted = feed.values(gpu["uuid"])
             gpus.append(Gpu(gpu, gpu["last"] or counted, counted, self._means.get(gpu["uuid"])))
-        self._now = Now(time, gpus, {run["id"]: run for run in about["runs"]}, about["look"])
+        self._now = Now(
+            time, gpus, {run["id"]: run for run in about["runs"]}, about["look"],
+            processes_known=about["processes_known"], host={} if gpus else host_row(feed.frame), driver=about["driver"],
+            problem=feed.live.origin().problem,
+        )  # fmt: skip
         return self._now
 
     def _server(self, now: Now) -> Cells:

@@ -19,12 +19,13 @@ Cells = dict[str, Any]
 """Values by name: of a page, or of a row, as JSON has them."""
 
 NUMBERS = frozenset(
-    ("count", "percent", "bytes", "watts", "celsius", "megahertz", "joules", "duration", "span", "lasting")
+    ("count", "percent", "bytes", "watts", "celsius", "megahertz", "joules", "duration", "span", "elapsed", "lasting")
 )
 """Kinds of values that stand at the right of a column, and sort from the largest first."""
-KINDS = NUMBERS | frozenset(
-    ("text", "mono", "age", "state", "tag", "person", "link", "bar", "memory", "rich", "notes", "spark")
-)
+KINDS = NUMBERS | {
+    "text", "mono", "age", "state", "standing", "places", "tag", "person", "link", "bar", "parts", "memory", "rich",
+    "notes", "spark",
+}  # fmt: skip
 """Kinds of values that the scripts can show (assets/25-kinds.js)."""
 
 
@@ -74,6 +75,13 @@ class Now(NamedTuple):
     """By id, those that the ring knows."""
     findings: Sequence[Cells] = ()
     """Sentences for the reader's attention."""
+    processes_known: bool = True
+    """False of a source that does not tell which processes ran."""
+    host: Mapping[str, float | None] = MappingProxyType({})
+    """The machine's own numbers, where it has no GPU."""
+    driver: str = ""
+    problem: str = ""
+    """The reason why there is no GPU."""
 
     def runs_of(self, gpu: Gpu) -> list[Cells]:
         """The runs on a GPU."""

@@ -1,7 +1,9 @@
 """The vocabulary of layouts: components with `data-*` attributes that the scripts fill by kind.
 
 `data-bind=NAME data-kind=KIND` shows a value; `data-old=TEXT` stands in its place once nothing new comes.
+`data-show=NAME` is hidden while a value is empty, `data-dim=NAME` dimmed while it is true.
 `table[data-rows=NAME]` shows rows, by its `th[data-col=CELL data-kind=KIND data-by=CELL]`.
+`[data-figure=ADDRESS data-subject=NAME data-outline=NAME]` becomes a live figure.
 `[data-search=NAME]` becomes a field that filters the rows of a table.
 """
 
@@ -25,47 +27,74 @@ def bound(
 
 
 def headline(
-    title: str, name: str, kind: str, below: str = "", chips: str = "", *, is_first: bool = False,
-    old: str | None = None,
+    title: str, name: str, kind: str, below: str = "", chips: str = "", extra: str = "", *, is_first: bool = False,
+    old: str | None = None, old_below: str | None = None,
 ) -> Component:  # fmt: skip
-    """A card with one number: `name` its value, `chips` and `below` names of what stands beside and under it.
+    """A card with one number: `name` its value, `chips`, `extra` and `below` names of what stands beside and under it.
 
-    `old` stands for the value once nothing new comes; then nothing stands under it.
+    `old` stands for the value once nothing new comes, `old_below` for what stands under it.
     """
     parts = [html.Span(title, className="what"), bound(name, kind, className="value", old=old, **data(unit="unit"))]
-    emptied = None if old is None else ""
+    emptied = old_below if old is None else ""
     if chips:
         parts.append(bound(chips, "rich", className="chips", old=emptied))
+    if extra:
+        parts.append(bound(extra, "rich", className="extra"))
     if below:
         parts.append(bound(below, "text", className="below", old=emptied))
     css = "headline first" if is_first else "headline"
     return html.Div(parts, className=css, role="group", **aria(label=title))
 
 
-def headlines(*cards: Component) -> Component:
-    """Headlines beside each other."""
-    return html.Div(list(cards), className="headlines")
+def headlines(*cards: Component, css: str = "", dims: str = "") -> Component:
+    """Headlines beside each other; they are dimmed while the value `dims` is true."""
+    return html.Div(list(cards), className=f"headlines {css}".strip(), **(data(dim=dims) if dims else {}))
 
 
-def card(title: str, *children: Component, has_head: bool = True) -> Component:
-    """A framed part of a page."""
+def card(title: str, *children: Component, tools: Sequence[Component] = (), has_head: bool = True) -> Component:
+    """A framed part of a page; `tools` stand in its head."""
     if not has_head:
         return html.Section(list(children), className="card", **aria(label=title))
-    return html.Section([html.Div(html.H2(title), className="cardhead"), *children], className="card")
+    head = html.Div([html.H2(title), *tools], className="cardhead")
+    return html.Section([head, *children], className="card", **aria(label=title))
+
+
+def shown_if(name: str, component: Component) -> Component:
+    """`component`, hidden while the value `name` is empty or missing."""
+    setattr(component, "data-show", name)
+    return component
+
+
+def choice(arg: str, label: str, options: Sequence[tuple[str, str]], usual: str) -> Component:
+    """Buttons of which one is pressed: the argument `arg` of the address, `usual` where it does not say."""
+    buttons = [html.Button(words, type="button", **data(arg=arg, value=value)) for value, words in options]
+    return html.Div(buttons, className="seg", role="group", **aria(label=label), **data(usual=usual))
+
+
+def figure(address: str, subject: str, outline: str, label: str) -> Component:
+    """The place of a live figure, inside of a card with a choice of windows.
+
+    It comes from `address` followed by the value `subject`, anew when the value `outline` changes, and grows by the
+    page's lines of the names in its traces' `meta.metric`.
+    """
+    return html.Div(
+        className="plot", role="img", **aria(label=label), **data(figure=address, subject=subject, outline=outline)
+    )
 
 
 def table(
     name: str, caption: str, columns: Sequence[Column], order: str, *, down: bool = False, css: str = "",
-    empty: str = "", loading: str = "", no_match: str = "", dense_beyond: int = 0,
+    empty: str = "", empty_from: str = "", loading: str = "", no_match: str = "", dense_beyond: int = 0,
 ) -> Component:  # fmt: skip
     """A table of the rows `name`, ordered by the column `order`: its head; the scripts own its body.
 
-    `empty`, `loading` and `no_match` stand in its place without rows, before they came, and where a search finds none.
+    `empty` (or the value `empty_from`), `loading` and `no_match` stand in its place without rows, before they came, and
+    where a search finds none.
     """
     head = html.Tr([_heading(column) for column in columns], role="row")
     named = data(
         rows=name, order=order, down="1" if down else "", empty=empty, loading=loading, no_match=no_match,
-        dense=str(dense_beyond or ""),
+        dense=str(dense_beyond or ""), empty_from=empty_from,
     )  # fmt: skip
     parts = [
         html.Caption(caption, className="sr"),

@@ -19,6 +19,7 @@
   const feed = {
     boot: "", seq: 0, interval: 1,
     page: "", args: {}, // as the address names them
+    resets: 0, // how often lines began anew, of the page that is open
     view: empty(), // values, rows and lines of that page
     server: null, // facts of the server for every page; null before the first numbers
     // connecting, live, stale, ended (a recording), reconnecting, locked
@@ -124,7 +125,11 @@
   // The lines, longer by what is new, and shorter by what is too old.
   function grow({ t, lines, whole }) {
     const all = feed.view.series;
-    if (whole) { all.t = []; all.lines.clear(); }
+    if (whole) {
+      if (all.t.length) { feed.resets += 1; }
+      all.t = [];
+      all.lines.clear();
+    }
     if (!t.length) { return; }
     const before = all.t.length;
     all.t.push(...t);

@@ -6,7 +6,6 @@
   const feed = g.feed;
   Object.assign(feed, {
     aboutNumber: 0, about: null,
-    resets: 0, // how often all values began anew
     host: null, // of a machine without a GPU
     values: new Map(), // uuid -> metric -> newest value
     spark: { t: [], gpus: new Map() },
@@ -52,38 +51,6 @@
     feed.aboutNumber = delta.about_number;
     feed.host = delta.host || null;
     return news;
-  };
-
-  // Shares of the memory of a GPU by user, and grey what an unknown process holds.
-  g.memoryParts = function (gpu, used) {
-    const t = g.text;
-    const total = gpu.memory_total;
-    const users = g.byUser(gpu.holders);
-    const held = users.reduce((sum, one) => sum + one.memory, 0);
-    const parts = users.map((one) => ({
-      share: one.memory / total, colour: one.user ? g.theme.ofUser(one.user) : "rest", title: `${one.name}: ${t.bytes(one.memory)}`,
-    }));
-    return t.known(used) && used > held ? [...parts, { share: (used - held) / total, colour: "rest", title: "unknown" }] : parts;
-  };
-
-  // Memory by user, the most first: [{user, name, memory}], of those whose memory is known.
-  g.byUser = function (holders) {
-    const found = new Map();
-    for (const one of holders.filter((other) => g.text.known(other.memory))) {
-      const name = one.user || (one.user === null ? "others" : "unknown");
-      const known = found.get(name) || { user: one.user || "", name, memory: 0 };
-      known.memory += one.memory;
-      found.set(name, known);
-    }
-    return [...found.values()].sort((one, other) => other.memory - one.memory);
-  };
-
-  // Notes that need attention, each with where to look; `nothing` where there is none.
-  g.notes = function (place, notes, nothing) {
-    g.fill(place, [notes, nothing], () => (notes.length ? notes : [{ text: nothing }]).map((note) => (
-      g.make("li", {}, note.link
-        ? g.make("a", { href: note.link }, g.make("span", { class: `tag ${note.level}`, text: note.about }), g.make("span", { text: note.text }))
-        : g.make("span", { class: "mut", text: note.text })))));
   };
 
   // A name of nothing but spaces is none.

@@ -7,9 +7,11 @@
   const absent = (value) => value === null || value === undefined;
 
   const texts = {
-    text: (value) => (absent(value) ? "" : String(value)), mono: (value) => value || t.MISSING,
+    // Words, or those for what is so now and those for what was.
+    text: (value) => (absent(value) ? "" : value.old === undefined ? String(value) : g.feed.isFresh() ? value.text : value.old), mono: (value) => value || t.MISSING,
     count: t.count, percent: t.percent, bytes: t.bytes, watts: t.watts, celsius: t.celsius, megahertz: t.megahertz,
-    joules: (value) => t.joules(value), duration: t.duration, span: t.span, age: (value) => t.age(value, now()),
+    joules: (value) => t.joules(value), duration: t.duration, span: t.span,
+    elapsed: (value) => (t.known(value) ? t.span(now() - value) : t.MISSING), age: (value) => t.age(value, now()),
     // A number of seconds, or since when something has lasted.
     lasting: (value) => t.duration(absent(value) ? NaN : value.since === undefined ? value : now() - value.since),
   };
@@ -23,6 +25,22 @@
         g.make("span", { class: "sr", text: one.before }), g.make("b", { text: one.text }),
         g.make("span", { class: "sr", text: `, ${one.name}, ${title}` }))];
     },
+    // A state in words.
+    standing: (one) => [g.stateNow(one) === one.state ? g.make("span", { class: `tag ${one.level}`, text: one.text })
+      : g.make("span", { class: "tag warn", text: g.feed.oldState() })],
+    // Others like the one that is shown, with their states; the figure's arguments stay.
+    places: (all) => all.map((one) => {
+      const state = g.stateNow(one);
+      const title = state === one.state ? one.title : g.feed.oldState();
+      return g.make("a", { href: address(one.link) + g.keptArguments(), "aria-current": one.is_shown ? "page" : null, "aria-label": `${one.name}, ${title}` },
+        g.make("span", { class: `state ${state}`, "aria-hidden": "true" }), one.text);
+    }),
+    // The parts of a whole: a bar, and each with its color and size.
+    parts: (parts) => {
+      const all = parts.map((one) => ({ ...one, colour: one.color }));
+      return all.length ? [g.bar(all, "bar tall"), g.make("dl", { class: "divided" }, ...all.map((one) => g.make("div", {},
+        g.make("dt", {}, g.bar([{ ...one, share: 1 }], "bar dot"), one.title), g.make("dd", { text: one.size }))))] : [];
+    },
     tag: (one) => [token(one)],
     person: (name) => [g.person(name)],
     link: (one) => [token(one)],
@@ -35,7 +53,8 @@
     rich: (lines) => lines.map(line).filter(Boolean),
     // Sentences, each with the place that it leads to.
     notes: (notes) => notes.map((note) => g.make("li", {}, note.link
-      ? g.make("a", { href: address(note.link) }, g.make("span", { class: `tag ${note.level}`, text: note.about }), g.make("span", { text: note.text }))
+      ? g.make("a", { href: address(note.link), title: note.action || null }, note.about ? g.make("span", { class: `tag ${note.level}`, text: note.about }) : null,
+        g.make("span", { text: note.time === undefined ? note.text : `${note.text}, ${t.moment(note.time)}` }))
       : g.make("span", { class: "mut", text: note.text }))),
   };
 
@@ -77,7 +96,7 @@
   }
 
   // What moves by itself, though no value came.
-  g.moves = (kind) => kind === "spark" || kind === "age" || kind === "lasting";
+  g.moves = (kind) => kind === "spark" || kind === "age" || kind === "lasting" || kind === "elapsed";
 
   function spark(node, value) {
     if (absent(value)) { return; }

@@ -6,7 +6,7 @@
 
   // `table`: the element with data-rows; gives what draws it.
   g.rows = function (table) {
-    const { rows: name, order: first, down: isDown, empty: nothing, loading, noMatch, dense } = table.dataset;
+    const { rows: name, order: first, down: isDown, empty: nothing, loading, noMatch, dense, emptyFrom } = table.dataset;
     const heads = [...table.querySelectorAll("th[data-col]")];
     const body = table.tBodies[0];
     const empty = g.make("p", { class: "empty", hidden: true });
@@ -82,11 +82,12 @@
         made.isNew = false;
       });
       if (dense) { table.parentElement.classList.toggle("dense", order.length > Number(dense)); }
-      g.put(empty, !all ? loading : wanted && order.length ? noMatch : nothing);
+      if (emptyFrom) { g.show(empty, "text", g.feed.view.values.get(emptyFrom)); }
+      else { g.put(empty, !all ? loading : wanted && order.length ? noMatch : nothing); }
       g.hide(empty, keys.length > 0);
       g.hide(table, !keys.length);
       g.hide(more, found.length <= limit);
-      if (found.length > limit) { g.put(more, `Show more: ${found.length - limit} of ${found.length} are not shown`); }
+      if (found.length > limit) { g.put(more, `Show more: ${found.length - limit} of ${found.length} are hidden`); }
     }
 
     function fill({ line, shown }, row, cells) {

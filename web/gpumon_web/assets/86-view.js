@@ -20,6 +20,8 @@
     const isKept = Boolean(section.dataset.kept);
     let bound = null; // name -> elements, once the layout is there
     let tables = [];
+    let figures = [];
+    let params = new URLSearchParams();
     let asked = 0;
     let outline = "";
     let wasFresh = true;
@@ -35,11 +37,20 @@
       for (const place of section.querySelectorAll("[data-search]")) {
         g.searchField(place, tables.find((table) => table.name === place.dataset.search));
       }
+      figures = [...section.querySelectorAll("[data-figure]")].map(g.figure);
+      for (const figure of figures) { figure.open(params); }
       about();
       if (!section.hidden && g.feed.state !== "connecting") { load(); }
     }
 
-    function show() { asked = 0; if (bound) { about(); load(); } }
+    function show(given) {
+      asked = 0;
+      params = given;
+      if (!bound) { return; }
+      for (const figure of figures) { figure.open(params); }
+      about();
+      load();
+    }
 
     // Everything anew.
     function about() {
@@ -47,12 +58,22 @@
       wasFresh = g.feed.isFresh();
       for (const [name, nodes] of bound) { for (const node of nodes) { value(node, name); } }
       for (const table of tables) { table.draw(null); }
+      places();
+      for (const figure of figures) { figure.about(); }
+    }
+
+    // What is there only while a value says so, or dimmed then.
+    function places() {
+      const { values } = g.feed.view;
+      const has = (name) => { const one = values.get(name); return Boolean(one) && one.length !== 0; };
+      for (const node of section.querySelectorAll("[data-show]")) { g.hide(node, values.size > 0 && !has(node.dataset.show)); }
+      for (const node of section.querySelectorAll("[data-dim]")) { node.classList.toggle("old", has(node.dataset.dim)); }
     }
 
     function value(node, name) {
       const { values } = g.feed.view;
       if (values.has(name)) { g.show(node, node.dataset.kind, values.get(name)); }
-      if (node.classList.contains("empty")) { g.hide(node, !node.textContent); }
+      if (node.tagName === "P") { g.hide(node, !node.textContent); } // a paragraph of nothing would be a gap
     }
 
     // What is new, and what moves by itself; null: only the latter.
@@ -61,6 +82,8 @@
       if (wasFresh !== g.feed.isFresh()) { about(); }
       for (const name of news ? news.values : []) { for (const node of bound.get(name) || []) { value(node, name); } }
       for (const table of tables) { table.draw((news && news.tables.get(table.name)) || new Map()); }
+      if (news && news.values.length) { places(); }
+      for (const figure of figures) { figure.tick(news); }
       load();
     }
 

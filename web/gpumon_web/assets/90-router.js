@@ -15,6 +15,23 @@
     return { name, params };
   }
 
+  // What values are of, and no figure: a change of the other arguments is none of the page.
+  const subject = (params) => (params.get("id") ? { id: params.get("id") } : {});
+
+  // An address without an id is of what was seen last on this page.
+  const last = new Map();
+  function remember(name, params) {
+    if (params.get("id")) { last.set(name, params.get("id")); }
+    else if (last.has(name) && !byName(name).dataset.needsId) { params.set("id", last.get(name)); }
+  }
+
+  // The arguments of the address that hold for others like the one that is shown.
+  g.keptArguments = () => {
+    const length = place().params.get("window");
+    return length ? `?window=${encodeURIComponent(length)}` : "";
+  };
+  g.moved = () => { if (current && current.dataset.layout) { page(current).about(); } };
+
   const byName = (name) => sections.find((section) => section.dataset.page === name);
 
   // The section of an address: of an unknown page the first one, of a page that needs an id and has none its tab's, and
@@ -44,6 +61,7 @@
 
   function route() {
     const { name, params } = place();
+    if (byName(name)) { remember(name, params); }
     const { asked, section } = resolved({ name, params });
     const shown = page(section);
     for (const other of sections) { other.hidden = other !== section; }
@@ -59,7 +77,8 @@
     g.hide(notice, !unknown);
     g.put(notice, unknown ? `There is no page "${unknown.slice(0, 40)}". This is the ${sections[0].dataset.title.toLowerCase()}.` : "");
     // The server, too, takes the first page for an unknown one, so that the question can go out before this script.
-    g.feed.open(section === asked && byName(name) === asked ? name : section === sections[0] ? name : section.dataset.page, Object.fromEntries(params));
+    const known = section === asked && byName(name) === asked;
+    g.feed.open(known || section === sections[0] ? name : section.dataset.page, subject(params));
     if (shown.show) { shown.show(params); }
     if (g.feed.server && shown.about) { shown.about(); }
     if (moved) { window.scrollTo(0, 0); document.getElementById("main").focus({ preventScroll: true }); }
@@ -110,7 +129,7 @@
   // Dash puts the page up a moment after our scripts have come; the first question need not wait for it.
   function whenThere() {
     const { name, params } = place();
-    g.feed.open(name, Object.fromEntries(params));
+    g.feed.open(name, subject(params));
     if (document.getElementById("main")) { start(); return; }
     const watch = new MutationObserver(() => {
       if (document.getElementById("main")) { watch.disconnect(); start(); }

@@ -10,7 +10,7 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.json_value import shown
 from gpumon.metrics import Unit
 from gpumon_web.feed import SPARK
-from gpumon_web.holders import holder_names, memory_parts
+from gpumon_web.holders import holder_names, idle_for, memory_parts
 from gpumon_web.page import Args, Cells, Column, Gpu, Now, Page, Rows
 from gpumon_web.tokens import gpu_address, line, link, person, progress, run_address, run_name, tag, text
 
@@ -190,13 +190,6 @@ def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
     elif not lines:
         lines.append(line(text(units.MISSING if state == "stale" else "no process", "mut")))
     return lines
-
-
-def idle_for(about: Cells, time: float) -> str:
-    """` for 42 min`, ` for at least 3 h 4 min`; empty where that is unknown."""
-    if about["since"] is None:
-        return ""
-    return f" for {'at least ' if about['at_least'] else ''}{units.words(time - about['since'])}"
 
 
 def silence(about: Cells) -> str:

@@ -1,0 +1,92 @@
+"""A machine without a GPU: what was looked for, what to do, the machine's own numbers, and its runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpumon import units
+from gpumon.metrics import Unit
+from gpumon_web.page import Args, Cells, Now, Page
+from gpumon_web.pages.gpu import of_total
+from gpumon_web.pages.runs import LEVELS
+from gpumon_web.tokens import run_address, run_name
+
+if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
+COMMAND = "gpumon web --source sim --port 0"
+RUNS = 8
+
+
+def layout() -> Component:
+    """The reason, four headlines of the machine, and the newest runs."""
+    from dash import html
+
+    from gpumon_web.parts import aria, bound, card, headline, headlines
+
+    found: list[Any] = [
+        "On a machine with NVIDIA GPUs ", html.Code("nvidia-smi"),
+        " lists them; if it does not, install or load the driver. GPUs appear here as soon as the "
+        "driver lists them.",
+    ]  # fmt: skip
+    simulated: list[Any] = [
+        "To see gpumon with eight simulated GPUs, run ", html.Code(COMMAND), " and open the link that it prints.",
+    ]  # fmt: skip
+    prose = [bound("why", "text", html.P, role="alert"), html.P(found), html.P(simulated)]
+    return html.Div(
+        [
+            html.Div(html.H1("No GPU"), className="head"),
+            html.Section(prose, className="card prose", **aria(label="Why there is no GPU")),
+            html.H2("This machine", className="part"),
+            headlines(
+                headline("CPU", "cpu", "percent"),
+                headline("Memory", "memory", "text", "memory_share"),
+                headline("Load", "load", "text", "load_is"),
+                headline("Swap", "swap", "text"),
+                css="four",
+            ),
+            card("Runs", bound("newest", "notes", html.Ul, className="look")),
+        ]
+    )
+
+
+def live(now: Now, args: Args) -> Cells:
+    """The reason, and the machine's numbers."""
+    del args
+    host = now.host
+    used, total = host.get("memory_used"), host.get("memory_total")
+    load = host.get("load")
+    why = (
+        f"gpumon asked the NVIDIA driver for GPUs: {now.problem}."
+        if now.problem
+        else f"The NVIDIA driver {now.driver} answers but lists no GPU."
+        if now.driver
+        else "gpumon asked the NVIDIA driver for GPUs and found none."
+    )
+    return {
+        "why": why,
+        "cpu": host.get("cpu_utilization"),
+        "memory": of_total(used, total),
+        "memory_share": f"{units.number(used / total, Unit.RATIO)} in use" if used is not None and total else "",
+        "load": units.MISSING if load is None else units.plain(load),
+        "load_is": "running or waiting tasks, mean of a minute",
+        "swap": "none" if host.get("swap_total") == 0 else of_total(host.get("swap_used"), host.get("swap_total")),
+    }
+
+
+def kept(document: Cells) -> Cells:
+    """The newest runs, and where all of them are."""
+    runs, problem = document["runs"], document["problem"]
+    notes = [
+        {
+            "level": LEVELS.get(run["state"], ""), "about": run["state"] or units.MISSING, "time": run["started"],
+            "text": f"{run_name(run)}, {run['user'] or 'unknown'}", "link": run_address(run["id"]),
+        }
+        for run in runs[:RUNS]
+    ]  # fmt: skip
+    if runs:
+        return {"newest": [*notes, {"level": "", "about": "", "text": "All runs", "link": "#/runs"}]}
+    return {"newest": [{"text": f"Past runs are unavailable: {problem}" if problem else "No runs yet."}]}
+
+
+PAGE = Page("none", "No GPU", layout, live, kept, is_tab=False, tab="fleet")
