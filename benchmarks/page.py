@@ -165,7 +165,7 @@ def _zoom(context: BrowserContext, address: str) -> tuple[float, float]:
 def _run_of(context: BrowserContext, address: str) -> str:
     page = context.new_page()
     page.goto(address)
-    found = until(page, "gpumon.feed.about && gpumon.feed.about.runs.length && gpumon.feed.about.runs[0].id")
+    found = until(page, "gpumon.feed.server && gpumon.feed.server.runs.length && gpumon.feed.server.runs[0][0]")
     page.close()
     return str(found)
 

@@ -143,6 +143,11 @@ def test_a_page_that_is_none_has_no_layout() -> None:
         assert Served([tick(1)]).client().get(f"/api/layout?page={name}").status_code == 404
 
 
+def test_every_module_of_a_page_is_in_the_list() -> None:
+    modules = {path.stem for path in (ASSETS.parent / "pages").glob("*.py")} - {"__init__"}
+    assert modules == {page.name for page in MOVED}
+
+
 def test_each_name_is_an_address_and_a_place_that_exists() -> None:
     for name, page in PAGES.items():
         assert name == page.name

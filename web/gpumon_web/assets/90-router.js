@@ -75,7 +75,7 @@
     const notice = document.getElementById("notice");
     const unknown = name && !byName(name) ? name : "";
     g.hide(notice, !unknown);
-    g.put(notice, unknown ? `There is no page "${unknown.slice(0, 40)}". This is the ${sections[0].dataset.title.toLowerCase()}.` : "");
+    g.put(notice, unknown ? `No such page: "${unknown.slice(0, 40)}". This is the ${sections[0].dataset.title.toLowerCase()}.` : "");
     // The server, too, takes the first page for an unknown one, so that the question can go out before this script.
     const known = section === asked && byName(name) === asked;
     g.feed.open(known || section === sections[0] ? name : section.dataset.page, subject(params));
