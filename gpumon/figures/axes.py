@@ -12,9 +12,9 @@ GAPS = 50
 """Stretches between gaps that are drawn with all that is theirs: the longest."""
 
 
-def placed(course: RunSeries, first: int = 0) -> dict[str, Any]:
+def placed(series: RunSeries, first: int = 0) -> dict[str, Any]:
     """The x of each point from `first` on, in the middle of its time: a beginning, and a step in milliseconds."""
-    return {"x0": instant(course.begun + (first + 0.5) * course.step), "dx": course.step * 1000}
+    return {"x0": instant(series.begun + (first + 0.5) * series.step), "dx": series.step * 1000}
 
 
 def instant(seconds: float) -> int:

@@ -45,12 +45,12 @@ def gpu_figure(
     times = next((line_times(one, max(begin, history.begin), until) for one in series.values()), [])
     plots = [
         Plot(
-            panel.metric.name,
-            panel.title,
-            scale_of(panel.metric.unit, rate=panel.is_rate),
-            [shown(value) for value in line_values(series[panel.metric.name])],
-            COLOURS[GPU_PANELS.index(panel) % len(COLOURS)],
-            top_of(panel, sample),
+            metric=panel.metric.name,
+            title=panel.title,
+            scale=scale_of(panel.metric.unit, rate=panel.is_rate),
+            values=[shown(value) for value in line_values(series[panel.metric.name])],
+            colour=COLOURS[GPU_PANELS.index(panel) % len(COLOURS)],
+            top=top_of(panel, sample),
         )
         for panel in panels
     ]

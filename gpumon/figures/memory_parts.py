@@ -18,11 +18,11 @@ _UNDIVIDED = Split(NAN, NAN, NAN, NAN, NAN, NAN)
 _SCALE = scale_of(Unit.BYTES, rate=False)
 
 
-def memory_parts(course: RunSeries, device: DeviceRow | None) -> list[dict[str, Any]]:
+def memory_parts(series: RunSeries, device: DeviceRow | None) -> list[dict[str, Any]]:
     """What the device's memory holds, part on part; a stack for each stretch between gaps, as it has no gaps itself."""
     total = device.memory_total if device else NAN
-    given = {**{name: [NAN] * course.points for name in OF}, "gpu.memory_total": [total] * course.points}
-    given |= {name: list(found.mean) for name, found in course.columns.items() if name in given}
+    given = {**{name: [NAN] * series.points for name in OF}, "gpu.memory_total": [total] * series.points}
+    given |= {name: list(found.mean) for name, found in series.columns.items() if name in given}
     divided = [divide(*amounts) or _UNDIVIDED for amounts in zip(*(given[name] for name in OF), strict=True)]
     names = titles(divided)
     stretches = longest(whole_stretches(numbers_of(given["gpu.memory_used"], 1, None)))
@@ -37,7 +37,7 @@ def memory_parts(course: RunSeries, device: DeviceRow | None) -> list[dict[str, 
             {
                 "mode": "lines", "line": {"width": 0, "color": colour}, "fillcolor": colour, "y": cells[begin:end],
                 "stackgroup": f"memory{begin}", "stackgaps": "infer zero", "name": name, "legendgroup": name,
-                "showlegend": place == 0, "hovertemplate": f"%{{y}}{_SCALE.suffix}", **placed(course, begin),
+                "showlegend": place == 0, "hovertemplate": f"%{{y}}{_SCALE.suffix}", **placed(series, begin),
             }
             for place, (begin, end) in enumerate(drawn)
         ]  # fmt: skip

@@ -39,7 +39,7 @@ Line = dict[str, Any]
 
 
 def figure(
-    course: RunSeries,
+    series: RunSeries,
     logged: RunSeries,
     device: DeviceRow | None,
     epochs: Sequence[EpochSummary],
@@ -53,7 +53,7 @@ def figure(
     else as `logged` has it.
     """
     panels = [
-        panel for panel in _panels(course, logged, device, epochs, diverged or diverged_points(logged)) if panel[1]
+        panel for panel in _panels(series, logged, device, epochs, diverged or diverged_points(logged)) if panel[1]
     ]
     height = 1 / max(1, len(panels))
     data: list[Line] = []
@@ -64,13 +64,13 @@ def figure(
         "paper_bgcolor": "@card/0", "plot_bgcolor": "@card/0", "font": {"color": "@mut", "size": 11},
         "hoverlabel": {"bgcolor": "@card", "bordercolor": "@line", "font": {"color": "@ink", "size": 11}},
         "xaxis": {
-            "type": "date", "range": time_range(course, epochs), "gridcolor": "@line/0", "linecolor": "@line",
+            "type": "date", "range": time_range(series, epochs), "gridcolor": "@line/0", "linecolor": "@line",
             "zeroline": False,
             "showspikes": True, "spikemode": "across", "spikesnap": "cursor", "spikethickness": 1, "spikedash": "solid",
             "spikecolor": "@mut/0.5", "anchor": f"y{len(panels)}" if len(panels) > 1 else "y",
             "hoverformat": "%Y-%m-%d %H:%M:%S",
         },
-        "shapes": [*epoch_bands(epochs), *phase_shades(spans), *gap_shades(course), *out_of_memory_lines(marks)],
+        "shapes": [*epoch_bands(epochs), *phase_shades(spans), *gap_shades(series), *out_of_memory_lines(marks)],
         "annotations": [*epoch_numbers(epochs), *out_of_memory_captions(marks)],
     }  # fmt: skip
     for place, (title, lines, axis) in enumerate(panels):
@@ -89,31 +89,31 @@ def figure(
                 "traceorder": "normal", "font": {"size": 11}, "bgcolor": "@card/0",
             }  # fmt: skip
         data += [{"xaxis": "x", "yaxis": f"y{name}", "showlegend": False, **line} for line in lines]
-    if course.points and data:
-        data.append(_where(course, epochs, spans))
+    if series.points and data:
+        data.append(_where(series, epochs, spans))
     return {"data": data, "layout": layout}
 
 
 def _panels(
-    course: RunSeries, logged: RunSeries, device: DeviceRow | None, epochs: Sequence[EpochSummary], diverged: Diverged
+    series: RunSeries, logged: RunSeries, device: DeviceRow | None, epochs: Sequence[EpochSummary], diverged: Diverged
 ) -> Iterator[tuple[str, list[Line], dict[str, Any]]]:
-    columns = course.columns
+    columns = series.columns
     if "gpu.utilization" in columns:
         axis = {"range": [0, 103], "tickvals": [0, 50, 100], "ticktext": ["0 %", "50 %", "100 %"]}
-        yield BY_NAME["gpu.utilization"].title, _banded(course, "gpu.utilization", "@u2"), axis
+        yield BY_NAME["gpu.utilization"].title, _banded(series, "gpu.utilization", "@u2"), axis
     in_bytes = scale_of(Unit.BYTES, rate=False)
-    yield BY_NAME["gpu.memory_used"].title, memory_parts(course, device), {
+    yield BY_NAME["gpu.memory_used"].title, memory_parts(series, device), {
         "rangemode": "tozero", "ticksuffix": in_bytes.suffix,
         **({"range": [0, device.memory_total * in_bytes.factor]} if device and device.memory_total > 0 else {}),
     }  # fmt: skip
     for name, colour in (("gpu.power", "@u1"), ("gpu.temperature", "@u5")):
         if name in columns:
-            lines = _banded(course, name, colour)
+            lines = _banded(series, name, colour)
             axis = {"ticksuffix": scale_of(BY_NAME[name].unit, rate=False).suffix}
             if name == "gpu.power":
                 axis["rangemode"] = "tozero"
             yield BY_NAME[name].title, lines, axis
-    for i, (name, lines) in enumerate(logged_lines(logged, epochs, unsampled(course), diverged)[:LOGGED]):
+    for i, (name, lines) in enumerate(logged_lines(logged, epochs, unsampled(series), diverged)[:LOGGED]):
         look = {"color": f"@u{(3, 6, 4, 0, 2, 1)[i % 6]}"}
         drawn = [
             {**line, "line": {**look, "width": 1.6}, "marker": {**look, **line.get("marker", {})}} for line in lines
@@ -121,9 +121,9 @@ def _panels(
         yield literal(name, NAME_CELLS), drawn, {}
 
 
-def _banded(course: RunSeries, name: str, colour: str) -> list[Line]:
+def _banded(series: RunSeries, name: str, colour: str) -> list[Line]:
     """The mean as a line, and behind it from the smallest to the largest."""
-    found = course.columns[name]
+    found = series.columns[name]
     scale = scale_of(BY_NAME[name].unit, rate=False)
     low, mean, high = (numbers_of(part, scale.factor, 1) for part in found)
     if not any(value is not None for value in mean):
@@ -133,7 +133,7 @@ def _banded(course: RunSeries, name: str, colour: str) -> list[Line]:
     for begin, end in longest(whole_stretches(mean)) if low != high else ():
         edge = {
             "mode": "lines", "line": {"width": 0, "color": colour}, "hoverinfo": "skip", "name": "",
-            **placed(course, begin),
+            **placed(series, begin),
         }  # fmt: skip
         lines += [
             {**edge, "y": high[begin:end]},
@@ -141,17 +141,17 @@ def _banded(course: RunSeries, name: str, colour: str) -> list[Line]:
         ]
     lines.append({
         "mode": "lines", "line": {"width": 1.4, "color": colour}, "y": mean, "name": BY_NAME[name].title,
-        "hovertemplate": f"%{{y}}{scale.suffix}", **placed(course),
+        "hovertemplate": f"%{{y}}{scale.suffix}", **placed(series),
     })  # fmt: skip
     return lines
 
 
-def _where(course: RunSeries, epochs: Sequence[EpochSummary], spans: Sequence[Span]) -> Line:
+def _where(series: RunSeries, epochs: Sequence[EpochSummary], spans: Sequence[Span]) -> Line:
     """An invisible line that tells the epoch and phase under the pointer."""
     texts = []
     place = phase = 0
-    for point in range(course.points):
-        time = course.begun + (point + 0.5) * course.step
+    for point in range(series.points):
+        time = series.begun + (point + 0.5) * series.step
         while place + 1 < len(epochs) and epochs[place + 1].begun <= time:
             place += 1
         inside = epochs and epochs[place].begun <= time and not time > epochs[place].ended
@@ -162,6 +162,6 @@ def _where(course: RunSeries, epochs: Sequence[EpochSummary], spans: Sequence[Sp
         )
         texts.append(f"epoch {epochs[place].epoch}{within}" if inside else "between epochs")
     return {
-        "mode": "lines", "line": {"width": 0, "color": "@mut"}, "y": [0] * course.points, "text": texts, "name": "",
-        "hovertemplate": "%{text}<extra></extra>", "xaxis": "x", "yaxis": "y", "showlegend": False, **placed(course),
+        "mode": "lines", "line": {"width": 0, "color": "@mut"}, "y": [0] * series.points, "text": texts, "name": "",
+        "hovertemplate": "%{text}<extra></extra>", "xaxis": "x", "yaxis": "y", "showlegend": False, **placed(series),
     }  # fmt: skip

@@ -73,20 +73,20 @@ def epoch_numbers(epochs: Sequence[EpochSummary]) -> Iterator[dict[str, Any]]:
         yield note("epoch", 0, 1, xanchor="right", yanchor="bottom", xshift=-8, yshift=2)
 
 
-def unsampled(course: RunSeries) -> list[tuple[float, float]]:
+def unsampled(series: RunSeries) -> list[tuple[float, float]]:
     """Where nothing was sampled: from and to, in seconds since 1970."""
-    used = course.columns.get("gpu.memory_used") or course.columns.get("gpu.utilization")
+    used = series.columns.get("gpu.memory_used") or series.columns.get("gpu.utilization")
     missing = [None if is_known(value) else 0.0 for value in used.mean] if used else []
     return [
-        (course.begun + begin * course.step, course.begun + end * course.step)
+        (series.begun + begin * series.step, series.begun + end * series.step)
         for begin, end in longest(whole_stretches(missing))
     ]
 
 
-def gap_shades(course: RunSeries) -> Iterator[dict[str, Any]]:
+def gap_shades(series: RunSeries) -> Iterator[dict[str, Any]]:
     """A shade and, where there is room, a word for each stretch that was not sampled."""
-    for begin, end in unsampled(course):
-        wide = end - begin > course.points * course.step * _NAMED
+    for begin, end in unsampled(series):
+        wide = end - begin > series.points * series.step * _NAMED
         yield band_shape(begin, end, "@u7/0.16") | (
             {"label": {"text": "not sampled", "textposition": "top center", "font": {"color": "@mut", "size": 11}}}
             if wide
@@ -104,11 +104,11 @@ def out_of_memory_captions(marks: Sequence[MarkRow]) -> Iterator[dict[str, Any]]
     yield from (out_of_memory_caption(mark.time) for mark in marks[:NUMBERS] if mark.mark is Mark.OUT_OF_MEMORY)
 
 
-def time_range(course: RunSeries, epochs: Sequence[EpochSummary]) -> list[int] | None:
+def time_range(series: RunSeries, epochs: Sequence[EpochSummary]) -> list[int] | None:
     """Return the begin and the end of all that is known, in ms since 1970; None where nothing is."""
     begins = [epoch.begun for epoch in epochs if is_known(epoch.begun)]
     ends = [_end(epoch) for epoch in epochs if is_known(epoch.begun)]
-    if course.points:
-        begins.append(course.begun)
-        ends.append(course.begun + course.points * course.step)
+    if series.points:
+        begins.append(series.begun)
+        ends.append(series.begun + series.points * series.step)
     return [instant(min(begins)), instant(max(ends))] if begins and ends else None

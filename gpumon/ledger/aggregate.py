@@ -105,7 +105,14 @@ def epochs(record: Record) -> list[EpochSummary]:
     used = [usage.get((ordinal, WHOLE_EPOCH), ()) for ordinal in groups]
     joined = over_devices_each(used)
     return [
-        _epoch(rows, held, values, batch, single, counted)
+        _epoch(
+            rows=rows,
+            usage=held,
+            values=values,
+            batch=batch,
+            single=single,
+            counted=counted,
+        )
         for rows, held, values in zip(groups.values(), used, joined, strict=True)
     ]
 
@@ -124,12 +131,23 @@ def phases(record: Record) -> dict[int, list[EpochSummary]]:
     for ((ordinal, phase), rows), held, values in zip(groups.items(), used, over_devices_each(used), strict=True):
         found.setdefault(ordinal, []).append(
             EpochSummary(
-                ordinal, numbers.get(ordinal, ordinal), phase, NAN, NAN, highest([row.seconds for row in rows]) or NAN,
-                max(row.times for row in rows), most([counted.phase(row) for row in rows]),
-                mean([row.wait for row in rows]), {}, len(rows), seen_by(held), values, peak=_fullest(rows, single),
+                ordinal=ordinal,
+                epoch=numbers.get(ordinal, ordinal),
+                phase=phase,
+                begun=NAN,
+                ended=NAN,
+                seconds=highest([row.seconds for row in rows]) or NAN,
+                times=max(row.times for row in rows),
+                steps=most([counted.phase(row) for row in rows]),
+                wait=mean([row.wait for row in rows]),
+                metrics={},
+                ranks=len(rows),
+                utilization_from=seen_by(held),
+                values=values,
+                peak=_fullest(rows, single),
                 sampled_share=seen_share(held),
             )
-        )  # fmt: skip
+        )
     order: dict[str, int] = {}
     for row in sorted(record.phases, key=lambda row: (row.ordinal, _entered(row))):
         order.setdefault(row.phase, len(order))
@@ -170,13 +188,29 @@ def whole(record: Record, parts: Sequence[EpochSummary], now: float) -> EpochSum
     peaks = [LivePeak(rank.peak, reached=True) for rank in record.ranks]
     single = _single_devices(record)
     return EpochSummary(
-        WHOLE_RUN, WHOLE_RUN, WHOLE_EPOCH, run.started, run.ended, run.lasted(now), 1,
-        StepCounts(record).whole([epoch.steps for epoch in parts]), wait, {},
-        len(record.ranks), seen_by(record.usage), totals(record.whole_epochs), _batch(record),
-        _trained(parts), wait_of,
-        _joined_peaks([peak if rank.key in single else peak._replace(reached=False)
-                       for rank, peak in zip(record.ranks, peaks, strict=True)]),
-    )  # fmt: skip
+        ordinal=WHOLE_RUN,
+        epoch=WHOLE_RUN,
+        phase=WHOLE_EPOCH,
+        begun=run.started,
+        ended=run.ended,
+        seconds=run.lasted(now),
+        times=1,
+        steps=StepCounts(record).whole([epoch.steps for epoch in parts]),
+        wait=wait,
+        metrics={},
+        ranks=len(record.ranks),
+        utilization_from=seen_by(record.usage),
+        values=totals(record.whole_epochs),
+        batch=_batch(record),
+        trained=_trained(parts),
+        wait_of=wait_of,
+        peak=_joined_peaks(
+            [
+                peak if rank.key in single else peak._replace(reached=False)
+                for rank, peak in zip(record.ranks, peaks, strict=True)
+            ]
+        ),
+    )
 
 
 def _trained(parts: Sequence[EpochSummary]) -> float:
@@ -224,9 +258,25 @@ def _epoch(
     if all(begun_only(row) for row in rows):
         seconds = wait = NAN
     return EpochSummary(
-        rows[0].ordinal, rows[0].epoch, WHOLE_EPOCH, begun, ended, seconds, 1, steps, wait, metrics, len(rows),
-        seen_by(usage), values, batch, trained, wait_of, _fullest(rows, single), seen_share(usage),
-    )  # fmt: skip
+        ordinal=rows[0].ordinal,
+        epoch=rows[0].epoch,
+        phase=WHOLE_EPOCH,
+        begun=begun,
+        ended=ended,
+        seconds=seconds,
+        times=1,
+        steps=steps,
+        wait=wait,
+        metrics=metrics,
+        ranks=len(rows),
+        utilization_from=seen_by(usage),
+        values=values,
+        batch=batch,
+        trained=trained,
+        wait_of=wait_of,
+        peak=_fullest(rows, single),
+        sampled_share=seen_share(usage),
+    )
 
 
 def _steady(rows: Sequence[EpochRow]) -> float:

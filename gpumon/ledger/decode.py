@@ -62,30 +62,58 @@ def cells_of(cursor: Any, row: Sequence[Any]) -> Cells:
 def run_row(cells: Cells) -> RunRow:
     """A row of `run`."""
     return RunRow(
-        cells.text("id"), cells.text("name"), cells.text("user"), cells.text("hostname"), cells.text("framework"),
-        cells.text("source"), cells.text("label"), cells.text("driver"), cells.whole("world_size"),
-        cells.whole("epochs"), cells.whole("base"), cells.whole("first_epoch"), cells.time("started"),
-        cells.time("ended"), cells.state(), cells.time("updated"), cells.text("resumes"),
-        cells.real("seconds"),
-    )  # fmt: skip
+        id=cells.text("id"),
+        name=cells.text("name"),
+        user=cells.text("user"),
+        hostname=cells.text("hostname"),
+        framework=cells.text("framework"),
+        source=cells.text("source"),
+        label=cells.text("label"),
+        driver=cells.text("driver"),
+        world_size=cells.whole("world_size"),
+        epochs=cells.whole("epochs"),
+        base=cells.whole("base"),
+        first_epoch=cells.whole("first_epoch"),
+        started=cells.time("started"),
+        ended=cells.time("ended"),
+        state=cells.state(),
+        updated=cells.time("updated"),
+        resumes=cells.text("resumes"),
+        seconds=cells.real("seconds"),
+    )
 
 
 def rank_row(cells: Cells, devices: Sequence[DeviceRow]) -> RankRow:
     """A row of `rank`, with its devices."""
     return RankRow(
-        cells.text("key"), cells.whole("rank"), cells.whole("local_rank"), cells.whole("pid"), cells.time("started"),
-        cells.time("ended"), cells.state(), cells.whole("steps"), cells.real("wait") or NAN, cells.whole("lost_events"),
-        cells.real("peak"), cells.real("retries"), cells.real("ooms"), tuple(devices), facts_of_row(cells),
-        cells.real("seconds"),
-    )  # fmt: skip
+        key=cells.text("key"),
+        rank=cells.whole("rank"),
+        local_rank=cells.whole("local_rank"),
+        pid=cells.whole("pid"),
+        started=cells.time("started"),
+        ended=cells.time("ended"),
+        state=cells.state(),
+        steps=cells.whole("steps"),
+        wait=cells.real("wait") or NAN,
+        lost_events=cells.whole("lost_events"),
+        peak=cells.real("peak"),
+        retries=cells.real("retries"),
+        ooms=cells.real("ooms"),
+        devices=tuple(devices),
+        facts=facts_of_row(cells),
+        seconds=cells.real("seconds"),
+    )
 
 
 def device_row(cells: Cells) -> DeviceRow:
     """A row of `device`."""
     return DeviceRow(
-        cells.text("uuid"), cells.whole("number"), cells.text("name"), cells.real("memory_total"),
-        cells.real("power_limit"),
-    )  # fmt: skip
+        uuid=cells.text("uuid"),
+        number=cells.whole("number"),
+        name=cells.text("name"),
+        memory_total=cells.real("memory_total"),
+        power_limit=cells.real("power_limit"),
+    )
 
 
 def mark_row(cells: Cells) -> MarkRow | None:
@@ -94,9 +122,15 @@ def mark_row(cells: Cells) -> MarkRow | None:
     if mark not in _MARKS:
         return None
     return MarkRow(
-        cells.text("rank"), cells.whole("number"), Mark(mark), cells.time("time"), cells.whole("epoch"),
-        cells.whole("step"), cells.real("asked"), cells.real("free"),
-    )  # fmt: skip
+        rank=cells.text("rank"),
+        number=cells.whole("number"),
+        mark=Mark(mark),
+        time=cells.time("time"),
+        epoch=cells.whole("epoch"),
+        step=cells.whole("step"),
+        asked=cells.real("asked"),
+        free=cells.real("free"),
+    )
 
 
 def trace_row(cells: Cells) -> RunTrace | None:
@@ -112,7 +146,14 @@ def trace_row(cells: Cells) -> RunTrace | None:
     for i, name in enumerate(names):
         block = values[i * points * 3 : (i + 1) * points * 3]
         columns[clean(str(name))] = Envelope(block[0::3], block[1::3], block[2::3])
-    return RunTrace(cells.text("rank"), cells.text("uuid"), cells.time("begun"), step, points, columns)
+    return RunTrace(
+        rank=cells.text("rank"),
+        uuid=cells.text("uuid"),
+        begun=cells.time("begun"),
+        step=step,
+        points=points,
+        columns=columns,
+    )
 
 
 def _unpacked(packed: bytes, size: int) -> array[float] | None:

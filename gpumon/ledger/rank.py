@@ -32,7 +32,7 @@ MOST_DEVICES = 64
 _FOREVER = 1 << 62
 
 
-class Rank:
+class RankRecorder:
     """One rank, from its first sight to its end. `id`: of its run in the ledger."""
 
     def __init__(self, run: Run, id: str) -> None:

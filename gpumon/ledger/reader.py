@@ -108,15 +108,21 @@ class Ledger:
             usage += "" if phases else f" AND phase = '{WHOLE_EPOCH}'"
             marks = self._rows(f"SELECT * FROM mark WHERE rank {_RANKS} ORDER BY time, number", run_id)
             return Record(
-                decode.run_row(found[0]),
-                [decode.rank_row(row, held.get(row.text("key"), ())) for row in ranks],
-                epoch_rows(self._columns(f"SELECT * FROM epoch WHERE {part} ORDER BY rank, ordinal", run_id, *chosen)),
-                phase_rows(self._columns(
-                    f"SELECT * FROM phase WHERE {part} ORDER BY rank, ordinal, seconds DESC", run_id, *chosen
-                )) if phases or times else [],
-                [*usage_rows(self._columns(whole, run_id)), *usage_rows(self._columns(usage, run_id, *chosen))],
-                [mark for row in marks if (mark := decode.mark_row(row)) is not None],
-            )  # fmt: skip
+                run=decode.run_row(found[0]),
+                ranks=[decode.rank_row(row, held.get(row.text("key"), ())) for row in ranks],
+                epochs=epoch_rows(
+                    self._columns(f"SELECT * FROM epoch WHERE {part} ORDER BY rank, ordinal", run_id, *chosen)
+                ),
+                phases=phase_rows(
+                    self._columns(
+                        f"SELECT * FROM phase WHERE {part} ORDER BY rank, ordinal, seconds DESC", run_id, *chosen
+                    )
+                )
+                if phases or times
+                else [],
+                usage=[*usage_rows(self._columns(whole, run_id)), *usage_rows(self._columns(usage, run_id, *chosen))],
+                marks=[mark for row in marks if (mark := decode.mark_row(row)) is not None],
+            )
 
     def epochs(self, run_id: str) -> int:
         """How many epochs a run has begun: ordinals go from 0 up to before it."""
@@ -141,7 +147,13 @@ class Ledger:
         rows = usage_rows(self._columns(f"{usage} AND ordinal = {WHOLE_RUN}", run_id))
         rows = rows or usage_rows(self._columns(usage, run_id))
         came_to = totals(rows)
-        return RunSummary(run, ended, gpus, came_to[USAGE_INDEX["energy"]], came_to[USAGE_INDEX["utilization_mean"]])
+        return RunSummary(
+            run=run,
+            done=ended,
+            gpus=gpus,
+            energy=came_to[USAGE_INDEX["energy"]],
+            utilization=came_to[USAGE_INDEX["utilization_mean"]],
+        )
 
     def _as_written(self, run_id: str) -> str:
         """An id as the file has it: one that a stranger's file has uncleaned is known by its clean text."""

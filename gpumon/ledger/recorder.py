@@ -14,7 +14,7 @@ from gpumon.clock import SECOND
 from gpumon.followers import LEDGER
 from gpumon.frame import Boundary, Frame, Run, Tick
 from gpumon.ledger.device import RecentSamples, device_sample
-from gpumon.ledger.rank import Rank
+from gpumon.ledger.rank import RankRecorder
 from gpumon.ledger.store import KnownRuns, OpenRank
 from gpumon.ledger.write import Batch
 from gpumon.origin import Capability
@@ -58,7 +58,7 @@ class LedgerRecorder:
         self._store = store
         self._keep = keep
         self._lives = lives
-        self._ranks: dict[str, Rank] = {}
+        self._ranks: dict[str, RankRecorder] = {}
         self._recent: dict[str, RecentSamples] = {}
         self._previous: Tick | None = None
         self._held_runs: dict[str, Run] = {}
@@ -169,17 +169,17 @@ class LedgerRecorder:
                 rank.dirty = True
         self._held_runs, self._held = {}, []
 
-    def _adopt(self, run: Run) -> Rank | None:
+    def _adopt(self, run: Run) -> RankRecorder | None:
         """A rank that is new to this daemon; None when it is not to be kept, or was over before."""
         if run.key in self._ended or run.id in self._withdrawn:
             return None
         left = self._left.pop(run.key, None)
-        rank = Rank(run, left.run if left else self._id_for(run))
+        rank = RankRecorder(run, left.run if left else self._id_for(run))
         if left is not None:
             try:
                 rank.resume(left.progress, left.traces)
             except (KeyError, TypeError, ValueError):
-                rank = Rank(run, left.run)  # damaged: what the board still tells is taken anew
+                rank = RankRecorder(run, left.run)  # damaged: what the board still tells is taken anew
         self._runs[rank.id] = (run.user, None)
         self._ranks[run.key] = rank
         return rank
@@ -214,7 +214,7 @@ class LedgerRecorder:
                 self._runs[rank.id] = (rank.run.user, rank.ended)
                 self._forget(key)
 
-    def _add(self, rank: Rank, horizon: int, batch: Batch) -> None:
+    def _add(self, rank: RankRecorder, horizon: int, batch: Batch) -> None:
         batch.add(rank.rows(horizon))
         batch.late += rank.late()
         batch.left += rank.left()

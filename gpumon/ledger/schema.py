@@ -43,7 +43,7 @@ class OverTime(Enum):
     """It does not follow from its parts, as a percentile."""
 
 
-class Measure(Enum):
+class MeasuredBy(Enum):
     """How a column follows from the samples of a metric."""
 
     MEAN = "mean"
@@ -66,7 +66,7 @@ class UsageColumn:
     help: str
     over_devices: OverDevices
     over_time: OverTime
-    measure: Measure = Measure.OWN
+    measured_by: MeasuredBy = MeasuredBy.OWN
     of: str = ""
     """The metric of the device that it is measured from, such as `gpu.power`."""
 
@@ -74,14 +74,14 @@ class UsageColumn:
 def _mean(name: str, title: str, heading: str, unit: Unit, help: str, of: str) -> UsageColumn:
     return UsageColumn(
         name, title, heading, unit, help,
-        over_devices=OverDevices.MEAN, over_time=OverTime.MEAN, measure=Measure.MEAN, of=of,
+        over_devices=OverDevices.MEAN, over_time=OverTime.MEAN, measured_by=MeasuredBy.MEAN, of=of,
     )  # fmt: skip
 
 
 def _peak(name: str, title: str, heading: str, unit: Unit, help: str, of: str) -> UsageColumn:
     return UsageColumn(
         name, title, heading, unit, help,
-        over_devices=OverDevices.HIGHEST, over_time=OverTime.HIGHEST, measure=Measure.PEAK, of=of,
+        over_devices=OverDevices.HIGHEST, over_time=OverTime.HIGHEST, measured_by=MeasuredBy.PEAK, of=of,
     )  # fmt: skip
 
 
@@ -109,7 +109,7 @@ USAGE: tuple[UsageColumn, ...] = (
          "and on MIG instances.", OverDevices.SUM, OverTime.SUM),
     UsageColumn("power_mean", "Power", "POWER", Unit.WATTS,
                 "Mean over time: energy by time if energy is known, else mean of the samples.",
-                OverDevices.SUM, OverTime.MEAN, Measure.MEAN, "gpu.power"),
+                OverDevices.SUM, OverTime.MEAN, MeasuredBy.MEAN, "gpu.power"),
     _peak("memory_used_peak", "Device memory, peak", "MEM MAX", Unit.BYTES, "Peak memory of all processes.",
           "gpu.memory_used"),
     _mean("memory_used_mean", "Device memory", "MEM", Unit.BYTES, "Mean memory of all processes.",
@@ -129,7 +129,7 @@ USAGE: tuple[UsageColumn, ...] = (
     _own("capped_share", "Power capped", "CAPPED", Unit.RATIO,
          "Share of the time during which the power limit held the clocks down; normal at full load."),
     UsageColumn("temperature_start", "Temperature at the start", "TEMP 0", Unit.CELSIUS, "The first reading.",
-                OverDevices.MEAN, OverTime.FIRST, Measure.FIRST, "gpu.temperature"),
+                OverDevices.MEAN, OverTime.FIRST, MeasuredBy.FIRST, "gpu.temperature"),
     _mean("temperature_mean", "Temperature", "TEMP", Unit.CELSIUS, "Mean over time.", "gpu.temperature"),
     _peak("temperature_peak", "Temperature, peak", "TEMP MAX", Unit.CELSIUS, "The highest reading.", "gpu.temperature"),
     _mean("clock_sm_mean", "SM clock", "CLOCK", Unit.HERTZ, "Mean over time.", "gpu.clock_sm"),

@@ -221,7 +221,14 @@ def _load_state(connection: sqlite3.Connection) -> KnownRuns:
             )
             if (cells := _unpacked(packed)) is not None
         ]
-        running[key] = OpenRank(run, pid, hostname, updated, _object(state), traces)
+        running[key] = OpenRank(
+            run=run,
+            pid=pid,
+            hostname=hostname,
+            updated=updated,
+            progress=_object(state),
+            traces=traces,
+        )
     ended = connection.execute(
         "SELECT key FROM rank WHERE ended IS NOT NULL ORDER BY started DESC LIMIT ?", (_KNOWN_RANKS,)
     ).fetchall()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from gpumon.frame import NAN
 from gpumon.json_value import parse_logged
@@ -16,6 +16,7 @@ from gpumon.ledger.records import EpochRow, LivePeak, PhaseRow, UsageRow
 from gpumon.ledger.schema import USAGE
 from gpumon.text import clean
 
+T = TypeVar("T", EpochRow, PhaseRow, UsageRow)
 _SPANS = 64
 _INFINITE = float("inf")
 _NO_METRICS: Mapping[str, float] = {}
@@ -69,29 +70,57 @@ class ResultColumns:
 
 def epoch_rows(table: ResultColumns) -> list[EpochRow]:
     """Rows of `epoch`."""
-    return list(map(
-        EpochRow, table.text("rank"), table.whole("ordinal"), table.whole("epoch"), table.time("begun"),
-        table.time("ended"), table.real("seconds"), table.whole("steps"), _waits(table),
-        table.parsed("metrics", metrics_of), table.real("trained"), table.real("wait_of"), _peaks(table),
-    ))  # fmt: skip
+    return _rows(
+        EpochRow,
+        rank=table.text("rank"),
+        ordinal=table.whole("ordinal"),
+        epoch=table.whole("epoch"),
+        begun=table.time("begun"),
+        ended=table.time("ended"),
+        seconds=table.real("seconds"),
+        steps=table.whole("steps"),
+        wait=_waits(table),
+        metrics=table.parsed("metrics", metrics_of),
+        trained=table.real("trained"),
+        wait_of=table.real("wait_of"),
+        peak=_peaks(table),
+    )
 
 
 def phase_rows(table: ResultColumns) -> list[PhaseRow]:
     """Rows of `phase`."""
-    return list(map(
-        PhaseRow, table.text("rank"), table.whole("ordinal"), table.text("phase"), table.real("seconds"),
-        table.whole("times"), table.whole("steps"), _waits(table), table.parsed("spans", _spans),
-        table.real("place"), _peaks(table),
-    ))  # fmt: skip
+    return _rows(
+        PhaseRow,
+        rank=table.text("rank"),
+        ordinal=table.whole("ordinal"),
+        phase=table.text("phase"),
+        seconds=table.real("seconds"),
+        times=table.whole("times"),
+        steps=table.whole("steps"),
+        wait=_waits(table),
+        spans=table.parsed("spans", _spans),
+        place=table.real("place"),
+        peak=_peaks(table),
+    )
 
 
 def usage_rows(table: ResultColumns) -> list[UsageRow]:
     """Rows of `usage`."""
-    measured = zip(*(table.real(column.name) for column in USAGE), strict=True)
-    return list(map(
-        UsageRow, table.text("rank"), table.whole("ordinal"), table.text("phase"), table.text("uuid"),
-        table.text("utilization_from"), measured,
-    ))  # fmt: skip
+    return _rows(
+        UsageRow,
+        rank=table.text("rank"),
+        ordinal=table.whole("ordinal"),
+        phase=table.text("phase"),
+        uuid=table.text("uuid"),
+        utilization_from=table.text("utilization_from"),
+        values=list(zip(*(table.real(column.name) for column in USAGE), strict=True)),
+    )
+
+
+def _rows(kind: type[T], **columns: Sequence[Any]) -> list[T]:
+    """One record for each row, of columns by the names of its fields: without an object for each cell."""
+    fields: tuple[str, ...] = kind._fields
+    return list(map(kind, *(columns[field] for field in fields)))
 
 
 def metrics_of(cell: object) -> Mapping[str, float]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpumon.clock import SECOND
 from gpumon.frame import NAN
-from gpumon.ledger.schema import USAGE, Measure
+from gpumon.ledger.schema import USAGE, MeasuredBy
 from gpumon.metrics import GPU_INDEX, IDLE
 
 HOLD = 3
@@ -24,9 +24,9 @@ BUSY_COVERED = 0.9
 """The driver's own samples are used where they cover so much of the time sampled."""
 
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
-_MEANS = {column.name: GPU_INDEX[column.of] for column in USAGE if column.measure is Measure.MEAN}
-_PEAKS = {column.name: GPU_INDEX[column.of] for column in USAGE if column.measure is Measure.PEAK}
-_FIRSTS = {column.name: GPU_INDEX[column.of] for column in USAGE if column.measure is Measure.FIRST}
+_MEANS = {column.name: GPU_INDEX[column.of] for column in USAGE if column.measured_by is MeasuredBy.MEAN}
+_PEAKS = {column.name: GPU_INDEX[column.of] for column in USAGE if column.measured_by is MeasuredBy.PEAK}
+_FIRSTS = {column.name: GPU_INDEX[column.of] for column in USAGE if column.measured_by is MeasuredBy.FIRST}
 COUNTERS = tuple(
     GPU_INDEX[f"gpu.{metric}"]
     for metric in (

@@ -180,10 +180,32 @@ def _rows(record: Record) -> Iterator[_Row]:
             steps = counted.phase(part) if part else counted.epoch(epoch)
             found = usage.get((epoch.rank, epoch.ordinal, part.phase if part else WHOLE_EPOCH), [])
             for measured in found:
-                device = devices.get(measured.uuid) or DeviceRow(measured.uuid, -1, "", math.nan, math.nan)
-                yield _Row(record.run, rank, epoch, part, device, measured, steps)
+                device = devices.get(measured.uuid) or DeviceRow(
+                    uuid=measured.uuid,
+                    number=-1,
+                    name="",
+                    memory_total=math.nan,
+                    power_limit=math.nan,
+                )
+                yield _Row(
+                    run=record.run,
+                    rank=rank,
+                    epoch=epoch,
+                    phase=part,
+                    device=device,
+                    usage=measured,
+                    steps=steps,
+                )
             if not found:
-                yield _Row(record.run, rank, epoch, part, None, None, steps)
+                yield _Row(
+                    run=record.run,
+                    rank=rank,
+                    epoch=epoch,
+                    phase=part,
+                    device=None,
+                    usage=None,
+                    steps=steps,
+                )
 
 
 def reached(peak: LivePeak) -> int | None:

@@ -49,7 +49,14 @@ def page(record: Record, traces: Sequence[RunTrace], now: float) -> str:
     logged = run_series(record, traces, "")
     spans = aggregate.spans(record)
     figures = [
-        figure(run_series(record, traces, device.uuid if device else "-"), logged, device, epochs, record.marks, spans)
+        figure(
+            run_series(record, traces, device.uuid if device else "-"),
+            logged,
+            device=device,
+            epochs=epochs,
+            marks=record.marks,
+            spans=spans,
+        )
         for device in devices
     ]
     figures = [dated(drawn) for drawn in figures if drawn["data"]]

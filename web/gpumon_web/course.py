@@ -162,7 +162,18 @@ def with_newest(epochs: Sequence[aggregate.EpochSummary], newest: Iterable[Stret
         else:
             found.append(
                 aggregate.EpochSummary(
-                    len(found), stretch.epoch, "", stretch.begin, NAN, seconds, 1, None, NAN, {}, 1, ""
+                    ordinal=len(found),
+                    epoch=stretch.epoch,
+                    phase="",
+                    begun=stretch.begin,
+                    ended=NAN,
+                    seconds=seconds,
+                    times=1,
+                    steps=None,
+                    wait=NAN,
+                    metrics={},
+                    ranks=1,
+                    utilization_from="",
                 )
             )
     return found
