@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.ranks import Ranks
 from gpumon.clock import SECOND
 from gpumon.diagnosis.context import GpuContext, RunContext, diagnose
 from gpumon.diagnosis.finding import Finding, Subject
 from gpumon.diagnosis.gpu_rules import GPU_RULES
-from gpumon.diagnosis.run_rules import RUN_RULES
 from gpumon.frame import NAN, RunState
 from gpumon.missing import is_known
+
+if TYPE_CHECKING:
+    from gpumon.analysis.epochs import Epochs
 
 
 def findings(
     statuses: Sequence[GpuStatus],
     runs: Sequence[Ranks],
-    epochs: Epochs,
+    epochs: Epochs | None,
     now: float,
     rates: Mapping[str, Mapping[str, float]] | None = None,
 ) -> list[Finding]:
     """Return all findings about the GPUs and runs of a frame, the most severe first.
 
-    `epochs` has taken in the boundaries as far as they are known; `now` is the frame's time;
+    `epochs` has taken in the boundaries that are known, and may be None without runs; `now` is the frame's time;
     `rates` are those of counters, by UUID and metric, where the caller has them.
     """
     gpus = [GpuContext(status=one, now=now, rates=(rates or {}).get(one.sample.device.uuid, {})) for one in statuses]
-    found = diagnose(GPU_RULES, gpus) + diagnose(RUN_RULES, [live_run(ranks, epochs, now) for ranks in runs])
+    found = diagnose(GPU_RULES, gpus)
+    if runs and epochs is not None:
+        from gpumon.diagnosis.run_rules import RUN_RULES  # without a run, `status` does without them
+
+        found += diagnose(RUN_RULES, [live_run(ranks, epochs, now) for ranks in runs])
     return sorted(found, key=lambda finding: -finding.severity)
 
 

@@ -3,42 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
-from gpumon.analysis.ranks import Ranks, ranks_of
+from gpumon.analysis.ranks import ranks_of
 from gpumon.diagnosis.finding import Finding
-from gpumon.diagnosis.live import findings
 from gpumon.frame import Frame
 
-
-class Judged(NamedTuple):
-    """A frame with what follows from it and from those before."""
-
-    gpus: tuple[GpuStatus, ...]
-    """In the order of its samples."""
-    runs: list[Ranks]
-    epochs: Epochs
-    findings: list[Finding]
-    """The most severe first."""
+if TYPE_CHECKING:
+    from gpumon.analysis.epochs import Epochs
+    from gpumon.analysis.progress import Progress
+    from gpumon.analysis.ranks import Ranks
 
 
-def judged(frame: Frame, before: Sequence[Frame] = (), live: bool = True) -> Judged:
-    """Judge a frame; `before` are earlier ones as far as they are known, oldest first."""
-    earlier = [one for one in before if one.number != frame.number]
-    epochs, runs = Epochs(), ranks_of(frame.runs)
-    for one in earlier:
-        epochs.take(one.boundaries)
-    epochs.add(frame)
-    statuses = gpu_statuses(frame, runs, None, live)
-    if earlier and needs_past(statuses):
-        activity = Activity()
-        for one in (*earlier, frame):
-            activity.add(one)
-        statuses = gpu_statuses(frame, runs, activity, live)
-    return Judged(statuses, runs, epochs, findings(statuses, runs, epochs, frame.time))
+class Judged:
+    """A frame with what follows from it and from `before`, earlier frames as far as they are known, oldest first.
+
+    What only concerns runs is imported once there is one: `gpumon status` is to be quick.
+    """
+
+    def __init__(self, frame: Frame, before: Sequence[Frame] = (), live: bool = True) -> None:
+        self._frame = frame
+        self._before = [one for one in before if one.number != frame.number]
+        self._epochs: Epochs | None = None
+        self.runs = ranks_of(frame.runs)
+        self.gpus: tuple[GpuStatus, ...] = gpu_statuses(frame, self.runs, None, live)
+        """In the order of its samples."""
+        if self._before and needs_past(self.gpus):
+            activity = Activity()
+            for one in (*self._before, frame):
+                activity.add(one)
+            self.gpus = gpu_statuses(frame, self.runs, activity, live)
+
+    @property
+    def epochs(self) -> Epochs:
+        """The epochs of its runs."""
+        if self._epochs is None:
+            from gpumon.analysis.epochs import Epochs
+
+            self._epochs = Epochs()
+            for one in self._before:
+                self._epochs.take(one.boundaries)
+            self._epochs.add(self._frame)
+        return self._epochs
+
+    def progress(self, ranks: Ranks) -> Progress:
+        """Return how far one of its runs is."""
+        from gpumon.analysis.progress import progress
+
+        return progress(ranks, self.epochs, self._frame.time)
+
+    def findings(self) -> list[Finding]:
+        """Return what a person should know, the most severe first."""
+        from gpumon.diagnosis.live import findings
+
+        return findings(self.gpus, self.runs, self.epochs if self.runs else None, self._frame.time)
 
 
 def needs_past(statuses: Sequence[GpuStatus]) -> bool:

@@ -12,9 +12,9 @@ from typing import Any
 
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.memory import THIS_RUN, fragmentation, split, titles
-from gpumon.analysis.progress import Progress, progress
+from gpumon.analysis.progress import Progress
 from gpumon.diagnosis.as_json import finding_json
-from gpumon.diagnosis.now import judged
+from gpumon.diagnosis.now import Judged
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.json_value import logged
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
@@ -33,8 +33,8 @@ def document(
     `live` is false where the values are the last known ones; `age` is for how many seconds they are.
     """
     runs = {run.key: run for run in frame.runs}
-    found = judged(frame, before, live)
-    far = {run.key: progress(ranks, found.epochs, frame.time) for ranks in found.runs for run in ranks.all}
+    found = Judged(frame, before, live)
+    far = {run.key: found.progress(ranks) for ranks in found.runs for run in ranks.all}
     return {
         "schema": SCHEMA,
         "time": round(frame.time, 6),
@@ -51,7 +51,7 @@ def document(
         "driver": {"version": driver.version or None, "cuda": driver.version_of(NVIDIA.runtime) or None},
         "gpus": [_gpu(status, frame, runs, live) for status in found.gpus],
         "runs": [_run(run, far[run.key]) for run in frame.runs],
-        "findings": [finding_json(finding) for finding in found.findings],
+        "findings": [finding_json(finding) for finding in found.findings()],
         "left_out": {"runs": frame.dropped_runs, "processes": frame.dropped},
     }
 

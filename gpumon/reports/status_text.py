@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from gpumon import units
-from gpumon.analysis.memory import split, told
-from gpumon.analysis.progress import Progress, progress
 from gpumon.analysis.ranks import Ranks, memory_of, notes
-from gpumon.diagnosis.now import judged
+from gpumon.diagnosis.now import Judged
 from gpumon.frame import Driver, Frame, Origin, Process, Run, RunState, Sample
 from gpumon.metrics import BY_NAME, HOST_INDEX, Availability
 from gpumon.missing import is_known
 from gpumon.vendors import short_name
+
+if TYPE_CHECKING:
+    from gpumon.analysis.progress import Progress
 
 _BAR = 10
 _NAMED = 3
@@ -49,7 +51,7 @@ def lines(
     """
     yield _title(frame, origin, driver, hostname, note)
     runs = {run.key: run for run in frame.runs}
-    found = judged(frame, before, live)
+    found = Judged(frame, before, live)
     width = max((len(_model(sample)) for sample in frame.samples), default=0)
     for status in found.gpus:
         run = runs.get(status.sample.run)
@@ -60,14 +62,14 @@ def lines(
             yield _BELOW + parts
     indexes = {sample.device.uuid: sample.device.index for sample in frame.samples}
     for ranks in found.runs:
-        yield "run  " + _run(ranks, frame, progress(ranks, found.epochs, frame.time))
+        yield "run  " + _run(ranks, frame, found.progress(ranks))
         for text in notes(ranks, found.epochs.faults([run.key for run in ranks.all])):
             yield _BELOW + text
         if ranks.is_distributed:
             yield from (_BELOW + _rank(run, indexes, frame) for run in ranks.all[:_RANKS])
             if len(ranks.all) > _RANKS:
                 yield f"{_BELOW}and {len(ranks.all) - _RANKS} more ranks"
-    for finding in found.findings:
+    for finding in found.findings():
         if finding.kind not in _SHOWN_ELSEWHERE:
             action = f". {finding.action}" if finding.action else ""
             yield f"{finding.severity.name.lower()}  {finding.subject.title}: {finding.summary}{action}"
@@ -118,6 +120,8 @@ def _memory(processes: list[Process]) -> str:
 
 def _parts(sample: Sample) -> str:
     """How the memory of a GPU divides, without what is not known."""
+    from gpumon.analysis.memory import split, told  # for runs alone: this command is to be quick
+
     divided = split(sample)
     if divided is None:
         return ""
