@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from gpumon.history.grid import Grid
 from gpumon.history.query import Series
-from gpumon.missing import is_known
 
 
 class Envelope(NamedTuple):
@@ -76,13 +75,14 @@ def _folded(
 def _fold(lows: Sequence[float], means: Sequence[float], highs: Sequence[float]) -> tuple[float, float, float]:
     """Low, mean and high of some values, without those that are missing."""
     total, many = sum(means), len(means)
-    if not is_known(total):
-        known = [value for value in means if is_known(value)]
+    # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+    if total != total:
+        known = [value for value in means if value == value]
         total, many = sum(known), len(known)
     low, high = min(lows), max(highs)
-    if not is_known(low):  # they mind a NaN where it comes first, and only there
-        low = min((value for value in lows if is_known(value)), default=nan)
-    if not is_known(high):
-        high = max((value for value in highs if is_known(value)), default=nan)
+    if low != low:  # they mind a NaN where it comes first, and only there
+        low = min((value for value in lows if value == value), default=nan)
+    if high != high:
+        high = max((value for value in highs if value == value), default=nan)
     mean = total / many if many else nan
-    return low, min(max(mean, low), high) if is_known(mean) else nan, high  # a sum of floats may be rounded up
+    return low, min(max(mean, low), high) if mean == mean else nan, high  # a sum of floats may be rounded up
