@@ -36,7 +36,7 @@ def logged(recorder: Recorder, rounds: int) -> Sequence[str]:
     for number in range(rounds):
         recorder.store(tick(number + 1))
         recorder._clock.advance(1.0)  # type: ignore[attr-defined]
-        recorder.beat()
+        recorder.heartbeat()
     return said
 
 
@@ -85,13 +85,13 @@ def test_what_ends_sampling_in_a_views_own_process_is_kept_for_its_end() -> None
 def test_a_view_that_ends_says_why_its_sampling_ended_before(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpumon.cli.alone import alone
+    from gpumon.cli.private_sampler import private_sampler
 
     def fail(self: Sampler, *_: object) -> None:
         raise RuntimeError("no more")
 
     monkeypatch.setattr(Sampler, "run", fail)
-    with alone(Places(), Namespace(source="sim", interval=1.0, speed=1.0)):
+    with private_sampler(Places(), Namespace(source="sim", interval=1.0, speed=1.0)):
         pass
     assert "RuntimeError: no more" in capsys.readouterr().err
 
