@@ -294,3 +294,16 @@ def test_settings_come_from_flags_then_environment_then_file(env: dict[str, str]
     done = gpumon("status", env=env)
     assert done.returncode == 2
     assert "unknown setting 'sauce'" in done.stderr
+
+
+def test_two_sources_are_shown_at_once_and_one_that_fails_says_so(env: dict[str, str], stub: Stub) -> None:
+    alone = status(env)["gpus"]
+    found = status(env, "--source", "nvml,sim:one")
+    CHECK.validate(found)
+    assert (found["source"], found["label"], found["problem"]) == ("nvml,sim", "sim: SIMULATED", None)
+    assert [gpu["index"] for gpu in found["gpus"]] == list(range(len(alone) + 1))
+    assert {gpu["uuid"] for gpu in alone} < {gpu["uuid"] for gpu in found["gpus"]}
+    stub.driver_error = 9
+    done = gpumon("status", "--source", "nvml,sim:one", env=env)
+    assert done.returncode == 0
+    assert "nvml: the NVIDIA driver is installed but not loaded" in done.stdout

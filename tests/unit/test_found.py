@@ -1,0 +1,17 @@
+"""The line that says what a source has found."""
+
+from __future__ import annotations
+
+from gpumon.origin import Driver, Origin
+from gpumon.sources.found import found
+from tests.builders import sample
+
+
+def test_gpus_and_driver_are_told() -> None:
+    assert found(Origin("nvml"), Driver("580.65.06"), [sample(0), sample(1)]) == "nvml: 2 GPUs, driver 580.65.06"
+    assert found(Origin("sim", "SIMULATED"), Driver(), [sample(0)]) == "sim: 1 GPU, SIMULATED"
+
+
+def test_where_no_gpu_is_found_the_line_says_why() -> None:
+    none = Origin("nvml", problem="the NVIDIA driver is not installed")
+    assert found(none, Driver(), []) == "nvml: no GPU: the NVIDIA driver is not installed"
