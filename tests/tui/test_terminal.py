@@ -90,7 +90,7 @@ def test_eight_gpus_at_every_size_then_quit(open_terminal, stub: Stub, live_dir:
         assert "gpumon" in lines[0]
         assert max(map(len, lines)) <= columns
     terminal.press("?")
-    shown(terminal, "previous GPU", "what a training wants")
+    shown(terminal, "or previous GPU", "a training should keep it high")
     terminal.press("Escape")
     until(lambda: "previous GPU" not in terminal.screen())
     terminal.press("m")
