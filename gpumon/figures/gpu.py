@@ -23,7 +23,7 @@ COLOURS = ("@u2", "@u0", "@u1", "@u5", "@u3", "@u6", "@u4", "@u7")
 
 
 class Behind(NamedTuple):
-    """What is drawn behind the lines."""
+    """Epochs, phases and errors behind the lines."""
 
     bands: list[Band]
     spans: list[tuple[float, float]]

@@ -1,4 +1,4 @@
-"""What a training logged, as lines of a report's figure."""
+"""Logged metrics of a training, as lines of a report's figure."""
 
 from __future__ import annotations
 

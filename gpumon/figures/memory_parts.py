@@ -19,7 +19,7 @@ _SCALE = scale_of(Unit.BYTES, rate=False)
 
 
 def memory_parts(series: RunSeries, device: DeviceRow | None) -> list[dict[str, Any]]:
-    """What the device's memory holds, part on part; a stack for each stretch between gaps, as it has no gaps itself."""
+    """Return the parts of the device's memory, a stack for each stretch between gaps: a stack has no gaps itself."""
     total = device.memory_total if device else NAN
     given = {**{name: [NAN] * series.points for name in OF}, "gpu.memory_total": [total] * series.points}
     given |= {name: list(found.mean) for name, found in series.columns.items() if name in given}

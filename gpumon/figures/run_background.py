@@ -1,4 +1,4 @@
-"""What stands behind the lines of a run: bands of epochs, phases, times without samples, errors of memory."""
+"""The background of a run's lines: bands of epochs, phases, times without samples, errors of memory."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The course of a run on one device, as a report draws it.
+"""The lines of a run on one device over time, as a report draws them.
 
-`run_series` is the one place that says where a course comes from: today the traces of the ledger.
+`run_series` is the one place that says where such lines come from: today the traces of the ledger.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class RunSeries(NamedTuple):
 
     @property
     def points(self) -> int:
-        """How many each line has."""
+        """Number of points of each line."""
         return len(next(iter(self.columns.values())).mean) if self.columns else 0
 
 
 def run_series(record: Record, traces: Sequence[RunTrace], uuid: str) -> RunSeries:
-    """The course of a run on a device, or (`uuid` empty) of what it logged; without columns where none is kept.
+    """Return the lines of a run on a device, or (`uuid` empty) of what it logged; without columns where none is kept.
 
-    Of several ranks on one device the longest course counts; of what was logged that of the lowest rank that logged.
+    Of several ranks on one device the longest trace counts; of what was logged that of the lowest rank that logged.
     """
     order = {rank.key: i for i, rank in enumerate(record.ranks)}
     found = [trace for trace in traces if trace.uuid == uuid and trace.columns]

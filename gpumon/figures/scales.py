@@ -8,7 +8,7 @@ from gpumon.metrics import Unit
 
 
 class Scale(NamedTuple):
-    """How base units become what an axis counts in."""
+    """Conversion from base units to those of an axis."""
 
     factor: float
     suffix: str

@@ -29,16 +29,16 @@ _OURS = {
 }  # fmt: skip
 _TAKEN = signal.valid_signals() - _OURS
 _SET_BY_PYTHON = [signal.SIGPIPE, signal.SIGXFSZ]
-"""What the interpreter ignores since its start; a command gets them as they were."""
+"""Signals that the interpreter ignores since its start; a command gets them as they were."""
 
 
 class Ended(NamedTuple):
-    """How a command ended."""
+    """End of a command."""
 
     code: int
     """Its exit code; 0 when a signal ended it."""
     signal: int = 0
-    """What ended it; 0 when it ended by itself."""
+    """The signal that ended it; 0 when it exited."""
     cpu: float = float("nan")
     """Seconds of CPU time of it and of the children that it waited for."""
     memory: float = float("nan")
@@ -83,7 +83,7 @@ class Child:
                 self._send(number)
 
     def _reap(self) -> Ended | None:
-        """What became of children; the command's end when it has ended."""
+        """Collect children that ended; return the command's end when it is among them."""
         while True:
             try:
                 pid, status, used = os.wait4(-1, os.WNOHANG | os.WUNTRACED)

@@ -15,7 +15,7 @@ from gpumon.tags.ranks import slug
 
 
 def name_of(words: Sequence[str]) -> str:
-    """What people call a command: `train` for `python -u train.py`, `make` for `/usr/bin/make all`."""
+    """Return the short name of a command: `train` for `python -u train.py`, `make` for `/usr/bin/make all`."""
     program = os.path.basename(words[0])
     if program.startswith(("python", "torchrun", "accelerate", "bash", "sh", "uv")):
         for script in words[1:]:

@@ -1,4 +1,4 @@
-"""What a command cost, added up from the frames that were taken while it ran.
+"""Cost of a command, added up from the frames that were taken while it ran.
 
 A device counts for as long as a process of the command holds it. A frame stands for the time since
 the one before; the first and the last stretch are cut to the command's own begin and end, and energy, from the
@@ -78,7 +78,7 @@ class CommandCost:
     def __init__(self, began: int, is_its: Callable[[int], bool], is_its_run: Callable[[Run], bool]) -> None:
         self.uses: dict[str, DeviceCost] = {}
         self.devices = 0
-        """How many the newest frame has."""
+        """Number of devices in the newest frame."""
         self.hidden = False
         """Whether a device is held by somebody whom nobody here can see: perhaps by the command."""
         self._began = began

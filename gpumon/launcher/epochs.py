@@ -22,7 +22,7 @@ class Training(NamedTuple):
     seconds: float
     """Mean of an epoch; NaN before the first was whole."""
     metrics: Mapping[str, float]
-    """What it logged last, the losses first."""
+    """The metrics that it logged last, the losses first."""
 
 
 class _Rank:

@@ -20,7 +20,7 @@ _FIRST_NAMESPACE = 0xEFFFFFFC
 
 
 class Parentage(NamedTuple):
-    """What the kernel tells everybody of a process."""
+    """Parent and start of a process, as the kernel reports them."""
 
     parent: int = 0
     started: int = 0

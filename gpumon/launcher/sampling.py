@@ -44,7 +44,7 @@ class Sampling:
         self._thread: Thread | None = None
 
     def frames(self, since: int) -> list[Frame]:
-        """What is new, oldest first; the first time, from the last frame before `since` (ns, CLOCK_MONOTONIC) on."""
+        """Return new frames, oldest first; at first from the last one before `since` (ns, CLOCK_MONOTONIC) on."""
         if self._thread is not None and not self._thread.is_alive():
             self._close()  # it failed, or another one took the directory over
         if self._recorder is None and not self._live.is_alive():

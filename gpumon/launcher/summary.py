@@ -1,4 +1,4 @@
-"""What a command cost, as a few lines for a person."""
+"""Cost of a command, as a few lines for a person."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
 class SummaryLine(NamedTuple):
-    """What it is, how much, and what to know about it."""
+    """Label, amount and a note."""
 
     title: str
     value: str
@@ -48,7 +48,7 @@ def text(name: str, ended: Ended, seconds: float, report: CommandReport, *, colo
 
 
 def how(ended: Ended) -> str:
-    """How a command ended; empty when all was fine."""
+    """Return in words why a command failed; empty when it did not."""
     if ended.signal:
         known = ended.signal in set(signal.Signals)
         return f"ended by {signal.Signals(ended.signal).name if known else f'signal {ended.signal}'}"

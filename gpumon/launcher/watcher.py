@@ -31,7 +31,7 @@ _WAIT = 1.2
 
 
 class WatchOptions(NamedTuple):
-    """What `gpumon run` was told."""
+    """Options of `gpumon run`."""
 
     name: str
     where: Places
@@ -41,12 +41,12 @@ class WatchOptions(NamedTuple):
 
 
 class CommandReport(NamedTuple):
-    """What was seen of a command."""
+    """Observations of a command."""
 
     uses: Sequence[DeviceCost] = ()
     trainings: Sequence[Training] = ()
     devices: int = 0
-    """How many could be seen at all."""
+    """Number of devices that are visible."""
     hidden: bool = False
     """Whether it may have held devices without anybody being able to tell."""
     problem: str = ""

@@ -33,7 +33,7 @@ class EpochSummary(NamedTuple):
     """NaN while it goes on, and where the run went away in it."""
     seconds: float
     times: int
-    """How often a phase was entered; 1 of others."""
+    """Number of times that a phase was entered; 1 of others."""
     steps: int | None
     """None where nobody counted, and of a whole of which a part is not known."""
     wait: float

@@ -1,4 +1,4 @@
-"""What devices did, joined: over the devices of a stretch of time, and over stretches.
+"""Usage of devices, combined: over the devices of a stretch of time, and over stretches.
 
 Energy adds up, utilization is a mean, a peak is that of the fullest device; docs/runs.md has the rules as a table.
 Thousands of epochs are joined a column at a time.

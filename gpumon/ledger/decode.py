@@ -49,7 +49,7 @@ class Cells(dict[str, Any]):
         return self.real(name) / 1e9
 
     def state(self) -> RunState:
-        """How a run or a rank stands; one that says nothing we know has gone."""
+        """State of a run or a rank; one with an unknown state has died."""
         cell = self.get("state")
         return RunState(cell) if cell in _STATES else RunState.DIED
 

@@ -16,7 +16,7 @@ from gpumon.missing import is_known
 from gpumon.vendors import PARTS
 
 REMEMBERED = 30 * SECOND
-"""How far back a device is known to a run that comes later, and to the driver's own samples, which come in batches."""
+"""Nanoseconds for which samples of a device are kept, for a run that comes later and the driver's own samples."""
 PATIENCE = 20 * SECOND
 """For so long the driver's own samples are waited for: it keeps no more than the last 16 to 20 s of them."""
 STRAIGHT = 5 * SECOND
@@ -84,7 +84,7 @@ class RecentSamples:
 
 
 class DeviceUsage:
-    """What a rank had of one device: sums for each phase of each epoch that is not settled, and for all else."""
+    """Usage of one device by a rank: sums for each phase of each epoch that is not settled, and for all else."""
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
@@ -195,7 +195,7 @@ class DeviceUsage:
 
 
 def device_usage_of(found: Mapping[str, Any]) -> DeviceUsage:
-    """What `DeviceUsage.as_json` gave: its last sample keeps only the counters, so that they go on over the gap."""
+    """Restore the result of `DeviceUsage.as_json`; its last sample has the counters alone, which go on over the gap."""
     share = DeviceUsage(found["uuid"])
     share.rest = usage_sums_of(found["rest"])
     share.parts = {(ordinal, phase): usage_sums_of(part) for ordinal, phase, part in found["parts"]}

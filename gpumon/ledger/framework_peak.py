@@ -59,7 +59,7 @@ class PeakCounter:
         yield from found
 
     def judged(self, value: float) -> Iterator[tuple[Place | int, Peak]]:
-        """What a reading says of each place and epoch since the last one."""
+        """Judge each place and epoch since the last reading by this one."""
         before = self.value if is_known(self.value) else 0.0
         moved, most = value != before, max(value, before)
         ordinals = list(dict.fromkeys(ordinal for ordinal, _ in self.since))
@@ -74,7 +74,7 @@ class PeakCounter:
 
 
 def peak_counter_of(found: Sequence[Any]) -> PeakCounter:
-    """What `PeakCounter.as_json` gave."""
+    """Restore the result of `PeakCounter.as_json`."""
     counter = PeakCounter()
     counter.value, counter.highest, since = found
     counter.since = [(ordinal, phase) for ordinal, phase in since]

@@ -1,4 +1,4 @@
-"""What is kept of one rank of a run until it is written: its timeline, its devices and their traces."""
+"""Data of one rank of a run until it is written: its timeline, its devices and their traces."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class RankRecorder:
         return found
 
     def late(self) -> list[LateMetrics]:
-        """What was logged for epochs that are written already."""
+        """Return metrics that were logged for epochs that are written already."""
         found = [LateMetrics(self.run.key, number, numbers(metrics)) for number, metrics in self.timeline.late]
         self.timeline.late.clear()
         return found

@@ -125,13 +125,13 @@ class Ledger:
             )
 
     def epochs(self, run_id: str) -> int:
-        """How many epochs a run has begun: ordinals go from 0 up to before it."""
+        """Count the epochs that a run has begun: ordinals go from 0 up to before it."""
         with self._reading():
             query = f"SELECT coalesce(max(ordinal), -1) + 1 FROM epoch WHERE rank {_RANKS}"
             return self._count(query, self._as_written(run_id))
 
     def traces(self, run_id: str) -> list[RunTrace]:
-        """The course of a run: one for each rank and device, and one for what each rank logged."""
+        """Return the traces of a run: one for each rank and device, and one for what each rank logged."""
         query = (
             "SELECT trace.* FROM trace JOIN rank ON rank.key = trace.rank WHERE rank.run = ? ORDER BY rank.rank, uuid"
         )

@@ -20,7 +20,7 @@ from gpumon.ledger.write import Batch
 from gpumon.origin import Capability
 
 WRITE_EVERY = 10 * SECOND
-"""What a run has come to so far is written so often, so that a daemon that is killed loses no more."""
+"""Nanoseconds between two writes of a run: a daemon that is killed loses no more."""
 TRACE_EVERY = 60 * SECOND
 GONE_AFTER = 60 * SECOND
 """A run that no tick shows for so long has ended, and so has one that no daemon wrote for so long."""
@@ -32,7 +32,7 @@ _MOST_ENDED = 50_000
 
 
 class LedgerStore(Protocol):
-    """What the recorder needs of `store.Store`."""
+    """The part of `store.Store` that the recorder uses."""
 
     known: KnownRuns | None
     problem: str

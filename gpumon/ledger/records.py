@@ -50,7 +50,7 @@ class RunRow(NamedTuple):
     resumes: str
     """Id of the run that this one continues, or empty."""
     seconds: float = NAN
-    """How long it took, or until it was last written, by the steady clock; NaN in ledgers of older versions."""
+    """Seconds that it took, or until it was last written, by the steady clock; NaN in ledgers of older versions."""
 
     def lasted(self, now: float) -> float:
         """Seconds from its begin to its end, or until it was last seen: by the steady clock where that was kept."""
@@ -124,7 +124,7 @@ class RankRow(NamedTuple):
     ooms: float
     devices: tuple[DeviceRow, ...]
     facts: RunFacts = RunFacts()
-    """What its training said of itself."""
+    """Facts that its training reported."""
     seconds: float = NAN
     """From its begin to its end, by the steady clock."""
 
@@ -145,7 +145,7 @@ class EpochRow(NamedTuple):
     steps: int
     wait: float
     metrics: Mapping[str, float]
-    """What was logged with it; a number may be NaN or infinite."""
+    """Metrics that were logged with it; a number may be NaN or infinite."""
     trained: float = NAN
     """Seconds of training among them, to which `steps` belong; NaN where steps were not told apart."""
     wait_of: float = NAN
@@ -161,7 +161,7 @@ class PhaseRow(NamedTuple):
     phase: str
     seconds: float
     times: int
-    """How often it was entered."""
+    """Number of times that it was entered."""
     steps: int
     wait: float
     spans: Sequence[tuple[float, float]] = ()
@@ -172,7 +172,7 @@ class PhaseRow(NamedTuple):
 
 
 class UsageRow(NamedTuple):
-    """What a device did in a stretch of a rank's time: an epoch, a phase of one, or the whole run."""
+    """Usage of a device in a stretch of a rank's time: an epoch, a phase of one, or the whole run."""
 
     rank: str
     ordinal: int
@@ -206,7 +206,7 @@ class MarkRow(NamedTuple):
 
 
 class RunTrace(NamedTuple):
-    """The course of a whole run on one device, or (`uuid` empty) of what a rank logged."""
+    """Metrics over a whole run on one device, or (`uuid` empty) of what a rank logged."""
 
     rank: str
     uuid: str

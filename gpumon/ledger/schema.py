@@ -21,7 +21,7 @@ WHOLE_EPOCH = ""
 
 
 class OverDevices(Enum):
-    """How a column of several devices becomes one number."""
+    """Rule by which several devices become one number."""
 
     SUM = "sum"
     """Unknown where one is; ranks on one device count it once."""
@@ -31,7 +31,7 @@ class OverDevices(Enum):
 
 
 class OverTime(Enum):
-    """How a column of stretches behind each other becomes one number."""
+    """Rule by which stretches behind each other become one number."""
 
     SUM = "sum"
     """Unknown where one is."""
@@ -44,7 +44,7 @@ class OverTime(Enum):
 
 
 class MeasuredBy(Enum):
-    """How a column follows from the samples of a metric."""
+    """Rule by which samples of a metric become one number."""
 
     MEAN = "mean"
     """Weighed by how long each value held."""

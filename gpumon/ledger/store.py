@@ -42,7 +42,7 @@ class OpenRank(NamedTuple):
 
 
 class KnownRuns(NamedTuple):
-    """What the ledger held when it was opened."""
+    """Content of the ledger when it was opened."""
 
     running: dict[str, OpenRank]
     """By key of the rank."""

@@ -59,7 +59,7 @@ class ResultColumns:
         return [cell / 1e9 for cell in self.real(name)]
 
     def parsed(self, name: str, parse: Callable[[object], Any]) -> Sequence[Any]:
-        """What each cell parses to; cells that are alike share it."""
+        """Each cell, parsed; cells that are alike share the result."""
         return self._each(name, parse)
 
     def _each(self, name: str, of: Callable[[Any], Any]) -> Sequence[Any]:

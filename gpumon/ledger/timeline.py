@@ -32,7 +32,7 @@ class PhaseStart(NamedTuple):
 
 
 class PhaseTotals:
-    """What went into one phase of an epoch."""
+    """Totals of one phase of an epoch."""
 
     __slots__ = ("seconds", "spans", "steps", "times", "wait")
 
@@ -95,7 +95,7 @@ class Epoch:
 
 
 def epoch_of(found: Mapping[str, Any]) -> Epoch:
-    """What `Epoch.as_json` gave."""
+    """Restore the result of `Epoch.as_json`."""
     ordinal, number, begun, begin = found["epoch"]
     epoch = Epoch(ordinal, number, begun, Moment(*begin))
     epoch.end = Moment(*found["end"]) if found["end"] else None
@@ -124,7 +124,7 @@ class EpochTimeline:
         self.marks: list[Boundary] = []
         """Out of memory and checkpoints that are not written yet."""
         self.late: list[tuple[int, dict[str, float]]] = []
-        """What was logged for epochs that are written already, by their number."""
+        """Metrics that were logged for epochs that are written already, by their number."""
         self.next = 0
         """Ordinal of the next epoch."""
         self.last = Moment(0, 0, NAN)
@@ -290,7 +290,7 @@ class EpochTimeline:
 
 
 def timeline_of(found: Mapping[str, Any]) -> EpochTimeline:
-    """What `EpochTimeline.as_json` gave."""
+    """Restore the result of `EpochTimeline.as_json`."""
     timeline = EpochTimeline()
     timeline.begun, timeline.ended = found["begun"], found["ended"]
     timeline.spans = [PhaseStart(*span) for span in found["spans"]]

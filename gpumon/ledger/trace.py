@@ -1,4 +1,4 @@
-"""The course of a whole run in a bounded number of points, from ticks as they come.
+"""Metrics over a whole run in a bounded number of points, from ticks as they come.
 
 A point holds minimum, mean and maximum of `step` seconds; one in which a diverged training logged no number, has an
 infinite one. When there are `POINTS` of them, two become one and the step doubles: so an hour and a month take the same
@@ -52,7 +52,7 @@ class TraceRecorder:
                 line.add(at, value)
 
     def log(self, monotonic: int, metrics: Mapping[str, float]) -> None:
-        """What was logged at one moment; by its presence it was, also when it is NaN or infinite."""
+        """Take metrics that were logged at one moment; a name that is there was logged, also as NaN or infinite."""
         for name in metrics:
             self.column(name)
         at = self._place(monotonic)

@@ -1,4 +1,4 @@
-"""What one device did over some stretches of time: sums that can be added to, and added together.
+"""Usage of one device over some stretches of time: sums that can be added to, and added together.
 
 A tick's values hold until the next tick, and at most `HOLD` intervals: so a mean weighs each value
 with the time it held. Peaks are of the samples taken inside the stretches; only where none was, of the
@@ -40,7 +40,7 @@ _FIRST_PLACES = tuple(_FIRSTS.values())
 
 
 class UtilizationHistogram:
-    """How utilization was spread over time, in whole percents, as the driver gives it."""
+    """Distribution of utilization over time, in whole percents, as the driver gives it."""
 
     __slots__ = ("bins", "seconds", "total")
 
@@ -189,7 +189,7 @@ class UsageSums:
 
 
 def usage_sums_of(found: Sequence[Any]) -> UsageSums:
-    """What `UsageSums.as_json` gave. Raises ValueError, TypeError or KeyError when it is something else."""
+    """Restore the result of `UsageSums.as_json`. Raises ValueError, TypeError or KeyError when it is something else."""
     sums = UsageSums()
     sums.sampled, ticks, busy, weighed, weights, inside, held, first, counted, covered = found
     for spread, (percents, seconds, whole, total) in ((sums.ticks, ticks), (sums.busy, busy)):

@@ -30,7 +30,7 @@ _BY_BADNESS = (RunState.FINISHED, RunState.INTERRUPTED, RunState.FAILED, RunStat
 _BADNESS = f"CASE state {' '.join(f'WHEN {state:d} THEN {i}' for i, state in enumerate(_BY_BADNESS))} END"
 _STATES = " ".join(f"WHEN {i} THEN {state:d}" for i, state in enumerate(_BY_BADNESS))
 _SKIPPED = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError, OverflowError)
-"""What is wrong with one row and not with the file."""
+"""Errors that are of one row and not of the file."""
 
 
 class LedgerRow(NamedTuple):
@@ -45,7 +45,7 @@ class LedgerRow(NamedTuple):
 
 
 class LateMetrics(NamedTuple):
-    """What was logged for the last epoch of this number, after that was written."""
+    """Metrics that were logged for the last epoch of this number, after that was written."""
 
     rank: str
     epoch: int
@@ -54,7 +54,7 @@ class LateMetrics(NamedTuple):
 
 
 class Batch:
-    """What is to be written together. A row that is put again takes the place of the one before."""
+    """Rows to be written together. A row that is put again takes the place of the one before."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[Any, ...], LedgerRow] = {}
@@ -170,7 +170,7 @@ _WORST = f"CASE max({_BADNESS}) {_STATES} END"
 
 
 def _sum_up(connection: sqlite3.Connection, run: str) -> None:
-    """What a run has from its ranks: it runs while one does, else it stands as the worst of them."""
+    """Update a run from its ranks: it runs while one does, else it stands as the worst of them."""
     connection.execute(
         "UPDATE run SET (started, ended, state, seconds) = (SELECT min(started), "
         "CASE WHEN count(*) = count(ended) THEN max(ended) END, "

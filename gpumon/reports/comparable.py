@@ -1,4 +1,4 @@
-"""What makes two runs not comparable, in sentences for people."""
+"""Reasons for which two runs are not comparable, in sentences for people."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def doubts(records: Sequence[Record], epochs: Sequence[Sequence[EpochSummary]]) 
 
 
 def letters(count: int) -> list[str]:
-    """What runs are called in a comparison: A, B, C …"""
+    """Return the letters of runs in a comparison: A, B, C …"""
     return [chr(ord("A") + i) if i < 26 else f"Z{i - 25}" for i in range(count)]
 
 

@@ -41,7 +41,7 @@ _TITLE = {column.name: column.title for column in USAGE}
 
 
 class Measure(NamedTuple):
-    """What is compared: a number of each epoch."""
+    """A number of each epoch that is compared."""
 
     name: str
     title: str
@@ -84,7 +84,7 @@ MEASURES: tuple[Measure, ...] = (
 
 
 class Difference(NamedTuple):
-    """How the median of one run differs from that of the first; NaN where it cannot be told."""
+    """Difference of a run's median from that of the first; NaN where it is unknown."""
 
     value: float
     low: float
@@ -113,9 +113,9 @@ class Comparison(NamedTuple):
 
     records: Sequence[Record]
     epochs: Sequence[int]
-    """How many epochs of each run count."""
+    """Number of epochs of each run that count."""
     left_out: Sequence[int]
-    """How many finished ones of each do not: warm-up."""
+    """Number of finished ones of each that do not: warm-up."""
     lines: Sequence[MeasureComparison]
     doubts: Sequence[str]
     """Why the runs may not be comparable, in sentences."""
@@ -141,7 +141,7 @@ def compare(records: Sequence[Record]) -> Comparison:
 
 
 def difference(first: Sequence[float], other: Sequence[float]) -> Difference:
-    """How the median of `other` differs from that of `first`; both sorted."""
+    """Compare the median of `other` with that of `first`; both sorted."""
     value = median(other) - median(first)
     share = value / abs(median(first)) if first and median(first) else NAN
     if min(len(first), len(other)) < FEWEST:

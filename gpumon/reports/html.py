@@ -36,7 +36,7 @@ PHASES_UP_TO = 500
 """Epochs of which the table shows the phases, too."""
 _NOTHING = "No daemon recorded the timeline of this run."
 _NO_NUMBERS = frozenset(map(units.plain, (NAN, math.inf, -math.inf)))
-"""What a diverged training logs."""
+"""Values that a diverged training logs."""
 _BAD = ' class="bad"'
 _HELP = {column.heading: column.help for column in USAGE}
 

@@ -75,7 +75,7 @@ def total_of(total: EpochSummary) -> dict[str, Any]:
 
 
 def usage_of(stretch: EpochSummary) -> dict[str, Any]:
-    """What was measured in a stretch."""
+    """Return the measured columns of a stretch."""
     return {"utilization_from": stretch.utilization_from or None, **values_of(stretch.values)}
 
 
@@ -100,7 +100,7 @@ def mark_of(mark: MarkRow, ranks: Sequence[RankRow]) -> dict[str, Any]:
 
 
 def metrics_of(metrics: Mapping[str, float]) -> dict[str, float | int | str]:
-    """What was logged; NaN and the infinities are words."""
+    """Return logged metrics; NaN and the infinities are words."""
     return {name: value if math.isfinite(value) else logged(value) for name, value in metrics.items()}
 
 

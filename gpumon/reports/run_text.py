@@ -96,7 +96,7 @@ def lines(
 
 
 def head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:
-    """What, whose, where, on which GPUs, when, and how it stands."""
+    """Yield name, user, host, GPUs, times and state."""
     run = record.run
     yield "  ·  ".join(part for part in (run.name, f"run {run.id}", run.label) if part)
     ranks = f"{len(record.ranks)} of {run.world_size} ranks" if run.world_size > 1 else ""
@@ -141,7 +141,7 @@ def gpus(devices: Sequence[DeviceRow]) -> str:
 
 
 def notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
-    """What a reader must know to read the numbers right."""
+    """Yield what a reader must know to read the numbers right."""
     yield utilization_note(total, going_on=record.run.state is RunState.RUNNING)
     peaks = {live_peak(stretch)[0] for stretch in (*epochs, total)}
     if AT_MOST in peaks:
@@ -164,7 +164,7 @@ def notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -
 
 
 def diverged(epochs: Sequence[EpochSummary]) -> Iterator[str]:
-    """What was logged and is no number, a sentence for each name."""
+    """Yield a sentence for each metric that was logged as NaN or infinite."""
     for name in dict.fromkeys(name for epoch in epochs for name in epoch.metrics):
         odd = [epoch for epoch in epochs if not math.isfinite(epoch.metrics.get(name, 0.0))]
         if odd:
@@ -240,7 +240,7 @@ def live_peak(stretch: EpochSummary) -> str:
 
 
 def _told(stretches: Sequence[EpochSummary], name: str) -> list[str]:
-    """What was logged by a name, with equal decimals; empty where it was not."""
+    """Return the values that were logged by a name, with equal decimals; empty where none was."""
     texts = iter(units.plains([stretch.metrics[name] for stretch in stretches if name in stretch.metrics]))
     return [next(texts) if name in stretch.metrics else "" for stretch in stretches]
 

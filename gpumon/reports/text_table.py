@@ -21,7 +21,7 @@ class TextColumn(NamedTuple):
     most: int = 0
     """The widest it becomes, in cells of the terminal; 0 for as wide as its cells are."""
     least: int = 0
-    """How narrow it may get before a column is dropped; 0 for never narrower."""
+    """The narrowest it gets before a column is dropped; 0 for never narrower."""
 
 
 def draw(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int = 0) -> Iterator[str]:
