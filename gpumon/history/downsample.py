@@ -30,12 +30,8 @@ def downsample(
     sample before it, at most `hold` seconds; not so before one of `pauses`. What is older than `begin` is in no bucket,
     but may be held.
     """
-    oldest = bisect_left(times, begin)
-    edges: list[int] = []
-    place = 0
-    for edge in grid.edges():
-        place = bisect_left(times, edge, place)
-        edges.append(max(place, oldest))
+    place = bisect_left(times, begin)
+    edges = [place := bisect_left(times, edge, place) for edge in grid.edges()]
     held = _held(times, edges, hold, pauses)
     middles = grid.middles()
     return [Series(middles, *_folded(line, edges, held), grid.step) for line in lines]
@@ -48,8 +44,8 @@ def _held(
     newest = len(times) - 1
     return [
         (bucket, begin - 1)
-        for bucket, (begin, end) in enumerate(pairwise(edges))
-        if begin == end and 0 < begin <= newest and times[begin] - times[begin - 1] <= hold
+        for bucket, begin in enumerate(edges[:-1])
+        if begin == edges[bucket + 1] and 0 < begin <= newest and times[begin] - times[begin - 1] <= hold
         and times[begin] not in pauses
     ]  # fmt: skip
 
@@ -59,6 +55,8 @@ def _folded(
 ) -> tuple[list[float], list[float], list[float]]:
     """Low, mean and high of one line."""
     lows, means, highs = line
+    if lows is means is highs:
+        return _folded_samples(means, edges, held)
     count = len(edges) - 1
     low, mean, high = [nan] * count, [nan] * count, [nan] * count
     for bucket, (begin, end) in enumerate(pairwise(edges)):
@@ -69,6 +67,28 @@ def _folded(
             low[bucket], mean[bucket], high[bucket] = found
     for bucket, place in held:
         low[bucket], mean[bucket], high[bucket] = lows[place], means[place], highs[place]
+    return low, mean, high
+
+
+def _folded_samples(
+    values: Sequence[float], edges: Sequence[int], held: Sequence[tuple[int, int]]
+) -> tuple[list[float], list[float], list[float]]:
+    """The same for a line of samples, in half the time: a terminal draws some of them each second."""
+    low = [nan] * (len(edges) - 1)
+    mean, high = low[:], low[:]
+    for bucket, (begin, end) in enumerate(pairwise(edges)):
+        if end - begin == 1:
+            low[bucket] = mean[bucket] = high[bucket] = values[begin]
+        elif end > begin:
+            part = values[begin:end]
+            total = sum(part)
+            if total == total:
+                low[bucket], high[bucket] = lowest, highest = min(part), max(part)
+                mean[bucket] = min(max(total / (end - begin), lowest), highest)
+            else:
+                low[bucket], mean[bucket], high[bucket] = _fold(part, part, part)
+    for bucket, place in held:
+        low[bucket] = mean[bucket] = high[bucket] = values[place]
     return low, mean, high
 
 

@@ -49,12 +49,13 @@ class Grid(NamedTuple):
 
     def middles(self) -> list[float]:
         """The time at the middle of each bucket, in seconds since 1970."""
-        return [self.phase + (self.first + place + 0.5) * self.step for place in range(self.buckets)]
+        first, step, count, phase = self
+        return [phase + (place + 0.5) * step for place in range(first, first + count)]
 
     def edges(self) -> list[float]:
         """The time from which a sample belongs to each bucket, and the one from which it is behind the last."""
-        first = self.first - _EARLY
-        return [self.phase + (first + place) * self.step for place in range(self.buckets + 1)]
+        first, step, count, phase = self
+        return [phase + (place - _EARLY) * step for place in range(first, first + count + 1)]
 
 
 def aligned(begin: float, end: float, points: int) -> Grid:

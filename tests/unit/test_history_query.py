@@ -127,6 +127,16 @@ def test_a_sample_stands_for_buckets_shorter_than_the_time_to_the_next_one_but_n
     assert later.mean == [2, 3], "also where it is older than the first bucket"
 
 
+@given(SAMPLES, st.integers(1, 60))
+def test_samples_and_points_made_of_one_sample_each_give_the_same(
+    samples: list[tuple[float, float]], points: int
+) -> None:
+    times, values = rows(samples)
+    grid = aligned(times[0], times[-1], points)
+    (found,) = downsample(times, [Envelope(values[:], values[:], values[:])], grid)
+    assert repr(found) == repr(line(times, values, grid))
+
+
 def test_extremes_that_are_infinite_stay() -> None:
     low, mean, high = [0.0, -inf, 0.0], [1.0, nan, 2.0], [3.0, inf, 4.0]
     (found,) = downsample([0.5, 1.5, 2.5], [Envelope(low, mean, high)], Grid(0, 3.0, 1))
