@@ -17,7 +17,7 @@ from gpumon.callbacks.cell import end_with_cell
 from gpumon.errors import FrameworkError
 from gpumon.tags.loader import Samples
 from gpumon.tags.loop import run
-from gpumon.tags.running import Run
+from gpumon.tags.running import ActiveRun
 from gpumon.tags.warn import warn_once
 
 P = ParamSpec("P")
@@ -62,7 +62,7 @@ class Hook:
         self._framework = framework
         self._name = name
         self._settings = settings
-        self.run: Run | None = None
+        self.run: ActiveRun | None = None
 
     def begin(self, epochs: int | None, base: int, env: Mapping[str, str] | None = None) -> None:
         """A training of `epochs` in all begins; its framework counts them from `base` (0 or 1).

@@ -14,7 +14,7 @@ from gpumon.frame import Run
 from gpumon.paths import Places, tag_dirs
 from gpumon.procfs import boot_id
 from gpumon.tags.reader import Poll, TagReader
-from gpumon.tags.wire import FRONT, Header, unpack_header
+from gpumon.tags.wire import FRONT, BoardHeader, unpack_header
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
@@ -63,7 +63,7 @@ class Boards:
             and (header.pid == self._pid or self._holds(header.parent))
         )
 
-    def _header(self, key: str, uid: int) -> Header | None:
+    def _header(self, key: str, uid: int) -> BoardHeader | None:
         for directory in tag_dirs(self._where):
             try:
                 fd = os.open(f"{directory}/{key}", _OPEN)

@@ -349,11 +349,11 @@ def _int64(number: int) -> int:
     return max(-(1 << 63), min((1 << 63) - 1, number))
 
 
-def _own_header(pid: int, monotonic: int, now: int) -> wire.Header:
+def _own_header(pid: int, monotonic: int, now: int) -> wire.BoardHeader:
     started, boot = start_time(), boot_id()
     if not started or not any(boot):
         raise OSError("/proc does not tell when this process began, or which boot this is")
-    return wire.Header(
+    return wire.BoardHeader(
         size=wire.SIZE,
         pid=pid,
         parent=os.getppid(),

@@ -28,7 +28,7 @@ from gpumon.tags.client import Board
 from gpumon.tags.description import Description
 from gpumon.tags.devices import find_devices
 from gpumon.tags.naming import default_name
-from gpumon.tags.running import Run
+from gpumon.tags.running import ActiveRun
 from gpumon.tags.values import whole
 from gpumon.tags.warn import warn_once
 from gpumon.text import clean
@@ -48,7 +48,7 @@ def run(
     run_id: str | None = None,
     directory: str | None = None,
     env: Mapping[str, str] | None = None,
-) -> Run:
+) -> ActiveRun:
     """Begin a run: a training that gpumon shows, and whose samples it tags with epoch, step and phase.
 
     Use it as a context manager, or as a decorator of a function of which each call is a run; or keep what it gives
@@ -89,13 +89,13 @@ def run(
     def place() -> str:
         return paths.tag_dir_for_client(paths.places(directory, env=env))
 
-    def again() -> Run:
+    def again() -> ActiveRun:
         return run(
             name, epochs=planned, devices=given, framework=framework, batch=samples, run_id=run_id,
             directory=directory, env=env,
         )  # fmt: skip
 
-    return Run(Board(place, described), planned, look, again)
+    return ActiveRun(Board(place, described), planned, look, again)
 
 
 def _count(name: str, value: object, advice: str) -> int | None:

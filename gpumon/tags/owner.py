@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from gpumon.procfs import start_time
 from gpumon.tags.sweep import lock_holder
-from gpumon.tags.wire import Header
+from gpumon.tags.wire import BoardHeader
 
-__all__ = ["Process", "lock_holder", "process_by_namespace", "read_process"]
+__all__ = ["BoardOwner", "lock_holder", "process_by_namespace", "read_process"]
 
 
-class Process(NamedTuple):
+class BoardOwner(NamedTuple):
     """What `/proc/<pid>/status` tells everybody."""
 
     uid: int
@@ -25,7 +25,7 @@ class Process(NamedTuple):
     """Its pid in its innermost pid namespace."""
 
 
-def read_process(proc: str, pid: int) -> Process | None:
+def read_process(proc: str, pid: int) -> BoardOwner | None:
     """The process `pid`, or None where it is gone or hidden from us."""
     uid = inner = None
     try:
@@ -37,10 +37,10 @@ def read_process(proc: str, pid: int) -> Process | None:
                     inner = int(line.split()[-1])
     except (OSError, ValueError, IndexError):
         return None
-    return None if uid is None else Process(uid, pid if inner is None else inner)
+    return None if uid is None else BoardOwner(uid, pid if inner is None else inner)
 
 
-def process_by_namespace(proc: str, header: Header, uid: int) -> int:
+def process_by_namespace(proc: str, header: BoardHeader, uid: int) -> int:
     """The pid here of the process that calls itself `header.pid` in a pid namespace of its own; 0 if not found.
 
     For a holder of whom F_GETLK says only that it lives elsewhere. Reads all of /proc: ask once.

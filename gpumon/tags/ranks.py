@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from gpumon.procfs import read_stat
 
 
-class Place(NamedTuple):
+class RankPlace(NamedTuple):
     """Where a process stands among those of its job."""
 
     rank: int = 0
@@ -38,13 +38,13 @@ class Place(NamedTuple):
 _LOOPBACK = ("", "localhost", "127.0.0.1", "::1")
 
 
-def place(env: Mapping[str, str], modules: Mapping[str, Any] | None = None, proc: str = "/proc") -> Place:
+def place(env: Mapping[str, str], modules: Mapping[str, Any] | None = None, proc: str = "/proc") -> RankPlace:
     """The place that `env` tells, or torch.distributed where it is up already; else that of a single process.
 
     `modules` is `sys.modules`, `proc` the root of procfs.
     """
     modules = modules or {}
-    where = _torch(env) or _distributed(env, modules) or _launched(env) or Place()
+    where = _torch(env) or _distributed(env, modules) or _launched(env) or RankPlace()
     if not where.needs_parent:
         return where
     number = _number_among_siblings(modules)
@@ -53,7 +53,7 @@ def place(env: Mapping[str, str], modules: Mapping[str, Any] | None = None, proc
     return where._replace(spawn_group=str(number - where.rank))
 
 
-def run_id(name: str, where: Place, begun: int, parent: str, uid: int) -> str:
+def run_id(name: str, where: RankPlace, begun: int, parent: str, uid: int) -> str:
     """An id that all ranks of a run share, and no other run has.
 
     `begun` counts the runs that this process began before; `parent` names the process that started
@@ -98,12 +98,12 @@ def _number(env: Mapping[str, str], *names: str) -> int | None:
     return None
 
 
-def _torch(env: Mapping[str, str]) -> Place | None:
+def _torch(env: Mapping[str, str]) -> RankPlace | None:
     rank, size = _number(env, "RANK"), _number(env, "WORLD_SIZE")
     return None if rank is None or size is None else _torch_job(env, rank, size, _number(env, "LOCAL_RANK"))
 
 
-def _distributed(env: Mapping[str, str], modules: Mapping[str, Any]) -> Place | None:
+def _distributed(env: Mapping[str, str], modules: Mapping[str, Any]) -> RankPlace | None:
     """Ranks that torch.multiprocessing.spawn began: they are told their rank as an argument."""
     try:
         group = modules["torch"].distributed
@@ -118,7 +118,7 @@ def _distributed(env: Mapping[str, str], modules: Mapping[str, Any]) -> Place | 
     return _torch_job(env, rank, size, _number(env, "LOCAL_RANK"))
 
 
-def _launched(env: Mapping[str, str]) -> Place | None:
+def _launched(env: Mapping[str, str]) -> RankPlace | None:
     return _slurm(env) or _open_mpi(env) or _pmi(env)
 
 
@@ -142,7 +142,7 @@ def _started_others(env: Mapping[str, str], proc: str) -> bool:
         return False
 
 
-def _torch_job(env: Mapping[str, str], rank: int, size: int, local_rank: int | None) -> Place:
+def _torch_job(env: Mapping[str, str], rank: int, size: int, local_rank: int | None) -> RankPlace:
     address, elastic = env.get("MASTER_ADDR", ""), env.get("TORCHELASTIC_RUN_ID", "")
     # The restart count stays out: agents on different nodes may count differently.
     identity = ("torch", address, env.get("MASTER_PORT", ""), elastic, env.get("SLURM_JOB_ID", ""))
@@ -151,31 +151,31 @@ def _torch_job(env: Mapping[str, str], rank: int, size: int, local_rank: int | N
     strong = elastic not in ("", "none")
     if local_rank is None:
         local_rank = rank if one_machine else 0
-    return Place(rank, local_rank, size, identity, one_machine and not strong)
+    return RankPlace(rank, local_rank, size, identity, one_machine and not strong)
 
 
-def _slurm(env: Mapping[str, str]) -> Place | None:
+def _slurm(env: Mapping[str, str]) -> RankPlace | None:
     rank, size = _number(env, "SLURM_PROCID"), _number(env, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
     # Without a step this is the batch script itself: one process, however many tasks the job may start.
     if rank is None or size is None or not env.get("SLURM_STEP_ID"):
         return None
     identity = ("slurm", env.get("SLURM_JOB_ID", ""), env["SLURM_STEP_ID"])
-    return Place(rank, _number(env, "SLURM_LOCALID") or 0, size, identity)
+    return RankPlace(rank, _number(env, "SLURM_LOCALID") or 0, size, identity)
 
 
-def _open_mpi(env: Mapping[str, str]) -> Place | None:
+def _open_mpi(env: Mapping[str, str]) -> RankPlace | None:
     rank, size = _number(env, "OMPI_COMM_WORLD_RANK"), _number(env, "OMPI_COMM_WORLD_SIZE")
     if rank is None or size is None:
         return None
     job = env.get("PMIX_NAMESPACE") or env.get("OMPI_MCA_ess_base_jobid", "")
     local = _number(env, "OMPI_COMM_WORLD_LOCAL_RANK") or 0
-    return Place(rank, local, size, ("ompi", job, env.get("SLURM_JOB_ID", "")), not job)
+    return RankPlace(rank, local, size, ("ompi", job, env.get("SLURM_JOB_ID", "")), not job)
 
 
-def _pmi(env: Mapping[str, str]) -> Place | None:
+def _pmi(env: Mapping[str, str]) -> RankPlace | None:
     rank, size = _number(env, "PMI_RANK"), _number(env, "PMI_SIZE")
     if rank is None or size is None:
         return None
     job = env.get("PMI_JOBID", "")
     local = _number(env, "MPI_LOCALRANKID", "PMI_LOCAL_RANK") or 0
-    return Place(rank, local, size, ("pmi", job, env.get("SLURM_JOB_ID", "")), not job)
+    return RankPlace(rank, local, size, ("pmi", job, env.get("SLURM_JOB_ID", "")), not job)

@@ -43,7 +43,7 @@ class UnclosedEpoch(NamedTuple):
     """ns, monotonic."""
 
 
-class Run:
+class ActiveRun:
     """A run that has begun. Safe to call from several threads: of two that write at once the last one wins.
 
     A forked child inherits it switched off, and so does whoever unpickles or copies it: a run belongs
@@ -55,7 +55,7 @@ class Run:
         board: Board,
         epochs: int | None = None,
         look: Callable[[], tuple[str, ...]] | None = None,
-        again: Callable[[], Run] | None = None,
+        again: Callable[[], ActiveRun] | None = None,
     ) -> None:
         self._again = again
         self._board = board
@@ -268,7 +268,7 @@ class Run:
         """Nobody can tell how long this training waits for data: from now on it shows as not known. For callbacks."""
         self._board.wait = NOT_KNOWN
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> ActiveRun:
         return self
 
     def __exit__(
@@ -297,7 +297,7 @@ class Run:
             )
             keep(board)
 
-    def __reduce__(self) -> tuple[Callable[..., Run], tuple[Description, int | None, int]]:
+    def __reduce__(self) -> tuple[Callable[..., ActiveRun], tuple[Description, int | None, int]]:
         return _copy_of, (self._board.description, self._planned, self._board.steps)
 
     def _begin_epoch(self, number: object) -> object:
@@ -364,7 +364,7 @@ class Run:
 class Steps(Generic[T]):
     """The batches of a loader, with a tag for each."""
 
-    def __init__(self, run: Run, loader: Iterable[T]) -> None:
+    def __init__(self, run: ActiveRun, loader: Iterable[T]) -> None:
         self._run = run
         self._loader = loader
 
@@ -391,8 +391,8 @@ class Steps(Generic[T]):
                 board.wait += clock() - since
 
 
-def _copy_of(described: Description, epochs: int | None, step: int) -> Run:
+def _copy_of(described: Description, epochs: int | None, step: int) -> ActiveRun:
     """What comes out of a pickle: it counts and yields, and publishes nothing."""
-    copy = Run(Board(None, described), epochs)
+    copy = ActiveRun(Board(None, described), epochs)
     copy._board.steps = step
     return copy

@@ -6,7 +6,7 @@ not cover. Measurements behind each choice: `docs/architecture.md`.
 
 | offset | bytes | what |
 |---|---|---|
-| 0 | 84 | header, written once, `<8sHHIIIQQQ16sQQI`: see `Header`; crc32 of 0..79 at 80 |
+| 0 | 84 | header, written once, `<8sHHIIIQQQ16sQQI`: see `BoardHeader`; crc32 of 0..79 at 80 |
 | 256, 512 | 128 | state A (even numbers), B (odd) |
 | 768 | 8 | u64: number of the newest event, counted from 1 |
 | 800, 816 | 16 | headers of description A, B: `<IIII` = version, length, crc32, 0 |
@@ -129,7 +129,7 @@ pack_head = _HEAD.pack
 """number, monotonic, wall clock, step, waited, epoch begin, epoch, phase, flags."""
 
 
-class Header(NamedTuple):
+class BoardHeader(NamedTuple):
     """What a board says of its process, once and for all."""
 
     size: int
@@ -199,7 +199,7 @@ class Event(NamedTuple):
     """The framework's peak of allocated bytes until then, over all devices."""
 
 
-def pack_header(header: Header) -> bytes:
+def pack_header(header: BoardHeader) -> bytes:
     """The first 84 bytes of a board."""
     raw = HEADER.pack(
         MAGIC, MAJOR, MINOR, header.size, header.pid, header.parent, header.started, header.pid_namespace,
@@ -208,7 +208,7 @@ def pack_header(header: Header) -> bytes:
     return raw[:-4] + _CRC.pack(crc32(raw[:-4]))
 
 
-def unpack_header(front: bytes) -> Header:
+def unpack_header(front: bytes) -> BoardHeader:
     """The header of a board. Raises BoardError when this is none, or one of another version."""
     if len(front) < HEADER.size:
         raise BoardError("shorter than a header")
@@ -219,7 +219,7 @@ def unpack_header(front: bytes) -> Header:
         raise BoardError("damaged header")
     if major != MAJOR:
         raise BoardError(f"version {major} of the board, this gpumon reads version {MAJOR}")
-    return Header(size, *rest)
+    return BoardHeader(size, *rest)
 
 
 def pack_tail(metrics: Metrics) -> bytes:

@@ -26,7 +26,7 @@ from gpumon.paths import Places
 from gpumon.tags import lifetime, warn
 from gpumon.tags.naming import default_name
 from gpumon.tags.reader import Poll, TagReader
-from gpumon.tags.running import Run
+from gpumon.tags.running import ActiveRun
 from gpumon.tags.wire import EVENT_COUNT
 
 
@@ -76,7 +76,7 @@ def test_without_a_number_epochs_go_on_and_a_number_or_an_iterable_is_taken(look
     assert [epoch for mark, epoch, _ in told(look()) if mark == "EPOCH_BEGIN"] == [7, 8, 9, 0, 1, 0, 1, 5, 6]
 
 
-def raise_in(run: Run) -> None:
+def raise_in(run: ActiveRun) -> None:
     for _ in run.epochs():
         raise KeyError
 
@@ -288,7 +288,7 @@ def test_a_pickled_or_copied_run_is_switched_off(look: Look) -> None:
     run = gpumon.run("net", epochs=3)
     run.step(2)
     for other in (pickle.loads(pickle.dumps(run)), copy.deepcopy(run), copy.copy(run)):
-        assert isinstance(other, Run)
+        assert isinstance(other, ActiveRun)
         assert (other.name, other.id, other.on) == ("net", run.id, False)
         other.step()
         assert list(other.epochs()) == [0, 1, 2]
@@ -594,7 +594,7 @@ def test_a_torch_training_is_tagged_and_its_workers_do_not_write(look: Look) -> 
 class Meddle:
     """A worker that writes into the run it inherited; lives at module level, so that it can be pickled."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: ActiveRun) -> None:
         self.run = run
 
     def __call__(self, worker: int) -> None:

@@ -470,7 +470,7 @@ def test_times_of_another_time_namespace_are_brought_over(tmp_path: Path, monkey
 
 def test_a_board_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
     name = f"tag.{os.getuid()}.1.00000000"
-    raw = bytearray(wire.pack_header(wire.Header(wire.SIZE, 1, 1, 1, 1, 1, bytes(16), 1, 1)))
+    raw = bytearray(wire.pack_header(wire.BoardHeader(wire.SIZE, 1, 1, 1, 1, 1, bytes(16), 1, 1)))
     raw[8] = 2
     raw[-4:] = crc32(bytes(raw[:-4])).to_bytes(4, "little")
     (tmp_path / name).write_bytes(raw.ljust(wire.SIZE, b"\0"))

@@ -27,13 +27,13 @@ from gpumon_tui.renderables.axis import scale_top, time_labels
 from gpumon_tui.renderables.bar import bar, bar_text, shared_bar
 from gpumon_tui.renderables.braille import area
 from gpumon_tui.renderables.buckets import HOLD, columns
-from gpumon_tui.renderables.chart import Curve, chart
+from gpumon_tui.renderables.chart import ChartCurve, chart
 from gpumon_tui.renderables.difference import changed
-from gpumon_tui.renderables.gpu import Gpu
+from gpumon_tui.renderables.gpu import GpuCard
 from gpumon_tui.renderables.gpu import line as gpu_line
 from gpumon_tui.renderables.marks import epoch_row
 from gpumon_tui.renderables.split import legend, shares, stacked
-from gpumon_tui.renderables.table import Cell, Column, table
+from gpumon_tui.renderables.table import Cell, TableColumn, table
 from gpumon_tui.renderables.text_width import fit, width
 from tests.builders import sample
 
@@ -107,7 +107,7 @@ def test_rows_of_cards_of_any_size_stand_under_each_other() -> None:
     def drawn(used: float, total: float, watts: float, limit: float, cells: int) -> str:
         card = sample(0, utilization=0.5, memory_used=used * 2**30, memory_total=total * 2**30, power=watts,
                       power_limit=limit, temperature=71.0)  # fmt: skip
-        told = Gpu(card, None, (), GpuState.BUSY, 0.0, RecentHistory(), 0.0, 60.0, 1.0, False, False, Memo())
+        told = GpuCard(card, None, (), GpuState.BUSY, 0.0, RecentHistory(), 0.0, 60.0, 1.0, False, False, Memo())
         return plain(gpu_line(told, cells))
 
     for cells in (40, 60, 80, 120, 200):
@@ -321,14 +321,14 @@ def test_the_runs_own_memory_stands_out_from_that_of_others() -> None:
 
 
 def test_a_lone_cell_stands_across_all_columns() -> None:
-    columns_ = (Column("A", 5), Column("B", 5))
+    columns_ = (TableColumn("A", 5), TableColumn("B", 5))
     lines = table("T", columns_, [(Cell("out of memory: asked"),)], -1, 0, 24, 4, False, "")
     assert plain(lines[2]) == " out of memory: asked   "
 
 
-def curve(values: list[float], name: str = "gpu.utilization", first: float = 0.0, **changes: object) -> Curve:
+def curve(values: list[float], name: str = "gpu.utilization", first: float = 0.0, **changes: object) -> ChartCurve:
     times = [first + second for second in range(len(values))]
-    made = Curve(
+    made = ChartCurve(
         BY_NAME[name], "GPU 0", lambda grid: fill(times, values, grid), first, values[-1], float(len(values)), 60.0,
         1.0, 1.0, nan, marks(30.0), (),
     )  # fmt: skip
@@ -368,7 +368,7 @@ def test_only_thresholds_of_the_table_are_yellow_and_red() -> None:
 
 
 def test_a_table_drops_columns_by_their_worth() -> None:
-    columns_ = (Column("A", 5, keep=1), Column("B", 5, keep=9), Column("C", 0, keep=5))
+    columns_ = (TableColumn("A", 5, keep=1), TableColumn("B", 5, keep=9), TableColumn("C", 0, keep=5))
     rows = [(Cell("one"), Cell("two"), Cell("three"))]
     wide = [plain(line) for line in table("T", columns_, rows, 0, 0, 40, 5, True, "none")]
     assert "one" in wide[2]

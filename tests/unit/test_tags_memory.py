@@ -15,7 +15,7 @@ from gpumon.tags.client import Board
 from gpumon.tags.description import Description
 from gpumon.tags.memory import EVERY, NEVER, SCAN_EVERY, MemoryReader
 from gpumon.tags.out_of_memory import Failures
-from gpumon.tags.running import Run
+from gpumon.tags.running import ActiveRun
 from gpumon.tags.wire import NOT_KNOWN, Memory, device_mark
 from tests.fakes import FakeClock
 
@@ -287,7 +287,7 @@ def peaks(board: Board) -> list[tuple[int, int]]:
 
 def test_every_boundary_tells_the_peak_until_then_and_nothing_is_reset(begin: Begin) -> None:
     board, cuda = begin(), Cuda(BUSY)
-    run = Run(board)
+    run = ActiveRun(board)
     run._memory = reader(board, torch=Torch(cuda))
     peak = 7 * GIB
     for change in (run.begin_epoch, run.begin_phase, run.end_epoch):
@@ -629,7 +629,7 @@ def test_a_run_that_ends_with_the_error_is_marked_with_it(begin: Begin, how: str
 
     board.close = closing  # type: ignore[method-assign]
     error = raised_by("torch", "OutOfMemoryError", "Tried to allocate 2.00 GiB.")
-    run = Run(board)
+    run = ActiveRun(board)
     try:
         if how == "with":
             with run:

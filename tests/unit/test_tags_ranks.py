@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpumon.tags.ranks import Place, parent_identity, place, run_id, slug
+from gpumon.tags.ranks import RankPlace, parent_identity, place, run_id, slug
 
 TORCHRUN = {
     "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4",
@@ -44,7 +44,7 @@ def test_spawned_ranks_are_told_by_torch_distributed() -> None:
     assert place({"MASTER_ADDR": "node1", "LOCAL_WORLD_SIZE": "1"}, {"torch": torch})[:3] == (1, 0, 2)
     assert place(TORCHRUN, {"torch": torch})[:3] == (5, 1, 8)
     for other in (SimpleNamespace(), SimpleNamespace(distributed=SimpleNamespace(is_available=lambda: False))):
-        assert place({}, {"torch": other}) == Place()
+        assert place({}, {"torch": other}) == RankPlace()
 
 
 def ids(env: dict[str, str], ranks: int, *, begun: int = 0, parent: str = "1/1", key: str = "RANK") -> set[str]:
@@ -78,7 +78,7 @@ def test_two_jobs_have_different_ids() -> None:
 
 
 def test_a_single_process_has_an_id_of_its_own_each_time() -> None:
-    assert run_id("net", Place(), 0, "1/1", 0) != run_id("net", Place(), 0, "1/1", 0)
+    assert run_id("net", RankPlace(), 0, "1/1", 0) != run_id("net", RankPlace(), 0, "1/1", 0)
 
 
 def test_a_slug_is_short_and_plain() -> None:

@@ -14,25 +14,25 @@ from gpumon.paths import Places
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description
 from gpumon.tags.reader import TagReader
-from gpumon.tags.running import Run
+from gpumon.tags.running import ActiveRun
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
+def run(tmp_path: Path) -> Iterator[ActiveRun]:
     (tmp_path / "tags").mkdir()
-    made = Run(Board(lambda: str(tmp_path / "tags"), Description("net", "id")))
+    made = ActiveRun(Board(lambda: str(tmp_path / "tags"), Description("net", "id")))
     yield made
     made.finish()
 
 
 @pytest.fixture
-def reader(tmp_path: Path, run: Run) -> Iterator[TagReader]:
+def reader(tmp_path: Path, run: ActiveRun) -> Iterator[TagReader]:
     found = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()))
     yield found
     found.close()
 
 
-def test_the_wait_of_a_loop_that_only_counts_its_steps_is_not_known(run: Run, reader: TagReader) -> None:
+def test_the_wait_of_a_loop_that_only_counts_its_steps_is_not_known(run: ActiveRun, reader: TagReader) -> None:
     for _ in run.epochs(1):
         run.step()
     poll = reader.poll()
@@ -41,7 +41,7 @@ def test_the_wait_of_a_loop_that_only_counts_its_steps_is_not_known(run: Run, re
     assert math.isnan(waited_between(begin.wait, end.wait))
 
 
-def test_the_wait_of_a_phase_is_known_where_its_loader_was_watched(run: Run, reader: TagReader) -> None:
+def test_the_wait_of_a_phase_is_known_where_its_loader_was_watched(run: ActiveRun, reader: TagReader) -> None:
     for _ in run.epochs(1):
         assert list(run.steps([1, 2])) == [1, 2]
         with run.phase("validate"):
@@ -58,7 +58,7 @@ def test_the_wait_of_a_phase_is_known_where_its_loader_was_watched(run: Run, rea
     assert poll.runs[0].wait == end
 
 
-def test_a_wait_that_cannot_be_told_is_not_known_from_then_on(run: Run, reader: TagReader) -> None:
+def test_a_wait_that_cannot_be_told_is_not_known_from_then_on(run: ActiveRun, reader: TagReader) -> None:
     run.begin_epoch(0)
     list(run.steps([1]))
     run.wait_unknown()

@@ -16,7 +16,7 @@ from gpumon.run_facts import RunFacts
 from gpumon.tags import wire
 from gpumon.tags.description import MAX_PHASES, TRAIN, Description, decode, encode
 
-HEADER = wire.Header(wire.SIZE, 1, 2, 3, 4, 5, b"b" * 16, 6, 7)
+HEADER = wire.BoardHeader(wire.SIZE, 1, 2, 3, 4, 5, b"b" * 16, 6, 7)
 METRICS = [0.5, *[math.nan] * 7]
 
 

@@ -19,7 +19,7 @@ from textual.screen import Screen
 from gpumon.clock import SECOND, Clock, SystemClock
 from gpumon.frame import Frame
 from gpumon_tui import theme
-from gpumon_tui.feed import Feed
+from gpumon_tui.feed import FrameFeed
 from gpumon_tui.freshness import freshness
 from gpumon_tui.guard import Guard, stop
 from gpumon_tui.instead import Instead, Past, Simulation
@@ -29,12 +29,12 @@ from gpumon_tui.screens.help import Help
 from gpumon_tui.textual_private import partial_updates
 from gpumon_tui.textual_private.flow_control import FlowControl
 from gpumon_tui.view import View
-from gpumon_tui.widgets.bars import Header, Keys
+from gpumon_tui.widgets.bars import HeaderBar, Keys
 from gpumon_tui.widgets.chart import Chart
 from gpumon_tui.widgets.gpus import Gpus
-from gpumon_tui.widgets.split import Split
+from gpumon_tui.widgets.split import SplitBar
 from gpumon_tui.widgets.table import Table
-from gpumon_tui.widgets.tables import Epochs, Processes, Runs
+from gpumon_tui.widgets.tables import EpochTable, Processes, RunTable
 
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
@@ -58,19 +58,19 @@ class GpumonApp(App[None]):
     CSS = f"""
     Screen {{ background: {theme.BACKGROUND}; color: {theme.TEXT}; overflow: hidden; }}
     Help {{ background: {theme.BACKGROUND} 60%; }}
-    Header, Keys {{ background: {theme.PANEL}; }}
+    HeaderBar, Keys {{ background: {theme.PANEL}; }}
     Container {{ visibility: hidden; }} /* they only share out room: Textual would paint each behind its widgets */
     Lines {{ visibility: visible; }}
     #charts {{ layout: horizontal; height: 8; }}
     #tables {{ layout: vertical; height: 1fr; }}
     #tables.beside {{ layout: horizontal; }}
     Chart {{ height: 100%; }}
-    Processes, Epochs, #trainings {{ height: 1fr; }}
+    Processes, EpochTable, #trainings {{ height: 1fr; }}
     #chart1, #chart2, #tables.beside #trainings {{ margin-left: 2; }}
     """
 
     def __init__(
-        self, feed: Feed, *, interval: float = 1.0, live: bool = True, clock: Clock | None = None,
+        self, feed: FrameFeed, *, interval: float = 1.0, live: bool = True, clock: Clock | None = None,
         simulation: Simulation | None = None, past: Past | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -88,14 +88,14 @@ class GpumonApp(App[None]):
         self._waiting: deque[Frame] = deque()
         self._plan: Plan | None = None
         self._gpus = Gpus(self.view)
-        self._split = Split(self.view)
+        self._split = SplitBar(self.view)
         self._charts = [Chart(self.view, place) for place in range(CHARTS)]
         self._processes = Processes(self.view, id="processes")
-        self._runs = Runs(self.view, id="runs")
+        self._runs = RunTable(self.view, id="runs")
         self._table: Table = self._processes
-        self._epochs = Epochs(self.view, self._runs)
+        self._epochs = EpochTable(self.view, self._runs)
         tables = (self._processes, self._runs, self._epochs)
-        self._header = Header(self.view)
+        self._header = HeaderBar(self.view)
         self._keys = Keys(self.view, FOOT)
         self._parts = (self._header, self._gpus, self._split, *self._charts, *tables)
 
@@ -334,7 +334,9 @@ class GpumonApp(App[None]):
         self._runs.aside = "tab: processes" if alone else ""
 
 
-def run(feed: Feed, *, interval: float = 1.0, simulation: Simulation | None = None, past: Past | None = None) -> int:
+def run(
+    feed: FrameFeed, *, interval: float = 1.0, simulation: Simulation | None = None, past: Past | None = None
+) -> int:
     """Show `feed` until the user quits, or until a signal or the end of the terminal ends it; the exit code.
 
     Raises what crashed the view; the terminal is given back before.

@@ -8,7 +8,7 @@ from gpumon.frame import Driver, Frame, Origin
 from gpumon.live import LiveState
 
 
-class Feed(Protocol):
+class FrameFeed(Protocol):
     """A reader that never blocks."""
 
     def since(self, number: int) -> list[Frame]:

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from gpumon_tui.feed import Feed
+from gpumon_tui.feed import FrameFeed
 
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
 
-Simulation = Callable[[], AbstractContextManager[Feed]]
+Simulation = Callable[[], AbstractContextManager[FrameFeed]]
 """Begins to simulate, and ends that again."""
 Past = Callable[[], Sequence["RunSummary"]]
 """The runs of the ledger, newest first; it may take a while."""
@@ -21,11 +21,11 @@ Past = Callable[[], Sequence["RunSummary"]]
 class Instead:
     """The feed to show: that of this machine, or of a simulation that the user began."""
 
-    def __init__(self, own: Feed, simulation: Simulation | None, past: Past | None) -> None:
+    def __init__(self, own: FrameFeed, simulation: Simulation | None, past: Past | None) -> None:
         self.feed = own
         self._own = own
         self._simulation = simulation
-        self._running: AbstractContextManager[Feed] | None = None
+        self._running: AbstractContextManager[FrameFeed] | None = None
         self._past = past
 
     @property

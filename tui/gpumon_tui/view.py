@@ -23,7 +23,7 @@ from gpumon_tui.freshness import freshness
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.axis import scale_top
 from gpumon_tui.renderables.buckets import read
-from gpumon_tui.renderables.chart import Curve
+from gpumon_tui.renderables.chart import ChartCurve
 from gpumon_tui.renderables.text_width import safe
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class View:
 
         return self._panels.get(0, (subject, self.history.end), known)
 
-    def curve(self, place: int) -> Curve:
+    def curve(self, place: int) -> ChartCurve:
         """The chart at a place: the selected metric, then the ones after it."""
         panels = self.panels()
         panel = panels[(self._panel + place) % len(panels)]
@@ -169,7 +169,7 @@ class View:
         subject, name = self.subject, panel.metric.name
         interval, until = self.state.interval, self.now if self.paused else inf
         limit = self._limit(panel.metric)
-        return Curve(
+        return ChartCurve(
             metric=panel.metric,
             subject=self.subject_name(),
             read=lambda grid: read(self.history, subject, name, grid, interval, until),

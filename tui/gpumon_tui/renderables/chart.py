@@ -21,7 +21,7 @@ from gpumon_tui.levels import level
 from gpumon_tui.renderables.axis import lay, time_labels, value_labels
 from gpumon_tui.renderables.braille import area
 from gpumon_tui.renderables.buckets import columns
-from gpumon_tui.renderables.marks import EpochRow, epoch_row
+from gpumon_tui.renderables.marks import EpochAxis, epoch_row
 from gpumon_tui.renderables.text_width import Line, fit, rule, width
 
 PAINTED = 0.5
@@ -31,7 +31,7 @@ BRIEF = 2
 """Cells below which a phase may have none that is painted: then those that it touches are tinted."""
 
 
-class Curve(NamedTuple):
+class ChartCurve(NamedTuple):
     """What a chart shows."""
 
     metric: Metric
@@ -73,7 +73,7 @@ class Room(NamedTuple):
     grid: Grid
 
 
-def chart(curve: Curve, cells: int, height: int) -> list[Line]:
+def chart(curve: ChartCurve, cells: int, height: int) -> list[Line]:
     """The chart in `cells` × `height`; with less room it loses its labels first."""
     if not fits(cells, height):
         return []
@@ -86,7 +86,7 @@ def fits(cells: int, height: int) -> bool:
     return cells >= 16 and height >= 2
 
 
-def room(curve: Curve, cells: int, height: int) -> Room:
+def room(curve: ChartCurve, cells: int, height: int) -> Room:
     """Where everything goes."""
     rows = height - 2
     epochs = bool(curve.marks or curve.faults) and rows > 1
@@ -97,7 +97,7 @@ def room(curve: Curve, cells: int, height: int) -> Room:
     return Room(rows, epochs, labels, margin, inner, columns(curve.window, 2 * inner, curve.now))
 
 
-def title(curve: Curve, cells: int) -> Line:
+def title(curve: ChartCurve, cells: int) -> Line:
     """What it shows, and the newest value."""
     name: Line = [Segment(curve.metric.title, theme.TITLE), Segment(f"  {curve.subject}", theme.PLAIN)]
     if curve.epochs_of:
@@ -108,12 +108,12 @@ def title(curve: Curve, cells: int) -> Line:
     return rule(name, [Segment(value, style), Segment(f"  {window}", theme.DIM)], cells, theme.RULE)
 
 
-def epochs_of(curve: Curve, place: Room, crowded: bool = False) -> EpochRow:
+def epochs_of(curve: ChartCurve, place: Room, crowded: bool = False) -> EpochAxis:
     """The epochs of the picture; `crowded` as in the last one."""
     return epoch_row(curve.marks, place.grid, place.inner, curve.faults, crowded)
 
 
-def picture(curve: Curve, place: Room, row: EpochRow) -> list[Line]:
+def picture(curve: ChartCurve, place: Room, row: EpochAxis) -> list[Line]:
     """All below the title."""
     rows, has_epochs, labels, margin, inner, grid = place
     lines: list[Line] = []
@@ -134,7 +134,7 @@ def picture(curve: Curve, place: Room, row: EpochRow) -> list[Line]:
     return lines
 
 
-def _tell_begin(lines: list[Line], curve: Curve, place: Room, pictures: Sequence[str]) -> None:
+def _tell_begin(lines: list[Line], curve: ChartCurve, place: Room, pictures: Sequence[str]) -> None:
     """In the room before the oldest sample, why there is nothing."""
     free = place.grid.at(curve.begin) // 2
     row = -1 - place.rows // 2
@@ -148,7 +148,7 @@ def _tell_begin(lines: list[Line], curve: Curve, place: Room, pictures: Sequence
         lines[row] = [label, Segment(f"{BEGINS} ".rjust(free), theme.DIM), *rest]
 
 
-def _row_styles(curve: Curve, rows: int) -> list[Style]:
+def _row_styles(curve: ChartCurve, rows: int) -> list[Style]:
     """The hue of the metric; rows above a threshold of the table in its colour."""
     styles = list(theme.ramp(theme.hue(curve.metric.name), rows))
     for row in range(rows):
@@ -159,7 +159,7 @@ def _row_styles(curve: Curve, rows: int) -> list[Style]:
     return styles
 
 
-def _with_epochs(picture: str, row: EpochRow, style: Style) -> Line:
+def _with_epochs(picture: str, row: EpochAxis, style: Style) -> Line:
     line: Line = []
     done = 0
     for cell, upright in row.lines:
@@ -172,7 +172,7 @@ def _with_epochs(picture: str, row: EpochRow, style: Style) -> Line:
     return line
 
 
-def _time_line(curve: Curve, grid: Grid, cells: int) -> Line:
+def _time_line(curve: ChartCurve, grid: Grid, cells: int) -> Line:
     """The axis; heavy where a run validated, tested or saved rather than trained, in a tint where that was brief."""
     styles = [theme.DIM] * cells
     ground = ["─"] * cells
@@ -193,7 +193,7 @@ def _time_line(curve: Curve, grid: Grid, cells: int) -> Line:
     return line
 
 
-def _phases(curve: Curve, grid: Grid, cells: int) -> dict[int, tuple[float, bool]]:
+def _phases(curve: ChartCurve, grid: Grid, cells: int) -> dict[int, tuple[float, bool]]:
     """The share of each cell that is phase, and whether one of its phases is narrower than two cells."""
     found: dict[int, tuple[float, bool]] = {}
     for first, last in _merged(curve.spans):

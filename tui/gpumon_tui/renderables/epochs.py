@@ -13,22 +13,22 @@ from gpumon.history.query import HOST, History, Query, Series
 from gpumon.metrics import BY_NAME
 from gpumon.missing import is_known
 from gpumon_tui import theme
-from gpumon_tui.renderables.table import Cell, Column, Row
+from gpumon_tui.renderables.table import Cell, Row, TableColumn
 
 _GPU = ("gpu.utilization", "gpu.memory_used", "gpu.power")
 _HOST = ("host.cpu_utilization", "host.memory_used", "")
 
 
-def columns(on_gpus: bool) -> tuple[Column, ...]:
+def columns(on_gpus: bool) -> tuple[TableColumn, ...]:
     """A training without a GPU is told of by its host."""
     return (
-        Column("EPOCH", 7, right=True, keep=9),
-        Column("BEGAN", 9, right=True, keep=5),
-        Column("TOOK", 8, right=True, keep=8),
-        Column(BY_NAME[(_GPU if on_gpus else _HOST)[0]].column, 6, right=True, keep=7),
-        Column("MEM PEAK", 9, right=True, keep=6),
-        Column("POWER", 7, right=True, keep=4),
-        Column("", 0),
+        TableColumn("EPOCH", 7, right=True, keep=9),
+        TableColumn("BEGAN", 9, right=True, keep=5),
+        TableColumn("TOOK", 8, right=True, keep=8),
+        TableColumn(BY_NAME[(_GPU if on_gpus else _HOST)[0]].column, 6, right=True, keep=7),
+        TableColumn("MEM PEAK", 9, right=True, keep=6),
+        TableColumn("POWER", 7, right=True, keep=4),
+        TableColumn("", 0),
     )
 
 

@@ -34,7 +34,7 @@ FEWEST_WORD_CELLS = 17
 """Of the run or the state at the end of a line; with less room, power and temperature leave before these are cut."""
 
 
-class Gpu(NamedTuple):
+class GpuCard(NamedTuple):
     """What is drawn of a GPU."""
 
     sample: Sample
@@ -81,7 +81,7 @@ class Gpu(NamedTuple):
         return gpu_status(self.sample, self.history, self.state, self.age)
 
 
-def card(gpu: Gpu, cells: int, height: int) -> list[Line]:
+def card(gpu: GpuCard, cells: int, height: int) -> list[Line]:
     """Name, bars, history and who has it, in `height` rows of `cells` cells."""
     edge = Segment("▌", theme.TITLE) if gpu.selected else Segment("▏", theme.RULE)
     inner = cells - 3
@@ -96,7 +96,7 @@ def card(gpu: Gpu, cells: int, height: int) -> list[Line]:
     return [[edge, Segment(" "), *line] for line in body]
 
 
-def line(gpu: Gpu, cells: int) -> Line:
+def line(gpu: GpuCard, cells: int) -> Line:
     """Everything of a GPU in one line; who has it gets what room is left."""
     inner = cells - 1
     mark = Segment("▌" if gpu.selected else " ", theme.TITLE)
@@ -133,7 +133,7 @@ def hidden(above: int, below: int, free: int) -> Line:
     return [*line, Segment(" ")]
 
 
-def _name(gpu: Gpu, cells: int) -> Line:
+def _name(gpu: GpuCard, cells: int) -> Line:
     device = gpu.sample.device
     name = short_name(safe(device.name))
     left: Line = [Segment(f"GPU {device.index}", theme.TITLE), Segment(f"  {name}", theme.DIM)]
@@ -147,7 +147,7 @@ def _name(gpu: Gpu, cells: int) -> Line:
     return spread(left, right, cells)
 
 
-def _utilization(gpu: Gpu, cells: int) -> Line:
+def _utilization(gpu: GpuCard, cells: int) -> Line:
     value = gpu.sample.value("gpu.utilization")
     return [
         Segment("util ", theme.DIM),
@@ -156,7 +156,7 @@ def _utilization(gpu: Gpu, cells: int) -> Line:
     ]
 
 
-def _memory(gpu: Gpu, cells: int) -> Line:
+def _memory(gpu: GpuCard, cells: int) -> Line:
     own, others = gpu.share("gpu.run_used"), theme.ink(theme.ROSE)
     return [
         Segment("mem  ", theme.DIM),
@@ -165,7 +165,7 @@ def _memory(gpu: Gpu, cells: int) -> Line:
     ]
 
 
-def _history(gpu: Gpu, cells: int, rows: int, margin: int) -> list[Line]:
+def _history(gpu: GpuCard, cells: int, rows: int, margin: int) -> list[Line]:
     if rows < 1 or cells < 1:
         return [[] for _ in range(rows)]
     grid = columns(gpu.window, 2 * cells, gpu.now)
@@ -174,7 +174,7 @@ def _history(gpu: Gpu, cells: int, rows: int, margin: int) -> list[Line]:
     return gpu.pictures.get(gpu.sample.device.uuid, shows, lambda: _dots(gpu, grid, rows, margin))
 
 
-def _dots(gpu: Gpu, grid: Grid, rows: int, margin: int) -> list[Line]:
+def _dots(gpu: GpuCard, grid: Grid, rows: int, margin: int) -> list[Line]:
     dots = read(gpu.history, gpu.sample.device.uuid, "gpu.utilization", grid, gpu.interval).mean
     label = units.ago(gpu.window).removeprefix("-")
     lines: list[Line] = []
@@ -185,7 +185,7 @@ def _dots(gpu: Gpu, grid: Grid, rows: int, margin: int) -> list[Line]:
     return lines
 
 
-def _who(gpu: Gpu, cells: int) -> Line:
+def _who(gpu: GpuCard, cells: int) -> Line:
     now = gpu.status()
     run, epoch, users = holders(gpu.sample, gpu.run, gpu.processes)
     left: Line = [Segment(run, theme.RUN if gpu.run else theme.PLAIN)] if run else []
@@ -196,7 +196,7 @@ def _who(gpu: Gpu, cells: int) -> Line:
     return spread(left, [Segment(f"  {now.word}", now.style)], cells)
 
 
-def _brief(gpu: Gpu, cells: int) -> Line:
+def _brief(gpu: GpuCard, cells: int) -> Line:
     """The end of a line: the run, and after it, if somebody should look, the word; the word alone where no run is."""
     now = gpu.status()
     run, epoch, users = holders(gpu.sample, gpu.run, gpu.processes)
@@ -213,7 +213,7 @@ def _brief(gpu: Gpu, cells: int) -> Line:
     return spread(parts, [Segment(" ")] if now.quiet else word, cells)
 
 
-def _used(gpu: Gpu) -> str:
+def _used(gpu: GpuCard) -> str:
     """At most ten cells, so that rows of cards of any size stand under each other: `72.0/79.6G`, `216/277G`."""
     used, total = (gpu.sample.value(name) for name in ("gpu.memory_used", "gpu.memory_total"))
     return f"{_gibibytes(used)}/{_gibibytes(total)}G" if isfinite(total) else _gibibytes(used)
@@ -223,6 +223,6 @@ def _gibibytes(value: float) -> str:
     return units.whole(value / 2**30) if value / 2**30 >= 99.95 else units.gibibytes(value)
 
 
-def _of_limit(gpu: Gpu) -> str:
+def _of_limit(gpu: GpuCard) -> str:
     limit = gpu.limit("gpu.power")
     return f"/{units.number(limit, BY_NAME['gpu.power'].unit).removesuffix(' W')}" if limit > 0 else ""

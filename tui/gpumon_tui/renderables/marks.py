@@ -22,7 +22,7 @@ Labels = dict[int, tuple[str, Style]]
 """Text by its first cell."""
 
 
-class EpochRow(NamedTuple):
+class EpochAxis(NamedTuple):
     """Where epochs begin on a chart, and where memory ran out."""
 
     crowded: bool
@@ -35,7 +35,7 @@ class EpochRow(NamedTuple):
 
 def epoch_row(
     marks: Sequence[EpochMark], columns: Grid, cells: int, faults: Sequence[Boundary] = (), crowded: bool = False
-) -> EpochRow:
+) -> EpochAxis:
     """Marks of the window, by cell. A label that would touch another is left out, never its line.
 
     `crowded`: whether they were when this was last drawn.
@@ -49,11 +49,11 @@ def epoch_row(
             at[cell] = (f"e{mark.epoch}", style)
     broken = sorted({cell for fault in faults if 0 <= (cell := columns.at(fault.time_ns / 1e9) // 2) < cells})
     if not at and not broken:
-        return EpochRow(False, [Segment(" " * cells)], [])
+        return EpochAxis(False, [Segment(" " * cells)], [])
     crowded = len(at) * (SPARSE if crowded else CROWDED) > cells
     lines = {} if crowded else {cell: Segment("│", style) for cell, (_, style) in at.items()}
     lines |= {cell: Segment("╳", theme.CRITICAL) for cell in broken}
-    return EpochRow(crowded, _labels(at, broken, cells, crowded), sorted(lines.items()))
+    return EpochAxis(crowded, _labels(at, broken, cells, crowded), sorted(lines.items()))
 
 
 def _labels(at: Labels, broken: Sequence[int], cells: int, crowded: bool) -> Line:

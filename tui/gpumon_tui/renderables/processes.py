@@ -9,20 +9,20 @@ from gpumon.analysis.gpu_state import is_held
 from gpumon.frame import Process, Run, Sample
 from gpumon.metrics import PROCESSES, Availability
 from gpumon_tui import theme
-from gpumon_tui.renderables.table import Cell, Column, Row
+from gpumon_tui.renderables.table import Cell, Row, TableColumn
 from gpumon_tui.renderables.text_width import safe
 
 COLUMNS = (
-    Column("PID", 7, right=True, keep=9),
-    Column("GPU", 3, right=True, keep=10),
-    Column("USER", 9, keep=8),
-    Column("MEM", 8, right=True, keep=7),
-    Column("SM%", 4, right=True, keep=6),
-    Column("CPU%", 5, right=True, keep=3),
-    Column("HOST-MEM", 8, right=True, keep=1),
-    Column("TIME", 8, right=True, keep=2),
-    Column("RUN", 14, keep=0),
-    Column("COMMAND", 0, keep=11),
+    TableColumn("PID", 7, right=True, keep=9),
+    TableColumn("GPU", 3, right=True, keep=10),
+    TableColumn("USER", 9, keep=8),
+    TableColumn("MEM", 8, right=True, keep=7),
+    TableColumn("SM%", 4, right=True, keep=6),
+    TableColumn("CPU%", 5, right=True, keep=3),
+    TableColumn("HOST-MEM", 8, right=True, keep=1),
+    TableColumn("TIME", 8, right=True, keep=2),
+    TableColumn("RUN", 14, keep=0),
+    TableColumn("COMMAND", 0, keep=11),
 )
 Key = tuple[int, str]
 """A process has a row for each device it is on."""

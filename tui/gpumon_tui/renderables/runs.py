@@ -14,23 +14,23 @@ from gpumon.analysis.ranks import OUT_OF_MEMORY, Ranks, memory_of
 from gpumon.frame import Process, Run, RunState
 from gpumon_tui import theme
 from gpumon_tui.renderables.bar import bar_text
-from gpumon_tui.renderables.table import Cell, Column, Row
+from gpumon_tui.renderables.table import Cell, Row, TableColumn
 from gpumon_tui.renderables.text_width import fit, safe, width
 
 COLUMNS = (
-    Column("RUN", 18, keep=13),
-    Column("USER", 7, keep=6),
-    Column("RANKS", 5, right=True, keep=5),
-    Column("GPUS", 5, keep=2),
-    Column("EPOCH", 7, right=True, keep=12),
-    Column("PROGRESS", 8, keep=1),
-    Column("STEP", 7, right=True, keep=0),
-    Column("PHASE", 8, keep=8),
-    Column("MEM", 8, right=True, keep=7),
-    Column("METRICS", 0, keep=9),
-    Column("EPOCH IN", 8, right=True, keep=4),
-    Column("ETA", 7, right=True, keep=10),
-    Column("STATE", 8, keep=11),
+    TableColumn("RUN", 18, keep=13),
+    TableColumn("USER", 7, keep=6),
+    TableColumn("RANKS", 5, right=True, keep=5),
+    TableColumn("GPUS", 5, keep=2),
+    TableColumn("EPOCH", 7, right=True, keep=12),
+    TableColumn("PROGRESS", 8, keep=1),
+    TableColumn("STEP", 7, right=True, keep=0),
+    TableColumn("PHASE", 8, keep=8),
+    TableColumn("MEM", 8, right=True, keep=7),
+    TableColumn("METRICS", 0, keep=9),
+    TableColumn("EPOCH IN", 8, right=True, keep=4),
+    TableColumn("ETA", 7, right=True, keep=10),
+    TableColumn("STATE", 8, keep=11),
 )
 STATES = {
     RunState.RUNNING: ("running", theme.GOOD),

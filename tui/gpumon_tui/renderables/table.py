@@ -15,7 +15,7 @@ from gpumon_tui import theme
 from gpumon_tui.renderables.text_width import Line, fit, rule
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column; `cells` of 0 takes what room is left."""
 
     title: str
@@ -39,7 +39,7 @@ FLEXIBLE = 12
 
 
 @lru_cache(maxsize=32)
-def fitting(columns: tuple[Column, ...], cells: int) -> tuple[tuple[int, Column], ...]:
+def fitting(columns: tuple[TableColumn, ...], cells: int) -> tuple[tuple[int, TableColumn], ...]:
     """The columns that have room, with their places and their cells."""
     chosen = list(enumerate(columns))
     while len(chosen) > 1 and sum((column.cells or FLEXIBLE) + 1 for _, column in chosen) > cells:
@@ -49,7 +49,7 @@ def fitting(columns: tuple[Column, ...], cells: int) -> tuple[tuple[int, Column]
 
 
 def table(
-    title: str, columns: tuple[Column, ...], rows: Sequence[Row], cursor: int, top: int, cells: int, height: int,
+    title: str, columns: tuple[TableColumn, ...], rows: Sequence[Row], cursor: int, top: int, cells: int, height: int,
     active: bool, empty: str, aside: str = "", count: float | None = None,
 ) -> list[Line]:  # fmt: skip
     """Title, headings and the rows from `top` on; `cursor` of -1 marks none, `aside` stands after the title.
@@ -75,7 +75,7 @@ def table(
     return lines[:height]
 
 
-def _row(chosen: Sequence[tuple[int, Column]], row: Row, under: Style | None, cells: int) -> Line:
+def _row(chosen: Sequence[tuple[int, TableColumn]], row: Row, under: Style | None, cells: int) -> Line:
     """One segment for neighbours of one style: each costs bytes on the line to the terminal."""
     if len(row) == 1:
         text, style = row[0]

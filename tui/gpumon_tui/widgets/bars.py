@@ -11,7 +11,7 @@ from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 
 
-class Header(Lines):
+class HeaderBar(Lines):
     """Source, host, freshness and time; asked for more often than there are frames."""
 
     dims = False

@@ -36,7 +36,7 @@ class Chart(Lines):
         )  # fmt: skip
         return [chart.title(curve, cells), *self._memo.get(0, shows, lambda: self._picture(curve, room))]
 
-    def _picture(self, curve: chart.Curve, room: chart.Room) -> list[Line]:
+    def _picture(self, curve: chart.ChartCurve, room: chart.Room) -> list[Line]:
         row = chart.epochs_of(curve, room, self._crowded)
         self._crowded = row.crowded
         return chart.picture(curve, room, row)

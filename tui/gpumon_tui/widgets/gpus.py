@@ -157,7 +157,7 @@ class Gpus(Lines):
         view, uuid = self.view, sample.device.uuid
         run = view.epochs.run(sample.run) if sample.run else None
         processes = held.get(uuid, ())
-        drawn = gpu.Gpu(
+        drawn = gpu.GpuCard(
             sample, run, processes, view.judged(sample), view.age,
             view.history, view.now, view.window, view.state.interval, selected, view.filling, self._pictures,
         )  # fmt: skip

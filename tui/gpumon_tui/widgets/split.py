@@ -8,7 +8,7 @@ from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 
 
-class Split(Lines):
+class SplitBar(Lines):
     """One bar of all its parts, and what they are."""
 
     def __init__(self, view: View) -> None:

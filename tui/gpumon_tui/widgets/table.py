@@ -9,7 +9,7 @@ from textual import events
 from textual.message import Message
 
 from gpumon.frame import NAN
-from gpumon_tui.renderables.table import Column, Row, table
+from gpumon_tui.renderables.table import Row, TableColumn, table
 from gpumon_tui.renderables.text_width import Line
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
@@ -17,7 +17,7 @@ from gpumon_tui.widgets.lines import Lines
 HEAD_ROWS = 2
 
 
-class Rows(Sequence[Row]):
+class LazyRows(Sequence[Row]):
     """Rows that are made when they are asked for: most are not on screen."""
 
     def __init__(self, many: int, make: Callable[[int], Row]) -> None:
@@ -43,7 +43,7 @@ class Table(Lines):
     """Rows of a view, by key."""
 
     title = ""
-    columns: tuple[Column, ...] = ()
+    columns: tuple[TableColumn, ...] = ()
 
     class Activated(Message):
         """The table was clicked: keys go to it from now on."""
@@ -81,7 +81,7 @@ class Table(Lines):
         self.top = 0
         self._keys: list[Hashable] = []
 
-    def rows(self) -> tuple[list[Hashable], Rows]:
+    def rows(self) -> tuple[list[Hashable], LazyRows]:
         """Keys and rows in the order they are shown."""
         raise NotImplementedError
 

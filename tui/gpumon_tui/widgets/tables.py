@@ -12,7 +12,7 @@ from gpumon_tui.renderables.table import Row, table
 from gpumon_tui.renderables.text_width import Line, safe
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
-from gpumon_tui.widgets.table import Rows, Table
+from gpumon_tui.widgets.table import LazyRows, Table
 
 
 class Processes(Table):
@@ -40,7 +40,7 @@ class Processes(Table):
         """Whether each GPU told of its processes."""
         return super().is_told and processes.are_told(self.view.samples)
 
-    def rows(self) -> tuple[list[Hashable], Rows]:
+    def rows(self) -> tuple[list[Hashable], LazyRows]:
         view = self.view
         indexes = {sample.device.uuid: sample.device.index for sample in view.samples}
         by_key = {run.key: run for run in view.runs}
@@ -52,7 +52,7 @@ class Processes(Table):
             index, run = indexes.get(process.uuid), by_key.get(process.run)
             return processes.row(process, index, run, view.now, process.uuid == subject)
 
-        return [processes.key(process) for process in ordered], Rows(len(ordered), row)
+        return [processes.key(process) for process in ordered], LazyRows(len(ordered), row)
 
 
 class RunKey(NamedTuple):
@@ -77,7 +77,7 @@ class Entry(NamedTuple):
         return self.ranks.first.id
 
 
-class Runs(Table):
+class RunTable(Table):
     """Which trainings go on, and how far they are."""
 
     title = "Runs"
@@ -109,7 +109,7 @@ class Runs(Table):
         self._entries: list[Entry] = []
         self._entries_of: tuple[Frame | None, bool] = (None, False)
 
-    def rows(self) -> tuple[list[Hashable], Rows]:
+    def rows(self) -> tuple[list[Hashable], LazyRows]:
         view, entries = self.view, self._all()
         indexes = {sample.device.uuid: sample.device.index for sample in view.samples}
         all_fit = sum(self.room_wanted()) + len(entries) <= self.page
@@ -133,7 +133,7 @@ class Runs(Table):
             told = () if opened else notes
             return runs.row(ranks, view.epochs, view.processes, indexes, view.now, lead if has_below else "", told)
 
-        return keys, Rows(len(keys), row)
+        return keys, LazyRows(len(keys), row)
 
     def room_wanted(self) -> tuple[int, int]:
         """Rows below those of the runs: of runs that nobody has opened or closed, and of those opened by hand."""
@@ -179,10 +179,10 @@ class Runs(Table):
         return self.key.id if isinstance(self.key, RunKey) else ""
 
 
-class Epochs(Lines):
+class EpochTable(Lines):
     """What the GPUs did in each epoch of the run that is selected, the newest first."""
 
-    def __init__(self, view: View, of: Runs) -> None:
+    def __init__(self, view: View, of: RunTable) -> None:
         super().__init__(view, id="epochs")
         self.of = of
         self._known: dict[tuple[str, int, float], epochs.Summary] = {}
