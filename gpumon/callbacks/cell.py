@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 
 class Ends(Protocol):
-    """What is to end with the cell: a hook."""
+    """A hook, which must end with the cell."""
 
     def end(self, error: BaseException | None = None, *, failed: bool = False) -> None: ...
 

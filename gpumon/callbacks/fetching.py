@@ -1,4 +1,4 @@
-"""How long Keras waits for each batch, measured at the fetch itself: in the iterator of an epoch.
+"""Measure how long Keras waits for each batch, at the fetch itself: in the iterator of an epoch.
 
 No hook of Keras stands before and after a fetch, and between two hooks other callbacks may wait for the GPU. Keras
 keeps the iterator in a variable of `fit`, `evaluate` and `predict`, which is looked up once each time these begin; what

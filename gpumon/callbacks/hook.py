@@ -1,4 +1,4 @@
-"""What the callbacks of all frameworks share: a run that begins and ends with the training.
+"""The base of all callbacks: a run that begins and ends with the training.
 
 A framework calls its callbacks in its own order and its own threads, pickles them, copies them, and
 may drop them silently. So a `Hook` holds nothing but settings until `begin`, and no
@@ -51,7 +51,7 @@ def require(framework: str, installed: str, least: int) -> None:
 
 
 def missing(framework: str, least: int) -> FrameworkError:
-    """What to raise where `framework`, needed in `least`.0 or newer, is not installed."""
+    """Return the error to raise if `framework`, required in `least`.0 or newer, is not installed."""
     return FrameworkError(f"{framework} is not installed: 'pip install {framework}' ({least}.0 or newer)")
 
 
@@ -121,7 +121,7 @@ class Hook:
             self.run.waited(monotonic_ns() - since)
 
     def wait_unknown(self) -> None:
-        """How long the training waits for data cannot be told from here."""
+        """Mark the wait for data as unknown: it cannot be measured from here."""
         if self.run is not None:
             self.run.wait_unknown()
 

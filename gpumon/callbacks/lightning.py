@@ -189,7 +189,7 @@ def _import_installed() -> Any:
 
 
 def chosen(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """What of `trainer.callback_metrics` is shown, losses first.
+    """Return the part of `trainer.callback_metrics` that is shown, losses first.
 
     A metric logged both by step and by epoch stands there three times, as itself and with a suffix.
     """

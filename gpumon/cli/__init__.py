@@ -39,7 +39,7 @@ Start with 'gpumon tui'. For help on a command: gpumon COMMAND --help
 
 
 def entry() -> int:
-    """What the script `gpumon` calls.
+    """Entry point of the script `gpumon`.
 
     `status` lives for some 40 ms: collecting garbage while it imports and again when it ends is a
     tenth of that, and for nothing.

@@ -1,4 +1,4 @@
-"""What a board says in words: the JSON beside its numbers.
+"""The description in a board: the JSON next to its numbers.
 
 The training writes it with `encode`, the daemon reads it with `decode`, and the bounds of both
 stand here once. The writer keeps them so that the text always fits; the reader because every byte

@@ -1,4 +1,4 @@
-"""What the run in force on a device holds of its memory: what its framework told, and what the driver counts. Pure."""
+"""Memory of the run in force on a device, as its framework reports and as the driver counts. Pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _filled(
 
 
 def entry_for(uuid: str, devices: Sequence[str], told: Sequence[Memory]) -> Memory | None:
-    """What a process told of the device `uuid`, one of its `devices`; None where it told nothing of it.
+    """Return the report of a process on the device `uuid`, one of its `devices`; None if there is none.
 
     A framework that does not know UUIDs numbers its devices in the order in which the process sees them.
     """

@@ -1,4 +1,4 @@
-"""What becomes of boards when their process forks or ends.
+"""Fork and exit handling of boards.
 
 A forked child (a worker of a DataLoader) leaves the boards to its parent. A process that ends closes
 what is still open, so that a run without a `with` ends as finished, or as failed or interrupted when an
@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 
 class Lasting(Protocol):
-    """What must not outlive its process: a board."""
+    """A resource that must not outlive its process: a board."""
 
     must_end: bool
 
@@ -24,7 +24,7 @@ class Lasting(Protocol):
 
 
 class Ending(NamedTuple):
-    """How a run ends."""
+    """The ways in which a run ends."""
 
     failed: bool = False
     interrupted: bool = False
@@ -36,7 +36,7 @@ _kept: list[Lasting] = []
 
 
 def ending(error: BaseException | None) -> Ending:
-    """How a run ends that `error` has left; None: nothing has."""
+    """Return the way a run ends that `error` has left; None: it was left without an error."""
     if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
         return Ending()
     return Ending(failed=True, interrupted=isinstance(error, KeyboardInterrupt))

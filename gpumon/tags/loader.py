@@ -1,4 +1,4 @@
-"""How many samples a step has, from what a loader says of itself: nothing is fetched from it."""
+"""Samples per step, from the attributes of a loader: nothing is fetched from it."""
 
 from __future__ import annotations
 

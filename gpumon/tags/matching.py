@@ -14,7 +14,7 @@ from gpumon.vendors import NVIDIA, maker
 
 
 class Claim(NamedTuple):
-    """What is known of a run's devices, before anybody asked the driver."""
+    """The devices of a run as the run itself reports them, before the driver is asked."""
 
     pid: int = 0
     """On this machine, from the kernel; 0 when not known."""

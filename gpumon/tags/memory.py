@@ -1,4 +1,4 @@
-"""What the training's framework holds of device memory: its own process alone can tell.
+"""Device memory of the training's framework, which only its own process can report.
 
 Read on the training's own thread, at most every half second and at boundaries, from the books that the framework
 keeps anyway. Nothing here waits for a GPU, wakes one, or resets a peak, which is the user's. A framework that was not

@@ -109,7 +109,7 @@ PROCESS = Failures()
 
 
 def count_of(value: object) -> int:
-    """What a framework tells as a number of bytes or of times; `NOT_KNOWN` where it is none, as -1 is of some."""
+    """Return a framework's number of bytes or of times; `NOT_KNOWN` if it is not one (some report -1)."""
     return value if isinstance(value, int) and 0 <= value < NOT_KNOWN else NOT_KNOWN
 
 

@@ -17,7 +17,7 @@ __all__ = ["BoardOwner", "lock_holder", "process_by_namespace", "read_process"]
 
 
 class BoardOwner(NamedTuple):
-    """What `/proc/<pid>/status` tells everybody."""
+    """The public part of `/proc/<pid>/status`."""
 
     uid: int
     """Effective, which owns the files it makes; right even where /proc/<pid> shows root as its owner."""

@@ -36,7 +36,7 @@ _NEW_EACH_POLL = 256
 
 
 class Poll(NamedTuple):
-    """What the boards tell at one moment."""
+    """The content of all boards at one moment."""
 
     runs: list[Run]
     """Those that run, and those that ended within the last minute."""

@@ -115,7 +115,7 @@ class Pending:
         self._waiting.pop(name, None)
 
     def collect(self) -> dict[int, dict[str, float]]:
-        """What has arrived since the last call, by the epoch it belongs to. Never raises and never waits."""
+        """Return the values that arrived since the last call, by their epoch. Never raises and never waits."""
         arrived: dict[int, dict[str, float]] = {}
         for name, waiting in list(self._waiting.items()):
             try:

@@ -130,7 +130,7 @@ pack_head = _HEAD.pack
 
 
 class BoardHeader(NamedTuple):
-    """What a board says of its process, once and for all."""
+    """The facts of a process that its board states once and for all."""
 
     size: int
     pid: int
@@ -161,7 +161,7 @@ class State(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What a framework holds on one device: bytes and counts, or `NOT_KNOWN`."""
+    """Memory of a framework on one device: bytes and counts, or `NOT_KNOWN`."""
 
     number: int
     """The framework's own number of the device."""
@@ -228,7 +228,7 @@ def pack_tail(metrics: Metrics) -> bytes:
 
 
 def device_mark(uuid: str) -> int:
-    """What stands for a device's UUID in numbers."""
+    """Return the number that stands for a device's UUID."""
     # torch names a MIG instance with the prefix of a whole GPU in some versions.
     return crc32(bare(uuid).encode("utf-8", "replace")) if uuid else 0
 
@@ -292,7 +292,7 @@ def pack_event(event: Event) -> bytes:
 
 
 def pack_supplement(event: Event) -> bytes:
-    """What an event says beyond its record."""
+    """Return the bytes of an event beyond its record."""
     return _sealed(_SUPPLEMENT.pack(_set(event.logged), 0, event.peak), event.number)
 
 

@@ -141,7 +141,7 @@ class GpumonApp(App[None]):
 
     @property
     def failure(self) -> Exception | None:
-        """What crashed the view."""
+        """The exception that crashed the view; None if it did not crash."""
         return self._exception
 
     def end(self, code: int) -> None:

@@ -1,4 +1,4 @@
-"""How fresh the picture is: one judgement for the header, the charts and the whole screen."""
+"""Freshness of the picture: one judgment for the header, the charts and the whole screen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ANSWERS = (Availability.OK, Availability.STALE)
 
 
 class Freshness(NamedTuple):
-    """What the screen says of the age of what it shows."""
+    """The age of the data on screen, in words and as data."""
 
     text: str
     """For the header."""

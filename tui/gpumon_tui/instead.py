@@ -1,4 +1,4 @@
-"""What a machine on which no GPU can be read offers instead: a simulation, and its past runs."""
+"""The offer of a machine on which no GPU can be read: a simulation, and its past runs."""
 
 from __future__ import annotations
 

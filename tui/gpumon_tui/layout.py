@@ -1,4 +1,4 @@
-"""How much room each part of the screen gets: one pure function of its size and what there is to show."""
+"""The room of each part of the screen: one pure function of its size and of the content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TITLE_ROWS = 1
 
 
 class Tables(Enum):
-    """How the tables of processes and of runs stand."""
+    """Arrangement of the tables of processes and of runs."""
 
     BESIDE = "beside"
     STACKED = "stacked"

@@ -1,4 +1,4 @@
-"""How bad a value is, by the thresholds of the metric table."""
+"""Severity of a value, by the thresholds of the metric table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user looks at: the frame on screen, and what is selected."""
+"""The state of the view: the frame on screen, and the selection."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ BRIEF = 2
 
 
 class ChartCurve(NamedTuple):
-    """What a chart shows."""
+    """The content of a chart."""
 
     metric: Metric
     subject: str
@@ -61,7 +61,7 @@ class ChartCurve(NamedTuple):
 
 
 class Room(NamedTuple):
-    """How the cells of a picture are shared out."""
+    """The division of a picture into cells."""
 
     rows: int
     """Of the area."""
@@ -98,7 +98,7 @@ def room(curve: ChartCurve, cells: int, height: int) -> Room:
 
 
 def title(curve: ChartCurve, cells: int) -> Line:
-    """What it shows, and the newest value."""
+    """Return the title of a chart, with its newest value."""
     name: Line = [Segment(curve.metric.title, theme.TITLE), Segment(f"  {curve.subject}", theme.PLAIN)]
     if curve.epochs_of:
         name.append(Segment(f"  epochs of {curve.epochs_of}", theme.DIM))

@@ -35,7 +35,7 @@ FEWEST_WORD_CELLS = 17
 
 
 class GpuCard(NamedTuple):
-    """What is drawn of a GPU."""
+    """Everything that is drawn of a GPU."""
 
     sample: Sample
     run: Run | None

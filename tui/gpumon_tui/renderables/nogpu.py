@@ -1,4 +1,4 @@
-"""What stands in the place of the GPUs where none can be read: what was looked for, what to do, and past runs.
+"""The replacement for the GPUs if none can be read: the search, the advice, and past runs.
 
 For many this is the first screen they see.
 """

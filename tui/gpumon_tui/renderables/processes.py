@@ -29,7 +29,7 @@ Key = tuple[int, str]
 
 
 def no_process(samples: Sequence[Sample], problem: str) -> str:
-    """What a table without rows says; that there is no process only where every GPU proves it."""
+    """Return the text of a table without rows: that there is no process only if every GPU proves it."""
     if not samples:
         return "no GPU can be read"
     silent = [sample for sample in samples if sample.state is not Availability.OK]
@@ -53,7 +53,7 @@ def are_told(samples: Sequence[Sample]) -> bool:
 
 
 def key(process: Process) -> Key:
-    """What stays the same when the table is sorted again."""
+    """Return the key of a row, which stays the same when the table is sorted again."""
     return process.pid, process.uuid
 
 

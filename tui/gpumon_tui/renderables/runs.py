@@ -99,7 +99,7 @@ def rank_row(run: Run, first: Run, processes: Sequence[Process], indexes: Mappin
 
 
 def note_row(text: str) -> Row:
-    """What befell a run, across all columns."""
+    """Return the row of a run's problems, across all columns."""
     return (Cell(f"{INDENT}{INDENT}{text}", theme.CRITICAL if text.startswith(OUT_OF_MEMORY) else theme.PLAIN),)
 
 

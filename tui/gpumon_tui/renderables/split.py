@@ -1,4 +1,4 @@
-"""How a GPU's device memory divides: one bar of all parts, and below it what they are."""
+"""Memory breakdown of a GPU: one bar of all parts, and a legend below it."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class TableColumn(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What stands in a row under a column."""
+    """The content of a row in one column."""
 
     text: str
     style: Style = theme.PLAIN

@@ -19,7 +19,7 @@ _NARROW = re.compile("[ -\u02ff\u2010-\u2026\u2190-\u2193\u2500-\u259f\u25cf\u28
 
 @lru_cache(maxsize=2048)
 def safe(text: str) -> str:
-    """What a stranger wrote, harmless in a terminal; every text of a frame passes here."""
+    """Sanitize untrusted text for a terminal; every text of a frame passes here."""
     return clean(text, 128)
 
 

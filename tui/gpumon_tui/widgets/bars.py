@@ -27,7 +27,7 @@ class HeaderBar(Lines):
 
 
 class Keys(Lines):
-    """What can be pressed."""
+    """The keys that can be pressed."""
 
     dims = False
 

@@ -1,4 +1,4 @@
-"""How the memory of the GPU that is looked at divides."""
+"""Memory breakdown of the selected GPU."""
 
 from __future__ import annotations
 

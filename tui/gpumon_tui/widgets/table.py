@@ -54,12 +54,12 @@ class Table(Lines):
 
     @property
     def empty(self) -> str:
-        """What stands in the place of rows when there are none."""
+        """The text in place of rows if there are none."""
         return ""
 
     @property
     def left_out(self) -> int:
-        """What is there and has no row, because a frame has no room for it."""
+        """Number of things without a row, because a frame has no room for them."""
         return 0
 
     @property
@@ -69,7 +69,7 @@ class Table(Lines):
 
     @property
     def count(self) -> int | None:
-        """How many things the rows are of, where one may have several; None where each has one."""
+        """Number of things that the rows belong to, if one can have several; None if each has one."""
         return None
 
     def __init__(self, view: View, *, id: str) -> None:

@@ -23,7 +23,7 @@ class Processes(Table):
 
     @property
     def empty(self) -> str:
-        """What stands in the place of rows."""
+        """The text in place of rows."""
         if self.view.frame is None:
             return self.view.freshness.text
         if not self.view.tells_processes:
@@ -85,7 +85,7 @@ class RunTable(Table):
 
     @property
     def empty(self) -> str:
-        """What stands in the place of rows."""
+        """The text in place of rows."""
         if self.view.frame is None:
             return self.view.freshness.text
         if not self.view.tells_processes:
@@ -180,7 +180,7 @@ class RunTable(Table):
 
 
 class EpochTable(Lines):
-    """What the GPUs did in each epoch of the run that is selected, the newest first."""
+    """The epochs of the selected run and the work of its GPUs in each, the newest first."""
 
     def __init__(self, view: View, of: RunTable) -> None:
         super().__init__(view, id="epochs")
