@@ -380,4 +380,13 @@ class _NoParts:
 
 def nothing(monotonic_ns: int, time_ns: int) -> Frame:
     """A frame in which nothing is known."""
-    return Frame(0, monotonic_ns, time_ns, 1.0, 0.0, 0, 0, _NoParts())
+    return Frame(
+        number=0,
+        monotonic_ns=monotonic_ns,
+        time_ns=time_ns,
+        interval=1.0,
+        sample_duration=0.0,
+        skipped_ticks=0,
+        dropped=0,
+        parts=_NoParts(),
+    )

@@ -87,7 +87,7 @@ def divide(total: float, used: float, kept: float, allocated: float, held: float
     driver = kept_known if kept >= 0 else NAN
     run = _least(own, used) if own >= 0 else _least(held, used)
     if not run >= 0:
-        return Split(NAN, NAN, NAN, used, free, driver)
+        return Split(allocated=NAN, cached=NAN, context=NAN, others=used, free=free, driver=driver)
     live = _least(allocated, run)
     taken = _least(held, run) if held >= 0 else run if live >= 0 else NAN
     live = _least(live, taken) if live >= 0 else NAN
@@ -95,7 +95,7 @@ def divide(total: float, used: float, kept: float, allocated: float, held: float
     context = run - (taken if taken >= 0 else 0.0)
     if not own >= 0 or (not held >= 0 and context == 0):
         context = NAN  # nobody tells of it
-    return Split(live, cached, context, used - run, free, driver)
+    return Split(allocated=live, cached=cached, context=context, others=used - run, free=free, driver=driver)
 
 
 def titles(divided: Iterable[Split]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from gpumon.metrics import Unit
 
 COLOURS = ("@u0/0.85", "@u0/0.4", "@u4/0.6", "@u1/0.65", "@u7/0.1", "@u7/0.35")
 """Of the parts of the device's memory, in the order of `memory.PARTS`."""
-_UNDIVIDED = Split(NAN, NAN, NAN, NAN, NAN, NAN)
+_UNDIVIDED = Split(allocated=NAN, cached=NAN, context=NAN, others=NAN, free=NAN, driver=NAN)
 _SCALE = scale_of(Unit.BYTES, rate=False)
 
 

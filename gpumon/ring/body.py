@@ -170,10 +170,20 @@ class SlotParts:
             run = known.runs.get(run_id)
             found.append(
                 Process(
-                    pid, device.uuid, KINDS[kind] if kind < len(KINDS) else KINDS[0], known.strings.get(name, ""),
-                    known.strings.get(user, ""), started, used, sm, activity, cpu, host, run.key if run else "",
+                    pid=pid,
+                    uuid=device.uuid,
+                    kind=KINDS[kind] if kind < len(KINDS) else KINDS[0],
+                    name=known.strings.get(name, ""),
+                    user=known.strings.get(user, ""),
+                    started=started,
+                    memory_used=used,
+                    sm_utilization=sm,
+                    memory_utilization=activity,
+                    cpu_utilization=cpu,
+                    host_memory=host,
+                    run=run.key if run else "",
                 )
-            )  # fmt: skip
+            )
         return tuple(found)
 
     def runs(self) -> tuple[Run, ...]:
@@ -215,7 +225,21 @@ class SlotParts:
                 continue
             text = self._known.strings.get(phase, "")
             wait, asked, free = believable(amounts)
-            found.append(Boundary(run.key, number, Mark(mark), epoch, step, text, monotonic, time, wait, asked, free))
+            found.append(
+                Boundary(
+                    run=run.key,
+                    number=number,
+                    mark=Mark(mark),
+                    epoch=epoch,
+                    step=step,
+                    phase=text,
+                    monotonic_ns=monotonic,
+                    time_ns=time,
+                    wait=wait,
+                    asked=asked,
+                    free=free,
+                )
+            )
         return tuple(found)
 
 

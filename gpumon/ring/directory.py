@@ -208,7 +208,9 @@ class Known(NamedTuple):
     """Why the daemon keeps no run just now, for people; empty when it does, or has none to keep."""
 
 
-NOTHING = Known(0, {}, {}, {}, Origin(""), Driver(), "", (1, 1))
+NOTHING = Known(
+    version=0, devices={}, strings={}, runs={}, origin=Origin(""), driver=Driver(), hostname="", next_ids=(1, 1)
+)
 
 
 def unpack(raw: bytes) -> Known | None:
@@ -242,9 +244,16 @@ def _parse(version: int, found: Any) -> Known:
     driver = _driver(found["driver"])
     first, second = found["next"]
     return Known(
-        version, devices, strings, runs, origin, driver, _text(found["hostname"]), (int(first), int(second)),
-        _text(found.get("ledger", ""), 1024),
-    )  # fmt: skip
+        version=version,
+        devices=devices,
+        strings=strings,
+        runs=runs,
+        origin=origin,
+        driver=driver,
+        hostname=_text(found["hostname"]),
+        next_ids=(int(first), int(second)),
+        ledger=_text(found.get("ledger", ""), 1024),
+    )
 
 
 def _written(origin: Origin) -> dict[str, Any]:

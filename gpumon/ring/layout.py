@@ -150,7 +150,17 @@ def plan(rows: int, n_slots: int) -> Layout:
     slot += PROCESS.size * processes + RUN.size * RUN_ROOM + BOUNDARY.size * BOUNDARY_ROOM
     dir_offset = _round_up(SCHEMA_OFFSET + len(schema), 64)
     header = _round_up(dir_offset + 2 * DIR_CAPACITY, 4096)
-    return Layout(rows, gpu, host, n_slots, _round_up(slot, 64), header, dir_offset, DIR_CAPACITY, schema)
+    return Layout(
+        rows=rows,
+        gpu=gpu,
+        host=host,
+        n_slots=n_slots,
+        slot_size=_round_up(slot, 64),
+        header_size=header,
+        dir_offset=dir_offset,
+        dir_capacity=DIR_CAPACITY,
+        schema=schema,
+    )
 
 
 class Head(NamedTuple):
@@ -257,9 +267,17 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
         raise RingError("the schema of the ring file is damaged: restart the daemon")
     rows, gpu, host = _parse_schema(schema)
     layout = Layout(
-        rows, gpu, host, head.n_slots, head.slot_size, head.header_size, head.dir_offset, head.dir_capacity, schema,
-        head.major,
-    )  # fmt: skip
+        rows=rows,
+        gpu=gpu,
+        host=host,
+        n_slots=head.n_slots,
+        slot_size=head.slot_size,
+        header_size=head.header_size,
+        dir_offset=head.dir_offset,
+        dir_capacity=head.dir_capacity,
+        schema=schema,
+        major=head.major,
+    )
     if layout.variable_at > head.slot_size:
         raise RingError("the schema of the ring file does not fit its slots: restart the daemon")
     return layout, Superblock(

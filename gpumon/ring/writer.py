@@ -66,7 +66,15 @@ class RingWriter:
         self._encoder = Encoder(layout, self._directory)
         self._boundaries: deque[Boundary] = deque(maxlen=_BACKLOG)
         now = time.time_ns()
-        who = Superblock(now, boot_id(), os.getpid(), os.getuid(), interval, now, start_time())
+        who = Superblock(
+            generation=now,
+            boot_id=boot_id(),
+            pid=os.getpid(),
+            uid=os.getuid(),
+            interval_ns=interval,
+            created_ns=now,
+            started=start_time(),
+        )
         self._front = pack_superblock(layout, who, now - time.monotonic_ns())
         self._stored = b""
         """The directory as it was written last."""

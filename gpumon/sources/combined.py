@@ -157,8 +157,16 @@ class CombinedSource:
         made_up = [] if Capability.LIVE in self.capabilities else [reading for reading in known if reading.host]
         host, hostname = (made_up[0].host, made_up[0].hostname) if made_up else (None, "")
         return Reading(
-            monotonic, time, samples, self._all_processes(known), runs, boundaries, host, hostname, new
-        )  # fmt: skip
+            monotonic_ns=monotonic,
+            time_ns=time,
+            samples=samples,
+            processes=self._all_processes(known),
+            runs=runs,
+            boundaries=boundaries,
+            host=host,
+            hostname=hostname,
+            utilization_samples=new,
+        )
 
     def _device(self, one: _Member, device: Device) -> Device | None:
         """The device as it is shown: of its source, and with an index of its own; None where it is another source's."""

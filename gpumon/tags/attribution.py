@@ -34,7 +34,16 @@ def in_force(fold: EpochFold, boundaries: Iterable[Boundary]) -> list[InForce]:
         fold.take(boundary)
         began = fold.begin.time_ns / 1e9 if fold.begin is not None and fold.current >= 0 else NAN
         over = boundary.mark is Mark.RUN_END
-        found.append(InForce(boundary.monotonic_ns, boundary.number, fold.current, fold.phase, began, over))
+        found.append(
+            InForce(
+                monotonic=boundary.monotonic_ns,
+                number=boundary.number,
+                epoch=fold.current,
+                phase=fold.phase,
+                began=began,
+                over=over,
+            )
+        )
     return found
 
 

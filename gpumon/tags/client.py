@@ -250,11 +250,20 @@ class Board:
             peak, self.peak = self.peak, wire.NOT_KNOWN
             try:
                 event = wire.Event(
-                    mark, self._phase, number, monotonic or self._monotonic(), self._now(),
-                    _int64(self.steps), min(self.wait, wire.NOT_KNOWN),
-                    self._epoch if epoch is None else _int32(epoch), aux, asked, free,
-                    tuple(self._logged if logged is None else logged), peak,
-                )  # fmt: skip
+                    mark=mark,
+                    phase=self._phase,
+                    number=number,
+                    monotonic_ns=monotonic or self._monotonic(),
+                    time_ns=self._now(),
+                    step=_int64(self.steps),
+                    wait_ns=min(self.wait, wire.NOT_KNOWN),
+                    epoch=self._epoch if epoch is None else _int32(epoch),
+                    aux=aux,
+                    asked=asked,
+                    free=free,
+                    logged=tuple(self._logged if logged is None else logged),
+                    peak=peak,
+                )
                 record, supplement = wire.pack_event(event), wire.pack_supplement(event)
                 offset = wire.supplement_offset(number)
                 mapped[offset : offset + len(supplement)] = supplement

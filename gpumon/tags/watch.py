@@ -214,7 +214,15 @@ class Watched:
 
     def _run(self, state: wire.State | None, ended: RunState, times: Times) -> Run:
         said = self._description
-        self.claim = Claim(self._pid, self.uid, "", said.devices, said.visible, said.order, said.world_size)
+        self.claim = Claim(
+            pid=self._pid,
+            uid=self.uid,
+            user="",
+            devices=said.devices,
+            visible=said.visible,
+            order=said.order,
+            world_size=said.world_size,
+        )
         run = Run(
             key=self.name,
             id=said.id,

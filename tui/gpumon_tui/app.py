@@ -270,7 +270,9 @@ class GpumonApp(App[None]):
         silence = (self._clock.monotonic() - self._came) / SECOND
         behind = self._latest.time - view.frame.time if self._latest and view.frame else 0.0
         before = view.freshness
-        view.freshness = freshness(view.state, view.origin, view.frame, view.paused, silence, behind)
+        view.freshness = freshness(
+            state=view.state, origin=view.origin, frame=view.frame, paused=view.paused, silence=silence, behind=behind
+        )
         view.has_simulation = self.instead.has_simulation and view.frame is not None and not view.samples
         offered = (("s", "back"),) if self.instead.is_simulated else OFFERED if view.has_simulation else ()
         if offered != self._keys.offered:

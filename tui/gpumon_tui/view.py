@@ -172,7 +172,9 @@ class View:
         return ChartCurve(
             metric=panel.metric,
             subject=self.subject_name(),
-            read=lambda grid: read(self.history, subject, name, grid, interval, until),
+            read=lambda grid: read(
+                history=self.history, subject=subject, metric=name, grid=grid, interval=interval, end=until
+            ),
             begin=self.history.begin,
             newest=self.history.last(subject, name, until),
             now=self.now,

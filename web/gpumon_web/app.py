@@ -65,7 +65,15 @@ def make_app(
     add_routes(app.server, sources, views, complaints)
     buckets = buckets or Buckets()
     repeats = Repeats(app.server.wsgi_app, views, gate, buckets)
-    _guard(app.server, gate, policy(app.csp_hashes()), now, buckets, complaints, repeats)
+    _guard(
+        server=app.server,
+        gate=gate,
+        csp=policy(app.csp_hashes()),
+        now=now,
+        buckets=buckets,
+        complaints=complaints,
+        repeats=repeats,
+    )
     app.server.wsgi_app = repeats  # Flask's own way to put something in front
     return app
 

@@ -99,7 +99,9 @@ def add_routes(server: Flask, sources: Sources, views: Views, complaints: Compla
                 history, epochs, known = feed.history.only(uuid), feed.epochs.only(uuid), feed.known()
 
             def make() -> Packed:
-                figure = gpu_figure(history, epochs, sample, first, last, points, run)
+                figure = gpu_figure(
+                    history=history, epochs=epochs, sample=sample, begin=first, end=last, points=points, run=run
+                )
                 return _packed({"uuid": uuid, "begin": first, "end": last, "known": known, "figure": figure})
 
             return sources.figures.ask(make, tuple)

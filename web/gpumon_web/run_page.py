@@ -136,7 +136,7 @@ def one(
                 version = None if live or row.state is RunState.RUNNING else _version(ledger, row)
                 if version is not None and version == known:
                     return UNCHANGED
-                return _packed(_page(ledger, run, device, live, ring, now), version)
+                return _packed(_page(ledger=ledger, run=run, device=device, live=live, ring=ring, now=now), version)
     except GpumonError:
         pass  # the list of runs says why; what the ring tells is still shown
     if live is None:

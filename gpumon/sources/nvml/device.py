@@ -93,7 +93,15 @@ class NvmlDevice:
             processes = self._processes.unknown(self.state)
         self._tell_missing()
         values = list(map(answers.values.get, _NAMES, _NANS))
-        sample = Sample(self.device, self.state, values, "", 0.0, answers.read_at, answers.counters_at)
+        sample = Sample(
+            device=self.device,
+            state=self.state,
+            values=values,
+            run="",
+            age=0.0,
+            monotonic_ns=answers.read_at,
+            counters_monotonic_ns=answers.counters_at,
+        )
         return DeviceReading(sample, processes, samples)
 
     def _read_metrics(self, now: float) -> None:

@@ -124,7 +124,15 @@ class Discovery:
         if not uuid:
             return self._refuse(index, code, known)
         name = library.text("nvmlDeviceGetName", handle)[1] or NAMELESS
-        return NvmlDevice(library, handle, index, uuid, name, self._clock, self._samples_until.get(uuid, 0))
+        return NvmlDevice(
+            library=library,
+            handle=handle,
+            index=index,
+            uuid=uuid,
+            name=name,
+            clock=self._clock,
+            after=self._samples_until.get(uuid, 0),
+        )
 
     def _refuse(self, index: int, code: int, known: dict[str, NvmlDevice]) -> NvmlDevice | None:
         """The device that was there before, whose own calls then tell; else note why there is none."""

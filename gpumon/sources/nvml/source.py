@@ -86,6 +86,15 @@ class NvmlSource:
     def _process(self, uuid: str, held: Held) -> Process:
         name, user, started, cpu, resident = self._describe(held.pid)
         return Process(
-            held.pid, uuid, held.kind, name, user, started, held.memory_used, held.sm_utilization,
-            held.memory_utilization, cpu, resident,
-        )  # fmt: skip
+            pid=held.pid,
+            uuid=uuid,
+            kind=held.kind,
+            name=name,
+            user=user,
+            started=started,
+            memory_used=held.memory_used,
+            sm_utilization=held.sm_utilization,
+            memory_utilization=held.memory_utilization,
+            cpu_utilization=cpu,
+            host_memory=resident,
+        )

@@ -73,8 +73,18 @@ class DmonForm:
         values, absent, lost = fill(cells, self._places)
         index = cells[self._gpu]
         return Row(
-            line, time, (f"index {int(index)}",), int(index), "", "", "", values, absent, self._rates, lost
-        )  # fmt: skip
+            line=line,
+            time_ns=time,
+            names=(f"index {int(index)}",),
+            number=int(index),
+            uuid="",
+            model="",
+            driver="",
+            values=values,
+            missing=absent,
+            rates=self._rates,
+            lost=lost,
+        )
 
     def holds_place(self, text: str) -> bool:
         """Never: rows carry their index."""

@@ -104,9 +104,18 @@ class QueryForm:
             raise BadLine("it names no GPU")
         values, absent, lost = fill(cells, self._places)
         return Row(
-            line, time, names, int(index) if index else -1, uuid, _word(cells, self._model),
-            _word(cells, self._driver), values, absent, (), lost,
-        )  # fmt: skip
+            line=line,
+            time_ns=time,
+            names=names,
+            number=int(index) if index else -1,
+            uuid=uuid,
+            model=_word(cells, self._model),
+            driver=_word(cells, self._driver),
+            values=values,
+            missing=absent,
+            rates=(),
+            lost=lost,
+        )
 
     def holds_place(self, text: str) -> bool:
         """Whether the line has at least half of the cells: then one GPU's row stood here."""

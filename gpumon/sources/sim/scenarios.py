@@ -69,15 +69,39 @@ def _images(progress: float) -> Mapping[str, float]:
 
 
 _LLAMA = Job(
-    "llama-8b-sft", "python", "alice", (0, 1, 2, 3), _distributed, 68.4, 1.3, 41.0,
-    (("train", 0), ("validate", 78), ("checkpoint", 89)), "torch", 40, 312, _language,
-)  # fmt: skip
+    name="llama-8b-sft",
+    process="python",
+    user="alice",
+    gpus=(0, 1, 2, 3),
+    loads=_distributed,
+    memory=68.4,
+    cpu=1.3,
+    resident=41.0,
+    phases=(("train", 0), ("validate", 78), ("checkpoint", 89)),
+    framework="torch",
+    epochs=40,
+    steps=312,
+    metrics=_language,
+)
 _RESNET = Job(
-    "resnet50", "python3", "bob", (5,), _input_bound, 21.7, 7.8, 14.0,
-    (("train", 0), ("validate", 17)), "keras", 90, 195, _images,
-)  # fmt: skip
-_JUPYTER = Job("", "jupyter-kernel", "carol", (4,), _bursts, 9.2, 0.4, 3.1)
-_HOLDER = Job("", "python", "dave", (6,), _held, 41.3, 0.0, 5.6)
+    name="resnet50",
+    process="python3",
+    user="bob",
+    gpus=(5,),
+    loads=_input_bound,
+    memory=21.7,
+    cpu=7.8,
+    resident=14.0,
+    phases=(("train", 0), ("validate", 17)),
+    framework="keras",
+    epochs=90,
+    steps=195,
+    metrics=_images,
+)
+_JUPYTER = Job(
+    name="", process="jupyter-kernel", user="carol", gpus=(4,), loads=_bursts, memory=9.2, cpu=0.4, resident=3.1
+)
+_HOLDER = Job(name="", process="python", user="dave", gpus=(6,), loads=_held, memory=41.3, cpu=0.0, resident=5.6)
 _EIGHT = replace(_LLAMA, name="vit-l-pretrain", user="erin", gpus=tuple(range(8, 16)), memory=57.2, metrics=_images)
 _TOWER = "z" + "\u0301\u0302\u0303\u0304\u0305\u0306\u0307\u0308" * 4
 _HOSTILE = (

@@ -54,9 +54,19 @@ class Rank:
         job = self._job
         cpu = job.cpu * (1 + 0.06 * math.sin(time / SECOND * 0.7 + self._pid)) if job.phases else job.cpu * (load > 0)
         return Process(
-            self._pid, self._gpu.device.uuid, "compute", clean(job.process), self._user, self._begin / SECOND - 40.0,
-            job.memory * GIB, round(load, 2), round(load * 0.58, 2), cpu, job.resident * GIB, self.key(time),
-        )  # fmt: skip
+            pid=self._pid,
+            uuid=self._gpu.device.uuid,
+            kind="compute",
+            name=clean(job.process),
+            user=self._user,
+            started=self._begin / SECOND - 40.0,
+            memory_used=job.memory * GIB,
+            sm_utilization=round(load, 2),
+            memory_utilization=round(load * 0.58, 2),
+            cpu_utilization=cpu,
+            host_memory=job.resident * GIB,
+            run=self.key(time),
+        )
 
     def _step(self, epoch: int, inside: int) -> int:
         train = self._job.phases[1][1] * SECOND
@@ -74,23 +84,43 @@ class Rank:
         began = self._begin + time - inside
         phase = next(phase for start, _, phase in reversed(self._marks) if start <= within)
         return Run(
-            self.key(time), f"{self._id}-{turn}", self._name, self._pid, self._user, self._rank, self._rank,
-            len(job.gpus), job.framework, job.epochs, gpus=(self._gpu.device.uuid,),
-            started=began / SECOND, epoch=self._base + epoch, first_epoch=self._base,
-            base=self._base, step=self._step(epoch, within), phase=phase,
+            key=self.key(time),
+            id=f"{self._id}-{turn}",
+            name=self._name,
+            pid=self._pid,
+            user=self._user,
+            rank=self._rank,
+            local_rank=self._rank,
+            world_size=len(job.gpus),
+            framework=job.framework,
+            epochs=job.epochs,
+            gpus=(self._gpu.device.uuid,),
+            started=began / SECOND,
+            epoch=self._base + epoch,
+            first_epoch=self._base,
+            base=self._base,
+            step=self._step(epoch, within),
+            phase=phase,
             epoch_started=(began + epoch * self._period) / SECOND,
-            updated=(self._begin + time) / SECOND, wait=self._waited(turn, inside),
+            updated=(self._begin + time) / SECOND,
+            wait=self._waited(turn, inside),
             memory=self._memory(phase),
             metrics=job.metrics(inside / self._period),
-        )  # fmt: skip
+        )
 
     def _memory(self, phase: str) -> FrameworkMemory:
         memory = self._job.memory
         allocated = (memory - 3.1) * GIB * (0.86 if phase == "train" else 0.71)
         return FrameworkMemory(
-            allocated, (memory - 0.6) * GIB, (memory - 3.1) * GIB * 0.86, allocated, 0.021 * memory * GIB,
-            allocated * 0.987, 0.0, 0.0,
-        )  # fmt: skip
+            allocated=allocated,
+            reserved=(memory - 0.6) * GIB,
+            peak=(memory - 3.1) * GIB * 0.86,
+            active=allocated,
+            inactive_split=0.021 * memory * GIB,
+            requested=allocated * 0.987,
+            retries=0.0,
+            ooms=0.0,
+        )
 
     def held(self, sample: Sample, time: int) -> Sample:
         """`sample` of this rank's GPU with what its run holds of it."""
@@ -123,7 +153,14 @@ class Rank:
                     step = self._step(inside, start)
                     waited = self._waited(turn, inside * self._period + start)
                     yield Boundary(
-                        key, place, mark, -1 if mark is Mark.RUN_BEGIN else self._base + inside, step, phase,
-                        monotonic + time, self._begin + time, waited,
+                        run=key,
+                        number=place,
+                        mark=mark,
+                        epoch=-1 if mark is Mark.RUN_BEGIN else self._base + inside,
+                        step=step,
+                        phase=phase,
+                        monotonic_ns=monotonic + time,
+                        time_ns=self._begin + time,
+                        wait=waited,
                         metrics=job.metrics(inside + 1.0) if mark is Mark.EPOCH_END else {},
-                    )  # fmt: skip
+                    )

@@ -94,7 +94,14 @@ def room(curve: ChartCurve, cells: int, height: int) -> Room:
     labels = value_labels(curve.metric, curve.top, rows)
     margin = min(max([width(text) for text in labels.values()], default=4) + 1, cells // 2)
     inner = cells - margin
-    return Room(rows, epochs, labels, margin, inner, columns(curve.window, 2 * inner, curve.now))
+    return Room(
+        rows=rows,
+        epochs=epochs,
+        labels=labels,
+        margin=margin,
+        inner=inner,
+        grid=columns(curve.window, 2 * inner, curve.now),
+    )
 
 
 def title(curve: ChartCurve, cells: int) -> Line:

@@ -158,9 +158,19 @@ class Gpus(Lines):
         run = view.epochs.run(sample.run) if sample.run else None
         processes = held.get(uuid, ())
         drawn = gpu.GpuCard(
-            sample, run, processes, view.judged(sample), view.age,
-            view.history, view.now, view.window, view.state.interval, selected, view.filling, self._pictures,
-        )  # fmt: skip
+            sample=sample,
+            run=run,
+            processes=processes,
+            state=view.judged(sample),
+            age=view.age,
+            history=view.history,
+            now=view.now,
+            window=view.window,
+            interval=view.state.interval,
+            selected=selected,
+            filling=view.filling,
+            pictures=self._pictures,
+        )
         return [gpu.line(drawn, cells)] if rows == 1 else gpu.card(drawn, cells, rows)
 
 

@@ -131,7 +131,15 @@ class RunTable(Table):
                 return runs.note_row(notes[key.note])
             lead = runs.INDENT if not below else runs.OPEN if opened else runs.CLOSED
             told = () if opened else notes
-            return runs.row(ranks, view.epochs, view.processes, indexes, view.now, lead if has_below else "", told)
+            return runs.row(
+                ranks=ranks,
+                epochs=view.epochs,
+                processes=view.processes,
+                indexes=indexes,
+                now=view.now,
+                lead=lead if has_below else "",
+                told=told,
+            )
 
         return keys, LazyRows(len(keys), row)
 
@@ -206,6 +214,14 @@ class EpochTable(Lines):
         self._known = known
         title = f"Epochs of {safe(found.first.name)}"
         return table(
-            title, epochs.columns(bool(uuids)), rows, -1, 0, self.size.width, self.size.height, False,
-            "no epoch has started", count=len(stretches),
-        )  # fmt: skip
+            title=title,
+            columns=epochs.columns(bool(uuids)),
+            rows=rows,
+            cursor=-1,
+            top=0,
+            cells=self.size.width,
+            height=self.size.height,
+            active=False,
+            empty="no epoch has started",
+            count=len(stretches),
+        )
