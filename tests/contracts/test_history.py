@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from gpumon.history.query import History
 from gpumon.history.recent import RecentHistory
+from gpumon.history.windows import USUAL, WINDOWS
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE = sorted(
@@ -58,3 +60,15 @@ def test_the_last_frames_answer_as_every_history_does() -> None:
     history: History = RecentHistory()
     public = {name for name in dir(History) if not name.startswith("_")}
     assert public <= set(dir(history))
+
+
+def test_windows_get_longer_and_the_usual_one_is_among_those_with_a_button() -> None:
+    lengths = [window.seconds for window in WINDOWS]
+    assert lengths == sorted(set(lengths))
+    assert USUAL.has_button
+
+
+def test_small_charts_of_the_browser_show_the_usual_window() -> None:
+    scripts = (ROOT / "web/gpumon_web/assets").glob("[0-9]*.js")
+    found = [number for path in scripts for number in re.findall(r"const WINDOW = (\d+);", path.read_text())]
+    assert set(found) == {str(USUAL.seconds)}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.history.windows import USUAL
 from gpumon.json_value import shown
 from gpumon.metrics import Unit
 from gpumon_web.feed import SPARK
@@ -28,7 +29,7 @@ _DENSE = 8
 
 COLUMNS = (
     Column("gpu", "GPU", "state", css="c-gpu", sorts_by="index", is_head=True),
-    Column("spark", "Utilization, 10 min", "spark", sort=False, css="c-spark"),
+    Column("spark", f"Utilization, {USUAL.title}", "spark", sort=False, css="c-spark"),
     Column("now", "Now", "percent", css="c-now", small_unit="big"),
     Column("memory", "Memory", "memory", css="c-memory", sorts_by="used"),
     Column("power", "Power", "text", css="c-power", sorts_by="watts", is_number=True, small_unit="unit"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.history.windows import USUAL, WINDOWS
 from gpumon.metrics import Unit
 from gpumon.panels import GPU_PANELS
 from gpumon_web.holders import by_user, idle_for, memory_parts
@@ -17,7 +18,8 @@ from gpumon_web.tokens import bar, gpu_address, link, run_address, run_name, tex
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-WINDOWS = (("60", "1 min"), ("600", "10 min"), ("3600", "1 h"), ("all", "All"))
+BUTTONS = (*((str(one.seconds), one.title) for one in WINDOWS if one.has_button), ("all", "All"))
+"""Windows of the figure."""
 LEVELS = {"busy": "ok", "free": "ok", "held": "warn", "stale": "warn", "idle": "", "unknown": ""}
 """The level of a state's tag; of any other it is `bad`."""
 NAMED = 3
@@ -59,7 +61,7 @@ def layout() -> Component:
         "Over time",
         figure("api/gpu?gpu=", "uuid", "outline", "Metrics of this GPU over time"),
         bound("missing", "text", html.P, className="mut missing"),
-        tools=[choice("window", "Window", WINDOWS, "600")],
+        tools=[choice("window", "Window", BUTTONS, str(USUAL.seconds))],
     )
     processes = table("processes", "Processes", COLUMNS, "memory", down=True, empty_from="no_processes")
     return html.Div(
