@@ -32,12 +32,12 @@ _LONGEST_BUSY = SECOND * 6 // 5
 class DeviceSample(NamedTuple):
     """One sample of a device."""
 
-    monotonic: int
+    monotonic_ns: int
     """ns, CLOCK_MONOTONIC: when its gauges were read."""
     values: Sequence[float]
-    interval: int
+    interval_ns: int
     """ns between ticks; 0: only the counters are known, and no value holds."""
-    counters: int
+    counters_ns: int
     """ns, CLOCK_MONOTONIC: when its counters held their values."""
 
 
@@ -59,10 +59,10 @@ class RecentSamples:
 
     def add(self, taken: DeviceSample | None, busy: Iterable[tuple[int, float]], now: int) -> None:
         """Take what a tick brought; what is older than `REMEMBERED` goes, but for the last two samples."""
-        if taken is not None and not (self.samples and taken.monotonic <= self.samples[-1].monotonic):
+        if taken is not None and not (self.samples and taken.monotonic_ns <= self.samples[-1].monotonic_ns):
             self.samples.append(taken)
         self.busy.extend(busy)
-        while len(self.samples) > 2 and self.samples[1].monotonic < now - REMEMBERED:
+        while len(self.samples) > 2 and self.samples[1].monotonic_ns < now - REMEMBERED:
             self.samples.popleft()
         while self.busy and self.busy[0][0] < now - REMEMBERED:
             self.busy.popleft()
@@ -77,7 +77,7 @@ class RecentSamples:
         if self.samples and _latest(self.samples[-1]) > horizon:
             before = next((taken for taken in reversed(self.samples) if _latest(taken) <= horizon), None)
             if before is not None:
-                known = min(known, before.monotonic, before.counters)
+                known = min(known, before.monotonic_ns, before.counters_ns)
         if self.busy:
             known = min(known, self.busy[-1][0])
         return max(known, horizon - PATIENCE)
@@ -102,8 +102,8 @@ class DeviceUsage:
         last = self._last
         new = []
         for taken in reversed(recent.samples):
-            if last is not None and taken.monotonic <= last.monotonic:
-                if taken.monotonic == last.monotonic:
+            if last is not None and taken.monotonic_ns <= last.monotonic_ns:
+                if taken.monotonic_ns == last.monotonic_ns:
                     last = taken  # after a restart of the daemon its values are known again
                 break
             if _latest(taken) <= until:
@@ -140,32 +140,32 @@ class DeviceUsage:
         return {
             "uuid": self.uuid, "rest": self.rest.as_json(), "busy": self._busy_at,
             "parts": [[ordinal, phase, part.as_json()] for (ordinal, phase), part in self.parts.items()],
-            "last": [last.monotonic, counters, counted.counters] if last and counted else None,
+            "last": [last.monotonic_ns, counters, counted.counters_ns] if last and counted else None,
         }  # fmt: skip
 
     def _hold(self, a: DeviceSample, b: DeviceSample, timeline: EpochTimeline, begin: int, end: int) -> None:
         """The values of `a` hold until `b`, and not for long."""
-        if not a.interval:
+        if not a.interval_ns:
             return
-        held = a.monotonic + max(HOLD * a.interval, HOLD_LEAST)
-        for begun, over, span in timeline.pieces(max(a.monotonic, begin), min(b.monotonic, held, end)):
+        held = a.monotonic_ns + max(HOLD * a.interval_ns, HOLD_LEAST)
+        for begun, over, span in timeline.pieces(max(a.monotonic_ns, begin), min(b.monotonic_ns, held, end)):
             part = self._part(span.ordinal, span.phase, timeline)
-            part.hold(a.values, (over - begun) / SECOND, taken_here=begun == a.monotonic)
+            part.hold(a.values, (over - begun) / SECOND, taken_here=begun == a.monotonic_ns)
 
     def _count(self, b: DeviceSample, timeline: EpochTimeline, begin: int, end: int) -> None:
         """Counters grew evenly from those that were taken last to those of `b`, by their own stamps."""
         a = self._counted
-        if a is not None and b.counters <= a.counters:
+        if a is not None and b.counters_ns <= a.counters_ns:
             return
         self._counted = b
-        since, until = (max(a.counters, begin), min(b.counters, end)) if a is not None else (0, 0)
+        since, until = (max(a.counters_ns, begin), min(b.counters_ns, end)) if a is not None else (0, 0)
         if a is None or since >= until:
             return
-        length = b.counters - a.counters
+        length = b.counters_ns - a.counters_ns
         grown = [_grown(a.values[i], b.values[i]) for i in COUNTERS]
         pieces = list(timeline.pieces(since, until))
         # Within a long gap nobody knows what came before a boundary and what after: that is the run's alone.
-        split = length > max(HOLD * a.interval, HOLD_LEAST, STRAIGHT) and len(pieces) > 1
+        split = length > max(HOLD * a.interval_ns, HOLD_LEAST, STRAIGHT) and len(pieces) > 1
         for begun, over, span in pieces:
             part = self.rest if split else self._part(span.ordinal, span.phase, timeline)
             part.count(grown, (over - begun) / length, (over - begun) / SECOND)
@@ -215,7 +215,7 @@ def _grown(before: float, after: float) -> float:
 
 
 def _latest(taken: DeviceSample) -> int:
-    return max(taken.monotonic, taken.counters)
+    return max(taken.monotonic_ns, taken.counters_ns)
 
 
 def _first(pair: tuple[int, float]) -> int:

@@ -94,7 +94,7 @@ class RankRecorder:
         elif gone or run.state != RunState.RUNNING:
             # Died: nobody saw it, so this is the last moment at which it surely lived.
             updated = tick.monotonic_ns - (tick.time_ns - _ns(run.updated)) if is_known(run.updated) else 0
-            self.end = min(max(self._alive_at, updated, timeline.last.monotonic), tick.monotonic_ns)
+            self.end = min(max(self._alive_at, updated, timeline.last.monotonic_ns), tick.monotonic_ns)
             self.state = run.state if run.state != RunState.RUNNING else RunState.DIED
         if self.end:
             self.ended = tick.time_ns - (tick.monotonic_ns - self.end)
@@ -161,9 +161,9 @@ class RankRecorder:
         self._over = []
         now = self._at(min(horizon, self.end or horizon))
         for epoch in timeline.epochs.values():
-            until = epoch.end or (now if now.monotonic >= epoch.begin.monotonic else epoch.begin)
+            until = epoch.end or (now if now.monotonic_ns >= epoch.begin.monotonic_ns else epoch.begin)
             yield from self._epoch_rows(epoch, until, {u: s.of(epoch.ordinal) for u, s in self.shares.items()})
-        seconds = max(0, now.monotonic - self.begin) / SECOND
+        seconds = max(0, now.monotonic_ns - self.begin) / SECOND
         for share in self.shares.values():
             yield self._usage(WHOLE_RUN, WHOLE_EPOCH, share, share.whole(), seconds)
         for mark in timeline.marks:
@@ -177,9 +177,9 @@ class RankRecorder:
 
     def _at(self, horizon: int) -> Moment:
         """Steps and wait that belong to `horizon`: of the last tick until then, or of a boundary behind that."""
-        known = [moment for moment in (*self._moments, self.timeline.last) if moment.monotonic <= horizon]
-        latest = max(known, key=lambda moment: moment.monotonic, default=self.timeline.last)
-        return latest._replace(monotonic=horizon)
+        known = [moment for moment in (*self._moments, self.timeline.last) if moment.monotonic_ns <= horizon]
+        latest = max(known, key=lambda moment: moment.monotonic_ns, default=self.timeline.last)
+        return latest._replace(monotonic_ns=horizon)
 
     def _highest(self) -> float:
         """The highest peak of the framework's memory: the training may have reset the counter in between."""
@@ -254,7 +254,7 @@ class RankRecorder:
         self, epoch: Epoch, until: Moment, sums: Mapping[str, Mapping[str, UsageSums]]
     ) -> Iterator[LedgerRow]:
         key = self.run.key
-        seconds = (until.monotonic - epoch.begin.monotonic) / SECOND
+        seconds = (until.monotonic_ns - epoch.begin.monotonic_ns) / SECOND
         metrics = dict(epoch.metrics)
         if epoch is self.timeline.open:
             # What the board shows may still be of the epoch before.

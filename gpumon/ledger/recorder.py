@@ -240,7 +240,7 @@ class LedgerRecorder:
             else:
                 # That pid may be another process by now, or the run that of another daemon, which writes it.
                 batch.died.append((key, tick.time_ns - GONE_AFTER))
-                if tick.time_ns - left.updated < 2 * GONE_AFTER:
+                if tick.time_ns - left.updated_ns < 2 * GONE_AFTER:
                     continue
             del self._left[key]
 

@@ -35,7 +35,7 @@ class OpenRank(NamedTuple):
     run: str
     pid: int
     hostname: str
-    updated: int
+    updated_ns: int
     """ns since 1970."""
     progress: dict[str, Any]
     traces: list[StoredTrace]
@@ -225,7 +225,7 @@ def _load_state(connection: sqlite3.Connection) -> KnownRuns:
             run=run,
             pid=pid,
             hostname=hostname,
-            updated=updated,
+            updated_ns=updated,
             progress=_object(state),
             traces=traces,
         )

@@ -58,7 +58,7 @@ class PhaseTotals:
 class Moment(NamedTuple):
     """A point in a run: ns of CLOCK_MONOTONIC, steps made and seconds waited for data until then."""
 
-    monotonic: int
+    monotonic_ns: int
     step: int
     wait: float
 
@@ -140,7 +140,7 @@ class EpochTimeline:
         change = self._fold.take(boundary)
         if change is None:
             return False
-        at = Moment(max(boundary.monotonic_ns, self.last.monotonic), boundary.step, boundary.wait)
+        at = Moment(max(boundary.monotonic_ns, self.last.monotonic_ns), boundary.step, boundary.wait)
         mark = boundary.mark
         self._read_peak(boundary.peak, change.missed)
         if self.open is not None and change.closed is not None:
@@ -149,7 +149,7 @@ class EpochTimeline:
             self._leave(self.last if change.closed is EpochEnd.LOST else at)
         self.last = at
         if boundary.number == 1 or not self.begun:
-            self.begun = at.monotonic
+            self.begun = at.monotonic_ns
         if change.begun:
             self.open = Epoch(self.next, boundary.epoch, boundary.time_ns, at)
             self.epochs[self.next] = self.open
@@ -160,7 +160,7 @@ class EpochTimeline:
         elif change.revoked is not None:
             self.left.append(change.revoked)
         if mark == Mark.RUN_END:
-            self.ended = at.monotonic
+            self.ended = at.monotonic_ns
         elif mark in (Mark.OUT_OF_MEMORY, Mark.CHECKPOINT):
             self.marks.append(boundary)
         if mark in (Mark.EPOCH_END, Mark.EPOCH_ABORTED, Mark.RUN_END, Mark.LOG):
@@ -186,7 +186,7 @@ class EpochTimeline:
 
     def over(self, horizon: int) -> list[Epoch]:
         """The epochs that ended before `horizon`, which are now forgotten here."""
-        done = [epoch for epoch in self.epochs.values() if epoch.end is not None and epoch.end.monotonic <= horizon]
+        done = [epoch for epoch in self.epochs.values() if epoch.end is not None and epoch.end.monotonic_ns <= horizon]
         for epoch in done:
             del self.epochs[epoch.ordinal]
             if self._by_number.get(epoch.epoch) == epoch.ordinal:
@@ -258,7 +258,7 @@ class EpochTimeline:
             self._close_phase(at)
             self.open.end = at
             self.open = None
-            self.spans.append(PhaseStart(at.monotonic, OUTSIDE, ""))
+            self.spans.append(PhaseStart(at.monotonic_ns, OUTSIDE, ""))
 
     def _enter(self, at: Moment, ordinal: int, phase: str) -> None:
         now = self.spans[-1] if self.spans else None
@@ -267,7 +267,7 @@ class EpochTimeline:
         if now is not None and self.open is not None and now.ordinal == self.open.ordinal:
             self._close_phase(at)
         self._since = at
-        self.spans.append(PhaseStart(at.monotonic, ordinal, phase))
+        self.spans.append(PhaseStart(at.monotonic_ns, ordinal, phase))
 
     def _close_phase(self, at: Moment) -> None:
         assert self.open is not None
@@ -275,7 +275,7 @@ class EpochTimeline:
         phases[phase] = self._with_part(self.open, phases.get(phase), at)
 
     def _with_part(self, epoch: Epoch, so_far: PhaseTotals | None, until: Moment) -> PhaseTotals:
-        after = max(0, self._since.monotonic - epoch.begin.monotonic) / SECOND
+        after = max(0, self._since.monotonic_ns - epoch.begin.monotonic_ns) / SECOND
         return (so_far or PhaseTotals()).plus(_between(self._since, until), after)
 
     def _log(self, number: int, metrics: Mapping[str, float], *, again: bool) -> None:
@@ -316,5 +316,5 @@ def _start(span: PhaseStart) -> int:
 
 
 def _between(begin: Moment, end: Moment) -> PhaseTotals:
-    seconds = max(0, end.monotonic - begin.monotonic) / SECOND
+    seconds = max(0, end.monotonic_ns - begin.monotonic_ns) / SECOND
     return PhaseTotals(seconds, 1, max(0, end.step - begin.step), waited_between(begin.wait, end.wait))
