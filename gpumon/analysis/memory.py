@@ -9,7 +9,7 @@ from gpumon.frame import NAN, FrameworkMemory, Sample
 from gpumon.missing import is_known
 
 
-class Split(NamedTuple):
+class MemoryBreakdown(NamedTuple):
     """The device's memory in parts, bytes. What is known adds up to the total; the rest is NaN."""
 
     allocated: float
@@ -30,7 +30,7 @@ class Part(NamedTuple):
     """A row of `PARTS`."""
 
     name: str
-    """The field of `Split`."""
+    """The field of `MemoryBreakdown`."""
     title: str
 
 
@@ -42,18 +42,18 @@ PARTS: tuple[Part, ...] = (
     Part("free", "free"),
     Part("driver", "reserved by driver"),
 )
-"""The parts in the order in which they are drawn and told of: that of `Split`."""
+"""The parts in the order in which they are shown: that of `MemoryBreakdown`."""
 
 
 PROCESSES = "processes"
 """What the part `others` is called where nothing is known of a run."""
 THIS_RUN = "this run"
 """What the part `context` is called where the run's framework tells of nothing: it is all that the run has."""
-OF = tuple(
+BREAKDOWN_METRICS = tuple(
     f"gpu.{key}"
     for key in ("memory_total", "memory_used", "memory_reserved", "run_allocated", "run_reserved", "run_used")
 )
-"""What `divide` takes, in its order."""
+"""Arguments of `memory_breakdown`, in its order."""
 
 
 class Fragmentation(NamedTuple):
@@ -69,13 +69,15 @@ class Fragmentation(NamedTuple):
     """Of what is free in its pool, what is not in the largest block: 1 - largest free / (reserved - allocated)."""
 
 
-def split(sample: Sample) -> Split | None:
-    """How the memory of a sample's device divides: `divide` of its metrics."""
-    return divide(*(sample.value(name) for name in OF))
+def breakdown_of(sample: Sample) -> MemoryBreakdown | None:
+    """Return the `memory_breakdown` of a sample's device."""
+    return memory_breakdown(*(sample.value(name) for name in BREAKDOWN_METRICS))
 
 
-def divide(total: float, used: float, kept: float, allocated: float, held: float, own: float) -> Split | None:
-    """How a device's memory divides, from the metrics of `OF`; None where the driver does not tell what is used.
+def memory_breakdown(
+    total: float, used: float, kept: float, allocated: float, held: float, own: float
+) -> MemoryBreakdown | None:
+    """Divide a device's memory by the metrics of `BREAKDOWN_METRICS`; None where its use is unknown.
 
     The framework's numbers are up to half a second older than the driver's: where they are larger, the
     driver's hold. Without them the run's memory is one part, `context`, and called otherwise.
@@ -87,7 +89,7 @@ def divide(total: float, used: float, kept: float, allocated: float, held: float
     driver = kept_known if kept >= 0 else NAN
     run = _least(own, used) if own >= 0 else _least(held, used)
     if not run >= 0:
-        return Split(allocated=NAN, cached=NAN, context=NAN, others=used, free=free, driver=driver)
+        return MemoryBreakdown(allocated=NAN, cached=NAN, context=NAN, others=used, free=free, driver=driver)
     live = _least(allocated, run)
     taken = _least(held, run) if held >= 0 else run if live >= 0 else NAN
     live = _least(live, taken) if live >= 0 else NAN
@@ -95,10 +97,10 @@ def divide(total: float, used: float, kept: float, allocated: float, held: float
     context = run - (taken if taken >= 0 else 0.0)
     if not own >= 0 or (not held >= 0 and context == 0):
         context = NAN  # nobody tells of it
-    return Split(allocated=live, cached=cached, context=context, others=used - run, free=free, driver=driver)
+    return MemoryBreakdown(allocated=live, cached=cached, context=context, others=used - run, free=free, driver=driver)
 
 
-def titles(divided: Iterable[Split]) -> dict[str, str]:
+def titles(divided: Iterable[MemoryBreakdown]) -> dict[str, str]:
     """What each part is called, by its name, in splits that are shown together."""
     found = {part.name: part.title for part in PARTS}
     splits = list(divided)
@@ -109,7 +111,7 @@ def titles(divided: Iterable[Split]) -> dict[str, str]:
     return found
 
 
-def told(divided: Split) -> list[tuple[Part, float]]:
+def known_parts(divided: MemoryBreakdown) -> list[tuple[Part, float]]:
     """The parts that are known, each under its title here."""
     names = titles([divided])
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpumon.analysis.memory import OF, PARTS, Split, divide, titles
+from gpumon.analysis.memory import BREAKDOWN_METRICS, PARTS, MemoryBreakdown, memory_breakdown, titles
 from gpumon.figures.axes import longest, numbers_of, placed, whole_stretches
 from gpumon.figures.run_series import RunSeries
 from gpumon.figures.scales import scale_of
@@ -14,16 +14,19 @@ from gpumon.metrics import Unit
 
 COLOURS = ("@u0/0.85", "@u0/0.4", "@u4/0.6", "@u1/0.65", "@u7/0.1", "@u7/0.35")
 """Of the parts of the device's memory, in the order of `memory.PARTS`."""
-_UNDIVIDED = Split(allocated=NAN, cached=NAN, context=NAN, others=NAN, free=NAN, driver=NAN)
+_UNDIVIDED = MemoryBreakdown(allocated=NAN, cached=NAN, context=NAN, others=NAN, free=NAN, driver=NAN)
 _SCALE = scale_of(Unit.BYTES, rate=False)
 
 
 def memory_parts(series: RunSeries, device: DeviceRow | None) -> list[dict[str, Any]]:
     """Return the parts of the device's memory, a stack for each stretch between gaps: a stack has no gaps itself."""
     total = device.memory_total if device else NAN
-    given = {**{name: [NAN] * series.points for name in OF}, "gpu.memory_total": [total] * series.points}
+    given = {**{name: [NAN] * series.points for name in BREAKDOWN_METRICS}, "gpu.memory_total": [total] * series.points}
     given |= {name: list(found.mean) for name, found in series.columns.items() if name in given}
-    divided = [divide(*amounts) or _UNDIVIDED for amounts in zip(*(given[name] for name in OF), strict=True)]
+    divided = [
+        memory_breakdown(*amounts) or _UNDIVIDED
+        for amounts in zip(*(given[name] for name in BREAKDOWN_METRICS), strict=True)
+    ]
     names = titles(divided)
     stretches = longest(whole_stretches(numbers_of(given["gpu.memory_used"], 1, None)))
     lines: list[dict[str, Any]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from gpumon.diagnosis.past import epoch_findings
 from gpumon.ledger.aggregate import EpochSummary, epochs
 from gpumon.ledger.records import Record
 from gpumon.ledger.schema import USAGE
@@ -50,6 +51,7 @@ FIELDS: tuple[EpochField, ...] = (
     ),
     EpochField(named("energy_per_step", Unit.JOULES), _derived("energy_per_step")),
     EpochField(named("energy_per_sample", Unit.JOULES), _derived("energy_per_sample")),
+    EpochField("findings", lambda epoch: " ".join(finding.kind for finding in epoch_findings(epoch))),
 )
 """Behind them come the metrics that were logged."""
 

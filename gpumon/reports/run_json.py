@@ -10,6 +10,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gpumon.diagnosis.as_json import finding_json
+from gpumon.diagnosis.past import findings, verdict
+from gpumon.frame import RunState
 from gpumon.json_value import logged
 from gpumon.ledger import aggregate
 from gpumon.ledger.aggregate import EpochSummary
@@ -39,11 +42,16 @@ def whole(record: Record, now: float) -> dict[str, Any]:
     phases = aggregate.phases(record)
     epochs = aggregate.epochs(record)
     total = aggregate.whole(record, epochs, now)
+    running = record.run.state is RunState.RUNNING
     return {
         "schema": SCHEMA,
         "run": run_of(record.run, now),
         "total": total_of(total),
-        "epochs": [epoch_of(epoch, phases.get(epoch.ordinal, ())) for epoch in epochs],
+        "findings": [finding_json(finding) for finding in findings(record, total, now)],
+        "epochs": [
+            {**epoch_of(epoch, phases.get(epoch.ordinal, ())), "verdict": verdict(epoch, running).kind}
+            for epoch in epochs
+        ],
         "ranks": [rank_of(rank) for rank in record.ranks],
         "marks": [mark_of(mark, record.ranks) for mark in record.marks],
     }

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpumon import units
+from gpumon.diagnosis.past import findings
 from gpumon.frame import TRAINING, Mark, RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.aggregate import EpochSummary
@@ -28,6 +29,9 @@ _METRICS = 8
 """Logged metrics that get a column."""
 _NOTED = 5
 """Epochs or marks that a note names one by one."""
+
+_SHOWN_ELSEWHERE = frozenset(("out_of_memory", "diverged", "died", "failed"))
+"""Findings that a note, or the head, has in more words."""
 
 _HEADING = {column.name: column.heading for column in USAGE}
 # Of each epoch what people look for first stays longest.
@@ -161,6 +165,9 @@ def notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -
     for mark in record.marks:
         if mark.mark is Mark.OUT_OF_MEMORY:
             yield out_of_memory(record, mark)
+    for finding in findings(record, total, record.run.updated):
+        if finding.kind not in _SHOWN_ELSEWHERE:
+            yield f"{finding.summary[:1].upper()}{finding.summary[1:]}. {finding.action}".rstrip()
 
 
 def diverged(epochs: Sequence[EpochSummary]) -> Iterator[str]:

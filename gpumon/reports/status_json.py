@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpumon.analysis.gpu_status import GpuStatus
-from gpumon.analysis.memory import THIS_RUN, fragmentation, split, titles
+from gpumon.analysis.memory import THIS_RUN, breakdown_of, fragmentation, titles
 from gpumon.analysis.progress import Progress
 from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.now import Judged
@@ -91,7 +91,7 @@ def _processes(sample: Sample, frame: Frame, runs: dict[str, Run]) -> list[dict[
 
 
 def _split(sample: Sample) -> dict[str, float | int | None] | None:
-    divided = split(sample)
+    divided = breakdown_of(sample)
     if divided is None:
         return None
     found: dict[str, float | int | None] = {part: _known(value) for part, value in divided._asdict().items()}

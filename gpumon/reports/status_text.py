@@ -120,12 +120,12 @@ def _memory(processes: list[Process]) -> str:
 
 def _parts(sample: Sample) -> str:
     """How the memory of a GPU divides, without what is not known."""
-    from gpumon.analysis.memory import split, told  # for runs alone: this command is to be quick
+    from gpumon.analysis.memory import breakdown_of, known_parts  # for runs alone: this command is to be quick
 
-    divided = split(sample)
+    divided = breakdown_of(sample)
     if divided is None:
         return ""
-    return "  ·  ".join(f"{part.title} {units.gibibytes(value)}" for part, value in told(divided)) + " GiB"
+    return "  ·  ".join(f"{part.title} {units.gibibytes(value)}" for part, value in known_parts(divided)) + " GiB"
 
 
 def _run(ranks: Ranks, frame: Frame, far: Progress) -> str:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from math import isnan
 from pathlib import Path
 
-from gpumon.analysis.memory import split
+from gpumon.analysis.memory import breakdown_of
 from gpumon.frame import Frame, RunState
 from gpumon.live import follow
 from gpumon.paths import Places
@@ -104,7 +104,7 @@ def test_what_the_ranks_of_a_run_hold_on_a_gpu_adds_up(stub: Stub, live_dir: Pat
         stub.set_processes(0, [Process(first.process.pid, memory=9 * PART), stranger])
         first.hold(0, 5 * PART, 7 * PART, 25 * MIB)
         frame = until(lambda: seen(0, 5 * PART, 7 * PART, 25 * MIB, 9 * PART))
-        divided = split(frame.samples[0])
+        divided = breakdown_of(frame.samples[0])
         assert divided is not None
         assert divided[:3] == (5 * PART, 2 * PART, 2 * PART)
         known = [part for part in divided if not isnan(part)]

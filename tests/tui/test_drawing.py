@@ -13,7 +13,7 @@ from rich.style import Style
 
 from gpumon.analysis.epochs import EpochMark, Span
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.analysis.memory import PARTS, Split
+from gpumon.analysis.memory import PARTS, MemoryBreakdown
 from gpumon.frame import Boundary, Mark
 from gpumon.history.downsample import Envelope, downsample
 from gpumon.history.grid import Grid
@@ -286,14 +286,14 @@ def test_no_known_part_is_no_bar() -> None:
 
 def test_each_part_of_memory_has_a_letter_and_a_colour_of_its_own() -> None:
     letters, styles = zip(*(theme.PARTS[part.name] for part in PARTS), strict=True)
-    assert len(set(letters)) == len(PARTS) == len(Split._fields)
+    assert len(set(letters)) == len(PARTS) == len(MemoryBreakdown._fields)
     assert len(set(styles)) == len(PARTS)
-    assert [part.name for part in PARTS] == list(Split._fields)
+    assert [part.name for part in PARTS] == list(MemoryBreakdown._fields)
 
 
 @pytest.mark.parametrize("cells", [40, 80, 100, 160])
 def test_the_parts_of_memory_are_named_with_their_sizes(cells: int) -> None:
-    divided = Split(*(gibibytes * 2**30 for gibibytes in (28.2, 9.4, 0.6, 8.8, 32.0, 0.5)))
+    divided = MemoryBreakdown(*(gibibytes * 2**30 for gibibytes in (28.2, 9.4, 0.6, 8.8, 32.0, 0.5)))
     text = plain(legend(divided, cells))
     assert width(text) <= cells
     assert "allocated 28.2" in text
@@ -303,7 +303,7 @@ def test_the_parts_of_memory_are_named_with_their_sizes(cells: int) -> None:
 
 
 def test_what_is_not_known_of_memory_is_left_out() -> None:
-    text = plain(legend(Split(nan, nan, nan, 3 * 2.0**30, 77 * 2.0**30, nan), 160))
+    text = plain(legend(MemoryBreakdown(nan, nan, nan, 3 * 2.0**30, 77 * 2.0**30, nan), 160))
     assert "allocated" not in text
     assert "╱ processes 3.0 GiB" in text, "other than whose?"
     assert "unknown" in plain(legend(None, 80))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.analysis.memory import PARTS, Split, fragmentation, split, told
+from gpumon.analysis.memory import PARTS, MemoryBreakdown, breakdown_of, fragmentation, known_parts
 from gpumon.frame import Device, FrameworkMemory, Sample
 from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.reports import status_json
@@ -22,8 +22,8 @@ def sample(**known: float) -> Sample:
     return Sample(Device("GPU-0", 0, "H100"), Availability.OK, values)
 
 
-def parts(**known: float) -> Split:
-    divided = split(sample(memory_total=TOTAL, memory_used=50.0, **known))
+def parts(**known: float) -> MemoryBreakdown:
+    divided = breakdown_of(sample(memory_total=TOTAL, memory_used=50.0, **known))
     assert divided is not None
     return divided
 
@@ -34,20 +34,20 @@ def test_all_parts_of_a_run_among_others() -> None:
 
 
 def test_without_a_run_all_that_is_used_is_others() -> None:
-    assert str(parts()) == str(Split(nan, nan, nan, 50.0, 30.0, nan))
+    assert str(parts()) == str(MemoryBreakdown(nan, nan, nan, 50.0, 30.0, nan))
 
 
 def test_a_framework_that_tells_of_tensors_alone_has_the_rest_of_its_processes_as_cache() -> None:
-    assert str(parts(run_allocated=20.0, run_used=45.0)) == str(Split(20.0, 25.0, nan, 5.0, 30.0, nan))
+    assert str(parts(run_allocated=20.0, run_used=45.0)) == str(MemoryBreakdown(20.0, 25.0, nan, 5.0, 30.0, nan))
 
 
 def test_processes_that_the_driver_does_not_show_leave_what_the_framework_tells() -> None:
-    assert str(parts(run_allocated=20.0, run_reserved=25.0)) == str(Split(20.0, 5.0, nan, 25.0, 30.0, nan))
+    assert str(parts(run_allocated=20.0, run_reserved=25.0)) == str(MemoryBreakdown(20.0, 5.0, nan, 25.0, 30.0, nan))
 
 
 def test_a_run_whose_framework_tells_nothing_is_this_run_and_not_its_libraries() -> None:
     def named(**known: float) -> dict[str, float]:
-        return {part.title: value for part, value in told(parts(**known))}
+        return {part.title: value for part, value in known_parts(parts(**known))}
 
     assert named(run_used=45.0) == {"this run": 45.0, "other processes": 5.0, "free": 30.0}
     assert named(run_allocated=20.0, run_reserved=30.0, run_used=31.0) == {
@@ -68,8 +68,8 @@ def test_the_json_tells_what_a_run_holds_apart_from_what_its_libraries_hold() ->
 
 
 def test_unknown_use_does_not_divide() -> None:
-    assert split(sample(memory_total=TOTAL)) is None
-    assert split(sample(memory_used=3.0)) is None
+    assert breakdown_of(sample(memory_total=TOTAL)) is None
+    assert breakdown_of(sample(memory_used=3.0)) is None
 
 
 @pytest.mark.parametrize("used", [0.0, 7.0, TOTAL])
@@ -77,7 +77,7 @@ def test_the_parts_add_up_whatever_is_known_and_however_old_it_is(used: float) -
     amounts = (nan, 0.0, 5.0, 90.0)
     for kept, allocated, held, own in product((nan, 0.5, 90.0), amounts, amounts, amounts):
         known = {"memory_reserved": kept, "run_allocated": allocated, "run_reserved": held, "run_used": own}
-        found = split(sample(memory_total=TOTAL, memory_used=used, **known))
+        found = breakdown_of(sample(memory_total=TOTAL, memory_used=used, **known))
         assert found is not None
         assert sum(value for value in found if not isnan(value)) == pytest.approx(TOTAL), known
         assert all(isnan(value) or value >= 0 for value in found), known
@@ -90,9 +90,9 @@ AMOUNTS = st.integers(0, 2**48).map(float)
 def test_whole_bytes_add_up_exactly_whatever_is_told(total: float, share: float, told_of: list[float]) -> None:
     names = ("memory_reserved", "run_allocated", "run_reserved", "run_used")
     used = float(int(total * share))
-    divided = split(sample(memory_total=total, memory_used=used, **dict(zip(names, told_of, strict=True))))
+    divided = breakdown_of(sample(memory_total=total, memory_used=used, **dict(zip(names, told_of, strict=True))))
     assert divided is not None
-    amounts = [value for _, value in told(divided)]
+    amounts = [value for _, value in known_parts(divided)]
     assert all(value >= 0 for value in amounts)
     assert sum(amounts) == total
     assert divided.free == total - used - (0.0 if isnan(divided.driver) else divided.driver)
@@ -101,16 +101,16 @@ def test_whole_bytes_add_up_exactly_whatever_is_told(total: float, share: float,
 @given(st.lists(st.floats() | AMOUNTS, min_size=6, max_size=6))
 def test_numbers_that_no_device_has_make_no_part_less_than_nothing(numbers: list[float]) -> None:
     names = ("memory_total", "memory_used", "memory_reserved", "run_allocated", "run_reserved", "run_used")
-    divided = split(sample(**dict(zip(names, numbers, strict=True))))
-    assert divided is None or all(value >= 0 for _, value in told(divided))
+    divided = breakdown_of(sample(**dict(zip(names, numbers, strict=True))))
+    assert divided is None or all(value >= 0 for _, value in known_parts(divided))
 
 
 def test_what_all_programs_use_is_just_processes_where_no_run_is_known() -> None:
-    assert [(part.title, value) for part, value in told(parts())] == [("processes", 50.0), ("free", 30.0)]
+    assert [(part.title, value) for part, value in known_parts(parts())] == [("processes", 50.0), ("free", 30.0)]
 
 
 def test_each_part_has_a_row_in_the_order_of_the_split() -> None:
-    assert [part.name for part in PARTS] == list(Split._fields)
+    assert [part.name for part in PARTS] == list(MemoryBreakdown._fields)
 
 
 def test_fragmentation_is_told_as_shares_of_what_is_held() -> None:

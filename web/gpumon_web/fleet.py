@@ -12,7 +12,7 @@ from typing import Any
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import Activity
 from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
-from gpumon.analysis.memory import PARTS, split, told
+from gpumon.analysis.memory import PARTS, breakdown_of, known_parts
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.figures.memory_parts import COLOURS
@@ -96,11 +96,11 @@ def last_known(sample: Sample) -> dict[str, float | None] | None:
 
 def parts(sample: Sample) -> list[dict[str, Any]]:
     """How the memory of a GPU divides, part by part; empty where the driver does not tell."""
-    divided = split(sample)
+    divided = breakdown_of(sample)
     colours = dict(zip((part.name for part in PARTS), COLOURS, strict=True))
     return [
         {"title": part.title, "bytes": coarse(value), "colour": colours[part.name]}
-        for part, value in (told(divided) if divided else ())
+        for part, value in (known_parts(divided) if divided else ())
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.segment import Segment
 
 from gpumon import units
-from gpumon.analysis.memory import PARTS, Split, split, told
+from gpumon.analysis.memory import PARTS, MemoryBreakdown, breakdown_of, known_parts
 from gpumon.frame import Run, Sample
 from gpumon.missing import is_known
 from gpumon_tui import theme
@@ -18,7 +18,7 @@ TITLED_ROWS = 3
 
 def strip(sample: Sample, run: Run | None, cells: int, rows: int) -> list[Line]:
     """Bar and legend; of three rows or more the first is a title."""
-    divided = split(sample)
+    divided = breakdown_of(sample)
     used, total = sample.value("gpu.memory_used"), sample.value("gpu.memory_total")
     index = f"GPU {sample.device.index}"
     lines: list[Line] = []
@@ -33,7 +33,7 @@ def strip(sample: Sample, run: Run | None, cells: int, rows: int) -> list[Line]:
     return lines[:rows]
 
 
-def stacked(divided: Split | None, cells: int) -> Line:
+def stacked(divided: MemoryBreakdown | None, cells: int) -> Line:
     """All parts side by side; dots where the driver does not tell."""
     if divided is None or cells <= 0:
         return [Segment("┈" * max(0, cells), theme.TRACK)]
@@ -64,11 +64,11 @@ def shares(amounts: Sequence[float], cells: int) -> list[int]:
     return found
 
 
-def legend(divided: Split | None, cells: int) -> Line:
+def legend(divided: MemoryBreakdown | None, cells: int) -> Line:
     """Letter, name and size of each part, shorter where there is less room."""
     if divided is None:
         return cut([Segment("  breakdown unknown", theme.DIM)], cells)
-    all_known = told(divided)
+    all_known = known_parts(divided)
     line: Line = []
     for gap, full, most in (("    ", True, len(PARTS)), ("  ", False, len(PARTS)), ("  ", False, 5), (" ", False, 5)):
         known = all_known if len(all_known) <= most else [part for part in all_known if part[0].name != "driver"]
