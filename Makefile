@@ -3,12 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-# Tests mostly wait for processes: two workers keep two cores busy. A file's tests stay together, since they share what
+# Tests mostly wait for processes: two workers use half of two cores, three most of them. A file's tests stay together, since they share what
 # is slow to start, and files run in their order: those with a browser last, since it keeps an event loop in its worker.
 # `make test ARGS="-n 0"` runs them one after the other.
 # Tests start gpumon some hundred times: compile it once, also where Python is told to keep no byte code.
 COMPILE = $(BIN)/python -m compileall -q gpumon tui web tests
-WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help tui web test test-all lint gpu bench clean
 .DEFAULT_GOAL := help
