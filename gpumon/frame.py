@@ -73,7 +73,7 @@ class RunState(IntEnum):
 
 
 class FrameworkMemory(NamedTuple):
-    """What a training's framework says of device memory: bytes, and counts since its process began."""
+    """Device memory as a training's framework reports it: bytes, and counts since its process began."""
 
     allocated: float = NAN
     """In live tensors."""
@@ -151,7 +151,7 @@ class Run(NamedTuple):
 
 
 class Mark(IntEnum):
-    """What a boundary is."""
+    """The kinds of boundaries."""
 
     EPOCH_BEGIN = 1
     EPOCH_END = 2
@@ -232,7 +232,7 @@ class Sample(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """What the sampler hands to the ring."""
+    """One round of sampling, as the sampler hands it to the ring."""
 
     monotonic_ns: int
     time_ns: int
@@ -318,7 +318,7 @@ class Frame:
 
     @property
     def left_out(self) -> str:
-        """What is there and not in this frame, for people; empty when it has everything."""
+        """The number of runs and processes without room in this frame, for people; empty if it has everything."""
         counts = (self.dropped_runs, "run"), (self.dropped, "process")
         parts = [units.counted(number, what) for number, what in counts if number]
         return f"{' and '.join(parts)} more than there is room for" if parts else ""

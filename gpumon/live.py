@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class LiveState(NamedTuple):
-    """How things are."""
+    """The state of live data."""
 
     live: bool
     """Whether the newest frame shows what is now; False as well once a recording has ended (`Origin.ended`)."""
@@ -129,7 +129,7 @@ class Live:
         return self.is_alive() or self.state().stale
 
     def state(self) -> LiveState:
-        """How things are; never raises."""
+        """Return the state of the data; never raises."""
         heartbeat = self.heartbeat()
         interval = self.interval()
         if heartbeat is None:

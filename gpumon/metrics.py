@@ -28,14 +28,14 @@ class Unit(Enum):
 
 
 class Kind(Enum):
-    """How values of a metric follow each other in time."""
+    """Behavior of a metric over time."""
 
     GAUGE = "gauge"
     COUNTER = "counter"  # only grows, until the driver is reloaded; charts show its rate
 
 
 class Scope(Enum):
-    """What a metric is measured on; the first part of its name."""
+    """The subject of a metric; the first part of its name."""
 
     GPU = "gpu"
     HOST = "host"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Stat(NamedTuple):
-    """What the kernel reports of a process to everybody: proc(5), fields of `/proc/<pid>/stat`."""
+    """The public facts of a process: proc(5), fields of `/proc/<pid>/stat`."""
 
     name: bytes
     """As the process chose it: any bytes, at most 15 of a program's."""

@@ -17,7 +17,7 @@ LARGEST = (1 << 31) - 1
 
 
 class RunFacts(NamedTuple):
-    """What a training says of itself; a default is "not told". A float is a number, a str a text."""
+    """The facts that a training states of itself; a default is "not told". A float is a number, a str a text."""
 
     batch: float = 0.0
     """Samples of a step, of this rank; in frames the mean of a pass whose last batch is short."""

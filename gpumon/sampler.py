@@ -49,13 +49,13 @@ class Sampler:
         self._processes: tuple[Sequence[Process], tuple[tuple[int, str], ...], Sequence[Process]] = ((), (), ())
 
     def ticks(self) -> Iterator[Tick]:
-        """What there is to store now: one tick of a live source, all that are due of a recording."""
+        """Return the ticks to store now: one of a live source, all that are due of a recording."""
         for reading in self.source.read():
             self._latest = self._tick(reading)
             yield self._latest
 
     def found(self) -> str:
-        """What the source has found, in a line; empty before the first tick."""
+        """The devices that the source has found, in a line; empty before the first tick."""
         tick = self._latest
         return found(tick.origin, tick.driver, tick.samples) if tick else ""
 

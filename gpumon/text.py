@@ -50,7 +50,7 @@ def clean(text: str, limit: int = 256) -> str:
 
 
 def text_width(text: str) -> int:
-    """How many cells of a terminal a text takes."""
+    """Return the number of terminal cells that a text takes."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width

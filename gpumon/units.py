@@ -185,7 +185,7 @@ def moment(seconds: float) -> str:
 
 
 def age(seconds: float, now: float) -> str:
-    """How long ago `seconds` was, and its day when that is longer: `12 min ago`, `5 h ago`, `2026-01-31`."""
+    """Return the age of the time `seconds`, or its day if that is longer ago: `12 min ago`, `5 h ago`, `2026-01-31`."""
     past = now - seconds
     if not -60 <= past < 86400:
         return moment(seconds).partition(" ")[0]

@@ -45,7 +45,7 @@ class Stretch(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What charts show of some runs."""
+    """The epochs of some runs, as charts show them."""
 
     marks: list[EpochMark]
     spans: list[Span]

@@ -1,4 +1,4 @@
-"""How the memory of a device divides, and how well a framework uses what it holds of it."""
+"""Memory breakdown of a device, and the fragmentation of a framework's share."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def memory_breakdown(
 
 
 def titles(divided: Iterable[MemoryBreakdown]) -> dict[str, str]:
-    """What each part is called, by its name, in splits that are shown together."""
+    """Return the title of each part, by its name, for breakdowns that are shown together."""
     found = {part.name: part.title for part in PARTS}
     splits = list(divided)
     if not any(is_known(value) for one in splits for value in one[:2]):
@@ -122,7 +122,7 @@ def known_parts(divided: MemoryBreakdown) -> list[tuple[Part, float]]:
 
 
 def fragmentation(memory: FrameworkMemory) -> Fragmentation:
-    """How well a framework uses what it holds."""
+    """Return the fragmentation of reserved memory, as four shares."""
     return Fragmentation(
         _share(memory.reserved - memory.allocated, memory.reserved),
         _share(memory.inactive_split, memory.reserved),

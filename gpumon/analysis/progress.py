@@ -1,4 +1,4 @@
-"""How far a run is, and how long it will take: one answer for every view."""
+"""Progress of a run and its time left: one answer for every view."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def memory_of(runs: Sequence[Run], processes: Iterable[Process]) -> float:
 
 
 def notes(ranks: Ranks, faults: Sequence[Boundary]) -> list[str]:
-    """What befell a run, for people: where its memory ran out, by the boundaries that tell of it, and a resume."""
+    """Return the incidents of a run, for people: out-of-memory errors, by their boundaries, and a resume."""
     found = [_out_of_memory(faults, ranks.ooms)] if faults or ranks.ooms > 0 else []
     if ranks.slowest.resumed:
         found.append(f"resumed at epoch {ranks.slowest.first_epoch}")

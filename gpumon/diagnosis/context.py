@@ -1,4 +1,4 @@
-"""What rules see: a GPU, or a run. A live run, a past one and an epoch are one type, so the same rules judge all."""
+"""The input of rules: a GPU or a run. A live run, a past one and an epoch are one type: the same rules judge all."""
 
 from __future__ import annotations
 

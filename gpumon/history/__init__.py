@@ -1,1 +1,1 @@
-"""What was: `query` is the question, `recent` answers it from the last frames; longer tiers answer it too."""
+"""The past: `query` is the question, `recent` answers it from the last frames; longer tiers answer it too."""

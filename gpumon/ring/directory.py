@@ -1,4 +1,4 @@
-"""What frames refer to by a small number: devices by row, strings, runs.
+"""The names to which frames refer by a small number: devices by row, strings, runs.
 
 The writer keeps it and stores it as JSON whenever it changed; ids are never used again within a
 file, so the newest directory explains every frame. JSON of a stranger is checked field by field.

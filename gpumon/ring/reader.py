@@ -41,7 +41,7 @@ _LAPPED = 2
 
 
 class Heartbeat(NamedTuple):
-    """How the writer is."""
+    """The last sign of life of the writer."""
 
     head: int
     state: int

@@ -1,4 +1,4 @@
-"""What every source gives: readings."""
+"""The interface of every source: it gives readings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpumon.origin import Capability
 
 
 class Reading(NamedTuple):
-    """What a source saw at one moment."""
+    """The values of a source at one moment."""
 
     monotonic_ns: int
     """ns; of a recording, its own spacing laid onto CLOCK_MONOTONIC."""
@@ -63,7 +63,7 @@ class Source(Protocol):
         """The driver's versions, as far as known."""
 
     def read(self) -> Sequence[Reading]:
-        """What has come since the last read, oldest first.
+        """Return the readings since the last read, oldest first.
 
         Live sources give one. A recording gives every tick that has become due, none when
         nothing has.

@@ -1,4 +1,4 @@
-"""What sources have found, in words for a log."""
+"""The devices that sources have found, in words for a log."""
 
 from __future__ import annotations
 

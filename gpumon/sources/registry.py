@@ -22,7 +22,7 @@ AUTO = "auto"
 
 
 class SourceModule(Protocol):
-    """What the package of a source has."""
+    """The contents of the package of a source."""
 
     METRICS: frozenset[str]
     """GPU metrics that it can give, on hardware or in logs that have them."""
@@ -93,7 +93,7 @@ def _named(part: str, spec: str) -> tuple[SourceKind, str]:
 
 
 def capabilities(spec: str) -> Capability:
-    """What the source that `--source` names is able to give, without opening it. Raises UsageError."""
+    """Return the capabilities of the source that `--source` names, without opening it. Raises UsageError."""
     return reduce(or_, (kind.capabilities for kind, _ in named(spec)))
 
 

@@ -56,6 +56,21 @@ def test_what_is_public_is_explained(path: Path) -> None:
     assert list(undocumented(path)) == []
 
 
+def riddles(path: Path) -> Iterator[str]:
+    """Docstrings of public things that begin with "What" or "How": they name their subject at their end only."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            own = getattr(node, "name", "")
+            text = ast.get_docstring(node) or ""
+            if text.startswith(("What ", "What's ", "How ")) and (own.startswith("__") or not own.startswith("_")):
+                yield f"{own}: {text.splitlines()[0]}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_a_docstring_begins_with_a_verb_or_a_noun(path: Path) -> None:
+    assert list(riddles(path)) == []
+
+
 @pytest.mark.parametrize("code", ["import gpumon", "import gpumon; gpumon.run", "import gpumon.tags.client"])
 def test_a_training_loads_nothing_heavy_with_gpumon(code: str) -> None:
     heavy = {"numpy", "psutil", "pynvml", "asyncio", "torch", "textual", "dash", "plotly"}

@@ -49,7 +49,7 @@ class _Kept(NamedTuple):
 
 
 class Answers:
-    """What was made lately. Safe to use from several threads."""
+    """Cache of recent answers. Safe to use from several threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MOST) -> None:
         self._clock = clock

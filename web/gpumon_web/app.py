@@ -79,7 +79,7 @@ def make_app(
 
 
 def skeleton(*, signs_out: bool) -> html.Div:
-    """What every viewer gets: the places that the scripts fill."""
+    """Return the page of every viewer: the places that the scripts fill."""
     return html.Div(
         id="app",
         children=[

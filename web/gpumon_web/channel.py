@@ -103,7 +103,7 @@ class Channel(HTTPChannel):
         return found
 
     def job_of(self, request: Any) -> Future[Any] | None:
-        """What a request waited for, once that is there."""
+        """Return the result for which a request waited, once it is there."""
         job = self._job
         return job[1] if job is not None and job[0] is request else None
 

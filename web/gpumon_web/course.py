@@ -33,7 +33,7 @@ _SAME = 0.5
 
 
 class Logged:
-    """What trainings logged, as far as the last frames have it: a value holds until the next one is logged."""
+    """Logged metrics in the last frames: a value holds until the next one is logged."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[str, deque[tuple[float, Mapping[str, float]]]] = OrderedDict()
@@ -62,7 +62,7 @@ class Logged:
         return found
 
     def timeline(self, keys: Iterable[str], begun: float, step: float, times: Sequence[float]) -> RunSeries:
-        """What holds at `times`, those of frames, in cells of `step` seconds, of the first rank that logged."""
+        """Return the values at `times`, those of frames, in cells of `step` seconds, of the first rank that logged."""
         places = sorted({int((time - begun) / step) for time in times if time >= begun})
         if not places or places[-1] > 2 * MOST:
             return RunSeries(begun, step, {})
@@ -80,7 +80,7 @@ class Logged:
         return RunSeries(begun, step, {name: Envelope(line, line, line) for name, line in columns.items()})
 
     def extended(self, kept: RunSeries, keys: Iterable[str], times: Sequence[float]) -> RunSeries:
-        """What the ledger keeps of what was logged, longer by what the last frames have after its end."""
+        """Return the ledger's logged metrics, extended by those of later frames."""
         since = kept.begun + kept.points * kept.step
         later = times[bisect_left(times, since) :]
         tail = self.timeline(keys, since, kept.step, later) if kept.points and len(later) else None

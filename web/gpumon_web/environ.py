@@ -1,4 +1,4 @@
-"""What our server puts into the environment of a request, beside what WSGI has there."""
+"""The keys that our server adds to the WSGI environment of a request."""
 
 from __future__ import annotations
 

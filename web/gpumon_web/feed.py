@@ -58,7 +58,7 @@ class Point(NamedTuple):
 
 
 class Feed:
-    """What the pages know of now. Safe to use from several threads; one frame is taken in once."""
+    """The live data of the pages. Safe to use from several threads; one frame is taken in once."""
 
     def __init__(self, live: Live) -> None:
         self.live = live
@@ -92,7 +92,7 @@ class Feed:
         return self._newest
 
     def delta(self, boot: str, since: int, about: int) -> Answer:
-        """What is new for a viewer that has seen frame `since` and `about` of `boot`."""
+        """Return the changes for a viewer that has seen frame `since` and `about` of `boot`."""
         with self.lock:
             self.refresh()
             head = self.head()
@@ -108,7 +108,7 @@ class Feed:
             return known
 
     def head(self) -> dict[str, Any]:
-        """How things stand, for the head of every page. The caller holds `lock`."""
+        """Return the state for the head of every page. The caller holds `lock`."""
         state = self.live.state()
         origin = self.live.origin()
         return {
@@ -275,7 +275,7 @@ def host_row(frame: Frame) -> dict[str, float | None]:
 
 
 def outline(frame: Frame) -> tuple[Any, ...]:
-    """What a viewer wants to know of at once."""
+    """Return the values whose change a viewer is shown at once."""
     return (
         tuple((sample.device.uuid, sample.state, sample.run) for sample in frame.samples),
         tuple((process.pid, process.uuid) for process in frame.processes),

@@ -95,7 +95,7 @@ def last_known(sample: Sample) -> dict[str, float | None] | None:
 
 
 def parts(sample: Sample) -> list[dict[str, Any]]:
-    """How the memory of a GPU divides, part by part; empty where the driver does not tell."""
+    """Return the memory breakdown of a GPU, part by part; empty if the driver does not report it."""
     divided = breakdown_of(sample)
     colours = dict(zip((part.name for part in PARTS), COLOURS, strict=True))
     return [

@@ -84,7 +84,7 @@ class Gate:
 
     @property
     def ended(self) -> int:
-        """How many sessions have been ended: what was allowed before the last of them must be asked for anew."""
+        """Number of ended sessions: permissions from before the last end must be checked again."""
         return self._sessions.ended
 
     def refuses(self, request: Request, now: float) -> Refused | None:
@@ -187,7 +187,7 @@ class Gate:
         return self.session(request, now) is not None or self.has_bearer(request)
 
     def visitor(self, request: Request, now: float) -> tuple[bytes, float]:
-        """What tells one visitor from another, for limits: a cookie that we gave, else where he asks from.
+        """Return the identity of a visitor, for limits: a cookie that we gave, else the address.
 
         With it goes how many times as much as usual he may ask.
         """

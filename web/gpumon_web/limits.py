@@ -1,4 +1,4 @@
-"""How much one visitor may ask, so that nobody delays the others.
+"""Limits on the requests of one visitor, so that nobody delays the others.
 
 Each visitor has a bucket: so many requests at once, and so many each second after that.
 """

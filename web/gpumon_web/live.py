@@ -63,7 +63,7 @@ class Table:
             self._rows[row["key"]].take(number, row)
 
     def since(self, number: int) -> Cells:
-        """What changed after frame `number`: cells, and the order if it did; empty if nothing."""
+        """Return the changes after frame `number`: cells, and the order if it changed; empty if none."""
         cells = {key: found for key, row in self._rows.items() if (found := row.since(number))}
         order = {"order": self._order} if self._ordered > number else {}
         return {**order, "cells": cells} if cells or order else {}
@@ -91,7 +91,7 @@ class View:
         self.answers.clear()
 
     def since(self, number: int) -> Cells:
-        """What a viewer that has seen frame `number` lacks; `reset`: that is everything."""
+        """Return the values that a viewer of frame `number` lacks; `reset`: all of them."""
         is_whole = not self._first <= number <= self.number
         number = -1 if is_whole else number
         tables = {name: found for name, table in self._tables.items() if (found := table.since(number))}
@@ -116,7 +116,7 @@ class Views:
         return not given or given.keys() <= PAGES.get(page, _FIRST).args.keys()
 
     def answer(self, page: str, given: Mapping[str, str], boot: str, since: int, about: int) -> Answer:
-        """What is new for a viewer of the page `page`, with what its address gives; of an unknown page the first one.
+        """Return the changes for a viewer of `page`, with the arguments of its address; of an unknown page the first.
 
         Who names no page, or one that a script of its own draws, gets values by GPU and metric (`Feed.delta`).
         """
@@ -127,7 +127,7 @@ class Views:
         return self.delta(found, args, boot, since)
 
     def delta(self, page: Page, args: Args, boot: str, since: int) -> Answer:
-        """What is new for a viewer of `page` that has seen frame `since` of `boot`."""
+        """Return the changes for a viewer of `page` that has seen frame `since` of `boot`."""
         feed = self._feed
         with feed.lock:
             feed.refresh()

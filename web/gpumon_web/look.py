@@ -1,4 +1,4 @@
-"""What is worth attention: at most six findings, the worst first, each with where to look."""
+"""The findings that need attention: at most six, the worst first, each with a link."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 def peer_of(opened: socket.socket, address: Any) -> str:
-    """What all connections of one visitor share, as far as it can be known."""
+    """Return the identity that all connections of one visitor share, as far as it can be known."""
     if opened.family == socket.AF_UNIX:
         _, uid, _ = _CREDENTIALS.unpack(
             opened.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)

@@ -32,7 +32,7 @@ class Poller:
         """What the kernel was told, by descriptor."""
 
     def look_at(self, connection: Any) -> None:
-        """What it waits for may have changed; the wait in force goes on."""
+        """Look at a channel again: its events may have changed. The wait in force continues."""
         self._changed.append(connection)
 
     def begin(self, connection: Any) -> None:

@@ -35,7 +35,7 @@ _QUERY = re.compile(
 
 
 class Allowed(NamedTuple):
-    """What the last whole request of a connection was allowed."""
+    """The permission of the last whole request of a connection."""
 
     head: bytes
     """Its header lines."""

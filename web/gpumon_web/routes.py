@@ -41,7 +41,7 @@ PREFIX = "api_"
 
 
 class Sources(NamedTuple):
-    """What the routes read."""
+    """The data that routes read."""
 
     feed: Feed
     runs: Runs

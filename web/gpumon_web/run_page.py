@@ -1,4 +1,4 @@
-"""What the pages show of runs, made from the ledger and packed to be sent.
+"""The runs of the pages, made from the ledger and packed to be sent.
 
 These functions run in the process of `worker`: they read files, and a run of thousands of epochs keeps them busy for a
 second. What they get and give is small and can be pickled.
@@ -52,7 +52,7 @@ Live = Mapping[str, Any]
 
 
 class Ring(NamedTuple):
-    """What the ring has of a run."""
+    """The data of a run in the ring."""
 
     uuid: str
     """The device that `history` is of."""

@@ -26,7 +26,7 @@ FRESH = 2.0
 
 
 class Runs:
-    """What is known of runs. `ledgers` names the files that may be read; they may come and go."""
+    """Past and present runs. `ledgers` names the files that may be read; they may come and go."""
 
     def __init__(
         self, feed: Feed, ledgers: Callable[[], Sequence[str]], now: Callable[[], float] = time.time,

@@ -170,7 +170,7 @@ def server_of(app: Dash, opened: socket.socket) -> Any:
 
 
 def links(address: Address, port: int, token: str | None) -> Sequence[str]:
-    """What to open, as lines for the terminal."""
+    """Return the links to open, as lines for the terminal."""
     query = f"?token={token}" if token else ""
     if address.path:
         return (

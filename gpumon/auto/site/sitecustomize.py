@@ -1,4 +1,4 @@
-"""What every Python under `gpumon run --auto` runs when it starts, whatever it is for: it must cost next to nothing.
+"""Start-up hook of every Python under `gpumon run --auto`, whatever it is for: it must cost next to nothing.
 
 It sets up the import hook and takes itself out of the way: off `sys.path`, and its name is given to the
 `sitecustomize` that would have run without us. What it needs of importlib is loaded in every Python under these

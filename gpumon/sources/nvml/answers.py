@@ -1,4 +1,4 @@
-"""What one GPU has answered so far, and what of it is no answer."""
+"""The answers of one GPU so far, and which of them are not answers."""
 
 from __future__ import annotations
 

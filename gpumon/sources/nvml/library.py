@@ -64,7 +64,7 @@ _PCI_ADDRESS = struct.Struct("=16s20x32s")
 
 
 def availability(code: int) -> Availability:
-    """What a return code means for a value."""
+    """Return the availability of a value after a return code."""
     return _AVAILABILITY.get(code, Availability.FAILED)
 
 

@@ -60,7 +60,7 @@ class SampleBuffer:
         self._room = 0
 
     def read(self, handle: Any, now: float, clock: Clock) -> UtilizationSamples:
-        """What is new, when it is time to ask again. `now` in seconds, as for the ticks."""
+        """Return the new samples, if it is time to ask again. `now` in seconds, as for the ticks."""
         if now < self._due:
             return ()
         wait = self._period * (1.0 if self._due else self._turn)

@@ -1,4 +1,4 @@
-"""What every log format gives: rows, one GPU at one moment."""
+"""The interface of every log format: it gives rows, one GPU at one moment."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Row(NamedTuple):
 
 
 class Column(NamedTuple):
-    """How a column of a log becomes a metric."""
+    """The conversion of a column of a log to a metric."""
 
     metric: str
     quantity: Quantity

@@ -46,7 +46,7 @@ class Value(NamedTuple):
 
 
 class Quantity(NamedTuple):
-    """What numbers of a column may look like."""
+    """The notation of numbers in a column."""
 
     default: str
     """The unit, lower case, that holds where neither the cell nor the heading names one."""

@@ -25,7 +25,7 @@ _LEAST = 8
 
 
 class Layout(NamedTuple):
-    """How the rows of a log make ticks."""
+    """The arrangement of the rows of a log in ticks."""
 
     identified: bool
     """Whether rows name their GPU."""
@@ -40,7 +40,7 @@ class Layout(NamedTuple):
 
 
 def layout(rows: Sequence[Row], identified: bool, whole: bool) -> Layout:
-    """How `rows`, the beginning of a log, are laid out; `whole` when they are all of it.
+    """Return the layout of `rows`, the beginning of a log; `whole` if they are all of it.
 
     Without a name in the rows, the number of GPUs is the commonest number of rows between two
     large gaps: nvidia-smi writes the rows of a tick within milliseconds and then sleeps.

@@ -69,7 +69,7 @@ class Gpu:
         return Sample(self.device, Availability.OK, [values.get(metric.name, NAN) for metric in GPU_METRICS], run)
 
     def values(self, time: float) -> dict[str, float]:
-        """What is simulated, by metric, at `time`."""
+        """Return the simulated values, by metric, at `time`."""
         load = self.load.at(time)
         speed, watts = _WAVE
         power = self.power.at(time) + watts * math.sin(speed * time + self._angle)

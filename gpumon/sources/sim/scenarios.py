@@ -1,4 +1,4 @@
-"""What runs on a simulated machine: programs, their load, and what their trainings log."""
+"""The programs of a simulated machine, their load, and the metrics that their trainings log."""
 
 from __future__ import annotations
 

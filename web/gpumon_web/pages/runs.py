@@ -80,7 +80,7 @@ def row(run: Cells) -> Cells:
 
 
 def epochs(run: Cells, ring: Cells, *, is_running: bool) -> Cells:
-    """How far a run is: its epoch, a bar and the time left while it runs; of one that is over, the epochs it did."""
+    """Return the progress of a run: epoch, bar and time left while it runs; of one that is over, its epochs."""
     if is_running and ring.get("epoch"):
         return progress({**ring, "user": run["user"]}, ring["epoch"])
     done, planned = run.get("epochs_done"), run.get("epochs_planned")
