@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-# Tests mostly wait for processes: two workers use half of two cores, three most of them. A file's tests stay together, since they share what
-# is slow to start, and files run in their order: those with a browser last, since it keeps an event loop in its worker.
+# Tests mostly wait for processes: two workers left half of two cores idle. A file's tests stay together, since they
+# share what is slow to start, and files run in their order: those with a browser last, since it keeps an event loop in
+# its worker.
 # `make test ARGS="-n 0"` runs them one after the other.
 # Tests start gpumon some hundred times: compile it once, also where Python is told to keep no byte code.
 COMPILE = $(BIN)/python -m compileall -q gpumon tui web tests
