@@ -192,7 +192,7 @@ else:
     ("installed", "version", "said"),
     [
         ("pytorch_lightning", "2.6.6", "True False"),
-        ("pytorch_lightning", "1.9.5", "needs pytorch_lightning 2.0 or newer; installed is 1.9.5"),
+        ("pytorch_lightning", "1.9.5", "requires pytorch_lightning 2.0 or newer; 1.9.5 is installed"),
         ("", "", "no Lightning is installed: 'pip install lightning' (2.0 or newer)"),
     ],
 )

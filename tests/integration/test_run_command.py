@@ -394,7 +394,7 @@ def test_a_command_without_a_gpu_is_told_so(env: dict[str, str], holding: Holdin
     until(lambda: sampler_of(live_dir))
     time.sleep(0.3)
     _, table = process.communicate("\n", timeout=30)
-    assert "not seen on a GPU" in table
+    assert "no process seen on a GPU" in table
     assert "energy" not in table
 
 
@@ -501,7 +501,7 @@ def test_a_training_of_another_command_is_not_among_the_trainings(env: dict[str,
 def test_epochs_are_told_where_nothing_can_be_sampled(env: dict[str, str]) -> None:
     source = SHORT.format("own") + "import time; time.sleep(1)"
     done = beside(env, *python(source), options=("--interval", "0"))
-    assert "--interval: an interval of 0 s" in done.stderr
+    assert "--interval: invalid interval 0 s" in done.stderr
     assert re.search(r"epochs +2 ", done.stderr), done.stderr
 
 
@@ -529,7 +529,7 @@ def test_two_at_once_share_a_sampler_and_the_second_takes_over(
     until(lambda: sampler_of(live_dir) == second.pid)
     _, table = second.communicate("\n", timeout=30)
     assert second.returncode == 0
-    assert "not seen on a GPU" in table
+    assert "no process seen on a GPU" in table
 
 
 @pytest.mark.parametrize("options", [("--dir", "/proc/nowhere"), ("--interval", "0"), ("--source", "cuda")])

@@ -101,4 +101,4 @@ def test_a_hook_without_its_framework_says_in_a_line_what_is_needed(
     assert done.returncode == 1
     assert line.startswith("gpumon.errors.FrameworkError: "), done.stderr
     assert f"{least} or newer" in line
-    assert (f"installed is {version}" if version else f"pip install {hook}") in line
+    assert (f"{version} is installed" if version else f"pip install {hook}") in line
