@@ -49,8 +49,8 @@ def add_source(parser: argparse.ArgumentParser, default: str = DEFAULT_SOURCE) -
     group.add_argument(
         "--source",
         metavar="SOURCE",
-        help=f"{AUTO} (the GPUs that are found), {', '.join(f'{kind.usage} ({kind.help})' for kind in KINDS)}; "
-        f"scenarios: {_SCENARIOS}; several with commas; GPUMON_SOURCE; default: {default}",
+        help=f"{AUTO} (all GPUs that are found), {', '.join(f'{kind.usage} ({kind.help})' for kind in KINDS)}; "
+        f"scenarios: {_SCENARIOS}; separate several with commas; GPUMON_SOURCE; default: {default}",
     )
     group.add_argument(
         "--speed", type=float, metavar="N", help="playback speed of a recording (GPUMON_SPEED; default: 1)"
