@@ -1,0 +1,135 @@
+"""Rules: what each finds, and that live runs, past runs and epochs are judged alike."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from gpumon import units
+from gpumon.analysis.epochs import Epochs
+from gpumon.analysis.gpu_state import Activity
+from gpumon.analysis.gpu_status import gpu_statuses
+from gpumon.analysis.ranks import ranks_of
+from gpumon.clock import SECOND
+from gpumon.diagnosis import gpu_rules, run_rules, thresholds
+from gpumon.diagnosis.as_json import finding_json
+from gpumon.diagnosis.context import GpuContext, RunContext, diagnose
+from gpumon.diagnosis.finding import Finding, Severity, Subject
+from gpumon.diagnosis.gpu_rules import GPU_RULES
+from gpumon.diagnosis.live import findings, live_run
+from gpumon.diagnosis.run_rules import RUN_RULES
+from gpumon.frame import RunState, Sample
+from gpumon.metrics import Availability, Unit
+from tests.builders import TIME, frame_of, process, run, sample, tick
+
+GIB = 2.0**30
+CALM = {"utilization": 0.0, "memory_used": 0.0, "memory_total": 80 * GIB, "temperature": 40.0}
+RUN = Subject("run", "resnet50-1a2b", "resnet50")
+
+
+def of_gpu(one: Sample, seconds: int = 1, holders: int = 0, rates: Mapping[str, float] | None = None) -> list[Finding]:
+    """Findings about a GPU that has been so for some seconds."""
+    activity = Activity()
+    for number in range(1, seconds + 1):
+        frame = frame_of(tick(number, [one], [process(user="ada")] * holders))
+        activity.add(frame)
+    (status,) = gpu_statuses(frame, [], activity)
+    return diagnose(GPU_RULES, [GpuContext(status=status, now=frame.time, rates=rates or {})])
+
+
+@pytest.mark.parametrize(
+    ("values", "seconds", "holders", "kind", "severity"),
+    [
+        ({}, 10, 0, None, None),
+        ({"temperature": 200.0}, 1, 0, "hot", Severity.CRITICAL),
+        ({"temperature_memory": 200.0}, 1, 0, "hot", Severity.CRITICAL),
+        ({"memory_used": 79.9 * GIB, "utilization": 0.9}, 1, 1, "memory_nearly_full", Severity.WARNING),
+        ({"memory_used": 40 * GIB}, 299, 1, None, None),
+        ({"memory_used": 40 * GIB}, 302, 1, "allocated_idle", Severity.WARNING),
+        ({"memory_used": 40 * GIB}, 302, 0, "allocated_idle", Severity.WARNING),
+        ({}, 302, 0, "free", Severity.INFO),
+    ],
+)
+def test_a_gpu_is_judged_by_its_rules(
+    values: dict[str, float], seconds: int, holders: int, kind: str | None, severity: Severity | None
+) -> None:
+    found = of_gpu(sample(0, **{**CALM, **values}), seconds, holders)
+    assert [(finding.kind, finding.severity) for finding in found] == ([(kind, severity)] if kind else [])
+    assert all(finding.subject.title == "GPU 0" for finding in found)
+
+
+def test_the_holder_of_an_idle_gpu_is_named_and_for_how_long() -> None:
+    (finding,) = of_gpu(sample(0, **{**CALM, "memory_used": 40 * GIB}), 3700, 1)
+    assert finding.summary == "idle for at least 1 h 1 min, 40.0 GiB held by ada"
+    (finding,) = of_gpu(sample(0, **{**CALM, "memory_used": 40 * GIB}), 302)
+    assert finding.summary.endswith("held by a process that the driver does not list")
+
+
+@pytest.mark.parametrize("state", [Availability.LOST, Availability.STALE, Availability.NO_PERMISSION])
+def test_a_gpu_that_cannot_be_read_has_that_finding_alone(state: Availability) -> None:
+    (finding,) = of_gpu(sample(0, state, temperature=200.0, memory_used=80 * GIB, memory_total=80 * GIB))
+    assert (finding.kind, finding.severity, finding.summary) == ("unavailable", Severity.CRITICAL, state.reason)
+
+
+def test_heat_that_lowers_the_clocks_is_found_where_rates_are_known() -> None:
+    (finding,) = of_gpu(sample(0, **CALM), rates={"gpu.throttled_hw_thermal": 1.0})
+    assert finding.kind == "heat_throttled"
+    assert finding.evidence == {"throttled_hw_thermal": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("known", "kinds"),
+    [
+        ({}, []),
+        ({"wait_share": thresholds.INPUT_BOUND - 0.01}, []),
+        ({"wait_share": thresholds.INPUT_BOUND}, ["input_bound"]),
+        ({"throttled_share": thresholds.THROTTLED}, ["throttled"]),
+        ({"idle_share": thresholds.MOSTLY_IDLE}, ["mostly_idle"]),
+        ({"diverged": ["loss"]}, ["diverged"]),
+        ({"ooms": 1.0, "asked": 2 * GIB, "free": GIB}, ["out_of_memory"]),
+        ({"state": RunState.DIED, "epoch": "3/90"}, ["died"]),
+        ({"state": RunState.FAILED}, ["failed"]),
+        ({"state": RunState.INTERRUPTED}, []),
+        ({"idle_share": 0.9, "wait_share": 0.9, "diverged": ["loss"]}, ["diverged", "input_bound", "mostly_idle"]),
+    ],
+)
+def test_a_run_is_judged_by_its_rules(known: dict[str, Any], kinds: list[str]) -> None:
+    found = diagnose(RUN_RULES, [RunContext(subject=RUN, **known)])
+    assert [finding.kind for finding in found] == kinds
+
+
+def test_a_live_run_waits_for_data_once_its_first_epoch_is_over() -> None:
+    started = TIME / SECOND
+    for epoch, kinds in ((0, []), (1, ["input_bound"])):
+        one = run(epoch=epoch, started=started, wait=42.0)
+        frame = frame_of(tick(100, [sample(0, utilization=0.9)], runs=[one]))
+        found = findings([], ranks_of(frame.runs), Epochs(), frame.time)
+        assert [finding.kind for finding in found] == kinds
+    assert found[0].summary == f"waits for data {units.number(0.42, Unit.RATIO)} of the time"
+    assert live_run(ranks_of(frame.runs)[0], Epochs(), frame.time).wait_share == pytest.approx(0.42)
+
+
+def test_findings_as_json_leave_out_what_is_unknown() -> None:
+    (finding,) = diagnose(RUN_RULES, [RunContext(subject=RUN, ooms=1.0)])
+    assert finding_json(finding) == {
+        "kind": "out_of_memory",
+        "severity": "critical",
+        "subject": {"kind": "run", "id": "resnet50-1a2b", "title": "resnet50"},
+        "summary": "out of memory",
+        "action": finding.action,
+        "evidence": {"ooms": 1.0},
+    }
+
+
+@pytest.mark.parametrize(("module", "rules"), [(gpu_rules, GPU_RULES), (run_rules, RUN_RULES)])
+def test_every_rule_is_in_its_table(module: ModuleType, rules: tuple[Any, ...]) -> None:
+    written = {
+        function
+        for _, function in inspect.getmembers(module, inspect.isgeneratorfunction)
+        if function.__module__ == module.__name__
+    }
+    assert written == set(rules), "a rule outside the table is never asked"
