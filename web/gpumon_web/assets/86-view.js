@@ -4,12 +4,26 @@
   const EVERY = 10; // s between questions for what the ledger keeps
   const SOON = 3; // s after one that got no answer
 
+  // The layout of the page that is opened first is asked for before Dash is up, by its name in the address.
+  let early = null;
+  g.fetchLayout = function (name) {
+    early = ask(name).catch(() => null);
+  };
+
+  const ask = (name) => fetch(`api/layout?page=${encodeURIComponent(name)}`, { credentials: "same-origin" })
+    .then((answer) => { if (!answer.ok) { throw new Error(String(answer.status)); } return answer.json(); });
+
+  async function layoutOf(name) {
+    const found = early && await early;
+    early = null;
+    return found && found.page === name ? found.layout : (await ask(name)).layout;
+  }
+
   // `ready` is called once the layout stands in `section`.
   function mount(section, ready) {
     const watch = new MutationObserver(() => { if (section.firstChild) { watch.disconnect(); ready(); } });
     watch.observe(section, { childList: true });
-    fetch(`api/layout?page=${encodeURIComponent(section.dataset.page)}`, { credentials: "same-origin" })
-      .then((answer) => { if (!answer.ok) { throw new Error(String(answer.status)); } return answer.json(); })
+    layoutOf(section.dataset.page)
       .then((layout) => { window.dash_clientside.set_props(section.id, { children: layout }); })
       .catch(() => { watch.disconnect(); setTimeout(() => mount(section, ready), SOON * 1000); });
   }

@@ -130,6 +130,7 @@
   function whenThere() {
     const { name, params } = place();
     g.feed.open(name, subject(params));
+    g.fetchLayout(name);
     if (document.getElementById("main")) { start(); return; }
     const watch = new MutationObserver(() => {
       if (document.getElementById("main")) { watch.disconnect(); start(); }
