@@ -35,13 +35,6 @@ window.gpumon = window.gpumon || {};
     return `${fixed(value, step === 0 || value >= 99.95 ? 0 : 1)} ${BINARY[step]}`;
   }
 
-  function ofTotal(used, total) {
-    if (!known(total)) { return bytes(used); }
-    const unit = bytes(total).split(" ")[1];
-    const scale = 1024 ** BINARY.indexOf(unit);
-    return `${known(used) ? fixed(used / scale, 1) : MISSING} / ${fixed(total / scale, 1)} ${unit}`;
-  }
-
   function duration(seconds) {
     if (!known(seconds)) { return MISSING; }
     const whole = Number(fixed(seconds, 0));
@@ -104,12 +97,11 @@ window.gpumon = window.gpumon || {};
   }
 
   g.text = {
-    MISSING, known, bytes, ofTotal, duration, span, joules, plain, odd, moment, clock, age,
+    MISSING, known, bytes, duration, span, joules, plain, odd, moment, clock, age,
     percent: (value) => (known(value) ? `${fixed(value * 100, 0)} %` : MISSING),
     watts: (value) => (known(value) ? `${fixed(value, 0)} W` : MISSING),
     celsius: (value) => (known(value) ? `${fixed(value, 0)} °C` : MISSING),
     megahertz: (value) => (known(value) ? `${fixed(value / 1e6, 0)} MHz` : MISSING),
-    gibibytes: (value) => (known(value) ? fixed(value / 2 ** 30, value >= 100 * 2 ** 30 ? 0 : 1) : MISSING),
     count: (value) => (known(value) ? fixed(value, 0) : MISSING),
   };
 
