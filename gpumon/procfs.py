@@ -37,17 +37,14 @@ def parse_stat(raw: bytes) -> Stat | None:
     The name in parentheses may hold anything, parentheses too, so fields count from the last ')'.
     """
     head, _, rest = raw.rpartition(b")")
-    fields = rest.split()
+    fields = rest.split(None, 22)
     try:
-        # Fields 3, 4, 14, 15, 22 and 24 of proc(5), which counts from 1 and the pid.
+        # Fields 2, 3, 4, 14, 15, 22 and 24 of proc(5), which counts from 1 and the pid. Positional: it is read for each
+        # process on a GPU, each second.
         return Stat(
-            name=head[head.find(b"(") + 1 :],
-            state=fields[0].decode(),
-            parent=int(fields[1]),
-            cpu=int(fields[11]) + int(fields[12]),
-            started=int(fields[19]),
-            resident_pages=int(fields[21]),
-        )
+            head[head.find(b"(") + 1 :], fields[0].decode(), int(fields[1]), int(fields[11]) + int(fields[12]),
+            int(fields[19]), int(fields[21]),
+        )  # fmt: skip
     except (ValueError, IndexError):
         return None
 
