@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpumon import units
 from gpumon.metrics import Unit
+from gpumon.vendors import VENDORS
 from gpumon_web.page import Args, Cells, Now, Page
 from gpumon_web.pages.gpu import of_total
 from gpumon_web.pages.runs import LEVELS
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 COMMAND = "gpumon web --source sim --port 0"
 RUNS = 8
+_SOUGHT = [vendor for vendor in VENDORS if vendor.looked_for]
+_MAKERS = " and ".join(vendor.name for vendor in _SOUGHT)
+_LISTED_BY = " or ".join(vendor.listing.partition(" ")[0] for vendor in _SOUGHT)
 
 
 def layout() -> Component:
@@ -25,7 +29,7 @@ def layout() -> Component:
     from gpumon_web.parts import aria, bound, card, headline, headlines
 
     found: list[Any] = [
-        "On a machine with NVIDIA GPUs ", html.Code("nvidia-smi"),
+        f"On a machine with {_MAKERS} GPUs ", html.Code(_LISTED_BY),
         " lists them; if it does not, install or load the driver. GPUs appear here as soon as the "
         "driver lists them.",
     ]  # fmt: skip
@@ -57,11 +61,11 @@ def live(now: Now, args: Args) -> Cells:
     used, total = host.get("memory_used"), host.get("memory_total")
     load = host.get("load")
     why = (
-        f"gpumon asked the NVIDIA driver for GPUs: {now.problem}."
+        f"gpumon asked the {_MAKERS} driver for GPUs: {now.problem}."
         if now.problem
-        else f"The NVIDIA driver {now.driver} answers but lists no GPU."
+        else f"The {_MAKERS} driver {now.driver} answers but lists no GPU."
         if now.driver
-        else "gpumon asked the NVIDIA driver for GPUs and found none."
+        else f"gpumon asked the {_MAKERS} driver for GPUs and found none."
     )
     return {
         "why": why,
