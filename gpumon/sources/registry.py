@@ -88,7 +88,7 @@ def _named(part: str, spec: str) -> tuple[SourceKind, str]:
     name, _, argument = part.partition(":")
     kind = BY_NAME.get(name)
     if kind is None or not kind.takes(argument):
-        raise UsageError(f"unknown source '{spec}': it is one of {USAGE}, or several with commas, as nvml,sim")
+        raise UsageError(f"unknown source '{spec}'. Sources: {USAGE}; separate several with commas, as in nvml,sim")
     return kind, argument
 
 
