@@ -551,11 +551,12 @@ def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
     assert not heavy & set(loaded)
     ours = {name for name in loaded if name.startswith("gpumon.")}
     assert ours <= {
-        "gpumon.errors", "gpumon.paths", "gpumon.text", "gpumon.tags", "gpumon.tags.wire", "gpumon.tags.client",
+        "gpumon.errors", "gpumon.paths", "gpumon.procfs", "gpumon.run_facts", "gpumon.text", "gpumon.trust",
+        "gpumon.vendors", "gpumon.tags", "gpumon.tags.wire", "gpumon.tags.client",
         "gpumon.tags.description", "gpumon.tags.devices", "gpumon.tags.lifetime", "gpumon.tags.loader",
         "gpumon.tags.loop",
         "gpumon.tags.memory", "gpumon.tags.naming", "gpumon.tags.out_of_memory", "gpumon.tags.ranks",
-        "gpumon.tags.running", "gpumon.tags.sweep", "gpumon.tags.values", "gpumon.tags.warn", "gpumon.trust",
+        "gpumon.tags.running", "gpumon.tags.sweep", "gpumon.tags.values", "gpumon.tags.warn",
     }  # fmt: skip
 
 
