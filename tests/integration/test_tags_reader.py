@@ -255,8 +255,10 @@ def test_no_torn_state_is_accepted_from_a_writer_at_full_speed(start: Start, tmp
             unreadable += 1
         elif state.step:
             mixed += not state.step == state.wait_ns == state.epoch
-            assert state.number >= highest
-            highest = state.number
+            # The older half may be copied just before it is replaced, and the newer one while it is: then the older
+            # one, which is whole, is all there is.
+            assert state.number >= highest - 1
+            highest = max(highest, state.number)
     os.close(fd)
     assert int(hear(child)) > 10_000
     assert reads > 1_000

@@ -325,7 +325,7 @@ def test_a_run_that_comes_before_the_first_tick_is_drawn_without_one(browser: Br
     phase = boundary(7, 2, Mark.PHASE, key)._replace(phase="validate", time_ns=begun + 8_000_000_000)
     served = Served([tick(1, runs=[run(key, id="net-1a2b", started=BEGAN)], boundaries=[phase])], [str(book.path)])
     with on_a_port(served) as link, visit(browser, link) as visitor:
-        visitor.page.goto(link)
+        visitor.open("")  # and landed on its GPU: else that might come after the next address
         held = list[Route]()
         visitor.page.route("**/api/delta*", lambda route: held.append(route))
         visitor.page.goto(link.partition("?")[0] + "#/run/net-1a2b")

@@ -29,6 +29,7 @@
     let begin = 0;
     let known = null; // [from, to] of what there is, in seconds
     let asked = ""; // what the figure that is shown or asked for is of
+    let pending = false;
     let outline = "";
     let rest = 0;
     let timer = 0;
@@ -111,7 +112,9 @@
       }
       if (view.run) { query += `&run=${encodeURIComponent(view.run)}`; }
       if (!chart.figure) { g.hide(note, false); g.put(note, "Loading the chart …"); g.hide(place, true); }
+      pending = true;
       ask(`${address}${encodeURIComponent(subject)}&points=${MOST - ROOM}${query}`, (found, took) => {
+        pending = false;
         rest = performance.now() + Math.max(2000, 20000 * took);
         if (!found) { asked = ""; return; }
         known = t.known(found.known.begin) ? [found.known.begin, found.known.end] : null;
@@ -168,6 +171,10 @@
       const lines = figure.data.filter((trace) => trace.meta.what === "line");
       if (!lines.length) { return; }
       const x = lines[0].x;
+      if (x.length + times.length > MOST) { // a shorter figure, with these points in it, is on its way
+        if (!pending) { asked = ""; load(false); }
+        return;
+      }
       const last = x[x.length - 1] || 0;
       times.forEach((time, at) => {
         if (time * 1000 <= last + 1) { return; }
@@ -189,7 +196,6 @@
         x.splice(0, old);
         for (const line of lines) { line.y.splice(0, old); }
       }
-      if (x.length > MOST) { asked = ""; load(false); }
       chart.show(figure, seen());
     }
 
