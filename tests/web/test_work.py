@@ -8,6 +8,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,27 +28,35 @@ from tests.web.served import TOKEN, Served, on_waitress
 
 
 class Held:
-    """Work that is done when a test lets it."""
+    """Work that is done, or fails, when a test says so, and at once from then on."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Future[Any], Task, Arguments]] = []
+        self._end: Callable[[Future[Any], Task, Arguments], None] | None = None
+        self._lock = threading.Lock()
 
     def ask(self, task: Task, arguments: Arguments) -> Future[Any]:
         found: Future[Any] = Future()
-        self.asked.append((found, task, arguments))
+        with self._lock:
+            end = self._end
+            self.asked.append((found, task, arguments))
+        if end is not None:
+            end(found, task, arguments)
         return found
 
     def let(self) -> None:
-        """Do all that was asked for so far."""
-        asked, self.asked = self.asked, []
-        for found, task, arguments in asked:
-            found.set_result(task(*arguments()))
+        """Do all that was asked for, and what will be."""
+        self._decide(lambda found, task, arguments: found.set_result(task(*arguments())))
 
     def fail(self) -> None:
-        """Let all of it fail."""
-        asked, self.asked = self.asked, []
-        for found, _, _ in asked:
-            found.set_exception(WorkError("killed"))
+        """Let all of it fail, also what is asked for later."""
+        self._decide(lambda found, task, arguments: found.set_exception(WorkError("killed")))
+
+    def _decide(self, end: Callable[[Future[Any], Task, Arguments], None]) -> None:
+        with self._lock:
+            self._end, asked = end, list(self.asked)
+        for one in asked:
+            end(*one)
 
     def close(self) -> None:
         """Nothing to stop."""
