@@ -12,19 +12,10 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from gpumon.analysis.thresholds import CONTEXT, GAP, PAUSE, RESERVED_MOST, RESERVED_SHARE
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Frame, Process, Sample
 from gpumon.metrics import IDLE, PROCESSES, Availability
-
-PAUSE = 60.0
-"""Seconds: a pause between two epochs, or a validation on the CPU, is not idleness."""
-_CONTEXT = 128 * 2.0**20
-"""Bytes in use from which some process holds memory: a CUDA context takes more, an idle driver less."""
-_RESERVED_SHARE, _RESERVED_MOST = 0.03, 2.0**30
-"""What the driver keeps for itself, where it counts that as used (before branch 510, and where
-`nvmlDeviceGetMemoryInfo_v2` is missing): up to this share of the memory, and never more than this."""
-_GAP = 3.0
-"""Intervals without a frame after which nobody knows what happened between."""
 
 
 class GpuState(Enum):
@@ -96,8 +87,8 @@ def has_unlisted_holder(sample: Sample, processes: Sequence[Process]) -> bool:
 def _empty(sample: Sample, total: float) -> float:
     """Bytes that an empty GPU may have in use."""
     if math.isfinite(sample.value("gpu.memory_reserved")):
-        return _CONTEXT
-    return max(_CONTEXT, min(_RESERVED_SHARE * total, _RESERVED_MOST))
+        return CONTEXT
+    return max(CONTEXT, min(RESERVED_SHARE * total, RESERVED_MOST))
 
 
 class IdleSince(NamedTuple):
@@ -125,7 +116,7 @@ class Activity:
         if passed < 0:
             self._worked.clear()
             self._idle.clear()
-        elif passed > _GAP * max(frame.interval, 0.1) * SECOND:
+        elif passed > GAP * max(frame.interval, 0.1) * SECOND:
             self._idle.clear()
         self._now = frame.monotonic_ns
         for sample in frame.samples:

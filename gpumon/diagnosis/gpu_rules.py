@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gpumon import units
+from gpumon.analysis import thresholds
 from gpumon.analysis.gpu_state import GpuState
-from gpumon.diagnosis import thresholds
 from gpumon.diagnosis.context import GpuContext, Rule
 from gpumon.diagnosis.finding import Finding, Severity
 from gpumon.frame import NAN

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpumon import units
-from gpumon.diagnosis import thresholds
+from gpumon.analysis import thresholds
 from gpumon.diagnosis.context import Rule, RunContext
 from gpumon.diagnosis.finding import Finding, Severity
 from gpumon.frame import RunState

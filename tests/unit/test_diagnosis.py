@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from gpumon import units
+from gpumon.analysis import thresholds
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import Activity
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.ranks import ranks_of
 from gpumon.clock import SECOND
-from gpumon.diagnosis import gpu_rules, run_rules, thresholds
+from gpumon.diagnosis import gpu_rules, run_rules
 from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.context import GpuContext, RunContext, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.analysis.gpu_state import PAUSE, Activity, GpuState, has_unlisted_holder, is_held, judge
+from gpumon.analysis.gpu_state import Activity, GpuState, has_unlisted_holder, is_held, judge
+from gpumon.analysis.thresholds import PAUSE
 from gpumon.frame import NAN, Device, Driver, Frame, Origin, Process, Sample
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.reports.status_text import lines

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.ranks import Ranks
+from gpumon.analysis.thresholds import RECENT
 from gpumon.diagnosis.context import GpuContext
 from gpumon.diagnosis.finding import Finding, Severity
 from gpumon.diagnosis.gpu_rules import idle_text
 from gpumon.diagnosis.live import findings
-from gpumon.diagnosis.thresholds import RECENT
 
 SHOWN = 6
 LEVELS = {Severity.CRITICAL: "bad", Severity.WARNING: "warn", Severity.INFO: "ok"}

@@ -1,0 +1,23 @@
+"""The one table of thresholds of states and of rules. Those of single metrics stand in the metric table."""
+
+from __future__ import annotations
+
+PAUSE = 60.0
+"""Seconds: a pause between two epochs, or a validation on the CPU, is not idleness."""
+GAP = 3.0
+"""Intervals without a frame after which nobody knows what happened between."""
+CONTEXT = 128 * 2.0**20
+"""Bytes in use from which some process holds memory: a CUDA context takes more, an idle driver less."""
+RESERVED_SHARE, RESERVED_MOST = 0.03, 2.0**30
+"""What the driver keeps for itself, where it counts that as used (before branch 510, and where
+`nvmlDeviceGetMemoryInfo_v2` is missing): up to this share of the memory, and never more than this."""
+LONG_IDLE = 300.0
+"""Seconds without work after which allocated memory, or a free GPU, is worth a finding."""
+RECENT = 600.0
+"""Seconds for which a run that ended badly, or ran out of memory, is news."""
+INPUT_BOUND = 0.2
+"""Share of its time that a training may wait for data: xprof calls 20 % high."""
+THROTTLED = 0.1
+"""Share of the time in which the driver may lower the clocks."""
+MOSTLY_IDLE = 0.5
+"""Share of the time in which no kernel may run."""
