@@ -44,7 +44,7 @@ class LostDirectory(GpumonError):
     """The directory is another daemon's now, or gone."""
 
 
-class _Log:
+class _DaemonLog:
     """Lines for the daemon's log: frames that were lost, claims that were refused."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -85,7 +85,7 @@ class Recorder:
         self._slots = slots
         self._lock = _lock(directory) if directory else None
         self._check_at = 0
-        self._log = _Log(lambda text: self.say(text))
+        self._log = _DaemonLog(lambda text: self.say(text))
         self._former: RingWriter | None = None
         """A ring that has lost its place, for as long as it takes to make another."""
         self.has_let_go = Event()

@@ -47,11 +47,11 @@ class Origin(NamedTuple):
     ended: bool = False
     """Whether a recording has been played to its end: its last values stand still, and nothing here is live."""
     capabilities: Capability = HARDWARE
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SourceInfo, ...] = ()
     """Where several sources are combined, each of them; else empty."""
 
 
-class Part(NamedTuple):
+class SourceInfo(NamedTuple):
     """One of several sources: its own origin and driver."""
 
     origin: Origin

@@ -26,7 +26,7 @@ class MemoryBreakdown(NamedTuple):
     """Kept by driver and firmware for themselves."""
 
 
-class Part(NamedTuple):
+class MemoryPart(NamedTuple):
     """A row of `PARTS`."""
 
     name: str
@@ -34,13 +34,13 @@ class Part(NamedTuple):
     title: str
 
 
-PARTS: tuple[Part, ...] = (
-    Part("allocated", "allocated"),
-    Part("cached", "cached"),
-    Part("context", "context and libraries"),
-    Part("others", "other processes"),
-    Part("free", "free"),
-    Part("driver", "reserved by driver"),
+PARTS: tuple[MemoryPart, ...] = (
+    MemoryPart("allocated", "allocated"),
+    MemoryPart("cached", "cached"),
+    MemoryPart("context", "context and libraries"),
+    MemoryPart("others", "other processes"),
+    MemoryPart("free", "free"),
+    MemoryPart("driver", "reserved by driver"),
 )
 """The parts in the order in which they are shown: that of `MemoryBreakdown`."""
 
@@ -111,7 +111,7 @@ def titles(divided: Iterable[MemoryBreakdown]) -> dict[str, str]:
     return found
 
 
-def known_parts(divided: MemoryBreakdown) -> list[tuple[Part, float]]:
+def known_parts(divided: MemoryBreakdown) -> list[tuple[MemoryPart, float]]:
     """The parts that are known, each under its title here."""
     names = titles([divided])
     return [

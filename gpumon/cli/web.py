@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _sessions(where: Places, end: str | None) -> int:
     """List the sessions, or end one."""
-    from gpumon_web.sessions import ALL, FILE, Line, append, open_ones, read
+    from gpumon_web.sessions import ALL, FILE, SessionEvent, append, open_ones, read
 
     file, now = f"{where.state}/{FILE}", time.time()
     going = open_ones(read(file), now) if where.state else []
@@ -108,7 +108,7 @@ def _sessions(where: Places, end: str | None) -> int:
         raise GpumonError(f"no such session: '{end}'. 'gpumon web --sessions' lists them")
     if going:
         try:
-            append(file, Line(True, end, int(now), ""))
+            append(file, SessionEvent(True, end, int(now), ""))
         except OSError as error:
             raise GpumonError(f"cannot write {file}: {error.strerror or error}") from error
     return EXIT_OK

@@ -17,7 +17,7 @@ from gpumon.errors import RingError
 from gpumon.frame import NAN, Device, Driver, Origin, Run
 from gpumon.metrics import Availability
 from gpumon.missing import is_known
-from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability, Part
+from gpumon.origin import HARDWARE, RECORDED, SIMULATED, Capability, SourceInfo
 from gpumon.ring.believable import believable
 from gpumon.ring.layout import BLOB, RUN_METRICS
 from gpumon.run_facts import RunFacts, read_facts
@@ -271,7 +271,7 @@ def _origin(told: Mapping[str, Any]) -> Origin:
         named = [Capability[name] for text in told["capabilities"] if (name := _text(text).upper()) in _CAPABILITIES]
         capabilities = reduce(or_, named, Capability(0))
     given = list(told.get("parts", ()))[:_PARTS]
-    parts = tuple(Part(_origin({**part, "parts": ()}), _driver(part["driver"])) for part in given)
+    parts = tuple(SourceInfo(_origin({**part, "parts": ()}), _driver(part["driver"])) for part in given)
     return Origin(source, label, problem, ended=told.get("ended") is True, capabilities=capabilities, parts=parts)
 
 

@@ -9,9 +9,9 @@ from operator import or_
 from gpumon.clock import SECOND, Clock
 from gpumon.frame import NAN, Boundary, Device, Driver, Origin, Process, Run, Sample
 from gpumon.metrics import GPU_METRICS, Availability
-from gpumon.origin import Capability, Part
+from gpumon.origin import Capability, SourceInfo
 from gpumon.sources.base import Reading, Source
-from gpumon.sources.worker import Answer, Worker
+from gpumon.sources.worker import SourceRead, Worker
 
 PATIENCE = 0.25
 """Seconds that a tick waits for a source; one that has let a tick go by is not waited for again until it answers."""
@@ -37,7 +37,7 @@ class _Member:
     def name(self) -> str:
         return self.origin.source
 
-    def put(self, answer: Answer) -> None:
+    def put(self, answer: SourceRead) -> None:
         """Keep an answer; what counts up is kept until it was given."""
         self.origin, self.driver, self.failure = answer.origin, answer.driver, answer.failure
         for reading in answer.readings:
@@ -100,7 +100,7 @@ class CombinedSource:
 
     def origin(self) -> Origin:
         """All names and labels; a problem only where every source has one. Its parts have each source's own."""
-        parts = tuple(Part(one.origin._replace(problem=one.problem()), one.driver) for one in self._members)
+        parts = tuple(SourceInfo(one.origin._replace(problem=one.problem()), one.driver) for one in self._members)
         origins = [part.origin for part in parts]
         problems = [f"{origin.source}: {origin.problem}" for origin in origins if origin.problem]
         return Origin(

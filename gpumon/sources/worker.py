@@ -11,7 +11,7 @@ from gpumon.frame import Driver, Origin
 from gpumon.sources.base import Reading, Source
 
 
-class Answer(NamedTuple):
+class SourceRead(NamedTuple):
     """One read of a source, with what it said of itself right after."""
 
     readings: Sequence[Reading]
@@ -27,7 +27,7 @@ class Worker:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.under_way = False
-        self._answer: Answer | None = None
+        self._answer: SourceRead | None = None
         self._asked = Event()
         self._answered = Event()
         self._over = False
@@ -44,7 +44,7 @@ class Worker:
         self.under_way = True
         self._asked.set()
 
-    def take(self, clock: Clock, until: int = 0) -> Answer | None:
+    def take(self, clock: Clock, until: int = 0) -> SourceRead | None:
         """The answer to what was asked, waiting for it until then (ns, CLOCK_MONOTONIC); None where it is not there."""
         if not self.under_way or not (self._answered.is_set() or clock.wait(self._answered, until)):
             return None
@@ -71,5 +71,5 @@ class Worker:
                 readings = self.source.read()
             except Exception as error:  # a fault of one source must not silence the others
                 failure = f"{type(error).__name__}: {error}"
-            self._answer = Answer(readings, self.source.origin(), self.source.driver(), failure)
+            self._answer = SourceRead(readings, self.source.origin(), self.source.driver(), failure)
             self._answered.set()

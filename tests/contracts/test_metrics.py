@@ -31,7 +31,7 @@ from gpumon.panels import GPU_PANELS, HOST_PANELS, PANELS
 from gpumon.reports.status_json import document
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
-from gpumon.sources.nvml.answers import Answers
+from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.field_ids import fields_for
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 from gpumon.sources.registry import BY_NAME as BY_SOURCE
@@ -152,7 +152,7 @@ def test_a_call_fills_in_exactly_the_metrics_of_its_row(call: Call) -> None:
     library: Any = WillingLibrary()
     read = call.make(library)
     assert read is not None
-    answers = Answers(FakeClock(), {})
+    answers = DeviceAnswers(FakeClock(), {})
     assert read(ctypes.c_void_p(1), answers) == 0
     assert set(answers.values) == set(call.metrics)
 

@@ -10,10 +10,6 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("gpumon", "tui/gpumon_tui", "web/gpumon_web")
 ONE_THING = {"GpuMonitor"}
 """The callback of every framework: users import it by this name from the module of theirs."""
-STILL_TWICE = {
-    "Answer", "Answers", "Column", "Gpu", "Layout", "Line", "Part", "Process", "Table", "View", "_Log",
-}  # fmt: skip
-"""Names that still have to be told apart. Take one out when it is; put none in."""
 
 
 def twice() -> dict[str, list[str]]:
@@ -27,8 +23,4 @@ def twice() -> dict[str, list[str]]:
 
 
 def test_a_class_name_stands_for_one_thing() -> None:
-    assert {name: files for name, files in twice().items() if name not in ONE_THING | STILL_TWICE} == {}
-
-
-def test_the_list_of_names_that_stand_for_two_things_only_shrinks() -> None:
-    assert set(twice()) >= STILL_TWICE, "take the names out that stand for one thing now"
+    assert {name: files for name, files in twice().items() if name not in ONE_THING} == {}

@@ -16,7 +16,7 @@ from gpumon.errors import SourceError
 from gpumon.frame import Frame
 from gpumon.live import follow
 from gpumon.paths import Places
-from gpumon.sources.nvml.answers import Answers
+from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.library import SUCCESS, Library
 from gpumon.sources.nvml.processes import ProcessList, ProcessShares
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS
@@ -113,7 +113,7 @@ def test_what_each_call_costs_on_this_driver(capsys: pytest.CaptureFixture[str])
     assert code == SUCCESS
     name = library.text("nvmlDeviceGetName", handle)[1]
     rows = []
-    answers = Answers(SystemClock(), {})
+    answers = DeviceAnswers(SystemClock(), {})
     for call in (*CALLS, *FALLBACKS):
         read = call.make(library)
         if read is not None:

@@ -12,7 +12,7 @@ import pynvml
 import pytest
 
 from gpumon.sources.nvml import library as nvml_library
-from gpumon.sources.nvml.answers import Answers
+from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.library import NOT_FOUND, Library
 from gpumon.sources.nvml.processes import ProcessList, ProcessShares
@@ -32,7 +32,7 @@ def test_a_row_of_the_table_gives_the_driver_the_room_that_it_writes(call: Call,
     read = call.make(library)
     assert read is not None
     for _ in range(2):
-        assert read(HANDLE, Answers(FakeClock(), {})) == 0
+        assert read(HANDLE, DeviceAnswers(FakeClock(), {})) == 0
     assert library.calls
 
 

@@ -21,7 +21,7 @@ from gpumon_web.gate import SIGN_IN, SIGN_OUT
 from gpumon_web.limits import Buckets
 from gpumon_web.peers import peer_of
 from gpumon_web.serve import token_from
-from gpumon_web.sessions import ALL, LASTS, LONGEST, Line, append, open_ones, read, shorten
+from gpumon_web.sessions import ALL, LASTS, LONGEST, SessionEvent, append, open_ones, read, shorten
 from tests.builders import tick
 from tests.programs import environment, gpumon, until
 from tests.web.served import TOKEN, Served, on_waitress
@@ -422,9 +422,9 @@ def test_sessions_can_be_listed_and_ended_from_the_shell_while_it_serves(tmp_pat
 
 def test_the_file_of_sessions_is_private_and_forgets_what_is_over(tmp_path: Path) -> None:
     file = str(tmp_path / "sessions")
-    append(file, Line(False, "old", 1000, "127.0.0.1"))
-    append(file, Line(False, "new", 1000 + LONGEST, "127.0.0.1\x1b[31m"))
-    append(file, Line(True, ALL, 999, ""))
+    append(file, SessionEvent(False, "old", 1000, "127.0.0.1"))
+    append(file, SessionEvent(False, "new", 1000 + LONGEST, "127.0.0.1\x1b[31m"))
+    append(file, SessionEvent(True, ALL, 999, ""))
     with Path(file).open("a") as opened:
         opened.write("garbage\nbegun\nbegun x notanumber\n\x00\xff\n")
     assert Path(file).stat().st_mode & 0o777 == 0o600

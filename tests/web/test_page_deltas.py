@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from gpumon_web.feed import FIRST_WINDOW
-from gpumon_web.live import Table, View, Views
+from gpumon_web.live import PageFeed, PageVersions, TableVersions
 from gpumon_web.page import Rows
 from gpumon_web.pages import PAGES
 from tests.builders import TIME, device, sample, tick
@@ -21,7 +21,7 @@ def rows(*found: dict[str, Any]) -> Rows:
 
 
 def test_only_what_changed_after_a_viewers_frame_is_sent() -> None:
-    view = View()
+    view = PageVersions()
     view.take(5, {"a": 1, "b": 1, "t": rows({"key": "x", "c": 1, "d": 2})}, {"hostname": "node1"})
     view.take(6, {"a": 1, "b": 2, "t": rows({"key": "x", "c": 3, "d": 2})}, {"hostname": "node1"})
     view.take(9, {"a": 4, "b": 2, "t": rows({"key": "x", "c": 3, "d": 2})}, {"hostname": "node1"})
@@ -31,7 +31,7 @@ def test_only_what_changed_after_a_viewers_frame_is_sent() -> None:
 
 
 def test_whoever_has_seen_nothing_or_too_little_gets_all() -> None:
-    view = View()
+    view = PageVersions()
     view.take(5, {"a": 1, "t": rows({"key": "x", "c": 1})}, {"hostname": "node1"})
     view.take(6, {"a": 2, "t": rows({"key": "x", "c": 1})}, {"hostname": "node1"})
     for number in (0, 4, 7):
@@ -43,14 +43,14 @@ def test_whoever_has_seen_nothing_or_too_little_gets_all() -> None:
 
 
 def test_a_value_that_is_gone_is_none_and_a_row_that_is_gone_is_in_no_order() -> None:
-    view = View()
+    view = PageVersions()
     view.take(1, {"a": 1, "t": rows({"key": "x"}, {"key": "y"})}, {})
     view.take(2, {"t": rows({"key": "y"})}, {})
     assert view.since(1) == {"values": {"a": None}, "server": {}, "tables": {"t": {"order": ["y"], "cells": {}}}}
 
 
 def test_a_table_without_rows_is_a_table_too() -> None:
-    table = Table()
+    table = TableVersions()
     table.take(3, rows())
     assert table.since(-1) == {"order": [], "cells": {}}
     assert table.since(3) == {}
@@ -58,7 +58,7 @@ def test_a_table_without_rows_is_a_table_too() -> None:
 
 def test_viewers_of_one_tick_get_the_same_bytes() -> None:
     served = Served([tick(1), tick(2)])
-    views = Views(served.feed)
+    views = PageFeed(served.feed)
     first = views.delta(FLEET, {}, "", 0)
     assert views.delta(FLEET, {}, "", 0) is first
     assert gzip.decompress(first.packed) == first.plain
@@ -97,5 +97,5 @@ def test_an_address_of_no_page_gets_the_first() -> None:
 
 
 def test_before_the_first_frame_nothing_is_known() -> None:
-    found = json.loads(Views(Served().feed).delta(FLEET, {}, "", 0).plain)
+    found = json.loads(PageFeed(Served().feed).delta(FLEET, {}, "", 0).plain)
     assert (found["seq"], found["values"], found["tables"], found["server"]) == (0, {}, {}, {})

@@ -13,7 +13,7 @@ import pytest
 import gpumon_web
 from gpumon.frame import RunState
 from gpumon.metrics import BY_NAME, PROCESSES, Availability
-from gpumon_web.live import Views
+from gpumon_web.live import PageFeed
 from gpumon_web.page import KINDS, Now, Page, Rows
 from gpumon_web.pages import PAGES
 from gpumon_web.routes import layout_json
@@ -55,7 +55,7 @@ def fleet() -> Now:
     working = run(key, gpus=(device(0).uuid,), epoch=3, state=RunState.RUNNING)
     people = [process(11, 0, user="alice", run=key, memory_used=5 * GIB), process(12, 0, user="", memory_used=GIB)]
     served = Served([tick(number, samples, people, [working]) for number in range(1, 9)], devices=4)
-    views = Views(served.feed)
+    views = PageFeed(served.feed)
     with served.feed.lock:
         served.feed.refresh()
         return views.now()

@@ -17,10 +17,10 @@ import pytest
 
 from gpumon.frame import RunState
 from gpumon_web import run_page
-from gpumon_web.answers import NOTHING, UNCHANGED, Answers, Packed
+from gpumon_web.answers import NOTHING, UNCHANGED, AnswerCache, Packed
 from gpumon_web.limits import THREADS
 from gpumon_web.run_page import ROWS
-from gpumon_web.work import Arguments, Inline, Process, Queued, Task, TaskError, WorkError, processes
+from gpumon_web.work import Arguments, Inline, Queued, Task, TaskError, WorkerProcess, WorkError, processes
 from tests.builders import tick
 from tests.programs import until
 from tests.runs import Book, training
@@ -134,7 +134,7 @@ def made(body: bytes, version: Any = None) -> Future[Any]:
 
 def test_an_answer_is_made_anew_once_it_is_not_fresh_and_kept_while_it_holds() -> None:
     clock, asked = Clock(), list[Any]()
-    answers = Answers(clock)
+    answers = AnswerCache(clock)
 
     def start(known: Any) -> Future[Any]:
         asked.append(known)
@@ -150,7 +150,7 @@ def test_an_answer_is_made_anew_once_it_is_not_fresh_and_kept_while_it_holds() -
 
 
 def test_answers_are_bounded_in_bytes() -> None:
-    answers = Answers(Clock(), most=1000)
+    answers = AnswerCache(Clock(), most=1000)
     for key in range(20):
         answers.get(key, 1.0, lambda _: made(b"x" * 100))
     assert sum(len(kept.answer.body) for kept in answers._kept.values()) <= 1000
@@ -158,7 +158,7 @@ def test_answers_are_bounded_in_bytes() -> None:
 
 
 def test_work_that_failed_is_tried_again() -> None:
-    answers = Answers(Clock())
+    answers = AnswerCache(Clock())
     failed: Future[Any] = Future()
     failed.set_exception(WorkError("killed"))
     assert isinstance(answers.get("key", 1.0, lambda _: failed).exception(), WorkError)
@@ -192,7 +192,7 @@ def test_work_is_done_in_another_process_that_gives_way_to_ours() -> None:
 
 
 def test_a_process_that_dies_or_hangs_is_started_again_for_the_next_work() -> None:
-    work = Queued(lambda: Process(longest=1.0))
+    work = Queued(lambda: WorkerProcess(longest=1.0))
     try:
         for task, given in ((os._exit, 3), (time.sleep, 60)):
             failed = work.ask(task, lambda given=given: (given,))  # type: ignore[misc]
@@ -203,7 +203,7 @@ def test_a_process_that_dies_or_hangs_is_started_again_for_the_next_work() -> No
 
 
 def test_the_process_goes_when_there_is_nothing_to_do() -> None:
-    work = Queued(Process, idle=0.2)
+    work = Queued(WorkerProcess, idle=0.2)
     try:
         pid = work.ask(os.getpid, tuple).result(60)
         until(lambda: not Path(f"/proc/{pid}").exists())
@@ -213,7 +213,7 @@ def test_the_process_goes_when_there_is_nothing_to_do() -> None:
 
 
 def test_the_process_goes_with_a_server_that_is_killed() -> None:
-    doer = Process()
+    doer = WorkerProcess()
     try:
         pid = doer.do(os.getpid, ())
         doer._connection.close()

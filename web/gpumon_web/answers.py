@@ -48,7 +48,7 @@ class _Kept(NamedTuple):
     asked: float
 
 
-class Answers:
+class AnswerCache:
     """Cache of recent answers. Safe to use from several threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MOST) -> None:

@@ -22,7 +22,7 @@ from gpumon_web.environ import CHANNEL, JOB
 from gpumon_web.gate import NO_TOKEN, OPEN, SIGN_OUT, TOO_MANY, WRONG_TOKEN, Gate, Refused, peer_of, refusal
 from gpumon_web.headers import add_headers, policy
 from gpumon_web.limits import GUESSES, Buckets
-from gpumon_web.live import Views
+from gpumon_web.live import PageFeed
 from gpumon_web.page import Page
 from gpumon_web.pages import PAGES
 from gpumon_web.parts import aria, data
@@ -61,7 +61,7 @@ def make_app(
     app.layout = skeleton(signs_out=gate.has_token)
     complaints = Complaints()
     listen_to(app.server.logger.name, complaints)
-    views = Views(sources.feed)
+    views = PageFeed(sources.feed)
     add_routes(app.server, sources, views, complaints)
     buckets = buckets or Buckets()
     repeats = Repeats(app.server.wsgi_app, views, gate, buckets)

@@ -28,7 +28,7 @@ class Complaints:
         print(text, file=sys.stderr, flush=True)
 
 
-class _Log(Handler):
+class _ComplaintHandler(Handler):
     """What a library logs, as one line without other people's data."""
 
     def __init__(self, complaints: Complaints) -> None:
@@ -44,6 +44,6 @@ class _Log(Handler):
 def listen_to(name: str, complaints: Complaints) -> None:
     """Say errors that the library `name` logs here, and nothing else of what it logs."""
     logger = getLogger(name)
-    logger.handlers = [_Log(complaints)]
+    logger.handlers = [_ComplaintHandler(complaints)]
     logger.setLevel(ERROR)
     logger.propagate = False

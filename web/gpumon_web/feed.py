@@ -43,7 +43,7 @@ ABOUT_EVERY = 5.0
 _KEPT_ANSWERS = 64
 
 
-class Answer(NamedTuple):
+class JsonBody(NamedTuple):
     """JSON, plain and compressed."""
 
     plain: bytes
@@ -79,7 +79,7 @@ class Feed:
         self._about_number = 0
         self._about_at = 0.0
         self._outline: tuple[Any, ...] = ()
-        self._answers: OrderedDict[tuple[Any, ...], Answer] = OrderedDict()
+        self._answers: OrderedDict[tuple[Any, ...], JsonBody] = OrderedDict()
 
     @property
     def boot(self) -> str:
@@ -91,7 +91,7 @@ class Feed:
         """The number of the newest frame that was taken in."""
         return self._newest
 
-    def delta(self, boot: str, since: int, about: int) -> Answer:
+    def delta(self, boot: str, since: int, about: int) -> JsonBody:
         """Return the changes for a viewer that has seen frame `since` and `about` of `boot`."""
         with self.lock:
             self.refresh()
@@ -223,7 +223,7 @@ class Feed:
         self.fleet = Fleet()
         self._answers.clear()
 
-    def _encode(self, head: dict[str, Any], since: int, about: int) -> Answer:
+    def _encode(self, head: dict[str, Any], since: int, about: int) -> JsonBody:
         points = [point for point in self._points if point.number > since]
         body = {**head}
         if since == 0:
@@ -238,7 +238,7 @@ class Feed:
             body["about"] = self._about
         body["about_number"] = self._about_number
         plain = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
-        return Answer(plain, gzip.compress(plain, 5, mtime=0))
+        return JsonBody(plain, gzip.compress(plain, 5, mtime=0))
 
     def _spark(self) -> dict[str, Any]:
         """Small charts begin with one metric over the first window, with its gaps."""

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from gpumon_web.feed import FIRST_WINDOW, SPARK, Answer, Feed, host_row
+from gpumon_web.feed import FIRST_WINDOW, SPARK, Feed, JsonBody, host_row
 from gpumon_web.page import Args, Cells, Gpu, Now, Page, Rows
 from gpumon_web.pages import PAGES
 from gpumon_web.tokens import gpu_address
@@ -45,7 +45,7 @@ class Versions:
         return {name: value for name, (value, changed) in self._known.items() if changed > number}
 
 
-class Table:
+class TableVersions:
     """Rows, and when each of their cells changed."""
 
     def __init__(self) -> None:
@@ -69,14 +69,14 @@ class Table:
         return {**order, "cells": cells} if cells or order else {}
 
 
-class View:
+class PageVersions:
     """One page with its arguments, at the newest tick at which anyone asked for it."""
 
     def __init__(self) -> None:
         self.number = self._first = 0
         self._values, self._server = Versions(), Versions()
-        self._tables: dict[str, Table] = {}
-        self.answers: dict[tuple[Any, ...], Answer] = {}
+        self._tables: dict[str, TableVersions] = {}
+        self.answers: dict[tuple[Any, ...], JsonBody] = {}
 
     def take(self, number: int, told: Cells, server: Cells) -> None:
         """The values and rows of the page at frame `number`, and what every page says of the server."""
@@ -85,7 +85,7 @@ class View:
         self.number = number
         for name, value in told.items():
             if isinstance(value, Rows):
-                self._tables.setdefault(name, Table()).take(number, value)
+                self._tables.setdefault(name, TableVersions()).take(number, value)
         self._values.take(number, {name: value for name, value in told.items() if not isinstance(value, Rows)})
         self._server.take(number, server)
         self.answers.clear()
@@ -99,7 +99,7 @@ class View:
         return {**changed, "reset": True} if is_whole else changed
 
 
-class Views:
+class PageFeed:
     """All pages over one feed. Safe to use from several threads."""
 
     def __init__(self, feed: Feed) -> None:
@@ -109,13 +109,13 @@ class Views:
         self._seen = -1
         self._means: dict[str, float | None] = {}
         self._means_at = -MEAN_EVERY
-        self._views: OrderedDict[tuple[Any, ...], View] = OrderedDict()
+        self._views: OrderedDict[tuple[Any, ...], PageVersions] = OrderedDict()
 
     def takes(self, page: str, given: Mapping[str, str]) -> bool:
         """Whether all that an address gives are arguments of its page."""
         return not given or given.keys() <= PAGES.get(page, _FIRST).args.keys()
 
-    def answer(self, page: str, given: Mapping[str, str], boot: str, since: int, about: int) -> Answer:
+    def answer(self, page: str, given: Mapping[str, str], boot: str, since: int, about: int) -> JsonBody:
         """Return the changes for a viewer of `page`, with the arguments of its address; of an unknown page the first.
 
         Who names no page, or one that a script of its own draws, gets values by GPU and metric (`Feed.delta`).
@@ -126,7 +126,7 @@ class Views:
         args = {name: given.get(name, "")[:LONGEST_TEXT] or usual for name, usual in found.args.items()}
         return self.delta(found, args, boot, since)
 
-    def delta(self, page: Page, args: Args, boot: str, since: int) -> Answer:
+    def delta(self, page: Page, args: Args, boot: str, since: int) -> JsonBody:
         """Return the changes for a viewer of `page` that has seen frame `since` of `boot`."""
         feed = self._feed
         with feed.lock:
@@ -182,16 +182,16 @@ class Views:
             "runs": [[run["id"], run["state"], run["epoch"], run["phase"]] for run in now.runs.values()],
         }
 
-    def _view(self, page: Page, args: Args) -> View:
+    def _view(self, page: Page, args: Args) -> PageVersions:
         key = (page.name, self._feed.boot, *sorted(args.items()))
-        view = self._views.setdefault(key, View())
+        view = self._views.setdefault(key, PageVersions())
         self._views.move_to_end(key)
         if len(self._views) > KEPT:
             self._views.popitem(last=False)
         return view
 
 
-def packed(body: Cells) -> Answer:
+def packed(body: Cells) -> JsonBody:
     """JSON, plain and compressed."""
     plain = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
-    return Answer(plain, gzip.compress(plain, 5, mtime=0))
+    return JsonBody(plain, gzip.compress(plain, 5, mtime=0))

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flask import Request, Response
 
 from gpumon_web.environ import CHANNEL, HEAD, TICK
-from gpumon_web.feed import Answer
+from gpumon_web.feed import JsonBody
 from gpumon_web.gate import Gate
 from gpumon_web.limits import Buckets
-from gpumon_web.live import Views
+from gpumon_web.live import PageFeed
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication
@@ -53,7 +53,7 @@ class Allowed(NamedTuple):
 class Repeats:
     """A WSGI application in front of another one."""
 
-    def __init__(self, application: WSGIApplication, views: Views, gate: Gate, buckets: Buckets) -> None:
+    def __init__(self, application: WSGIApplication, views: PageFeed, gate: Gate, buckets: Buckets) -> None:
         self._application = application
         self._views = views
         self._gate = gate
@@ -73,7 +73,7 @@ class Repeats:
         return (body,)
 
     def _asked(self, query: str) -> tuple[str, dict[str, str], str, int, int] | None:
-        """The arguments of `Views.answer`; None for a question that no page asks."""
+        """The arguments of `PageFeed.answer`; None for a question that no page asks."""
         found = _QUERY.fullmatch(query)
         if found is None:
             return None
@@ -119,7 +119,7 @@ PACKED = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
 _OF_CONTENT = ("Content-Length", *PACKED)
 
 
-def choose(answer: Answer, takes_gzip: bool) -> tuple[bool, bytes]:
+def choose(answer: JsonBody, takes_gzip: bool) -> tuple[bool, bytes]:
     """Whether an answer goes out compressed, and its bytes."""
     is_packed = takes_gzip and len(answer.plain) >= WORTH
     return is_packed, answer.packed if is_packed else answer.plain

@@ -17,11 +17,11 @@ from flask import Flask, Response, request
 
 from gpumon.figures.gpu import gpu_figure
 from gpumon.history.query import MOST
-from gpumon_web.answers import Answers, Deferred, Packed
+from gpumon_web.answers import AnswerCache, Deferred, Packed
 from gpumon_web.complaints import Complaints
 from gpumon_web.environ import JOB
 from gpumon_web.feed import Feed
-from gpumon_web.live import Views
+from gpumon_web.live import PageFeed
 from gpumon_web.page import Page
 from gpumon_web.pages import PAGES
 from gpumon_web.plain_page import BadNumber, failure
@@ -50,9 +50,9 @@ class Sources(NamedTuple):
     """Makes figures of GPUs."""
 
 
-def add_routes(server: Flask, sources: Sources, views: Views, complaints: Complaints) -> None:
+def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Complaints) -> None:
     """Register every route below `/api/`; what cannot be made is complained of."""
-    feed, runs, answers = sources.feed, sources.runs, Answers(most=FIGURES)
+    feed, runs, answers = sources.feed, sources.runs, AnswerCache(most=FIGURES)
     layouts = {name: layout_json(page) for name, page in PAGES.items()}
 
     def sent(start: Callable[[], Future[Packed]], what: str, mimetype: str = "application/json") -> Response:

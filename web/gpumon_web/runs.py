@@ -14,7 +14,7 @@ from typing import Any
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.reports import run_json
 from gpumon_web import run_page
-from gpumon_web.answers import Answers, Packed
+from gpumon_web.answers import AnswerCache, Packed
 from gpumon_web.course import COURSE
 from gpumon_web.feed import Feed, said
 from gpumon_web.fleet import run_row
@@ -30,13 +30,13 @@ class Runs:
 
     def __init__(
         self, feed: Feed, ledgers: Callable[[], Sequence[str]], now: Callable[[], float] = time.time,
-        work: Work | None = None, answers: Answers | None = None,
+        work: Work | None = None, answers: AnswerCache | None = None,
     ) -> None:  # fmt: skip
         self._feed = feed
         self._ledgers = ledgers
         self._now = now
         self._work = work or Inline()
-        self._answers = answers or Answers()
+        self._answers = answers or AnswerCache()
         self._fresh = FRESH if work else 0.0
 
     def all(self) -> Future[Packed]:

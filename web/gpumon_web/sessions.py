@@ -42,7 +42,7 @@ class Session(NamedTuple):
     """When its cookie was given or renewed, the same."""
 
 
-class Line(NamedTuple):
+class SessionEvent(NamedTuple):
     """A line of the file."""
 
     is_end: bool
@@ -70,14 +70,14 @@ class Sessions:
     def begin(self, peer: str, now: float) -> Session:
         """A new session of somebody who has shown the token."""
         found = Session(secrets.token_urlsafe(6), int(now), int(now))
-        self._append(Line(False, found.id, found.begun, peer))
+        self._append(SessionEvent(False, found.id, found.begun, peer))
         return found
 
     def end(self, session: Session, now: float) -> None:
         """End one from now on, also when the server starts again."""
         with self._lock:
             self._note(session.id, int(now))
-        self._append(Line(True, session.id, int(now), ""))
+        self._append(SessionEvent(True, session.id, int(now), ""))
 
     def is_over(self, session: Session, now: float) -> bool:
         """Whether it has been ended, or has lasted or been silent for too long."""
@@ -122,19 +122,19 @@ class Sessions:
             oldest = next(iter(self._ended))
             self._all_ended = max(self._all_ended, self._ended.pop(oldest))
 
-    def _append(self, line: Line) -> None:
+    def _append(self, line: SessionEvent) -> None:
         if self._path:
             self._work.ask(append, lambda: (self._path, line))
 
 
-def append(path: str, line: Line) -> None:
+def append(path: str, line: SessionEvent) -> None:
     """Add a line to the file, made with mode 0600 when there is none. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as opened:
         opened.write(_text(line))
 
 
-def read(path: str) -> list[Line]:
+def read(path: str) -> list[SessionEvent]:
     """The lines of the file that can be understood; none where there is no file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -155,7 +155,7 @@ def shorten(path: str, now: float) -> None:
     os.rename(beside, path)
 
 
-def open_ones(lines: list[Line], now: float) -> list[Line]:
+def open_ones(lines: list[SessionEvent], now: float) -> list[SessionEvent]:
     """The begins of sessions that may still go on, oldest first."""
     ended = {line.id for line in lines if line.is_end}
     all_ended = max((line.time for line in lines if line.is_end and line.id == ALL), default=0)
@@ -165,14 +165,14 @@ def open_ones(lines: list[Line], now: float) -> list[Line]:
     ]  # fmt: skip
 
 
-def _text(line: Line) -> str:
+def _text(line: SessionEvent) -> str:
     return f"{'ended' if line.is_end else 'begun'} {line.id} {line.time} {line.peer}".rstrip() + "\n"
 
 
-def _line(text: str) -> Line | None:
+def _line(text: str) -> SessionEvent | None:
     kind, _, rest = text.partition(" ")
     named, _, rest = rest.partition(" ")
     when, _, peer = rest.partition(" ")
     if kind not in ("begun", "ended") or not named or not (when.isascii() and when.isdigit() and len(when) < 12):
         return None
-    return Line(kind == "ended", named, int(when), clean(peer, 80))
+    return SessionEvent(kind == "ended", named, int(when), clean(peer, 80))

@@ -150,7 +150,7 @@ class Here:
         """Nothing to stop."""
 
 
-class Process:
+class WorkerProcess:
     """Does work in a process of its own, with the lower priority of `worker`."""
 
     def __init__(self, longest: float = LONGEST) -> None:
@@ -196,7 +196,7 @@ class Process:
 
 def processes() -> Queued:
     """Work for another process."""
-    return Queued(Process)
+    return Queued(WorkerProcess)
 
 
 def threads() -> Queued:

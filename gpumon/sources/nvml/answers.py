@@ -15,7 +15,7 @@ MOST_BYTES = 1 << 53
 """Of device memory: what is beyond, such as a difference that went below zero and wrapped, is no amount."""
 
 
-class Answers:
+class DeviceAnswers:
     """The values of one device by metric, and why others are missing; reads fill it in."""
 
     __slots__ = ("batched", "clock", "counters_at", "missing", "read_at", "single", "values")
@@ -46,5 +46,5 @@ class Answers:
         self.counters_at = 0
 
 
-Read = Callable[[Any, Answers], int]
+Read = Callable[[Any, DeviceAnswers], int]
 """Asks one device (a handle), fills in what came or why it did not, and returns the driver's code."""

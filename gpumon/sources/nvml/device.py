@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from gpumon.clock import Clock
 from gpumon.frame import NAN, Device, Sample
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
-from gpumon.sources.nvml.answers import Answers, Read
+from gpumon.sources.nvml.answers import DeviceAnswers, Read
 from gpumon.sources.nvml.device_processes import DeviceProcesses
 from gpumon.sources.nvml.library import SUCCESS, Library, availability
 from gpumon.sources.nvml.processes import Held
@@ -67,7 +67,7 @@ class NvmlDevice:
         """The driver's code where the state is not OK."""
         self.device = Device(uuid, index, name)
         self._clock = clock
-        self._answers = Answers(clock, dict.fromkeys(FROM_DRIVERS, Availability.NOT_SUPPORTED))
+        self._answers = DeviceAnswers(clock, dict.fromkeys(FROM_DRIVERS, Availability.NOT_SUPPORTED))
         self._calls = [_Scheduled(call, read) for call in CALLS if (read := call.make(library))]
         self._fallbacks = [_Scheduled(call, read) for call in FALLBACKS if (read := call.make(library))]
         self._processes = DeviceProcesses(library, self._answers, index, clock)

@@ -8,7 +8,7 @@ from typing import Any
 from gpumon.clock import Clock
 from gpumon.frame import NAN
 from gpumon.metrics import PROCESSES, Availability
-from gpumon.sources.nvml.answers import Answers
+from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.library import SUCCESS, Library, availability, unspoken
 from gpumon.sources.nvml.processes import Held, ProcessList, ProcessShares
 from gpumon.sources.nvml.schedule import UNSUPPORTED, next_due
@@ -23,7 +23,7 @@ _CONTEXT = 32 << 20
 class DeviceProcesses:
     """The driver's lists of one device, read no more often than needed; gaps are noted in its `answers`."""
 
-    def __init__(self, library: Library, answers: Answers, index: int, clock: Clock) -> None:
+    def __init__(self, library: Library, answers: DeviceAnswers, index: int, clock: Clock) -> None:
         self._answers = answers
         self._index = index
         self._compute = ProcessList(library, "compute")

@@ -13,7 +13,7 @@ import pynvml
 
 from gpumon.clock import SECOND, Clock
 from gpumon.metrics import BY_NAME, Availability, Kind
-from gpumon.sources.nvml.answers import U32, U64, Answers
+from gpumon.sources.nvml.answers import U32, U64, DeviceAnswers
 from gpumon.sources.nvml.field_ids import Field, fields_for
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, availability
 from gpumon.sources.nvml.pcie import ByteCounter
@@ -75,7 +75,7 @@ class FieldBatch:
         function = library.find("nvmlDeviceGetFieldValues")
         return cls(library, function) if function else None
 
-    def __call__(self, handle: Any, answers: Answers) -> int:
+    def __call__(self, handle: Any, answers: DeviceAnswers) -> int:
         """Ask, and fill in what came. A field fails alone; the code is the first field's where all did."""
         began = answers.clock.monotonic()
         code = self._function(handle, self._count, self._batch)
@@ -162,7 +162,7 @@ class FieldBatch:
         for i, field in enumerate(self._fields):
             self._batch[i] = batch[asked.index(field)]  # what the driver wrote for it
 
-    def _doubt(self, answers: Answers) -> None:
+    def _doubt(self, answers: DeviceAnswers) -> None:
         """Turn to the other batch where one of these counters fell: it is none. All fall with a reset of the GPU."""
         values, last = answers.values, self._last
         fell = {metric for metric in answers.batched & _COUNTERS if values.get(metric, 0.0) < last.get(metric, 0.0)}
@@ -175,7 +175,7 @@ class FieldBatch:
             self._ask_for(self._batches[self._at])
 
     @staticmethod
-    def _place(answers: Answers, stamp: int, began: int, over: int) -> None:
+    def _place(answers: DeviceAnswers, stamp: int, began: int, over: int) -> None:
         """Say when in a call that took its time the counters were read, or that nobody can."""
         when = moment(stamp, began, over, answers.clock)
         answers.counters_at = when or over

@@ -19,7 +19,7 @@ import pynvml
 from gpumon.clock import SECOND
 from gpumon.metrics import Availability
 from gpumon.sources.base import from_units
-from gpumon.sources.nvml.answers import MOST_BYTES, U32, U64, Answers, Read
+from gpumon.sources.nvml.answers import MOST_BYTES, U32, U64, DeviceAnswers, Read
 from gpumon.sources.nvml.field_ids import fields_for
 from gpumon.sources.nvml.fields import FieldBatch
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, unspoken
@@ -53,7 +53,7 @@ def _number(
         pointer = byref(value)
         extra = tuple(c_uint(argument) for argument in arguments)
 
-        def read(handle: Any, answers: Answers) -> int:
+        def read(handle: Any, answers: DeviceAnswers) -> int:
             code = function(handle, *extra, pointer)
             if code == SUCCESS:
                 number = value.value
@@ -78,7 +78,7 @@ def _utilization(library: Library) -> Read | None:
         return None
     pair = (c_uint * 2)()
 
-    def read(handle: Any, answers: Answers) -> int:
+    def read(handle: Any, answers: DeviceAnswers) -> int:
         code = function(handle, pair)
         if code == SUCCESS:
             for metric, percent in zip(_SHARES, pair, strict=True):
@@ -106,7 +106,7 @@ def _memory(library: Library) -> Read | None:
 
     older_until = 0
 
-    def read(handle: Any, answers: Answers) -> int:
+    def read(handle: Any, answers: DeviceAnswers) -> int:
         nonlocal older_until
         if read_v1 is not None and older_until and answers.clock.monotonic() < older_until:
             return read_v1(handle, answers)
@@ -126,7 +126,7 @@ def _memory(library: Library) -> Read | None:
 def _memory_v1(function: Function) -> Read:
     record = (c_ulonglong * 3)()
 
-    def read(handle: Any, answers: Answers) -> int:
+    def read(handle: Any, answers: DeviceAnswers) -> int:
         code = function(handle, record)
         if code == SUCCESS:
             total, __, used = record
@@ -136,7 +136,7 @@ def _memory_v1(function: Function) -> Read:
     return read
 
 
-def _give_memory(answers: Answers, *amounts: int) -> None:
+def _give_memory(answers: DeviceAnswers, *amounts: int) -> None:
     for metric, amount in zip(_MEMORY, amounts, strict=True):
         if amount < MOST_BYTES:
             answers.values[metric] = float(amount)
@@ -154,7 +154,7 @@ def _codec(metric: str, period: float, name: str) -> Call:
         share, sampled = c_uint(), c_uint()
         pointers = byref(share), byref(sampled)
 
-        def read(handle: Any, answers: Answers) -> int:
+        def read(handle: Any, answers: DeviceAnswers) -> int:
             code = function(handle, *pointers)
             if code == SUCCESS:
                 if share.value <= _WHOLE:

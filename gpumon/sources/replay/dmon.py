@@ -6,27 +6,27 @@ import re
 from datetime import datetime
 
 from gpumon.clock import SECOND
-from gpumon.sources.replay.form import Column, Form, Place, Row, chosen, fill
+from gpumon.sources.replay.form import Form, LogColumn, Place, Row, chosen, fill
 from gpumon.sources.replay.parse_value import CLOCK, MEMORY, POWER, RATE, RATIO, TEMPERATURE, BadLine, when
 
 _DAY = 86400 * SECOND
 
-COLUMNS: dict[str, Column] = {
-    "pwr": Column("gpu.power", POWER),
-    "gtemp": Column("gpu.temperature", TEMPERATURE),
-    "temp": Column("gpu.temperature", TEMPERATURE),
-    "mtemp": Column("gpu.temperature_memory", TEMPERATURE),
-    "sm": Column("gpu.utilization", RATIO),
-    "mem": Column("gpu.memory_utilization", RATIO),
-    "enc": Column("gpu.encoder_utilization", RATIO),
-    "dec": Column("gpu.decoder_utilization", RATIO),
-    "mclk": Column("gpu.clock_memory", CLOCK),
-    "pclk": Column("gpu.clock_sm", CLOCK),
-    "fb": Column("gpu.memory_used", MEMORY),
+COLUMNS: dict[str, LogColumn] = {
+    "pwr": LogColumn("gpu.power", POWER),
+    "gtemp": LogColumn("gpu.temperature", TEMPERATURE),
+    "temp": LogColumn("gpu.temperature", TEMPERATURE),
+    "mtemp": LogColumn("gpu.temperature_memory", TEMPERATURE),
+    "sm": LogColumn("gpu.utilization", RATIO),
+    "mem": LogColumn("gpu.memory_utilization", RATIO),
+    "enc": LogColumn("gpu.encoder_utilization", RATIO),
+    "dec": LogColumn("gpu.decoder_utilization", RATIO),
+    "mclk": LogColumn("gpu.clock_memory", CLOCK),
+    "pclk": LogColumn("gpu.clock_sm", CLOCK),
+    "fb": LogColumn("gpu.memory_used", MEMORY),
     # A share of time, added up to seconds. `tviol` only says yes or no, which has no length.
-    "pviol": Column("gpu.throttled_sw_power", RATIO, rate=True),
-    "rxpci": Column("gpu.pcie_received", RATE, rate=True),
-    "txpci": Column("gpu.pcie_sent", RATE, rate=True),
+    "pviol": LogColumn("gpu.throttled_sw_power", RATIO, rate=True),
+    "rxpci": LogColumn("gpu.pcie_received", RATE, rate=True),
+    "txpci": LogColumn("gpu.pcie_sent", RATE, rate=True),
 }
 """dmon's names for our metrics; other columns are passed over."""
 

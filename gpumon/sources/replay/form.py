@@ -38,7 +38,7 @@ class Row(NamedTuple):
     """The line could not be read and only holds its place."""
 
 
-class Column(NamedTuple):
+class LogColumn(NamedTuple):
     """The conversion of a column of a log to a metric."""
 
     metric: str
@@ -53,7 +53,7 @@ class Place(NamedTuple):
     """Where a column stands in the lines of one log."""
 
     position: int
-    column: Column
+    column: LogColumn
     unit: str
 
 

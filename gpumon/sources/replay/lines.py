@@ -19,7 +19,7 @@ _LONGEST = 65536
 _BOMS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """A line of text, without its end."""
 
     number: int
@@ -77,7 +77,7 @@ class LogFile:
             raise SourceError(f"{self.name}: line 1: binary, not text: name an nvidia-smi log")
         return io.TextIOWrapper(stream, encoding=encoding, errors="replace")
 
-    def __iter__(self) -> Iterator[Line]:
+    def __iter__(self) -> Iterator[LogLine]:
         """Lines in order; a damaged end sets `cut` and ends them. Raises SourceError for a line of 64 KiB."""
         number = 0
         while True:
@@ -91,7 +91,7 @@ class LogFile:
                 return
             if len(text) >= _LONGEST:
                 raise SourceError(f"{self.name}: line {number}: longer than 64 KiB: not an nvidia-smi log")
-            yield Line(number, text.rstrip("\r\n"), text.endswith("\n"))
+            yield LogLine(number, text.rstrip("\r\n"), text.endswith("\n"))
 
     def close(self) -> None:
         """Let go of the file; more than once does no harm."""

@@ -10,7 +10,7 @@ from gpumon.clock import SECOND
 from gpumon.errors import SourceError
 from gpumon.sources.replay import dmon, query
 from gpumon.sources.replay.form import Form, Row
-from gpumon.sources.replay.lines import Line, LogFile
+from gpumon.sources.replay.lines import LogFile, LogLine
 from gpumon.sources.replay.parse_value import BadLine
 
 _FREE = 10
@@ -77,7 +77,7 @@ class LogRows:
         if self.form is None:
             raise SourceError(f"{self._log.name}: line 1: no header: log without 'noheader', or {_ADVICE}")
 
-    def _row(self, form: Form, line: Line, text: str, last: int, ending: str) -> Row | None:
+    def _row(self, form: Form, line: LogLine, text: str, last: int, ending: str) -> Row | None:
         """The row in a line, or what holds its place, or None."""
         try:
             if line.whole or not _is_cut(text, ending):

@@ -24,7 +24,7 @@ _LEAST = 8
 """Ticks from which on a pattern is one."""
 
 
-class Layout(NamedTuple):
+class LogLayout(NamedTuple):
     """The arrangement of the rows of a log in ticks."""
 
     identified: bool
@@ -39,7 +39,7 @@ class Layout(NamedTuple):
     """False where the rows may be of several GPUs and nothing tells: they are shown as one."""
 
 
-def layout(rows: Sequence[Row], identified: bool, whole: bool) -> Layout:
+def layout(rows: Sequence[Row], identified: bool, whole: bool) -> LogLayout:
     """Return the layout of `rows`, the beginning of a log; `whole` if they are all of it.
 
     Without a name in the rows, the number of GPUs is the commonest number of rows between two
@@ -47,7 +47,7 @@ def layout(rows: Sequence[Row], identified: bool, whole: bool) -> Layout:
     """
     if not identified:
         by_runs = _by_runs(rows, whole)
-        found = Layout(False, by_runs.gpus, by_runs.gap, SECOND, by_runs.sure)
+        found = LogLayout(False, by_runs.gpus, by_runs.gap, SECOND, by_runs.sure)
     else:
         seen: dict[str, int] = {}
         spacing = []
@@ -58,18 +58,18 @@ def layout(rows: Sequence[Row], identified: bool, whole: bool) -> Layout:
                     spacing.append(row.time_ns - seen[name])
                 seen[name] = row.time_ns
         interval = int(median(spacing)) if spacing else SECOND
-        found = Layout(True, 0, interval // 2, interval)
+        found = LogLayout(True, 0, interval // 2, interval)
     starts = [tick[0].time_ns for tick in ticks(rows, found)]
     steps = [b - a for a, b in pairwise(starts) if a is not None and b is not None]
     return found._replace(interval_ns=max(_MS, int(median(steps))) if steps else SECOND)
 
 
-def ticks(rows: Iterable[Row], layout: Layout) -> Iterator[list[Row]]:
+def ticks(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
     """The rows of each tick, in their order; every row is in exactly one."""
     return _by_name(rows, layout) if layout.identified else _by_gap(rows, layout)
 
 
-def _by_name(rows: Iterable[Row], layout: Layout) -> Iterator[list[Row]]:
+def _by_name(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
     """A GPU that comes again begins a new tick, and so does a step back to an earlier GPU after a pause."""
     order: dict[str, int] = {}
     tick: list[Row] = []
@@ -90,7 +90,7 @@ def _by_name(rows: Iterable[Row], layout: Layout) -> Iterator[list[Row]]:
         yield tick
 
 
-def _by_gap(rows: Iterable[Row], layout: Layout) -> Iterator[list[Row]]:
+def _by_gap(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
     """So many rows are a tick; a shorter one is told from a stall by what comes after the gap."""
     source = iter(rows)
     ahead: deque[Row] = deque()

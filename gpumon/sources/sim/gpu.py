@@ -28,7 +28,7 @@ _NEVER = (
 """What stays 0 here."""
 
 
-class Gpu:
+class SimulatedGpu:
     """The curves of one GPU."""
 
     def __init__(self, index: int, seed: int, model: str, job: Job | None) -> None:
@@ -100,5 +100,5 @@ class Gpu:
         }
 
 
-METRICS = frozenset(Gpu(0, 0, "", None).values(0.0))
+METRICS = frozenset(SimulatedGpu(0, 0, "", None).values(0.0))
 """Metrics of a simulated GPU: a fan is among those that nobody simulates, so it is missing, and never 0."""

@@ -9,7 +9,7 @@ from gpumon.errors import UsageError
 from gpumon.frame import Driver, Origin
 from gpumon.origin import SIMULATED
 from gpumon.sources.base import Reading
-from gpumon.sources.sim.gpu import Gpu
+from gpumon.sources.sim.gpu import SimulatedGpu
 from gpumon.sources.sim.host import host_values
 from gpumon.sources.sim.scenarios import GIB, SCENARIOS
 from gpumon.sources.sim.training import Rank
@@ -36,7 +36,7 @@ class SimSource:
         self._offset = begin - self._zero
         self._last = -1
         owner = {gpu: job for job in jobs for gpu in job.gpus}
-        self._gpus = [Gpu(index, seed, model, owner.get(index)) for index in range(count)]
+        self._gpus = [SimulatedGpu(index, seed, model, owner.get(index)) for index in range(count)]
         self._ranks = {
             gpu: Rank(job, rank, number, self._gpus[gpu], begin)
             for number, job in enumerate(jobs) for rank, gpu in enumerate(job.gpus)

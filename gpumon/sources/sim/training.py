@@ -9,7 +9,7 @@ from gpumon.clock import SECOND
 from gpumon.frame import Boundary, FrameworkMemory, Mark, Process, Run, Sample
 from gpumon.metrics import GPU_INDEX
 from gpumon.sources.sim.curves import CELL, Curve
-from gpumon.sources.sim.gpu import Gpu
+from gpumon.sources.sim.gpu import SimulatedGpu
 from gpumon.sources.sim.scenarios import GIB, Job
 from gpumon.text import clean
 
@@ -17,7 +17,7 @@ from gpumon.text import clean
 class Rank:
     """One process of a job, and its run where it publishes one."""
 
-    def __init__(self, job: Job, rank: int, number: int, gpu: Gpu, begin: int) -> None:
+    def __init__(self, job: Job, rank: int, number: int, gpu: SimulatedGpu, begin: int) -> None:
         self._job = job
         self._rank = rank
         self._gpu = gpu
