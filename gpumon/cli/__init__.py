@@ -25,6 +25,7 @@ COMMANDS = {
 
 _GO_ON = (["daemon"], ["web"], ["run"])
 """Commands that go on although nobody reads what they say."""
+_HELP = (["-h"], ["--help"])
 
 _TOP = """\
 usage: gpumon COMMAND [options]
@@ -56,7 +57,7 @@ def entry() -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0 fine, 1 failed, 2 usage, 3 no GPU can be read."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    streams.prepare(forgiving=arguments[:1] in _GO_ON)
+    streams.prepare(forgiving=arguments[:1] in _GO_ON and arguments[1:2] not in _HELP)
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -116,6 +117,10 @@ class _Parser(argparse.ArgumentParser):
         if action.option_strings and action.nargs is None and arg_strings == ["--"]:
             raise argparse.ArgumentError(action, "expected one argument")
         return super()._get_values(action, arg_strings)
+
+    def print_help(self, file: Any = None) -> None:
+        """Write the help; raises OSError where argparse of Python 3.11 would lose both the text and the error."""
+        (file or sys.stdout).write(self.format_help())
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):

@@ -100,7 +100,15 @@ def test_what_an_encoding_lacks_is_written_in_plainer_characters(env: dict[str, 
 
 
 @pytest.mark.parametrize(
-    "words", [["status"], ["status", "--json"], ["runs"], ["runs", "export", "last", "--format", "csv"]]
+    "words",
+    [
+        ["status"],
+        ["status", "--json"],
+        ["runs"],
+        ["runs", "export", "last", "--format", "csv"],
+        *([*command, "--help"] for command in (["status"], ["runs", "list"], ["run"], ["daemon"], ["web"], ["tui"])),
+    ],
+    ids=" ".join,
 )
 @pytest.mark.parametrize("redirected", [">/dev/full", ">&-"])
 def test_an_output_that_is_lost_is_one_line_and_exit_code_1(
