@@ -1,1 +1,1 @@
-"""The past: `query` is the question, `recent` answers it from the last frames; longer tiers answer it too."""
+"""The past: `query` is the question, `recent` answers it from the last frames, `long` from older tiers too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import floor
 from typing import NamedTuple
 
@@ -59,10 +60,16 @@ class Grid(NamedTuple):
         return [phase + (place - _EARLY) * step for place in range(first, first + count + 1)]
 
 
-def aligned(begin: float, end: float, points: int) -> Grid:
-    """Return the shortest buckets, at most `points` of them, that hold all times from `begin` to `end`."""
+def aligned(begin: float, end: float, points: int, cells: Iterable[float] = ()) -> Grid:
+    """Return the shortest buckets, at most `points` of them, that hold all times from `begin` to `end`.
+
+    `cells` (s): what was summed up before is in cells of these lengths, and each bucket holds whole ones.
+    """
+    lengths = (*LENGTHS, *_LONGEST)
+    for cell in cells:
+        lengths = tuple(length for length in lengths if length % cell == 0)
     grid = Grid(0, LENGTHS[0], 0)
-    for length in (*LENGTHS, *_LONGEST):
+    for length in lengths:
         if length * points >= end - begin:
             first, last = floor(begin / length + _EARLY), floor(end / length + _EARLY)
             grid = Grid(first, length, last - first + 1)

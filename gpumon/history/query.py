@@ -1,6 +1,7 @@
 """History as a question: metrics of a subject from one time to another, as lines of low, mean and high.
 
-Whoever keeps history answers a `Query`: `recent` from the last hour of frames; coarser tiers come as new files.
+Whoever keeps history answers a `Query`: `recent` from the last hour of frames, a tier from coarser cells of an older
+past, `long` from all of them. `open` makes what a view asks.
 Nobody else sees how the values are kept.
 """
 
@@ -62,3 +63,11 @@ class History(Protocol):
 
     def query(self, query: Query) -> Mapping[str, Series]:
         """Return a series for each metric of the query, all on the same times; one that is unknown is a gap."""
+
+
+class Tier(History, Protocol):
+    """History in cells of one length, such as 10 s, aligned to absolute time. Its queries have a `grid`."""
+
+    @property
+    def step(self) -> float:
+        """Seconds in each cell."""

@@ -97,6 +97,10 @@ class RecentHistory:
         }
         return found
 
+    def take(self, other: RecentHistory) -> None:
+        """Become what `other` is, which nobody uses any more."""
+        self._times, self._columns, self._pauses = other._times, other._columns, other._pauses
+
     def query(self, query: Query) -> Mapping[str, Series]:
         """Return a series for each metric of the query, all on the same times; one that is unknown is a gap."""
         first, last = bisect_left(self._times, query.begin), bisect_right(self._times, query.end)
@@ -125,6 +129,11 @@ class RecentHistory:
     def end(self) -> float:
         """The newest time there is (s since 1970), or NaN."""
         return self._times[-1] if self._times else NAN
+
+    @property
+    def first_frame(self) -> float:
+        """The time of the oldest frame (s since 1970), or NaN; what was kept longer may begin before."""
+        return self._times[0] if self._times else NAN
 
     @property
     def pause(self) -> float:

@@ -11,8 +11,8 @@ from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
+from gpumon.history.open import open_history
 from gpumon.history.query import HOST
-from gpumon.history.recent import RecentHistory
 from gpumon.history.windows import USUAL, WINDOWS
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import HOST_INDEX, Metric
@@ -46,7 +46,7 @@ class View:
 
     def forget(self) -> None:
         """Begin anew, as with frames of another source; what the user chose to see stays."""
-        self.history = RecentHistory()
+        self.history = open_history()
         self.epochs = Epochs()
         self.activity = Activity()
         self.origin = Origin("")

@@ -111,7 +111,7 @@ def recent_course(history: RecentHistory, uuid: str, begun: float, points: int =
     Points are equally far apart, as a `RunSeries` has them: what was not sampled keeps its length.
     """
     times = history.sampled(begun)
-    if len(times) < 2 or history.begin > begun:
+    if len(times) < 2 or history.first_frame > begun:
         return None
     spacing = median(later - earlier for earlier, later in pairwise(times))
     # The first sample in the middle of its point, and the others near it: so none has two, and the next one none.

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from gpumon.analysis.epochs import Epochs
 from gpumon.frame import Frame
+from gpumon.history.open import open_history
 from gpumon.history.query import HOST, Query
-from gpumon.history.recent import RecentHistory
 from gpumon.history.windows import USUAL
 from gpumon.json_value import logged, shown
 from gpumon.live import Live, LiveState
@@ -63,7 +63,7 @@ class Feed:
     def __init__(self, live: Live) -> None:
         self.live = live
         self.lock = Lock()
-        self.history = RecentHistory()
+        self.history = open_history()
         self.epochs = Epochs()
         self.logged = Logged()
         self.fleet = Fleet()

@@ -1,0 +1,132 @@
+"""The last frames with tiers behind them: who answers which stretch of a window, and how they are joined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import nan
+from typing import NamedTuple
+
+import pytest
+
+from gpumon.history.downsample import Envelope, downsample
+from gpumon.history.grid import Grid, aligned
+from gpumon.history.long import LongHistory
+from gpumon.history.query import Query, Series
+from tests.builders import TIME, device, frame_of, sample, tick
+
+NAME = "gpu.utilization"
+GPU = device().uuid
+NOW = TIME / 1e9 // 600 * 600
+
+
+class FakeTier(NamedTuple):
+    """Every cell from `begin` to `end` has the same value."""
+
+    step: float
+    begin: float
+    end: float
+    value: float
+
+    def has(self, subject: str, metric: str) -> bool:
+        return (subject, metric) == (GPU, NAME)
+
+    def query(self, query: Query) -> Mapping[str, Series]:
+        assert query.grid is not None
+        assert self.begin <= query.begin < query.end <= self.end
+        times = [query.begin + (n + 0.5) * self.step for n in range(int((query.end - query.begin) / self.step))]
+        line = [self.value] * len(times)
+        return {NAME: downsample(times, [Envelope(line, line, line)], query.grid)[0]}
+
+
+def filled(*tiers: FakeTier, seconds: int = 60) -> LongHistory:
+    """Frames of the last `seconds`, all 0.9."""
+    history = LongHistory(tiers)
+    for second in range(seconds):
+        time_ns = round((NOW - seconds + 1 + second) * 1e9)
+        history.add(frame_of(tick(second + 1, samples=(sample(0, utilization=0.9),))._replace(time_ns=time_ns)))
+    return history
+
+
+def asked(history: LongHistory, seconds: float, points: int = 2000) -> Series:
+    return history.query(Query(GPU, (NAME,), NOW - seconds, NOW, points))[NAME]
+
+
+TENTHS = FakeTier(10.0, NOW - 86400, NOW - 600, 0.5)
+MINUTES = FakeTier(300.0, NOW - 31 * 86400, NOW - 21600, 0.25)
+
+
+def test_without_tiers_it_answers_as_the_last_frames_do() -> None:
+    history = filled()
+    assert history.begin == history.first_frame == NOW - 59
+    assert asked(history, 30).mean == [0.9] * 31
+    assert asked(history, 3000).times[0] == NOW - 59
+
+
+def test_what_lies_before_the_frames_comes_from_the_tiers_and_a_hole_stays_a_hole() -> None:
+    history = filled(TENTHS, MINUTES)
+    assert history.begin == MINUTES.begin
+    series = asked(history, 7200)
+    assert series.step == 10
+    found = dict(zip(series.times, series.mean, strict=True))
+    assert {value for time, value in found.items() if time < NOW - 600} == {0.5}
+    assert {value for time, value in found.items() if time > NOW - 50} == {0.9}
+    assert all(value != value for time, value in found.items() if NOW - 595 < time < NOW - 65)
+
+
+def test_a_long_window_reads_the_coarse_tier_and_the_fine_one_only_where_that_has_nothing() -> None:
+    series = asked(filled(TENTHS, MINUTES), 7 * 86400)
+    assert series.step % 300 == 0
+    found = dict(zip(series.times, series.mean, strict=True))
+    assert {value for time, value in found.items() if time < NOW - 22000} == {0.25}
+    assert {value for time, value in found.items() if NOW - 21000 < time < NOW - 1200} == {0.5}
+
+
+def test_zooming_in_brings_the_finest_cells_that_reach_so_far() -> None:
+    history = filled(TENTHS, MINUTES)
+    fine = history.query(Query(GPU, (NAME,), NOW - 30000, NOW - 29000))[NAME]
+    assert (fine.step, set(fine.mean[:-1])) == (10, {0.5})
+    coarse = history.query(Query(GPU, (NAME,), NOW - 300000, NOW - 298800))[NAME]
+    assert (coarse.step, set(coarse.mean[:-1])) == (300, {0.25})
+
+
+def test_a_bucket_that_two_share_is_weighted_by_time_and_has_the_extremes_of_both() -> None:
+    tier = FakeTier(10.0, NOW - 86400, NOW - 450, 0.5)
+    older = FakeTier(300.0, NOW - 31 * 86400, NOW - 86400, 0.25)
+    history = filled(tier, older, seconds=451)
+    grid = Grid(int(NOW // 600) - 1, 600.0, 1)
+    found = history.query(Query(GPU, (NAME,), grid.begin, NOW, grid=grid))[NAME]
+    assert (found.low, found.high) == ([0.5], [0.9])
+    assert found.mean == [pytest.approx((150 * 0.5 + 450 * 0.9) / 600, abs=0.01)]
+
+
+def test_a_metric_that_only_a_tier_has_is_known() -> None:
+    assert LongHistory([TENTHS]).has(GPU, NAME)
+    assert not LongHistory([TENTHS]).has(GPU, "gpu.power")
+
+
+def test_peak_of_a_window_longer_than_the_frames_asks_the_tiers() -> None:
+    history = filled(FakeTier(10.0, NOW - 86400, NOW - 60, 0.95))
+    assert history.peak(GPU, NAME, NOW - 30, NOW) == 0.9
+    assert history.peak(GPU, NAME, NOW - 3000, NOW) == 0.95
+
+
+def test_a_copy_for_another_thread_keeps_the_tiers() -> None:
+    history = filled(TENTHS).only(GPU)
+    assert history.begin == TENTHS.begin
+    assert asked(history, 7200).mean[0] == 0.5
+
+
+@pytest.mark.parametrize("span", [10.0, 3600.0, 86400.0, 31 * 86400.0])
+@pytest.mark.parametrize("points", [1, 7, 400, 2000])
+def test_buckets_hold_whole_cells_and_are_no_more_than_asked(span: float, points: int) -> None:
+    grid = aligned(NOW - span, NOW, points, [10.0, 300.0])
+    assert grid.step % 300 == 0
+    assert grid.buckets <= points
+    assert grid.begin <= NOW - span
+    assert grid.at(NOW) < grid.buckets
+
+
+def test_nothing_known_is_nothing() -> None:
+    history = LongHistory([FakeTier(10.0, nan, nan, 0.5)])
+    assert history.begin != history.begin
+    assert list(asked(history, 60).mean) == []
