@@ -37,6 +37,7 @@ gpu: $(VENV)/tests  ## the tests that need a real NVIDIA GPU, with the torch tha
 lint: $(VENV)/tests  ## style, types, and who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/oxlint --deny-warnings web/gpumon_web/assets tests/web/scripts
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 

@@ -13,7 +13,7 @@
         const answer = await fetch(address, { cache: "no-store", credentials: "same-origin" });
         if (answer.ok) { found = await answer.json(); }
         else if (answer.status === 404) { found = null; }
-      } catch (error) {
+      } catch {
         found = undefined; // the head of the page says that nobody answers; the next tick asks again
       }
       if (mine === asked) { done(found, (performance.now() - began) / 1000); }

@@ -11,7 +11,7 @@
   let known = new Map();
 
   function stored() {
-    try { return localStorage.getItem(KEY); } catch (error) { return null; }
+    try { return localStorage.getItem(KEY); } catch { return null; }
   }
 
   function apply(theme) {
@@ -77,7 +77,7 @@
       label();
       document.getElementById("theme").addEventListener("click", () => {
         const next = isDark() ? "light" : "dark";
-        try { localStorage.setItem(KEY, next); } catch (error) { /* a private window: it lasts as long as the page */ }
+        try { localStorage.setItem(KEY, next); } catch { /* a private window: it lasts as long as the page */ }
         apply(next);
       });
       system.addEventListener("change", () => apply(stored()));

@@ -58,7 +58,7 @@
       : g.make("span", { class: "mut", text: note.text }))),
   };
 
-  const address = (link) => (/^#\//.test(link) ? link : "#/");
+  const address = (link) => (link.startsWith("#/") ? link : "#/");
   const pieces = (parts) => parts.map((part) => ({ ...part, colour: part.color || g.theme.ofUser(part.user) }));
 
   function line(one) {

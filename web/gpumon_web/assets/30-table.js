@@ -63,7 +63,7 @@
       }).map(([, row]) => row);
     }
 
-    function build(row) {
+    function build() {
       const line = g.make("tr", { role: "row" });
       const cells = columns.map((column) => {
         const cell = g.make(column.head ? "th" : "td", {
@@ -81,7 +81,7 @@
       const keep = new Set(shown.map((row) => row.key));
       for (const [key, made] of drawn) { if (!keep.has(key)) { made.line.remove(); drawn.delete(key); } }
       shown.forEach((row, place) => {
-        if (!drawn.has(row.key)) { drawn.set(row.key, build(row)); }
+        if (!drawn.has(row.key)) { drawn.set(row.key, build()); }
         const made = drawn.get(row.key);
         columns.forEach((column, at) => {
           if (column.text) { g.put(made.cells[at], column.text(row)); }

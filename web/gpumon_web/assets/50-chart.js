@@ -48,7 +48,7 @@
   // `@u0/0.4` under a key of a colour is a role of the theme; no other text is taken for one.
   function painted(value, key) {
     if (typeof value === "string") {
-      const found = /color$/.test(key) && /^@(\w+?)(?:\/([\d.]+))?$/.exec(value);
+      const found = key.endsWith("color") && /^@(\w+?)(?:\/([\d.]+))?$/.exec(value);
       return found ? g.theme.colour(found[1], found[2]) : value;
     }
     if (Array.isArray(value)) {
@@ -193,7 +193,7 @@
         const found = painted(trace, "");
         if (trace.x0 !== undefined) {
           const key = `${trace.x0} ${trace.dx} ${trace.y.length}`;
-          if (!times.has(key)) { times.set(key, trace.y.map((_, place) => at(trace.x0 + place * trace.dx))); }
+          if (!times.has(key)) { times.set(key, trace.y.map((_, step) => at(trace.x0 + step * trace.dx))); }
           found.x = times.get(key);
           delete found.x0;
           delete found.dx;

@@ -187,8 +187,8 @@
       const band = figure.data.find((trace) => trace.meta.what === "band");
       const end = x[x.length - 1];
       if (band && outline) {
-        const open = figure.bands[figure.bands.length - 1];
-        if (open && known && open[1] * 1000 >= last - 3000 * g.feed.interval) { open[1] = end / 1000; band.x[band.x.length - 1] = end; }
+        const newest = figure.bands[figure.bands.length - 1];
+        if (newest && known && newest[1] * 1000 >= last - 3000 * g.feed.interval) { newest[1] = end / 1000; band.x[band.x.length - 1] = end; }
       }
       const from = view.range || view.window === "all" ? -Infinity : (g.feed.now - Number(view.window)) * 1000;
       const old = x.findIndex((time) => time >= from);

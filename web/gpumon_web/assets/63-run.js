@@ -132,7 +132,7 @@
     g.put(parts.gone, `No run here has the id ${view.id}. It may have been removed from the ledger, or belong to another server.`);
   }
 
-  const merged = () => ({ ...found.run, ...(live() || {}) });
+  const merged = () => ({ ...found.run, ...live() });
 
   function draw(first) {
     const run = merged();
@@ -255,7 +255,7 @@
   function epochColumns(names) {
     const peak = (one) => [one.framework_peak, one.run_allocated_peak, one.memory_used_peak].find(t.known) ?? null;
     // What was only read between steps is no less than that, and what was reached before no more.
-    const bound = (one) => (t.known(one.framework_peak) ? (one.framework_peak_reached ? "" : "≤ ") : (t.known(one.run_allocated_peak) ? "≥ " : ""));
+    const sign = (one) => (t.known(one.framework_peak) ? (one.framework_peak_reached ? "" : "≤ ") : (t.known(one.run_allocated_peak) ? "≥ " : ""));
     return [
       { key: "epoch", title: "Epoch", head: true, value: (one) => one.ordinal, text: (one) => String(one.epoch) },
       { key: "seconds", title: "Time", number: true, value: took, text: (one) => t.duration(took(one)) },
@@ -268,7 +268,7 @@
       { key: "beside", title: "Not training", help: "Time in phases other than training", number: true,
         value: (one) => one.beside, text: (one) => t.duration(one.beside) },
       { key: "peak", title: "Peak memory", help: "Of live tensors by the framework's own counter (≤: reached before), or as read between steps (≥); else of the device", number: true, value: peak,
-        text: (one) => (t.known(peak(one)) ? bound(one) : "") + t.bytes(peak(one)) },
+        text: (one) => (t.known(peak(one)) ? sign(one) : "") + t.bytes(peak(one)) },
       { key: "energy", title: "Energy", number: true, value: (one) => one.energy, text: (one) => t.joules(one.energy, mostEnergy) },
       ...names.map((name, place) => ({ key: `logged-${place}`, title: name, number: true, className: "logged", value: (one) => (t.odd(one.metrics[name]) ? Infinity : one.metrics[name]),
         sign: (one) => one.metrics[name] ?? null, draw: (one) => [logged(one.metrics[name])] })),

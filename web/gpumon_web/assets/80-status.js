@@ -58,8 +58,8 @@
   }
 
   // The state without its seconds: `Stale: the daemon is silent`.
-  function why(said) {
-    const text = said.replace(/:? last seen .*$/, "").replace(/ (\S+ )?\S+ ago$/, "");
+  function why(words) {
+    const text = words.replace(/:? last seen .*$/, "").replace(/ (\S+ )?\S+ ago$/, "");
     const whole = text === "stale" ? "stale: the daemon is silent" : text;
     return whole[0].toUpperCase() + whole.slice(1);
   }

@@ -7,16 +7,16 @@
   // The layout of the page that is opened first is asked for before Dash is up, by its name in the address.
   let early = null;
   g.fetchLayout = function (name) {
-    early = ask(name).catch(() => null);
+    early = askLayout(name).catch(() => null);
   };
 
-  const ask = (name) => fetch(`api/layout?page=${encodeURIComponent(name)}`, { credentials: "same-origin" })
+  const askLayout = (name) => fetch(`api/layout?page=${encodeURIComponent(name)}`, { credentials: "same-origin" })
     .then((answer) => { if (!answer.ok) { throw new Error(String(answer.status)); } return answer.json(); });
 
   async function layoutOf(name) {
     const found = early && await early;
     early = null;
-    return found && found.page === name ? found.layout : (await ask(name)).layout;
+    return found && found.page === name ? found.layout : (await askLayout(name)).layout;
   }
 
   // `ready` is called once the layout stands in `section`.

@@ -10,7 +10,7 @@
     const [name, id] = path.split("/");
     const params = new URLSearchParams(query || "");
     if (id) {
-      try { params.set("id", decodeURIComponent(id)); } catch (error) { params.set("id", id); }
+      try { params.set("id", decodeURIComponent(id)); } catch { params.set("id", id); }
     }
     return { name, params };
   }
