@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 import gpumon_web
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.diagnosis.finding import Severity
 from gpumon.frame import RunState
 from gpumon.metrics import BY_NAME, PROCESSES, Availability
+from gpumon_web import levels
 from gpumon_web.live import PageFeed
 from gpumon_web.page import KINDS, Now, Page, Rows
 from gpumon_web.pages import PAGES
@@ -177,3 +180,12 @@ def test_no_script_knows_a_page_that_has_a_module() -> None:
 def test_reading_the_modules_of_pages_loads_no_dash() -> None:
     code = "import sys, gpumon_web.run_page; print({'dash', 'flask', 'plotly'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
+
+
+def test_every_state_and_every_severity_has_a_level_that_the_style_knows() -> None:
+    style = (ASSETS / "gpumon.css").read_text()
+    assert set(levels.OF_GPU) == set(GpuState)
+    assert set(levels.OF_RUN) == {state.name.lower() for state in RunState}
+    assert set(levels.OF_SEVERITY) == {None, *Severity}
+    for level in {*levels.OF_GPU.values(), *levels.OF_RUN.values(), *levels.OF_SEVERITY.values()} - {""}:
+        assert f".tag.{level} " in style

@@ -9,13 +9,12 @@ from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.ranks import Ranks
 from gpumon.analysis.thresholds import RECENT
 from gpumon.diagnosis.context import GpuContext
-from gpumon.diagnosis.finding import Finding, Severity
+from gpumon.diagnosis.finding import Finding
 from gpumon.diagnosis.gpu_rules import idle_text
 from gpumon.diagnosis.live import findings
+from gpumon_web import levels
 
 SHOWN = 6
-LEVELS = {Severity.CRITICAL: "bad", Severity.WARNING: "warn", Severity.INFO: "ok"}
-"""The class of the page's style for each severity."""
 
 
 def worth_a_look(
@@ -36,7 +35,7 @@ def _is_news(finding: Finding) -> bool:
 def _note(finding: Finding) -> dict[str, str]:
     return {
         "kind": finding.kind,
-        "level": LEVELS[finding.severity],
+        "level": levels.OF_SEVERITY[finding.severity],
         "about": finding.subject.title,
         "text": finding.summary,
         "action": finding.action,

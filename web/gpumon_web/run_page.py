@@ -31,7 +31,7 @@ from gpumon.reports import run_json
 from gpumon.reports.export_epochs import lines
 from gpumon_web.answers import NOTHING, UNCHANGED, Packed
 from gpumon_web.course import Logged, extended, recent_course, with_newest
-from gpumon_web.look import LEVELS
+from gpumon_web.levels import OF_SEVERITY
 from gpumon_web.page import Rows
 from gpumon_web.pages import PAGES
 
@@ -218,7 +218,6 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
     """An epoch as the page's table has it: a tenth of all that is known, as there may be thousands of them."""
     found = run_json.epoch_of(epoch, ())
     judged = verdict(epoch, running)
-    level = "" if judged.severity is None else LEVELS[judged.severity]
     beside = [phase.seconds for phase in phases if phase.phase != TRAINING]
     return {
         **{name: found[name] for name in ("ordinal", "epoch", "metrics")},
@@ -226,7 +225,7 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
         **{name: None if found[name] is None else shown(found[name]) for name in EPOCH},
         "framework_peak_reached": found["framework_peak_reached"],
         "beside": shown(sum(beside)) if beside else None,
-        "verdict": {"kind": judged.kind, "text": judged.text, "level": level},
+        "verdict": {"kind": judged.kind, "text": judged.text, "level": OF_SEVERITY[judged.severity]},
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gpumon import units
+from gpumon_web import levels
 from gpumon_web.page import Cells
 
 
@@ -33,6 +34,11 @@ def link(words: str, href: str, css: str = "", label: str = "") -> Cells:
 def tag(words: str, level: str = "", *, is_now: bool = False) -> Cells:
     """A label; `is_now`: it is left out once nothing new comes."""
     return {"tag": words, "level": level, "now": is_now}
+
+
+def run_state(state: str) -> Cells:
+    """The tag of a run's state."""
+    return tag(state or units.MISSING, levels.OF_RUN.get(state, ""))
 
 
 def bar(*parts: Cells, css: str = "bar") -> Cells:

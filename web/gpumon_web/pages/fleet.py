@@ -10,6 +10,7 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.history.windows import USUAL
 from gpumon.json_value import shown
 from gpumon.metrics import Unit
+from gpumon_web import levels
 from gpumon_web.feed import SPARK
 from gpumon_web.holders import holder_names, idle_for, memory_parts
 from gpumon_web.page import Args, Cells, Column, Gpu, Now, Page, Rows
@@ -166,7 +167,7 @@ def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
     """The lines of a row: why it does not answer, its runs, other holders, and since when it does nothing."""
     state, lines = about["state"], []
     if state in _SILENT:
-        lines.append(line(tag(silence(about), "warn" if state == "stale" else "bad")))
+        lines.append(line(tag(silence(about), levels.OF_GPU[GpuState(state)])))
     for run in runs[:RUNS]:
         phase = run["phase"] if run["phase"] != "train" else ""
         name = link(run_name(run), run_address(run["id"]), "name")
@@ -186,8 +187,7 @@ def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
         lines.append(line(text("unknown: the driver lists no process"), css="mut"))
     if state in (GpuState.HELD.value, GpuState.FREE.value):
         words = "allocated, idle" if state == GpuState.HELD.value else "free"
-        level = "warn" if state == GpuState.HELD.value else "ok"
-        lines.append(line(tag(f"{words}{idle_for(about, time)}", level, is_now=True)))
+        lines.append(line(tag(f"{words}{idle_for(about, time)}", levels.OF_GPU[GpuState(state)], is_now=True)))
     elif not lines:
         lines.append(line(text(units.MISSING if state == "stale" else "no process", "mut")))
     return lines

@@ -11,6 +11,7 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.history.windows import USUAL, WINDOWS
 from gpumon.metrics import Unit
 from gpumon.panels import GPU_PANELS
+from gpumon_web import levels
 from gpumon_web.holders import by_user, idle_for, memory_parts
 from gpumon_web.page import Args, Cells, Column, Gpu, Now, Page, Rows
 from gpumon_web.tokens import bar, gpu_address, link, run_address, run_name, text
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 BUTTONS = (*((str(one.seconds), one.title) for one in WINDOWS if one.has_button), ("all", "All"))
 """Windows of the figure."""
-LEVELS = {"busy": "ok", "free": "ok", "held": "warn", "stale": "warn", "idle": "", "unknown": ""}
-"""The level of a state's tag; of any other it is `bad`."""
 NAMED = 3
 """Holders named below the memory."""
 UNLISTED = "The driver lists no process, but there may be one."
@@ -94,7 +93,7 @@ def live(now: Now, args: Args) -> Cells:
         "uuid": about["uuid"],
         "is_stale": state is GpuState.STALE,
         "state": {
-            "state": state.value, "text": about["reason"] or state.title, "level": LEVELS.get(state.value, "bad"),
+            "state": state.value, "text": about["reason"] or state.title, "level": levels.OF_GPU[state],
             "lasts": state in (GpuState.LOST, GpuState.UNREADABLE),
         },
         "idle": "" if since is None else f"idle{idle_for(about, now.time)}",

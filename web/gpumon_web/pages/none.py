@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from gpumon import units
 from gpumon.metrics import Unit
 from gpumon.vendors import VENDORS
+from gpumon_web import levels
 from gpumon_web.page import Args, Cells, Now, Page
 from gpumon_web.pages.gpu import of_total
-from gpumon_web.pages.runs import LEVELS
 from gpumon_web.tokens import run_address, run_name
 
 if TYPE_CHECKING:
@@ -83,8 +83,9 @@ def kept(document: Cells) -> Cells:
     runs, problem = document["runs"], document["problem"]
     notes = [
         {
-            "level": LEVELS.get(run["state"], ""), "about": run["state"] or units.MISSING, "time": run["started"],
-            "text": f"{run_name(run)}, {run['user'] or 'unknown'}", "link": run_address(run["id"]),
+            "level": levels.OF_RUN.get(run["state"], ""), "about": run["state"] or units.MISSING,
+            "text": f"{run_name(run)}, {run['user'] or 'unknown'}", "time": run["started"],
+            "link": run_address(run["id"]),
         }
         for run in runs[:RUNS]
     ]  # fmt: skip

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 from gpumon import units
 from gpumon_web.page import Cells, Column, Page, Rows
-from gpumon_web.tokens import line, link, progress, run_address, run_name, tag, text
+from gpumon_web.tokens import line, link, progress, run_address, run_name, run_state, text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
 
-LEVELS = {"running": "ok", "failed": "bad", "died": "bad"}
-"""The level of a state's tag."""
 COLUMNS = (
     Column("run", "Run", "link", sorts_by="name", is_head=True),
     Column("user", "User", "person"),
@@ -65,7 +63,7 @@ def row(run: Cells) -> Cells:
         "name": run["name"],
         "run": link(run_name(run), run_address(run["id"]), "row"),
         "user": run["user"],
-        "state": tag(run["state"] or units.MISSING, LEVELS.get(run["state"], "")),
+        "state": run_state(run["state"]),
         "state_name": run["state"],
         "started": run["started"],
         "seconds": {"since": since} if since is not None else run.get("seconds"),

@@ -1,0 +1,35 @@
+"""Levels of states and findings: the class that the page's style gives to a tag."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.diagnosis.finding import Severity
+from gpumon.frame import RunState
+
+OF_SEVERITY: Mapping[Severity | None, str] = {
+    None: "",
+    Severity.INFO: "ok",
+    Severity.WARNING: "warn",
+    Severity.CRITICAL: "bad",
+}
+OF_GPU: Mapping[GpuState, str] = {
+    GpuState.BUSY: "ok",
+    GpuState.FREE: "ok",
+    GpuState.IDLE: "",
+    GpuState.UNKNOWN: "",
+    GpuState.HELD: "warn",
+    GpuState.STALE: "warn",
+    GpuState.LOST: "bad",
+    GpuState.UNREADABLE: "bad",
+}
+_OF_RUN: Mapping[RunState, str] = {
+    RunState.RUNNING: "ok",
+    RunState.FINISHED: "",
+    RunState.INTERRUPTED: "",
+    RunState.FAILED: "bad",
+    RunState.DIED: "bad",
+}
+OF_RUN: Mapping[str, str] = {state.name.lower(): level for state, level in _OF_RUN.items()}
+"""By the name of a run's state."""
