@@ -5,7 +5,7 @@
 
 Needs `pip install keras torch`; downloads nothing: the images have the shape of those of CIFAR-10, and are made up.
 While it runs, `gpumon tui` shows its epochs (counted from 1, as Keras prints them), the validation in each, and the
-losses and accuracies; `gpumon runs show` tells them afterwards.
+losses and accuracies; `gpumon runs show` prints them afterward.
 """
 
 from __future__ import annotations

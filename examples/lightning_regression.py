@@ -4,7 +4,7 @@
     python examples/lightning_regression.py --ranks 2    # Lightning's ddp: two processes, one run
 
 Needs `pip install lightning`. While it runs, `gpumon tui` shows its epochs (counted from 0, as Lightning does), the
-sanity check before the first, the validation twice in each, and the losses; `gpumon runs show` tells them afterwards.
+sanity check before the first, the validation twice in each, and the losses; `gpumon runs show` prints them afterward.
 """
 
 from __future__ import annotations

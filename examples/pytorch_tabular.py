@@ -4,7 +4,7 @@
 
 Needs `pip install torch`. An event is a row of 12 numbers, such as a detector's, and is signal or background; the
 events are made up. While it runs, `gpumon tui` shows its epochs (counted from 0, as the loop does), steps, validation,
-loss and accuracy; `gpumon runs show` tells them afterwards.
+loss and accuracy; `gpumon runs show` prints them afterward.
 """
 
 from __future__ import annotations

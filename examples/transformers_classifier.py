@@ -4,7 +4,7 @@
 
 Needs `pip install transformers accelerate`; downloads nothing: the model is made from a configuration and the texts are
 made up. While it runs, `gpumon tui` shows its epochs (counted from 1, as in the Trainer's table), the evaluation after
-each, loss, learning rate and accuracy; `gpumon runs show` tells them afterwards.
+each, loss, learning rate and accuracy; `gpumon runs show` prints them afterward.
 """
 
 from __future__ import annotations

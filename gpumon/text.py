@@ -22,7 +22,7 @@ _MARKS_ON_A_LETTER = 2
 def clean(text: str, limit: int = 256) -> str:
     """`text` on one line with every harmful character spelled out, at most `limit` characters.
 
-    A letter keeps two combining marks: a tower of them would draw over its neighbours.
+    A letter keeps two combining marks: a tower of them would draw over its neighbors.
 
     >>> clean("evil\\x1b[31m")
     'evil\\\\x1b[31m'

@@ -65,7 +65,7 @@ def bytes_binary(value: float) -> str:
 
 
 def whole(value: float) -> str:
-    """A bare rounded number, where the heading or a neighbour names the unit: `612`."""
+    """A bare rounded number, where the heading or a neighbor names the unit: `612`."""
     return f"{value:.0f}" if math.isfinite(value) else MISSING
 
 

@@ -1,1 +1,1 @@
-"""Judgements and computations that all views share: GPU states, epochs, ranks, progress, memory."""
+"""Judgments and computations that all views share: GPU states, epochs, ranks, progress, memory."""

@@ -1,4 +1,4 @@
-"""The one judgement of a GPU: busy, allocated but idle, idle, free, unknown, stale or lost.
+"""The one judgment of a GPU: busy, allocated but idle, idle, free, unknown, stale or lost.
 
 A state is claimed only where the frame proves it. `FREE` is the strongest claim: the GPU answers,
 does nothing, lists no process, and its memory is empty. Where one of these is unknown, so is

@@ -37,8 +37,8 @@ def band_trace(bands: Sequence[Band]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def span_trace(spans: Sequence[tuple[float, float]], colour: str) -> dict[str, Any]:
-    """Stretches marked in another colour: phases that are no training, times without samples."""
+def span_trace(spans: Sequence[tuple[float, float]], color: str) -> dict[str, Any]:
+    """Stretches marked in another color: phases that are no training, times without samples."""
     x: list[float | None] = []
     y: list[float | None] = []
     for begin, end in spans:
@@ -46,7 +46,7 @@ def span_trace(spans: Sequence[tuple[float, float]], colour: str) -> dict[str, A
         y += (0, 1, 1, 0, None)
     return {
         "type": "scatter", "mode": "lines", "x": milliseconds(x), "y": y, "yaxis": AXIS, "fill": "toself",
-        "fillcolor": colour, "line": {"width": 0, "color": colour}, "hoverinfo": "skip", "name": "",
+        "fillcolor": color, "line": {"width": 0, "color": color}, "hoverinfo": "skip", "name": "",
         "showlegend": False, "meta": {"what": "span"},
     }  # fmt: skip
 
@@ -56,9 +56,9 @@ def band_axis() -> dict[str, Any]:
     return {"domain": [0, 1], "range": [0, 1], "visible": False, "fixedrange": True, "anchor": "x"}
 
 
-def band_shape(begin: float, end: float, colour: str) -> dict[str, Any]:
+def band_shape(begin: float, end: float, color: str) -> dict[str, Any]:
     """Return one stretch (s since 1970) as a shape, for figures that have few: a report has no hidden axis."""
     return {
         "type": "rect", "xref": "x", "yref": "paper", "x0": instant(begin), "x1": instant(end), "y0": 0, "y1": 1,
-        "fillcolor": colour, "line": {"width": 0}, "layer": "below",
+        "fillcolor": color, "line": {"width": 0}, "layer": "below",
     }  # fmt: skip

@@ -18,8 +18,8 @@ from gpumon.json_value import shown
 from gpumon.missing import is_known
 from gpumon.panels import GPU_PANELS, Panel
 
-COLOURS = ("@u2", "@u0", "@u1", "@u5", "@u3", "@u6", "@u4", "@u7")
-"""Of the panels in their order; a metric has the same colour in the figure of a run."""
+COLORS = ("@u2", "@u0", "@u1", "@u5", "@u3", "@u6", "@u4", "@u7")
+"""Of the panels in their order; a metric has the same color in the figure of a run."""
 
 
 class Behind(NamedTuple):
@@ -49,7 +49,7 @@ def gpu_figure(
             title=panel.title,
             scale=scale_of(panel.metric.unit, rate=panel.is_rate),
             values=[shown(value) for value in line_values(series[panel.metric.name])],
-            colour=COLOURS[GPU_PANELS.index(panel) % len(COLOURS)],
+            color=COLORS[GPU_PANELS.index(panel) % len(COLORS)],
             top=top_of(panel, sample),
         )
         for panel in panels

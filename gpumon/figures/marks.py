@@ -7,11 +7,11 @@ from typing import Any
 from gpumon.figures.axes import instant
 
 
-def note(text: str, x: float | str, y: float, colour: str = "@mut", **place: Any) -> dict[str, Any]:
+def note(text: str, x: float | str, y: float, color: str = "@mut", **place: Any) -> dict[str, Any]:
     """Return a text of the figure's own at a place of the paper; `place` says otherwise."""
     return {
         "text": text, "x": x, "y": y, "xref": "paper", "yref": "paper", "showarrow": False,
-        "font": {"color": colour, "size": 11}, **place,
+        "font": {"color": color, "size": 11}, **place,
     }  # fmt: skip
 
 
@@ -26,5 +26,5 @@ def out_of_memory_line(at: float) -> dict[str, Any]:
 def out_of_memory_caption(at: float) -> dict[str, Any]:
     """Return what the line says."""
     return note(
-        "out of memory", instant(at), 0, colour="@bad", xref="x", yanchor="bottom", xanchor="left", xshift=3
+        "out of memory", instant(at), 0, color="@bad", xref="x", yanchor="bottom", xanchor="left", xshift=3
     )  # fmt: skip

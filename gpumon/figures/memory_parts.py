@@ -12,7 +12,7 @@ from gpumon.frame import NAN
 from gpumon.ledger.records import DeviceRow
 from gpumon.metrics import Unit
 
-COLOURS = ("@u0/0.85", "@u0/0.4", "@u4/0.6", "@u1/0.65", "@u7/0.1", "@u7/0.35")
+COLORS = ("@u0/0.85", "@u0/0.4", "@u4/0.6", "@u1/0.65", "@u7/0.1", "@u7/0.35")
 """Of the parts of the device's memory, in the order of `memory.PARTS`."""
 _UNDIVIDED = MemoryBreakdown(allocated=NAN, cached=NAN, context=NAN, others=NAN, free=NAN, driver=NAN)
 _SCALE = scale_of(Unit.BYTES, rate=False)
@@ -30,15 +30,13 @@ def memory_parts(series: RunSeries, device: DeviceRow | None) -> list[dict[str, 
     names = titles(divided)
     stretches = longest(whole_stretches(numbers_of(given["gpu.memory_used"], 1, None)))
     lines: list[dict[str, Any]] = []
-    for part, colour, values in zip(
-        PARTS, COLOURS, zip(*divided, strict=True) if divided else (), strict=bool(divided)
-    ):
+    for part, color, values in zip(PARTS, COLORS, zip(*divided, strict=True) if divided else (), strict=bool(divided)):
         cells = numbers_of(values, _SCALE.factor, 2)
         name = names[part.name]
         drawn = [(begin, end) for begin, end in stretches if any(cells[begin:end])]
         lines += [
             {
-                "mode": "lines", "line": {"width": 0, "color": colour}, "fillcolor": colour, "y": cells[begin:end],
+                "mode": "lines", "line": {"width": 0, "color": color}, "fillcolor": color, "y": cells[begin:end],
                 "stackgroup": f"memory{begin}", "stackgaps": "infer zero", "name": name, "legendgroup": name,
                 "showlegend": place == 0, "hovertemplate": f"%{{y}}{_SCALE.suffix}", **placed(series, begin),
             }

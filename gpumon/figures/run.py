@@ -80,9 +80,7 @@ def figure(
             "domain": [top - height + 0.015, top - height * 0.2], "gridcolor": "@line/0.7", "zeroline": False,
             "nticks": 4, "fixedrange": True, **axis,
         }  # fmt: skip
-        layout["annotations"].append(
-            note(title, 0, top - height * 0.2, xanchor="left", yanchor="bottom", colour="@ink")
-        )
+        layout["annotations"].append(note(title, 0, top - height * 0.2, xanchor="left", yanchor="bottom", color="@ink"))
         if any(line.get("showlegend") for line in lines):
             layout["legend"] = {
                 "orientation": "h", "x": 1, "xanchor": "right", "y": top - height * 0.2, "yanchor": "bottom",
@@ -106,9 +104,9 @@ def _panels(
         "rangemode": "tozero", "ticksuffix": in_bytes.suffix,
         **({"range": [0, device.memory_total * in_bytes.factor]} if device and device.memory_total > 0 else {}),
     }  # fmt: skip
-    for name, colour in (("gpu.power", "@u1"), ("gpu.temperature", "@u5")):
+    for name, color in (("gpu.power", "@u1"), ("gpu.temperature", "@u5")):
         if name in columns:
-            lines = _banded(series, name, colour)
+            lines = _banded(series, name, color)
             axis = {"ticksuffix": scale_of(BY_NAME[name].unit, rate=False).suffix}
             if name == "gpu.power":
                 axis["rangemode"] = "tozero"
@@ -121,7 +119,7 @@ def _panels(
         yield literal(name, NAME_CELLS), drawn, {}
 
 
-def _banded(series: RunSeries, name: str, colour: str) -> list[Line]:
+def _banded(series: RunSeries, name: str, color: str) -> list[Line]:
     """The mean as a line, and behind it from the smallest to the largest."""
     found = series.columns[name]
     scale = scale_of(BY_NAME[name].unit, rate=False)
@@ -132,15 +130,15 @@ def _banded(series: RunSeries, name: str, colour: str) -> list[Line]:
     # Plotly would fill across a gap: each stretch without one is a pair of edges by itself.
     for begin, end in longest(whole_stretches(mean)) if low != high else ():
         edge = {
-            "mode": "lines", "line": {"width": 0, "color": colour}, "hoverinfo": "skip", "name": "",
+            "mode": "lines", "line": {"width": 0, "color": color}, "hoverinfo": "skip", "name": "",
             **placed(series, begin),
         }  # fmt: skip
         lines += [
             {**edge, "y": high[begin:end]},
-            {**edge, "y": low[begin:end], "fill": "tonexty", "fillcolor": f"{colour}/0.2"},
+            {**edge, "y": low[begin:end], "fill": "tonexty", "fillcolor": f"{color}/0.2"},
         ]
     lines.append({
-        "mode": "lines", "line": {"width": 1.4, "color": colour}, "y": mean, "name": BY_NAME[name].title,
+        "mode": "lines", "line": {"width": 1.4, "color": color}, "y": mean, "name": BY_NAME[name].title,
         "hovertemplate": f"%{{y}}{scale.suffix}", **placed(series),
     })  # fmt: skip
     return lines

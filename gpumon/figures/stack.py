@@ -30,7 +30,7 @@ class Plot(NamedTuple):
     scale: Scale
     values: Sequence[float | None]
     """In base units."""
-    colour: str
+    color: str
     top: float | None = None
     """Top of the axis in base units, where it is known beforehand."""
 
@@ -66,14 +66,14 @@ def figure(
             "ticksuffix": plot.scale.suffix, "zeroline": False,
             **({"range": [0, plot.top * plot.scale.factor * _ROOM]} if plot.top else {}),
         }  # fmt: skip
-        title = note(literal(plot.title), 0, high, colour="@ink", xanchor="left", yanchor="bottom")
+        title = note(literal(plot.title), 0, high, color="@ink", xanchor="left", yanchor="bottom")
         layout["annotations"].append(title)
         data.append(
             {
                 "type": "scatter", "mode": "lines", "yaxis": axis, "name": literal(plot.title), "x": x,
                 "y": [_scaled(value, plot.scale) for value in plot.values], "connectgaps": False,
-                "line": {"color": f"{plot.colour}/1", "width": 1.4}, "fill": "tozeroy",
-                "fillcolor": f"{plot.colour}/0.13",
+                "line": {"color": f"{plot.color}/1", "width": 1.4}, "fill": "tozeroy",
+                "fillcolor": f"{plot.color}/0.13",
                 "hovertemplate": f"%{{y:.{plot.scale.digits}f}}{plot.scale.suffix}",
                 "meta": {"what": "line", "metric": plot.metric, "factor": plot.scale.factor},
             }

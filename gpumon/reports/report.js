@@ -1,5 +1,5 @@
 "use strict";
-// Draws the figures that the page carries, in the colours of the viewer's theme, and again when the theme changes.
+// Draws the figures that the page carries, in the colors of the viewer's theme, and again when the theme changes.
 (function () {
   var figures = JSON.parse(document.getElementById("figures").textContent);
   var place = document.getElementById("timeline");
@@ -8,17 +8,17 @@
   var shown = 0;
   var range = null; // what the viewer zoomed to, kept from tab to tab
 
-  function colour(name, opacity) {
+  function color(name, opacity) {
     var hex = getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
     var parts = [1, 3, 5].map(function (i) { return parseInt(hex.slice(i, i + 2), 16); });
     return "rgba(" + parts.join(",") + "," + (opacity === undefined ? 1 : opacity) + ")";
   }
 
-  // Only under keys of colours, so that no text of a stranger is taken for one. Lists of numbers are passed on as they are.
+  // Only under keys of colors, so that no text of a stranger is taken for one. Lists of numbers are passed on as they are.
   function painted(value, key) {
     if (typeof value === "string") {
       var found = /color$/.test(key) && /^@(\w+?)(?:\/([\d.]+))?$/.exec(value);
-      return found ? colour(found[1], found[2]) : value;
+      return found ? color(found[1], found[2]) : value;
     }
     if (Array.isArray(value)) {
       return value.length && typeof value[0] === "object" && value[0] ? value.map(function (v) { return painted(v, ""); }) : value;

@@ -1,7 +1,7 @@
 """Which GPUs this process trains on, by UUID, without ever waking one.
 
-torch is asked only where the training has already imported it and CUDA is already initialised; what
-is asked then is bookkeeping in the process (no synchronisation, no driver call that waits).
+torch is asked only where the training has already imported it and CUDA is already initialized; what
+is asked then is bookkeeping in the process (no synchronization, no driver call that waits).
 Else CUDA_VISIBLE_DEVICES, or what another maker has in its place, may name UUIDs; numbers in it are left to the daemon,
 which alone can tell whether they count as the driver does
 (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars).
@@ -19,7 +19,7 @@ def find_devices(modules: Mapping[str, Any], env: Mapping[str, str], *, alone: b
     """UUIDs of the devices in use; empty as long as nobody can tell.
 
     `modules` is `sys.modules`. `alone`: this process is the whole job, so that all visible devices
-    are its own; one rank of many uses a part of them. Never raises, never initialises CUDA.
+    are its own; one rank of many uses a part of them. Never raises, never initializes CUDA.
     """
     visible = visible_uuids(visible_devices(env))
     try:
@@ -47,7 +47,7 @@ def visible_uuids(visible: str) -> tuple[str, ...]:
 def torch_uuid(cuda: Any, index: int, visible: tuple[str, ...]) -> str:
     """The UUID of what torch calls device `index`; empty where it does not tell.
 
-    `cuda` is `torch.cuda`, initialised; `visible` is as `visible_uuids` gives it.
+    `cuda` is `torch.cuda`, initialized; `visible` is as `visible_uuids` gives it.
     """
     if index < len(visible) and visible[index].startswith(PARTS):
         return visible[index]  # what torch calls a MIG instance differs between versions

@@ -59,7 +59,7 @@ class Failures:
         self._boards = (*alive, weakref.ref(board))
 
     def observe(self, torch: Any, visible: tuple[str, ...]) -> None:
-        """Have torch's allocator tell of its errors; once for each process. CUDA must be initialised."""
+        """Have torch's allocator tell of its errors; once for each process. CUDA must be initialized."""
         if self._asked is torch:
             return
         self._asked = torch
@@ -87,7 +87,7 @@ class Failures:
             for _ in range(_DEEPEST):
                 if error is None or getattr(error, _TOLD, False):
                     return
-                failure = _recognised(error, modules)
+                failure = _recognized(error, modules)
                 if failure is not None:
                     setattr(error, _TOLD, True)
                     if not (failure.torch and self._observed):
@@ -113,7 +113,7 @@ def count_of(value: object) -> int:
     return value if isinstance(value, int) and 0 <= value < NOT_KNOWN else NOT_KNOWN
 
 
-def _recognised(error: BaseException, modules: Mapping[str, Any]) -> _Failure | None:
+def _recognized(error: BaseException, modules: Mapping[str, Any]) -> _Failure | None:
     kinds = [(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__]
     names = {name for package, name in kinds if package in ("torch", "tensorflow", "jax", "jaxlib")}
     if not names and not (type(error) is RuntimeError and "torch" in modules):

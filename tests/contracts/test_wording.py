@@ -43,6 +43,15 @@ STUMBLES = (
     "The browser view. Not built yet.",
 )
 
+BRITISH = re.compile(
+    r"colour|behaviour|neighbour|favour|honour|flavour|judgement|(?:serial|initial|recogn|normal|organ|summar|minim|maxim"
+    r"|optim|util|sanit|synchron|priorit|standard|author|custom|visual|special|categor|real|local|emphas|critic)is(?:e|ing)"
+    r"|isation\b|(?:label|cancel|model|travel|signal|channel|level)l(?:ed|ing)\b|\banalys(?:e|ed|ing)\b|artefact"
+    r"|catalogue|\bcentre|\bgrey\b|\blicence|towards|afterwards|whilst|\bfulfil\b|\bdefence\b|\blearnt\b",
+    re.IGNORECASE,
+)
+"""British spellings; the product and its documentation are written in American English."""
+
 
 @pytest.fixture(scope="module")
 def texts() -> dict[str, str]:
@@ -62,6 +71,10 @@ def texts() -> dict[str, str]:
 @pytest.mark.parametrize("stumble", STUMBLES)
 def test_nobody_reads_a_wording_that_people_stumbled_over(texts: dict[str, str], stumble: str) -> None:
     assert [name for name, text in texts.items() if stumble in text] == []
+
+
+def test_spelling_is_american(texts: dict[str, str]) -> None:
+    assert {name: found for name, text in texts.items() if (found := set(BRITISH.findall(text)))} == {}
 
 
 def test_the_texts_are_there(texts: dict[str, str]) -> None:

@@ -58,7 +58,7 @@ def test_epochs_count_from_one_and_the_validation_is_a_phase_of_its_epoch(cases:
     assert run.state is RunState.FINISHED
 
 
-def test_boundaries_lie_between_the_neighbours_of_the_same_hook(cases: Cases) -> None:
+def test_boundaries_lie_between_the_neighbors_of_the_same_hook(cases: Cases) -> None:
     for case in ("whole", "resumed", "no length", "every second"):
         one, seen = cases[case], cases.seen[case]
         for hook, marks in (

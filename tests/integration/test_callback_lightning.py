@@ -74,7 +74,7 @@ def test_epochs_validation_and_sanity_check_come_in_their_order(cases: Cases) ->
         ("teardown", Mark.RUN_END, None),
     ],
 )
-def test_boundaries_lie_between_the_neighbours_of_the_same_hook(
+def test_boundaries_lie_between_the_neighbors_of_the_same_hook(
     cases: Cases, hook: str, mark: Mark, phase: str | None
 ) -> None:
     for case in ("whole", "resumed", "waits"):
@@ -85,7 +85,7 @@ def test_boundaries_lie_between_the_neighbours_of_the_same_hook(
         assert all(a <= time <= b for a, time, b in zip(before, found, after, strict=True)), (case, found)
 
 
-def test_phases_lie_between_the_neighbours_too(cases: Cases) -> None:
+def test_phases_lie_between_the_neighbors_too(cases: Cases) -> None:
     names = ("on_validation_start", "on_validation_end")
     before, after = ([t for name, t in cases.seen["whole"][side] if name in names] for side in ("before", "after"))
     found = cases["whole"].times(Mark.PHASE)

@@ -54,7 +54,7 @@ def test_epochs_count_from_one_and_the_evaluation_follows_each(cases: Cases) -> 
     assert run.state is RunState.FINISHED
 
 
-def test_boundaries_lie_between_the_neighbours_of_the_same_hook(cases: Cases) -> None:
+def test_boundaries_lie_between_the_neighbors_of_the_same_hook(cases: Cases) -> None:
     hooks = {
         "on_train_begin": Mark.RUN_BEGIN, "on_epoch_begin": Mark.EPOCH_BEGIN, "on_epoch_end": Mark.EPOCH_END,
         "on_train_end": Mark.RUN_END,
@@ -62,7 +62,7 @@ def test_boundaries_lie_between_the_neighbours_of_the_same_hook(cases: Cases) ->
     for case in ("whole", "resumed", "steps", "broken off"):
         for hook, mark in hooks.items():
             before, after = ([t for name, t in cases.seen[case][side] if name == hook] for side in ("before", "after"))
-            before = before[: len(after)]  # the evaluation afterwards is a run of its own
+            before = before[: len(after)]  # the evaluation afterward is a run of its own
             found = cases[case].times(mark)
             assert len(found) == len(before) > 0
             assert all(a <= time <= b for a, time, b in zip(before, found, after, strict=True)), (case, hook)

@@ -115,7 +115,7 @@ def test_an_epoch_that_an_exception_leaves_did_not_end(look: Look, by: str) -> N
     assert [mark for mark, _, _ in told(look())] == ["RUN_BEGIN", "EPOCH_BEGIN", *ends, "RUN_END"]
 
 
-def test_an_epoch_that_break_left_has_ended_whatever_fails_afterwards(look: Look) -> None:
+def test_an_epoch_that_break_left_has_ended_whatever_fails_afterward(look: Look) -> None:
     with pytest.raises(KeyError), gpumon.run("net") as run:  # noqa: PT012
         for _ in run.epochs():
             break

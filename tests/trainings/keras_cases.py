@@ -1,6 +1,6 @@
 """Trainings by Keras, one run of gpumon for each case; prints as JSON what the hooks saw.
 
-The backend is that of KERAS_BACKEND. Beside each `GpuMonitor` stand two neighbours: Keras calls one
+The backend is that of KERAS_BACKEND. Beside each `GpuMonitor` stand two neighbors: Keras calls one
 just before it and one just after it.
 """
 
@@ -52,7 +52,7 @@ class Before(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class After(Before):
-    """The other neighbour."""
+    """The other neighbor."""
 
 
 def hook(name: str) -> Any:
@@ -131,7 +131,7 @@ def fit(
     case: str, net: Any, *data: Any, monitor: GpuMonitor | None = None, more: Any = (), fail: int = -1, stop: int = -1,
     **settings: Any,
 ) -> None:  # fmt: skip
-    """Train with a monitor between its neighbours."""
+    """Train with a monitor between its neighbors."""
     before, after = Before([], fail, stop), After([])
     told[case] = {"before": before.times, "after": after.times}
     began = time.monotonic_ns()

@@ -1,6 +1,6 @@
 """Trainings by Lightning, one run of gpumon for each case; prints as JSON what the framework's own hooks saw.
 
-Beside each `GpuMonitor` stand two neighbours: Lightning calls one just before it and one just after it.
+Beside each `GpuMonitor` stand two neighbors: Lightning calls one just before it and one just after it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ HOOKS = (
 told: dict[str, dict[str, Any]] = {}
 
 
-def neighbour(base: Any, times: list[tuple[str, int]], save: str = "") -> Any:
+def neighbor(base: Any, times: list[tuple[str, int]], save: str = "") -> Any:
     """A callback that takes the time in each hook, and saves a checkpoint after the third batch where asked."""
 
     def hook(name: str) -> Any:
         return lambda self, *_, **__: times.append((name, time.monotonic_ns()))
 
-    class Neighbour(base):  # type: ignore[misc]
+    class Neighbor(base):  # type: ignore[misc]
         def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, number: int) -> None:
             if save and number == 2:
                 trainer.save_checkpoint(save)
@@ -43,8 +43,8 @@ def neighbour(base: Any, times: list[tuple[str, int]], save: str = "") -> Any:
                 raise KeyboardInterrupt
 
     for name in HOOKS:
-        setattr(Neighbour, name, hook(name))
-    return Neighbour()
+        setattr(Neighbor, name, hook(name))
+    return Neighbor()
 
 
 class Points(Dataset[Any]):
@@ -119,7 +119,7 @@ def trainer(case: str, package: Any = lightning, save: str = "", **settings: Any
     after: list[tuple[str, int]] = []
     told[case] = {"before": before, "after": after}
     callbacks = [
-        neighbour(package.Callback, before), GpuMonitor(case), neighbour(package.Callback, after, save),
+        neighbor(package.Callback, before), GpuMonitor(case), neighbor(package.Callback, after, save),
     ]  # fmt: skip
     return package.Trainer(callbacks=callbacks, **QUIET, **settings)
 

@@ -1,6 +1,6 @@
 """Trainings by the Trainer of Transformers, one run of gpumon for each case; prints as JSON what the hooks saw.
 
-Beside each `GpuMonitor` stand two neighbours: the Trainer calls one just before it and one just after it.
+Beside each `GpuMonitor` stand two neighbors: the Trainer calls one just before it and one just after it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Before(TrainerCallback):  # type: ignore[misc]
 
 
 class After(Before):
-    """The other neighbour."""
+    """The other neighbor."""
 
 
 def hook(name: str) -> Any:

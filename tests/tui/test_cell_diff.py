@@ -33,14 +33,14 @@ class Terminal:
             elif other == "\n":
                 self._x, self._y = 0, self._y + 1
             elif other.endswith("m"):
-                self._colour(other[2:-1])
+                self._color(other[2:-1])
             for letter in plain:
                 self.rows[self._y][self._x] = letter
                 self.inks[self._y][self._x] = self._ink
                 self._x += 1
 
-    def _colour(self, codes: str) -> None:
-        """The last colour of either kind and every attribute stand until a reset."""
+    def _color(self, codes: str) -> None:
+        """The last color of either kind and every attribute stand until a reset."""
         for code in re.findall(r"[34]8;2;\d+;\d+;\d+|[34]8;5;\d+|\d+", codes) or ["0"]:
             stays = [one for one in self._ink if _kind(one) != _kind(code)]
             self._ink = () if code == "0" else tuple(sorted([*stays, code]))
@@ -50,7 +50,7 @@ class Terminal:
 
 
 def _kind(code: str) -> str:
-    """A colour of letters, of the ground, or an attribute by itself."""
+    """A color of letters, of the ground, or an attribute by itself."""
     number = int(code.partition(";")[0])
     if 30 <= number < 40 or 90 <= number < 98:
         return "letters"

@@ -92,7 +92,7 @@ def test_a_column_of_many_samples_is_their_mean_or_their_peak() -> None:
     assert (found.mean, found.high) == ([0.5], [1.0])
 
 
-def test_bars_read_without_colour() -> None:
+def test_bars_read_without_color() -> None:
     assert bar_text(0.5, 4) == "▄▄▁▁"
     assert bar_text(0.01, 4) == "▃▁▁▁"
     assert bar_text(0.6, 4) == "▄▄▃▁", "no hole between what is filled and the track"
@@ -284,7 +284,7 @@ def test_no_known_part_is_no_bar() -> None:
     assert plain(stacked(None, 8)) == "┈" * 8
 
 
-def test_each_part_of_memory_has_a_letter_and_a_colour_of_its_own() -> None:
+def test_each_part_of_memory_has_a_letter_and_a_color_of_its_own() -> None:
     letters, styles = zip(*(theme.PARTS[part.name] for part in PARTS), strict=True)
     assert len(set(letters)) == len(PARTS) == len(MemoryBreakdown._fields)
     assert len(set(styles)) == len(PARTS)

@@ -1,4 +1,4 @@
-"""The one judgement of a GPU: nothing is claimed that the frame does not prove."""
+"""The one judgment of a GPU: nothing is claimed that the frame does not prove."""
 
 from __future__ import annotations
 

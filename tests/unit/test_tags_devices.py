@@ -39,7 +39,7 @@ def modules(cuda: Cuda) -> dict[str, Any]:
     return {"torch": SimpleNamespace(cuda=cuda)}
 
 
-def test_cuda_is_never_initialised() -> None:
+def test_cuda_is_never_initialized() -> None:
     cuda = Cuda(initialized=False)
     assert find_devices(modules(cuda), {}) == ()
     assert cuda.asked == []

@@ -199,7 +199,7 @@ def test_devices_that_are_not_used_are_looked_at_seldom(begin: Begin) -> None:
     assert [memory.number for memory in held(board)] == [0, 1]
 
 
-def test_cuda_is_never_initialised(begin: Begin) -> None:
+def test_cuda_is_never_initialized(begin: Begin) -> None:
     board, torch = begin(), Torch(Cuda(BUSY, initialized=False))
     reader(board, torch=torch).read()
     assert (torch.cuda.asked, torch.cuda.read, torch.attached) == ([], [], [])  # type: ignore[attr-defined]

@@ -160,17 +160,17 @@ def test_an_out_of_memory_error_is_marked_where_it_was() -> None:
     assert any(note["text"] == "out of memory" for note in found["layout"]["annotations"])
 
 
-def test_a_figure_has_roles_and_no_colours() -> None:
-    def colours(value: Any, key: str = "") -> list[str]:
+def test_a_figure_has_roles_and_no_colors() -> None:
+    def colors(value: Any, key: str = "") -> list[str]:
         if isinstance(value, dict):
-            return [found for name, one in value.items() for found in colours(one, name)]
+            return [found for name, one in value.items() for found in colors(one, name)]
         if isinstance(value, list):
-            return [found for one in value for found in colours(one, key)]
+            return [found for one in value for found in colors(one, key)]
         return [value] if key.endswith("color") else []
 
-    found = colours(figure(training(30)))
+    found = colors(figure(training(30)))
     assert len(found) > 3
-    assert all(colour.startswith("@") for colour in found)
+    assert all(color.startswith("@") for color in found)
 
 
 @pytest.mark.parametrize("unit", list(Unit))

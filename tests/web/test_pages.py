@@ -235,11 +235,11 @@ def test_a_person_chooses_a_theme_and_it_stays(browser: Browser, simulated: str)
         page = visitor.open("#/gpu/0")
         shows_all(page, "#/gpu/0")
         line = "document.querySelector('.page:not([hidden]) .plot').data.at(-1).line.color"
-        dark, colour = page.evaluate(back), page.evaluate(line)
+        dark, color = page.evaluate(back), page.evaluate(line)
         page.get_by_role("button", name="Switch to light").click()
         light = page.evaluate(back)
         assert light != dark
-        until(lambda: page.evaluate(line) != colour, 60)
+        until(lambda: page.evaluate(line) != color, 60)
         page.reload()
         expect(page.get_by_role("button", name="Switch to dark")).to_be_visible()
         assert page.evaluate(back) == light
@@ -287,7 +287,7 @@ def test_a_browser_without_the_token_sees_a_page_that_says_what_to_do(browser: B
 
 
 @pytest.mark.parametrize("name", ["h100x8-llama3-8b-ckpt100.csv.gz", "titanx2-gpt350m.csv.gz"])
-def test_a_recording_of_a_real_training_is_shown_and_labelled(
+def test_a_recording_of_a_real_training_is_shown_and_labeled(
     browser: Browser, recordings: Path, tmp_path: Path, name: str
 ) -> None:
     source = f"replay:{recordings / name}"

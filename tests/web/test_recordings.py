@@ -1,4 +1,4 @@
-"""Recordings of real trainings in the browser: what is shown moves, is labelled, and is what the file has."""
+"""Recordings of real trainings in the browser: what is shown moves, is labeled, and is what the file has."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ class GpumonApp(App[None]):
             stop()
 
     def action_help(self) -> None:
-        """Keys, colours and words."""
+        """Keys, colors and words."""
         if not isinstance(self.screen, Help):
             self.push_screen(Help(self.view))
 

@@ -1,4 +1,4 @@
-"""The colours, by what they mean. Nothing else names a colour.
+"""The colors, by what they mean. Nothing else names a color.
 
 A high utilization is what a training wants, so nothing turns red for being busy. Yellow and red are
 kept for what the metric table calls `warn` and `critical`, and for GPUs that do not answer.
@@ -68,25 +68,25 @@ PARTS = {
     "free": ("▁", TRACK),
     "driver": ("░", DIM),
 }
-"""Letter and colour of the parts of device memory: told apart by each of the two alone."""
+"""Letter and color of the parts of device memory: told apart by each of the two alone."""
 
 
 def hue(metric: str) -> str:
-    """The colour of a metric, the same in bars and charts."""
+    """The color of a metric, the same in bars and charts."""
     return HUES.get(metric, CYAN)
 
 
 @lru_cache(maxsize=256)
-def ramp(colour: str, rows: int) -> tuple[Style, ...]:
+def ramp(color: str, rows: int) -> tuple[Style, ...]:
     """Styles for the rows of an area from top to bottom: bright at the crest, quiet below."""
     steps = max(1, rows - 1)
-    return tuple(Style(color=_mix(colour, BACKGROUND, 0.55 * row / steps)) for row in range(rows))
+    return tuple(Style(color=_mix(color, BACKGROUND, 0.55 * row / steps)) for row in range(rows))
 
 
 @lru_cache(maxsize=64)
-def ink(colour: str) -> Style:
-    """A plain style of one colour."""
-    return Style(color=colour)
+def ink(color: str) -> Style:
+    """A plain style of one color."""
+    return Style(color=color)
 
 
 def faded(style: Style) -> Style:
@@ -99,8 +99,8 @@ def _hex(color: Color) -> str:
     return color.get_truecolor().hex
 
 
-def _mix(colour: str, other: str, share: float) -> str:
-    pairs = ((int(colour[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
+def _mix(color: str, other: str, share: float) -> str:
+    pairs = ((int(color[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
     return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in pairs)
 
 

@@ -15,7 +15,7 @@ from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.memory import PARTS, breakdown_of, known_parts
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks, ranks_of
-from gpumon.figures.memory_parts import COLOURS
+from gpumon.figures.memory_parts import COLORS
 from gpumon.frame import Driver, Frame, Origin, Process, RunState, Sample
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.missing import is_known
@@ -97,9 +97,9 @@ def last_known(sample: Sample) -> dict[str, float | None] | None:
 def parts(sample: Sample) -> list[dict[str, Any]]:
     """Return the memory breakdown of a GPU, part by part; empty if the driver does not report it."""
     divided = breakdown_of(sample)
-    colours = dict(zip((part.name for part in PARTS), COLOURS, strict=True))
+    colors = dict(zip((part.name for part in PARTS), COLORS, strict=True))
     return [
-        {"title": part.title, "bytes": coarse(value), "colour": colours[part.name]}
+        {"title": part.title, "bytes": coarse(value), "color": colors[part.name]}
         for part, value in (known_parts(divided) if divided else ())
     ]
 

@@ -1,4 +1,4 @@
-"""Bars: half blocks on a thin line, so that they read without colour too, and rows of them stay apart."""
+"""Bars: half blocks on a thin line, so that they read without color too, and rows of them stay apart."""
 
 from __future__ import annotations
 

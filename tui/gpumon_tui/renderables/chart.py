@@ -156,7 +156,7 @@ def _tell_begin(lines: list[Line], curve: ChartCurve, place: Room, pictures: Seq
 
 
 def _row_styles(curve: ChartCurve, rows: int) -> list[Style]:
-    """The hue of the metric; rows above a threshold of the table in its colour."""
+    """The hue of the metric; rows above a threshold of the table in its color."""
     styles = list(theme.ramp(theme.hue(curve.metric.name), rows))
     for row in range(rows):
         middle = curve.top * (rows - 0.5 - row) / rows

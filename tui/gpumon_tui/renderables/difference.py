@@ -13,7 +13,7 @@ from rich.style import Style
 from gpumon_tui.renderables.text_width import Line, is_narrow, width
 
 NEAR = 12
-"""Ranges this close are sent as one: each costs a move of the cursor and its colours anew."""
+"""Ranges this close are sent as one: each costs a move of the cursor and its colors anew."""
 Ranges = list[tuple[int, int]]
 Cell = tuple[str, Style | None]
 

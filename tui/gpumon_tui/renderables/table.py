@@ -76,7 +76,7 @@ def table(
 
 
 def _row(chosen: Sequence[tuple[int, TableColumn]], row: Row, under: Style | None, cells: int) -> Line:
-    """One segment for neighbours of one style: each costs bytes on the line to the terminal."""
+    """One segment for neighbors of one style: each costs bytes on the line to the terminal."""
     if len(row) == 1:
         text, style = row[0]
         return [Segment(fit(" " + text, cells), style + under if under else style)]

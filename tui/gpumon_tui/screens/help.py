@@ -1,4 +1,4 @@
-"""The help: keys, what colours mean, and the words."""
+"""The help: keys, what colors mean, and the words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpumon_tui.renderables.text_width import Line
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 
-COLOURS: tuple[Line, ...] = (
+COLORS: tuple[Line, ...] = (
     [Segment("▄▄▄▃▁▁ ", theme.ink(theme.MINT)), Segment("utilization; a training should keep it high", theme.PLAIN)],
     [
         Segment("▄▄", theme.ink(theme.BLUE)), Segment("▂▂", theme.ink(theme.ROSE)), Segment("▁▁ ", theme.TRACK),
@@ -63,7 +63,7 @@ class Text(Lines):
             *keys,
             [],
             head[1],
-            *COLOURS,
+            *COLORS,
             [],
             head[2],
             *words,

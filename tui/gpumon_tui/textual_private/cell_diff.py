@@ -21,7 +21,7 @@ from gpumon_tui.renderables.text_width import is_narrow, width
 
 PLAIN = Style.null()
 LETTERS = ("bold", "dim", "italic", "underline", "blink", "reverse", "strike")
-"""All that a style of gpumon or of its help may have beside its colours."""
+"""All that a style of gpumon or of its help may have beside its colors."""
 
 
 class CellDiffUpdate(CompositorUpdate):
@@ -55,7 +55,7 @@ class CellDiffUpdate(CompositorUpdate):
 
 @lru_cache(maxsize=1024)
 def _change(old: Style, new: Style, colors: ColorSystem) -> str:
-    """From one style to another: colours are most of what is sent, and one of the two is often the same."""
+    """From one style to another: colors are most of what is sent, and one of the two is often the same."""
     if old == new:
         return ""
     if _letters(old) != _letters(new) or (old.color and not new.color) or (old.bgcolor and not new.bgcolor):

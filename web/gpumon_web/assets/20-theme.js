@@ -1,13 +1,13 @@
-// Dark or light, by the system until somebody presses the button; and colours by what they stand for.
+// Dark or light, by the system until somebody presses the button; and colors by what they stand for.
 "use strict";
 (function (g) {
   const KEY = "gpumon-theme";
-  const COLOURS = 10;
+  const COLORS = 10;
   const NOBODY = "mut";
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const listeners = [];
   const placed = new Map();
-  const used = new Array(COLOURS).fill(0);
+  const used = new Array(COLORS).fill(0);
   let known = new Map();
 
   function stored() {
@@ -34,8 +34,8 @@
     g.attribute(button, "aria-label", isDark() ? "Switch to light" : "Switch to dark");
   }
 
-  // The colour of a role as the theme has it now: `#2f6fed`, or with an opacity `rgba(…)`.
-  function colour(name, opacity) {
+  // The color of a role as the theme has it now: `#2f6fed`, or with an opacity `rgba(…)`.
+  function color(name, opacity) {
     if (!known.has(name)) {
       known.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
     }
@@ -48,7 +48,7 @@
   function slot(name) {
     let hash = 2166136261;
     for (const letter of name) { hash = Math.imul(hash ^ letter.codePointAt(0), 16777619); }
-    return (hash >>> 8) % COLOURS;
+    return (hash >>> 8) % COLORS;
   }
 
   // A person has the color of the name, on every page and in every browser; where two would share one the later takes
@@ -58,7 +58,7 @@
     if (!placed.has(name)) {
       const least = Math.min(...used);
       let at = slot(name);
-      while (used[at] > least) { at = (at + 1) % COLOURS; }
+      while (used[at] > least) { at = (at + 1) % COLORS; }
       used[at] += 1;
       placed.set(name, at);
     }
@@ -71,7 +71,7 @@
   }
 
   g.theme = {
-    colour, ofUser, meet, isDark,
+    color, ofUser, meet, isDark,
     on(listener) { listeners.push(listener); },
     start() {
       label();
@@ -85,20 +85,20 @@
   };
   apply(stored());
 
-  // A dot in a person's colour, and the name.
+  // A dot in a person's color, and the name.
   g.person = function (name, fallback) {
     const chip = g.make("span", { class: "person" }, g.make("span", { text: name || fallback || "unknown" }));
     chip.style.setProperty("--c", `var(--${ofUser(name)})`);
     return chip;
   };
 
-  // Shares of a whole, each in its colour: [{share, colour, title}].
+  // Shares of a whole, each in its color: [{share, color, title}].
   g.bar = function (parts, className) {
     const bar = g.make("span", { class: className || "bar", "aria-hidden": "true" });
     for (const part of parts) {
       const piece = g.make("i", { title: part.title });
       piece.style.width = `${Math.max(0, Math.min(1, part.share || 0)) * 100}%`;
-      piece.style.background = part.opacity ? colour(part.colour, part.opacity) : `var(--${part.colour})`;
+      piece.style.background = part.opacity ? color(part.color, part.opacity) : `var(--${part.color})`;
       bar.append(piece);
     }
     return bar;

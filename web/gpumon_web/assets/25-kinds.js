@@ -36,11 +36,8 @@
         g.make("span", { class: `state ${state}`, "aria-hidden": "true" }), one.text);
     }),
     // The parts of a whole: a bar, and each with its color and size.
-    parts: (parts) => {
-      const all = parts.map((one) => ({ ...one, colour: one.color }));
-      return all.length ? [g.bar(all, "bar tall"), g.make("dl", { class: "divided" }, ...all.map((one) => g.make("div", {},
-        g.make("dt", {}, g.bar([{ ...one, share: 1 }], "bar dot"), one.title), g.make("dd", { text: one.size }))))] : [];
-    },
+    parts: (all) => (all.length ? [g.bar(all, "bar tall"), g.make("dl", { class: "divided" }, ...all.map((one) => g.make("div", {},
+        g.make("dt", {}, g.bar([{ ...one, share: 1 }], "bar dot"), one.title), g.make("dd", { text: one.size }))))] : []),
     tag: (one) => [token(one)],
     person: (name) => [g.person(name)],
     link: (one) => [token(one)],
@@ -59,7 +56,7 @@
   };
 
   const address = (link) => (link.startsWith("#/") ? link : "#/");
-  const pieces = (parts) => parts.map((part) => ({ ...part, colour: part.color || g.theme.ofUser(part.user) }));
+  const pieces = (parts) => parts.map((part) => ({ ...part, color: part.color || g.theme.ofUser(part.user) }));
 
   function line(one) {
     if (!one.line) { return token(one); }

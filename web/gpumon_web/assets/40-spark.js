@@ -13,7 +13,7 @@
     waiting.set(canvas, what);
   };
 
-  // times (s) and values (0 to 1, null is a gap), from `end - length` to `end`, in the colour of a role.
+  // times (s) and values (0 to 1, null is a gap), from `end - length` to `end`, in the color of a role.
   function draw(canvas, times, values, end, length, role) {
     const ratio = window.devicePixelRatio || 1;
     const width = canvas.clientWidth;
@@ -26,7 +26,7 @@
     const pen = canvas.getContext("2d");
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, width, height);
-    pen.strokeStyle = g.theme.colour("line");
+    pen.strokeStyle = g.theme.color("line");
     pen.lineWidth = 1;
     pen.beginPath();
     pen.moveTo(0, height - 0.5);
@@ -44,14 +44,14 @@
       line.push([x(time), y(value)]);
     });
     const fade = pen.createLinearGradient(0, 0, 0, height);
-    fade.addColorStop(0, g.theme.colour(role, 0.34));
-    fade.addColorStop(1, g.theme.colour(role, 0.04));
+    fade.addColorStop(0, g.theme.color(role, 0.34));
+    fade.addColorStop(1, g.theme.color(role, 0.04));
     pen.lineJoin = "round";
     for (const points of lines) {
       pen.beginPath();
       points.forEach(([a, b], at) => (at ? pen.lineTo(a, b) : pen.moveTo(a, b)));
       if (points.length === 1) { pen.lineTo(points[0][0] + 1, points[0][1]); }
-      pen.strokeStyle = g.theme.colour(role);
+      pen.strokeStyle = g.theme.color(role);
       pen.lineWidth = 1.4;
       pen.stroke();
       pen.lineTo(points[points.length - 1][0], height);

@@ -1,4 +1,4 @@
-// One Plotly figure: the theme's colours put in, epochs numbered where there is room, and a zoom that stays
+// One Plotly figure: the theme's colors put in, epochs numbered where there is room, and a zoom that stays
 // while the figure is live. Plotly itself is fetched when the first figure is opened.
 "use strict";
 (function (g) {
@@ -45,11 +45,11 @@
     return `times in UTC${minutes > 0 ? "−" : "+"}${Math.floor(size / 60)}${rest}: the clocks were changed`;
   }
 
-  // `@u0/0.4` under a key of a colour is a role of the theme; no other text is taken for one.
+  // `@u0/0.4` under a key of a color is a role of the theme; no other text is taken for one.
   function painted(value, key) {
     if (typeof value === "string") {
       const found = key.endsWith("color") && /^@(\w+?)(?:\/([\d.]+))?$/.exec(value);
-      return found ? g.theme.colour(found[1], found[2]) : value;
+      return found ? g.theme.color(found[1], found[2]) : value;
     }
     if (Array.isArray(value)) {
       return value.length && typeof value[0] === "object" && value[0] ? value.map((one) => painted(one, "")) : value;
@@ -150,29 +150,29 @@
       const pixels = Math.max(100, place.clientWidth - all.margin.l - all.margin.r);
       const shown = range || edges();
       const small = narrow.matches;
-      const font = { color: g.theme.colour("mut"), size: 11, family: getComputedStyle(document.body).fontFamily };
+      const font = { color: g.theme.color("mut"), size: 11, family: getComputedStyle(document.body).fontFamily };
       all.autosize = true;
       if (small) { all.showlegend = false; } // it would lie over the lines; the page has one of its own
       all.paper_bgcolor = all.plot_bgcolor = "rgba(0,0,0,0)";
       all.font = font;
       all.dragmode = small ? false : "zoom";
       all.hoverlabel = {
-        bgcolor: g.theme.colour("card"), bordercolor: g.theme.colour("line"), align: "left",
-        font: { color: g.theme.colour("ink"), size: 11, family: font.family },
+        bgcolor: g.theme.color("card"), bordercolor: g.theme.color("line"), align: "left",
+        font: { color: g.theme.color("ink"), size: 11, family: font.family },
       };
       all.margin = { ...all.margin, ...(small ? { l: 68, r: 8 } : {}) };
       for (const [name, axis] of Object.entries(all)) {
         if (/^[xy]axis/.test(name) && axis.visible !== false) {
           Object.assign(axis, {
-            gridcolor: name[0] === "x" ? "rgba(0,0,0,0)" : g.theme.colour("line"), zeroline: false,
-            linecolor: g.theme.colour("line"), exponentformat: axis.ticksuffix ? "none" : "e", minexponent: isLarge(name) ? 6 : 3, tickfont: { color: g.theme.colour("mut"), size: 11 },
+            gridcolor: name[0] === "x" ? "rgba(0,0,0,0)" : g.theme.color("line"), zeroline: false,
+            linecolor: g.theme.color("line"), exponentformat: axis.ticksuffix ? "none" : "e", minexponent: isLarge(name) ? 6 : 3, tickfont: { color: g.theme.color("mut"), size: 11 },
           });
         }
       }
       Object.assign(all.xaxis, {
         hoverformat: "%Y-%m-%d %H:%M:%S", showspikes: true, spikemode: "across", spikesnap: "cursor",
-        spikethickness: 1, spikedash: "solid", spikecolor: g.theme.colour("mut", 0.5),
-        ticks: "outside", ticklen: 6, tickcolor: g.theme.colour("line"), nticks: Math.max(3, Math.floor(pixels / 110)),
+        spikethickness: 1, spikedash: "solid", spikecolor: g.theme.color("mut", 0.5),
+        ticks: "outside", ticklen: 6, tickcolor: g.theme.color("line"), nticks: Math.max(3, Math.floor(pixels / 110)),
       });
       const ends = shown ? shown.map((time) => time * 1000) : [];
       if (shown) { all.xaxis.range = ends.map(at); all.xaxis.autorange = false; }
@@ -275,7 +275,7 @@
       g.make("i", { class: "k-phase", "aria-hidden": "true" }), "not training");
   };
 
-  // The parts of a stack by name and colour, for screens on which the figure has no room for them.
+  // The parts of a stack by name and color, for screens on which the figure has no room for them.
   g.chartParts = function (figure) {
     return figure.data.filter((trace) => trace.showlegend).map((trace) => {
       const swatch = g.make("i");

@@ -199,7 +199,7 @@
     g.put(parts.epoch.node.querySelector(".what"), running ? "Epoch" : "Epochs done");
     g.putValue(parts.epoch.value, running ? run.epoch || (last ? String(last.epoch) : t.MISSING) : done);
     g.put(parts.epoch.more, running ? run.phase || `${done} done` : last ? `last: epoch ${last.epoch}` : "");
-    g.fill(parts.bar, [run.progress, run.user], () => (t.known(run.progress) ? [g.bar([{ share: run.progress, colour: g.theme.ofUser(run.user) }])] : []));
+    g.fill(parts.bar, [run.progress, run.user], () => (t.known(run.progress) ? [g.bar([{ share: run.progress, color: g.theme.ofUser(run.user) }])] : []));
     const goes = run.state === "running";
     g.put(parts.left.node.querySelector(".what"), goes ? "Time left" : "Took");
     const lasted = goes && t.known(run.started) ? now() - run.started : found.run.seconds;
@@ -261,7 +261,7 @@
       { key: "seconds", title: "Time", number: true, value: took, text: (one) => t.duration(took(one)) },
       { key: "utilization", title: "Utilization", number: true, value: (one) => one.utilization_mean, sign: (one) => t.percent(one.utilization_mean),
         draw: (one) => [g.make("span", { class: "meter" }, g.make("span", { text: t.percent(one.utilization_mean) }),
-          g.bar([{ share: one.utilization_mean, colour: g.theme.ofUser(found.run.user) }]))] },
+          g.bar([{ share: one.utilization_mean, color: g.theme.ofUser(found.run.user) }]))] },
       { key: "idle", title: "Idle", help: "Share of the time in which no kernel ran", number: true, value: (one) => one.idle_share, text: (one) => t.percent(one.idle_share) },
       { key: "wait", title: "Waits for data", number: true, help: "Share of the time during which it was measured; – if it was not measured",
         value: (one) => one.wait_share, text: (one) => t.percent(one.wait_share) },

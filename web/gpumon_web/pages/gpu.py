@@ -164,7 +164,7 @@ def divided(about: Cells) -> list[Cells]:
     total, found = about["memory_total"], []
     for part in about["split"]:
         if part["bytes"] is not None and total:
-            color, _, opacity = part["colour"][1:].partition("/")
+            color, _, opacity = part["color"][1:].partition("/")
             found.append(
                 {
                     "title": part["title"], "size": units.number(part["bytes"], Unit.BYTES),
