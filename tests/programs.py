@@ -18,6 +18,10 @@ _OURS = ("GPUMON_DIR", "XDG_", "LINES", "COLUMNS")
 """What of our own environment programs do not get: a terminal's size is asked of the terminal."""
 
 
+PATIENCE = 60.0
+"""Seconds that a busy machine may take for what must come; who waits for an event pays no more than it takes."""
+
+
 def environment(live_dir: Path, base: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a user whose live directory is `live_dir`, and who has no settings of his own."""
     env = {name: value for name, value in (base or os.environ).items() if not name.startswith(_OURS)}
@@ -27,7 +31,7 @@ def environment(live_dir: Path, base: Mapping[str, str] | None = None) -> dict[s
 def gpumon(
     *arguments: object,
     env: Mapping[str, str],
-    timeout: float = 30,
+    timeout: float = 2 * PATIENCE,
     given: str | None = None,
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
@@ -65,7 +69,7 @@ def daemon(*arguments: object, env: Mapping[str, str]) -> Iterator[subprocess.Po
         if process.poll() is None:
             process.send_signal(signal.SIGCONT)
             process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=PATIENCE)
         process.stdout.close()
         process.stderr.close()
 
@@ -95,7 +99,7 @@ def status(env: Mapping[str, str], *arguments: object) -> dict[str, Any]:
     return found
 
 
-def until(true: Callable[[], T | None], timeout: float = 20) -> T:
+def until(true: Callable[[], T | None], timeout: float = PATIENCE) -> T:
     """Wait until `true` gives something; fails after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:

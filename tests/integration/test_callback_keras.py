@@ -13,6 +13,7 @@ import pytest
 
 from gpumon.frame import Mark, RunState, waited_between
 from tests.conftest import ROOT
+from tests.programs import PATIENCE
 from tests.trainings import Told, need, told, train
 
 
@@ -218,6 +219,10 @@ def test_importing_it_brings_in_nothing_beside_keras(tmp_path: Path) -> None:
 
 def test_an_older_keras_is_told_what_is_needed() -> None:
     done = subprocess.run(
-        [sys.executable, "-S", "-c", OLD], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60
+        [sys.executable, "-S", "-c", OLD],
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert done.stdout == "gpumon's callback requires keras 3.0 or newer; 2.15.0 is installed\n", done.stderr

@@ -14,6 +14,7 @@ import pytest
 
 from gpumon.frame import Mark, RunState
 from tests.conftest import ROOT
+from tests.programs import PATIENCE
 from tests.trainings import Told, need, told, train
 
 Times = Mapping[str, list[tuple[str, int]]]
@@ -199,6 +200,6 @@ else:
 def test_one_of_the_packages_is_enough_and_what_is_missing_is_said(installed: str, version: str, said: str) -> None:
     done = subprocess.run(
         [sys.executable, "-S", "-c", ALONE, installed, version], env={"PYTHONPATH": str(ROOT)}, capture_output=True,
-        text=True, check=True, timeout=60,
+        text=True, check=True, timeout=PATIENCE,
     )  # fmt: skip
     assert said in done.stdout

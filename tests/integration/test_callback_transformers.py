@@ -12,6 +12,7 @@ import pytest
 
 from gpumon.frame import Mark, RunState
 from tests.conftest import ROOT
+from tests.programs import PATIENCE
 from tests.trainings import Told, need, told, train
 
 
@@ -163,6 +164,6 @@ except FrameworkError as error:
 def test_an_older_transformers_is_told_what_is_needed() -> None:
     done = subprocess.run(
         [sys.executable, "-S", "-c", OLD], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True,
-        timeout=60,
+        timeout=PATIENCE,
     )  # fmt: skip
     assert done.stdout == "gpumon's callback requires transformers 5.0 or newer; 4.57.6 is installed\n"

@@ -18,7 +18,7 @@ from gpumon.live import follow
 from gpumon.paths import Places
 from gpumon.ring.reader import RingReader
 from tests.nvml import Stub
-from tests.programs import command, daemon, environment, gpumon, status, until
+from tests.programs import PATIENCE, command, daemon, environment, gpumon, status, until
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_stopped_daemon_says_so_and_leaves_its_history(
     with daemon("--interval", "0.05", env=env) as process:
         until(lambda: newest(live_dir) > 3)
         process.send_signal(number)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=PATIENCE) == 0
     live = follow(Places(explicit=str(live_dir)))
     assert "stopped" in live.state().text
     assert live.latest() is not None
@@ -195,7 +195,7 @@ def test_a_daemon_that_was_taken_over_stops_by_itself(env: dict[str, str], live_
     with daemon("--interval", "0.05", env=env) as first:
         (live_dir / "lock.new").touch(mode=0o600)
         os.rename(live_dir / "lock.new", live_dir / "lock")
-        assert first.wait(timeout=10) == 1
+        assert first.wait(timeout=PATIENCE) == 1
         assert "another daemon took over" in first.communicate()[1]
 
 
@@ -211,7 +211,7 @@ def test_a_daemon_whose_lock_was_removed_makes_it_anew_and_goes_on(env: dict[str
 def test_a_daemon_whose_directory_is_gone_says_so_and_stops(env: dict[str, str], live_dir: Path) -> None:
     with daemon("--interval", "0.05", env=env) as process:
         os.rename(live_dir, live_dir.with_name("elsewhere"))
-        assert process.wait(timeout=10) == 1
+        assert process.wait(timeout=PATIENCE) == 1
         (line,) = process.communicate()[1].splitlines()
     assert f"{live_dir} is gone" in line
 
@@ -267,7 +267,7 @@ def test_a_daemon_whose_driver_hangs_is_stale_stops_when_it_is_told_to_and_leave
         stub.set_latency(None, HANG)
         assert until(lambda: live.state().stale and live.state()).age < 3
         process.terminate()
-        assert process.wait(timeout=3) == 0
+        assert process.wait(timeout=PATIENCE) == 0
         assert "the driver did not answer" in process.communicate()[1]
     assert "stopped" in live.state().text
     stub.set_latency(None, 0)
@@ -282,7 +282,7 @@ def test_a_daemon_whose_driver_hangs_before_its_first_sample_stops_when_it_is_to
     process = subprocess.Popen(command("daemon"), env=env, stderr=subprocess.PIPE, text=True)
     until((live_dir / "tags").exists)
     process.send_signal(signal.SIGINT)
-    assert "the driver did not answer" in process.communicate(timeout=3)[1]
+    assert "the driver did not answer" in process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 0
 
 
@@ -297,7 +297,7 @@ with private_sampler(places(), argparse.Namespace(source=None, interval=0.1, spe
 
 def test_a_view_that_samples_by_itself_ends_although_its_driver_hangs(env: dict[str, str], stub: Stub) -> None:
     stub.set_latency(None, HANG)
-    done = subprocess.run([sys.executable, "-c", BY_ITSELF], env=env, capture_output=True, text=True, timeout=10)
+    done = subprocess.run([sys.executable, "-c", BY_ITSELF], env=env, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (0, "waiting for the first sample\n")
 
 

@@ -65,7 +65,7 @@ def test_an_example_shows_with_its_epochs_and_its_loss(
                 return bool(row.search(ask("capture-pane", "-p")))
 
             try:
-                until(seen, timeout=60)
+                until(seen)
             except AssertionError:
                 raise AssertionError(f"{name} {epoch} did not come on screen:\n{ask('capture-pane', '-p')}") from None
     finally:

@@ -22,7 +22,7 @@ from gpumon.paths import LEDGER, Places
 from tests.conftest import ROOT
 from tests.integration.test_ledger import ask, ended
 from tests.nvml import Stub
-from tests.programs import daemon, environment, until
+from tests.programs import PATIENCE, daemon, environment, until
 from tests.trainings import need
 
 # Says "there" in the middle of its second epoch; then it raises, or waits for what is done to it.
@@ -78,12 +78,12 @@ def test_a_training_that_breaks_off_says_so_and_keeps_what_its_epoch_came_to(
         assert process.stdout.readline() == "there\n"
         if what == "interrupt":
             process.send_signal(signal.SIGINT)
-        errors = process.communicate(timeout=60)[1]
+        errors = process.communicate(timeout=PATIENCE)[1]
     finally:
         process.kill()
         process.wait()
     assert ("ValueError: no good" if what == "raise" else "KeyboardInterrupt") in errors.splitlines()[-1], errors
-    (run,) = until(lambda: ended(watched), timeout=60)
+    (run,) = until(lambda: ended(watched))
     assert (run["name"], run["state"]) == ("broken", RunState.FAILED if what == "raise" else RunState.INTERRUPTED)
     epochs = ask(watched, "SELECT * FROM epoch ORDER BY ordinal")
     assert [row["ended"] is None for row in epochs] == [False, True]
@@ -159,17 +159,17 @@ def test_a_full_disk_is_said_once_and_written_to_when_there_is_room(
         stack.callback(training.kill)
         assert training.stdout is not None
         assert training.stdout.readline() == "there\n"
-        until(lambda: ask(live_dir, "SELECT * FROM epoch"), timeout=60)
+        until(lambda: ask(live_dir, "SELECT * FROM epoch"))
         filler = fill(small_disk)
         printed, errors = training.communicate("go\n", timeout=120)
         assert (training.returncode, printed, errors) == (0, "done\n", "")
-        until(lambda: said("cannot be written"), timeout=60)
+        until(lambda: said("cannot be written"))
         live = follow(Places(explicit=str(live_dir)))
         frame = until(live.latest)
         until(lambda: (now := live.latest()) and now.number > frame.number + 5)
         filler.unlink()
         until(lambda: said("can be written again"), timeout=120)
-        (run,) = until(lambda: ended(live_dir), timeout=60)
+        (run,) = until(lambda: ended(live_dir))
     assert "".join(told).count("cannot be written") == 1, told
     assert run["state"] == RunState.FINISHED
     rows = ask(live_dir, "SELECT * FROM epoch ORDER BY ordinal")
@@ -213,8 +213,8 @@ def test_64_runs_at_once_are_all_shown_and_kept(watched: Path) -> None:
 
         until(shown, timeout=120)
         os.close(held.pop())
-        assert [process.wait(timeout=60) for process in processes] == [0] * 64
-        until(lambda: len(ended(watched)) == 64, timeout=60)
+        assert [process.wait(timeout=PATIENCE) for process in processes] == [0] * 64
+        until(lambda: len(ended(watched)) == 64)
     assert sorted(row["name"] for row in ended(watched)) == names
     kept = ask(
         watched,
@@ -225,7 +225,7 @@ def test_64_runs_at_once_are_all_shown_and_kept(watched: Path) -> None:
     def ends() -> int:
         return sum(b.mark is Mark.EPOCH_END for frame in live.since(0) for b in frame.boundaries)
 
-    until(lambda: ends() == 64 * 3, timeout=60)
+    until(lambda: ends() == 64 * 3)
 
 
 @pytest.mark.parametrize("another", [copy.deepcopy, lambda hook: pickle.loads(pickle.dumps(hook))])

@@ -13,7 +13,7 @@ import pytest
 import gpumon
 from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark
 from tests.nvml import Stub
-from tests.programs import daemon, environment, until
+from tests.programs import PATIENCE, daemon, environment, until
 
 GIB = 2.0**30
 
@@ -204,7 +204,7 @@ def test_an_error_that_nobody_observed_is_told_at_the_end(env: dict[str, str], s
         (end,) = end_of(frames())
     assert (seen.asked, seen.free) == (2 * GIB, GIB)
     assert seen.number < end.number
-    assert training.wait(timeout=30) == 1
+    assert training.wait(timeout=PATIENCE) == 1
 
 
 def test_torch_on_a_cpu_tells_nothing_and_nothing_warns(env: dict[str, str]) -> None:

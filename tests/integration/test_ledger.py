@@ -20,7 +20,7 @@ from gpumon.live import follow
 from gpumon.paths import LEDGER, Places
 from tests.contracts.test_house import loaded_by
 from tests.nvml import Process, Stub
-from tests.programs import daemon, environment, until
+from tests.programs import PATIENCE, daemon, environment, until
 
 # Prints, as JSON, both clocks before and after the begin and the end of each epoch. An epoch lasts so many
 # seconds or, with 'wait', until it is sent a line.
@@ -84,7 +84,7 @@ def say(process: subprocess.Popen[str], expected: str = "") -> None:
 def times_of(process: subprocess.Popen[str]) -> Any:
     assert process.stdout is not None
     found = json.loads(process.stdout.readline())
-    process.wait(timeout=20)
+    process.wait(timeout=PATIENCE)
     return found
 
 
@@ -93,7 +93,7 @@ def ask(live_dir: Path, question: str) -> list[dict[str, Any]]:
     path = live_dir / "state" / LEDGER
     if not path.exists():
         return []
-    with closing(sqlite3.connect(path, timeout=20)) as connection:
+    with closing(sqlite3.connect(path, timeout=PATIENCE)) as connection:
         connection.row_factory = sqlite3.Row
         try:
             return [dict(row) for row in connection.execute(question)]
@@ -318,7 +318,7 @@ def test_a_simulation_leaves_no_ledger_and_a_state_directory_that_cannot_be_made
     with daemon("--interval", "0.1", env=env) as process, training(stub, env, 1, "wait"):
         until(lambda: (frame := live.latest()) is not None and frame.runs)
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=PATIENCE)
         assert process.stderr is not None
         complaint = process.stderr.read().splitlines()
     assert len([line for line in complaint if "cannot be written" in line]) == 1

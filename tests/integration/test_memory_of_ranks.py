@@ -14,7 +14,7 @@ from gpumon.frame import Frame, RunState
 from gpumon.live import follow
 from gpumon.paths import Places
 from tests.nvml import Process, Stub
-from tests.programs import daemon, environment, until
+from tests.programs import PATIENCE, daemon, environment, until
 
 PART = 100 * 2**20
 """Bytes; what the stub says is used in all is more than any of this."""
@@ -64,7 +64,7 @@ class Rank:
         assert self._hear() == "done\n"
 
     def end(self) -> None:
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=PATIENCE)
 
     def _hear(self) -> str:
         assert self.process.stdout is not None

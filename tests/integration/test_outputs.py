@@ -17,7 +17,7 @@ import pytest
 
 from gpumon.cli import COMMANDS
 from tests.nvml import Stub
-from tests.programs import command, daemon, environment, gpumon, until
+from tests.programs import PATIENCE, command, daemon, environment, gpumon, until
 
 TRAINING = """
 import gpumon
@@ -58,7 +58,7 @@ def through_shell(words: list[str], env: Mapping[str, str], redirected: str, cwd
     script = f'"$@" {redirected}'
     done = subprocess.run(
         ["sh", "-c", script, "sh", *command(*words)], env={**env, "PYTHONPATH": os.getcwd()}, capture_output=True,
-        text=True, errors="replace", cwd=cwd, timeout=60, check=False,
+        text=True, errors="replace", cwd=cwd, timeout=PATIENCE, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
 
@@ -144,7 +144,7 @@ def test_a_command_that_goes_on_for_hours_does_so_with_an_output_that_takes_noth
             assert process.poll() is None, process.stderr.read() if process.stderr else ""
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(PATIENCE) == 0
 
 
 def _began(name: str, directory: Path) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from gpumon.frame import RunState
 from gpumon.tags.ranks import place, run_id
 from tests.conftest import ROOT
-from tests.programs import environment
+from tests.programs import PATIENCE, environment
 from tests.trainings import Told, need, told, train
 
 EXAMPLES = ROOT / "examples"
@@ -100,7 +100,7 @@ def test_slurm(live_dir: Path) -> None:
     slurm = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}
     for rank in "10":
         env = {**environment(live_dir), **slurm, "SLURM_PROCID": rank, "SLURM_LOCALID": rank}
-        subprocess.run([sys.executable, "-c", source], env=env, check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", source], env=env, check=True, timeout=PATIENCE)
     joined(told(live_dir), [0, 1], 2)
 
 

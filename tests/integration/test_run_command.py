@@ -27,7 +27,7 @@ from gpumon.launcher.watcher import CommandReport
 from gpumon.live import follow
 from gpumon.paths import Places
 from tests.nvml import Process, Stub
-from tests.programs import command, daemon, environment, gpumon, until
+from tests.programs import PATIENCE, command, daemon, environment, gpumon, until
 
 TABLE = re.compile(r"^gpumon  ", re.MULTILINE)
 
@@ -61,7 +61,7 @@ def python(source: str) -> list[str]:
 
 def beside(env: Mapping[str, str], *words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """`gpumon run -- words`, to its end."""
-    return gpumon("run", *options, "--", *words, env=env, timeout=60)
+    return gpumon("run", *options, "--", *words, env=env, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("code", [0, 3, 255])
@@ -158,7 +158,7 @@ def test_a_signal_to_gpumon_comes_to_the_command(waiting: subprocess.Popen[str],
     assert waiting.stdout is not None
     assert waiting.stdout.readline() == "SIGUSR1\n"
     waiting.send_signal(number)
-    out, _ = waiting.communicate(timeout=20)
+    out, _ = waiting.communicate(timeout=PATIENCE)
     assert out == f"{number.name}\n"
     assert waiting.returncode == 7
 
@@ -340,7 +340,7 @@ def test_a_command_that_ctrl_c_ended_is_kept_as_interrupted(
     process, _ = holding(env, "--interval", "0.1", source=HOLDING.replace(line, source or line))
     until(lambda: runs_in(live_dir))
     process.send_signal(signal.SIGINT)
-    process.wait(30)  # before its input ends, which would be an end of its own
+    process.wait(PATIENCE)  # before its input ends, which would be an end of its own
     assert process.returncode in (-signal.SIGINT, 130)
     assert [run["state"] for run in listed(env)] == ["interrupted"]
 
@@ -362,7 +362,7 @@ def test_the_table_tells_memory_energy_and_time_of_the_commands_processes(
     stub.set_processes(1, [Process(pid, memory=3 * 2**30), Process(os.getpid(), memory=2**30)])
     until(lambda: [run for run in runs_in(live_dir).values() if run.gpus])
     time.sleep(4)
-    _, table = process.communicate("\n", timeout=30)
+    _, table = process.communicate("\n", timeout=PATIENCE)
     longest = time.monotonic() - began
     assert number_of(table, "GPU memory") == "3.0 GiB"
     assert "GPU 1: H100 80GB HBM3" in table
@@ -383,7 +383,7 @@ def test_the_ledger_has_the_energy_of_a_command_of_seconds_that_no_daemon_saw(
     stub.set_processes(0, [Process(pid, memory=2**30)])
     until(lambda: runs_in(live_dir))
     time.sleep(1.5)
-    _, table = process.communicate("\n", timeout=30)
+    _, table = process.communicate("\n", timeout=PATIENCE)
     assert number_of(table, "energy") != "–"
     (kept,) = listed(env)
     assert kept["energy"] == pytest.approx(float(number_of(table, "energy").removesuffix(" J")), rel=0.2)
@@ -393,7 +393,7 @@ def test_a_command_without_a_gpu_is_told_so(env: dict[str, str], holding: Holdin
     process, _ = holding(env, "--interval", "0.1")
     until(lambda: sampler_of(live_dir))
     time.sleep(0.3)
-    _, table = process.communicate("\n", timeout=30)
+    _, table = process.communicate("\n", timeout=PATIENCE)
     assert "no process seen on a GPU" in table
     assert "energy" not in table
 
@@ -406,7 +406,7 @@ def test_without_a_driver_the_time_is_told_and_why_there_is_no_more(live_dir: Pa
     process, _ = holding(env, "--interval", "0.1")
     until(lambda: sampler_of(live_dir))
     time.sleep(0.3)
-    _, table = process.communicate("\n", timeout=30)
+    _, table = process.communicate("\n", timeout=PATIENCE)
     assert process.returncode == 0
     assert "libnvidia-ml" in table
 
@@ -432,7 +432,7 @@ def test_epochs_of_a_training_inside_are_told_and_its_run_stands_for_the_command
         assert runs_in(live_dir)["inner"].pid == pid
         until(lambda: runs_in(live_dir)["inner"].epoch == 2)
         until(lambda: set(runs_in(live_dir)) == {"inner"})
-        _, table = process.communicate("\n", timeout=30)
+        _, table = process.communicate("\n", timeout=PATIENCE)
         assert re.search(r"epochs +3  (4\d\d ms|\S+ s) each, loss 0\.3333\n", table), table
 
         kept = until(lambda: "inner" in (listed := gpumon("runs", "list", env=env).stdout) and listed)
@@ -512,7 +512,7 @@ def test_a_command_shows_as_a_run_while_it_runs(
     stub.set_processes(0, [Process(pid)])
 
     until(lambda: (run := runs_in(live_dir).get("night shift")) and run.gpus == (stub.uuid(0),))
-    process.communicate("\n", timeout=30)
+    process.communicate("\n", timeout=PATIENCE)
     assert runs_in(live_dir)["night shift"].state is RunState.FINISHED
 
 
@@ -525,9 +525,9 @@ def test_two_at_once_share_a_sampler_and_the_second_takes_over(
     second, _ = holding(env, "--interval", "0.1")
     time.sleep(0.5)
     assert sampler_of(live_dir) == pid
-    first.communicate("\n", timeout=30)
+    first.communicate("\n", timeout=PATIENCE)
     until(lambda: sampler_of(live_dir) == second.pid)
-    _, table = second.communicate("\n", timeout=30)
+    _, table = second.communicate("\n", timeout=PATIENCE)
     assert second.returncode == 0
     assert "no process seen on a GPU" in table
 
@@ -566,7 +566,7 @@ def test_a_driver_that_hangs_does_not_hold_the_command_up(
     until(lambda: sampler_of(live_dir))
     stub.set_latency(None, 3_600_000_000)
     time.sleep(0.3)
-    _, table = process.communicate("\n", timeout=60)
+    _, table = process.communicate("\n", timeout=PATIENCE)
     assert process.returncode == 0
     assert "did not answer" in table
 
@@ -594,7 +594,7 @@ sys.stdin.readline()
     finally:
         os.kill(pid, signal.SIGKILL)
     assert process.stdout is not None
-    _, table = process.communicate("\n", timeout=30)
+    _, table = process.communicate("\n", timeout=PATIENCE)
     assert number_of(table, "GPU memory") == "1.0 GiB"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.programs import environment
+from tests.programs import PATIENCE, environment
 
 SERVICE = """
 import signal, threading
@@ -34,6 +34,7 @@ print("ended")
 def test_a_signal_that_another_thread_gets_ends_the_daemon(live_dir: Path, number: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SERVICE.replace("{number}", number)],
-        env={**environment(live_dir), "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=30, check=False,
+        env={**environment(live_dir), "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=PATIENCE,
+        check=False,
     )  # fmt: skip
     assert done.stdout == "ended\n", done.stderr

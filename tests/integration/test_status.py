@@ -17,7 +17,7 @@ from gpumon.metrics import GPU_METRICS
 from gpumon.ring.writer import RingWriter
 from tests.builders import sample, tick
 from tests.nvml import Process, Stub, sleepers
-from tests.programs import daemon, environment, gpumon, status, until
+from tests.programs import PATIENCE, daemon, environment, gpumon, status, until
 
 SCHEMA: dict[str, Any] = json.loads((Path(__file__).parent.parent / "contracts" / "status.schema.json").read_text())
 CHECK = jsonschema.Draft202012Validator(SCHEMA)
@@ -157,7 +157,7 @@ def test_an_out_of_memory_error_and_the_memory_of_a_run_are_told(env: dict[str, 
         with daemon("--interval", "0.1", env=env):
             found = until(lambda: (seen := status(env))["gpus"][0]["run"] and seen)
             lines = gpumon("status", env=env).stdout.splitlines()
-            training.communicate("\n", timeout=30)
+            training.communicate("\n", timeout=PATIENCE)
             ended = until(lambda: "failed" in (seen := gpumon("status", env=env).stdout) and seen)
     finally:
         training.kill()

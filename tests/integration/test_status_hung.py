@@ -18,7 +18,7 @@ from gpumon.ring.writer import RingWriter
 from tests.builders import sample, tick
 from tests.integration.test_status import CHECK
 from tests.nvml import Stub
-from tests.programs import command, daemon, environment, gpumon, status, until
+from tests.programs import PATIENCE, command, daemon, environment, gpumon, status, until
 
 HANG = 3_600_000_000
 """Microseconds that a call of a driver that hangs takes."""
@@ -97,13 +97,11 @@ def test_a_daemon_that_is_late_says_so_before_it_counts_as_silent(env: dict[str,
 
 @pytest.mark.parametrize("with_json", [False, True])
 def test_a_driver_that_hangs_ends_no_status_that_asks_it(env: dict[str, str], with_json: bool) -> None:
-    began = time.monotonic()
-    # Its output is read to its end: a child of it that hangs must not hold that open.
+    # Its output is read to its end: a child of it that hangs must not hold that open for the hour that it takes.
     done = subprocess.run(
-        command("status", *(["--json"] if with_json else [])), env=env, capture_output=True, text=True, timeout=60,
-        check=False,
+        command("status", *(["--json"] if with_json else [])), env=env, capture_output=True, text=True, check=False,
+        timeout=PATIENCE,
     )  # fmt: skip
-    assert time.monotonic() - began < 20, "far from the hour that the driver takes"
     assert done.returncode == 3
     if with_json:
         told = json.loads(done.stdout)

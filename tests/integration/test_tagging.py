@@ -16,7 +16,7 @@ from gpumon.frame import Boundary, Frame, Mark, RunState
 from gpumon.live import follow
 from gpumon.paths import Places
 from tests.nvml import Process, Stub
-from tests.programs import daemon, environment, until
+from tests.programs import PATIENCE, daemon, environment, until
 
 # Prints, as JSON, the clock before and after each begin of an epoch: the boundary lies between them.
 TRAINING = """
@@ -90,7 +90,7 @@ def test_each_sample_of_the_runs_gpu_has_the_epoch_of_its_own_time(stub: Stub, l
     with daemon("--interval", "0.03", env=env):
         training = start(env, 12, 0.2, 0.3, stub.uuid(1))
         stub.set_processes(1, [Process(training.pid)])
-        times = json.loads(training.communicate("go\n", timeout=60)[0])
+        times = json.loads(training.communicate("go\n", timeout=PATIENCE)[0])
         until(lambda: all(run.state is RunState.FINISHED for run in _runs(live.latest())))
         frames = live.since(0)
     stamped = 0
@@ -114,7 +114,7 @@ def test_each_sample_of_the_runs_gpu_has_the_epoch_of_its_own_time(stub: Stub, l
 def test_a_daemon_that_comes_late_still_learns_the_epochs_before_it(live_dir: Path) -> None:
     env = environment(live_dir)
     training = start(env, 20, 0.02, 0.05)
-    times = json.loads(training.communicate("go\n", timeout=60)[0])
+    times = json.loads(training.communicate("go\n", timeout=PATIENCE)[0])
     live = follow(Places(explicit=str(live_dir)))
     with daemon("--interval", "0.1", env=env):
         found = until(lambda: boundaries(live.since(0)))
@@ -135,7 +135,7 @@ def test_a_restarted_daemon_goes_on_with_the_run(live_dir: Path) -> None:
         first.wait()
     time.sleep(0.3)
     with daemon("--interval", "0.05", env=env):
-        training.communicate(timeout=60)
+        training.communicate(timeout=PATIENCE)
         until(lambda: len(_all(live)) == 40)
         assert all(run.lost_events == 0 for run in _runs(live.latest()))
 
@@ -144,12 +144,12 @@ def test_a_restarted_daemon_goes_on_with_the_run(live_dir: Path) -> None:
 def test_the_training_is_not_affected_by_what_happens_to_the_daemon(live_dir: Path, what: str) -> None:
     env = environment(live_dir)
     if what == "absent":
-        times = json.loads(start(env, 100, 0.002, 0.004).communicate("go\n", timeout=60)[0])
+        times = json.loads(start(env, 100, 0.002, 0.004).communicate("go\n", timeout=PATIENCE)[0])
     else:
         with daemon("--interval", "0.05", env=env) as process:
             training = start(env, 100, 0.002, 0.004)
             process.send_signal(signal.SIGKILL if what == "killed" else signal.SIGSTOP)
-            times = json.loads(training.communicate("go\n", timeout=60)[0])
+            times = json.loads(training.communicate("go\n", timeout=PATIENCE)[0])
             assert training.returncode == 0
     spent = sorted(after - before for before, after in times)
     assert len(times) == 100

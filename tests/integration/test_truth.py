@@ -180,7 +180,7 @@ def test_the_driver_is_asked_at_most_six_times_per_gpu_and_second(stub: Stub, li
             until(lambda: (found := live.latest()) is not None and found.number >= 2)
             stub.reset_calls()
             start = until(live.latest).number
-            until(lambda: (found := live.latest()) is not None and found.number >= start + 12, timeout=30)
+            until(lambda: (found := live.latest()) is not None and found.number >= start + 12)
             calls = sum(stub.calls().values())
     assert calls / 8 / 12 <= 6.5
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.nvml import Stub
-from tests.programs import environment, until
+from tests.programs import PATIENCE, environment, until
 from tests.trainings.beside import finished
 
 FRAMEWORKS = ("torch", "keras", "tensorflow", "jax", "lightning", "pytorch_lightning", "transformers", "accelerate")
@@ -48,7 +48,7 @@ def run(
     """Run Python in that environment; `first` is looked through for modules before all else."""
     env = {**environment(live_dir, base), "PYTHONPATH": os.pathsep.join(filter(None, (first, str(ROOT))))}
     return subprocess.run(
-        [python, *map(str, words)], env=env, cwd=live_dir, capture_output=True, text=True, timeout=60, check=False
+        [python, *map(str, words)], env=env, cwd=live_dir, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 
@@ -71,7 +71,7 @@ def test_a_loop_by_hand_status_and_the_ledger_work(watched: Path, bare: Path) ->
         done = run(bare, "-m", "gpumon", "runs", live_dir=watched)
         return done.returncode == 0 and "plain" in done.stdout
 
-    until(listed, timeout=60)
+    until(listed)
     told = run(bare, "-m", "gpumon", "runs", "show", ended.id, "--json", live_dir=watched)
     assert told.returncode == 0, told.stderr
     assert [epoch["epoch"] for epoch in json.loads(told.stdout)["epochs"]] == [0, 1, 2]

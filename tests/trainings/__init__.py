@@ -64,7 +64,7 @@ def train(command: Sequence[object], live_dir: Path, *, may_abort: bool = False,
         "CUDA_VISIBLE_DEVICES": "", **more,
     }  # fmt: skip
     done = subprocess.run(
-        [sys.executable, *map(str, command)], env=env, cwd=live_dir, capture_output=True, text=True, timeout=240,
+        [sys.executable, *map(str, command)], env=env, cwd=live_dir, capture_output=True, text=True, timeout=600,
         check=False,
     )  # fmt: skip
     aborted = may_abort and "terminate called without an active exception" in done.stderr

@@ -61,7 +61,7 @@ def shown(live_dir: Path, run: Run) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(done.stdout)
         return found if found["run"]["ended"] else None
 
-    return until(ended, timeout=60)
+    return until(ended)
 
 
 def epochs_of(ledger: dict[str, Any]) -> list[tuple[int, int, list[str]]]:

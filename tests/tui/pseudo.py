@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from struct import pack
 from typing import Any
 
+from tests.programs import PATIENCE
+
 MODES = {"alternate screen": "?1049", "mouse": "?1003", "pasting": "?2004", "focus": "?1004"}
 
 
@@ -50,7 +52,7 @@ class Pseudo:
                 break
         return self.output
 
-    def until(self, text: str, seconds: float = 30) -> None:
+    def until(self, text: str, seconds: float = PATIENCE) -> None:
         """Read until a text has come."""
         end = time.monotonic() + seconds
         while text not in self.read(0.1):
@@ -62,7 +64,7 @@ class Pseudo:
         os.close(self.master)
         self._slave = self.master = -1
 
-    def ended(self, seconds: float = 3) -> int:
+    def ended(self, seconds: float = PATIENCE) -> int:
         """The exit code of the program, which ends within some time."""
         end = time.monotonic() + seconds
         while self.program.poll() is None:

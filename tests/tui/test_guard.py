@@ -88,7 +88,7 @@ sys.exit(gpumon.cli.main(["tui", "--source", "sim"]))
 
 def test_a_crash_is_one_line_and_its_details_lie_in_a_file(open_view: Open, live_dir: Path) -> None:
     view = open_view(sys.executable, "-c", CRASH)
-    assert view.ended(20) == 1
+    assert view.ended() == 1
     assert view.left_behind() == []
     told = view.output.rpartition("[?1004l")[2].strip()
     assert "please report it" in told
@@ -104,7 +104,7 @@ def test_what_is_no_terminal_for_pictures_is_refused_in_a_line(live_dir: Path, o
     env = {**environment(live_dir), "LC_ALL": "POSIX", "PYTHONUTF8": "0"}
     view = Pseudo(command("tui", "--source", "sim"), env)
     try:
-        assert view.ended(10) == 1
+        assert view.ended() == 1
         assert "LC_ALL=C.UTF-8" in view.output
         assert view.output.count("\n") == 1
     finally:
@@ -116,7 +116,7 @@ def test_what_is_no_terminal_for_pictures_is_refused_in_a_line(live_dir: Path, o
 def test_a_terminal_whose_cursor_does_not_move_is_refused_in_a_line(live_dir: Path) -> None:
     view = Pseudo(command("tui", "--source", "sim"), environment(live_dir), term="dumb")
     try:
-        assert view.ended(10) == 1
+        assert view.ended() == 1
         assert "TERM is 'dumb'" in view.output
         assert view.output.count("\n") == 1
         assert "\x1b" not in view.output

@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import cannot
 from tests.integration.test_replay_truth import rows_of
 from tests.nvml import Stub
-from tests.programs import command, daemon, environment, until
+from tests.programs import PATIENCE, command, daemon, environment, until
 
 
 class Terminal:
@@ -65,7 +65,7 @@ def open_terminal(tmux: str, tmp_path: Path) -> Iterator[object]:
         terminal.close()
 
 
-def shown(terminal: Terminal, *texts: str, timeout: float = 20) -> str:
+def shown(terminal: Terminal, *texts: str, timeout: float = PATIENCE) -> str:
     """The screen, once all of these are on it."""
 
     def look() -> str | None:
@@ -129,11 +129,11 @@ def test_a_gpu_less_machine_says_so_and_still_shows_a_training(open_terminal, li
     pipe = subprocess.PIPE
     training = subprocess.Popen([sys.executable, "-c", TRAINING], env=env, stdin=pipe, stdout=pipe, text=True)
     try:
-        shown(terminal, "tabular", "running", "loss", timeout=60)
+        shown(terminal, "tabular", "running", "loss", timeout=2 * PATIENCE)
         epoch = next(int(line) for line in training.stdout or () if int(line) == 2)
         shown(terminal, f"e{epoch}", f"{epoch + 1}/6")  # it waits in this epoch
     finally:
-        training.communicate("go on\n", timeout=60)
+        training.communicate("go on\n", timeout=PATIENCE)
     screen = shown(terminal, "finished", "6/6")
     assert all(re.search(rf"\be{epoch} +\d\d:\d\d:\d\d", screen) for epoch in range(6)), screen
 

@@ -19,6 +19,7 @@ from gpumon.sources.base import Reading, Request
 from gpumon.sources.combined import CombinedSource
 from gpumon.sources.registry import AUTO, BY_NAME, KINDS, capabilities, expected, open_source
 from tests.fakes import FakeClock
+from tests.programs import PATIENCE
 
 OK, STALE, FAILED = Availability.OK, Availability.STALE, Availability.FAILED
 
@@ -46,7 +47,7 @@ class Maker:
         return Driver(f"1.{len(self.name)}", f"{self.name.upper()} 2")
 
     def read(self) -> Sequence[Reading]:
-        self.may_answer.wait(30)
+        self.may_answer.wait(PATIENCE)
         if self.error is not None:
             raise self.error
         self.reads += 1
@@ -126,7 +127,7 @@ def test_one_that_hangs_is_stale_and_silences_no_other(makers: tuple[Maker, Make
     assert reading.samples[2].value("gpu.power") == 1.0, "the last one known"
     assert source.origin().parts[1].origin.problem == "it has not answered yet"
     green.may_answer.set()
-    assert clock.hanging[0].wait(30)
+    assert clock.hanging[0].wait(PATIENCE)
     clock.hanging = []
     assert {state for _, state in states(source)} == {OK}
     assert source._members[1].utilization_samples == {}

@@ -18,6 +18,7 @@ from gpumon.sampler import Sampler
 from tests import builders
 from tests.builders import frame_of, tick
 from tests.fakes import FakeClock
+from tests.programs import PATIENCE
 from tests.unit.test_sampler import FakeSource
 
 NVIDIA, OTHER = "NVIDIA H200", "Some Card"
@@ -78,7 +79,7 @@ def test_what_ends_sampling_in_a_views_own_process_is_kept_for_its_end() -> None
             raise RuntimeError("no more")
 
     sampler = PrivateSampler(Recorder(Sampler(Broken(clock), clock), clock)).start()
-    sampler._thread.join(10)
+    sampler._thread.join(PATIENCE)
     assert str(sampler.failure) == "no more"
 
 

@@ -11,6 +11,7 @@ from gpumon.followers import LEDGER, SLOW, Followers
 from gpumon.frame import Tick
 from tests.builders import tick
 from tests.fakes import FakeClock
+from tests.programs import PATIENCE
 
 
 class Kept:
@@ -119,7 +120,7 @@ def test_a_process_that_ends_waits_for_no_follower_that_hangs() -> None:
 
     class Hung(Kept):
         def close(self) -> None:
-            hangs.wait(60)
+            hangs.wait(PATIENCE)
 
     class Prompt(Kept):
         def close(self) -> None:
@@ -127,5 +128,5 @@ def test_a_process_that_ends_waits_for_no_follower_that_hangs() -> None:
 
     closed = Event()
     Daemon(Hung("history"), Prompt()).followers.close_within(0.05)
-    assert closed.wait(10)
+    assert closed.wait(PATIENCE)
     hangs.set()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,12 +15,12 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
 
 from tests.conftest import cannot
-from tests.programs import command, environment
+from tests.programs import PATIENCE, command, environment
 from tests.web.served import TOKEN, Served, on_waitress
 
 CHROMIUM = "/usr/bin/chromium"
-PATIENCE = 30_000
-"""Milliseconds that a busy machine may take to show something."""
+PATIENCE_MS = 1000 * PATIENCE
+"""The same for a browser."""
 _WATCH = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) => {
@@ -59,7 +58,7 @@ class Visitor:
         self.context: BrowserContext = browser.new_context(
             **{"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark", **options}
         )
-        self.context.set_default_timeout(PATIENCE)
+        self.context.set_default_timeout(PATIENCE_MS)
         self.context.add_init_script(_WATCH)
         self.context.on("request", self._asked)
         self.page: Page = self.context.new_page()
@@ -129,9 +128,9 @@ def web(*arguments: object, env: Mapping[str, str]) -> Iterator[str]:
         yield link
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=PATIENCE)
         if drained.ident:
-            drained.join(20)
+            drained.join(PATIENCE)
         process.stdout.close()
         process.stderr.close()
 
@@ -148,14 +147,3 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The link to `gpumon web --source sim`."""
     with web("--source", "sim", env=own_places(tmp_path_factory.mktemp("sim"))) as link:
         yield link
-
-
-def monotonic_until(true: Any, timeout: float = 30.0) -> Any:
-    """What `true` gives once it gives something; Playwright's own loop runs meanwhile, so it must ask the page."""
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        found = true()
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"did not come true within {timeout} s")

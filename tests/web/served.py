@@ -23,6 +23,7 @@ from gpumon_web.runs import Runs
 from gpumon_web.serve import Address, listen, server_of
 from gpumon_web.sessions import Sessions
 from gpumon_web.work import Work
+from tests.programs import PATIENCE
 
 TOKEN = "a-token-for-tests-0123456789"
 HOST = "127.0.0.1:8050"
@@ -102,7 +103,7 @@ def running(served: Served) -> Iterator[Any]:
     finally:
         ended.set()
         server.trigger.pull_trigger()
-        thread.join(20)
+        thread.join(PATIENCE)
         server.close()
 
 

@@ -23,7 +23,7 @@ from gpumon_web.peers import peer_of
 from gpumon_web.serve import token_from
 from gpumon_web.sessions import ALL, LASTS, LONGEST, SessionEvent, append, open_ones, read, shorten
 from tests.builders import tick
-from tests.programs import environment, gpumon, until
+from tests.programs import PATIENCE, environment, gpumon, until
 from tests.web.served import TOKEN, Served, on_waitress
 
 
@@ -103,7 +103,7 @@ def test_health_is_no_way_in(served: Served) -> None:
 def test_a_request_that_can_be_read_in_two_ways_is_refused_and_the_connection_closed(
     served: Served, header: bytes
 ) -> None:
-    with on_waitress(served) as port, socket.create_connection(("127.0.0.1", port), timeout=20) as one:
+    with on_waitress(served) as port, socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as one:
         smuggled = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         one.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n" + header + b"\r\n0\r\n\r\n" + smuggled)
         found = b""
@@ -128,7 +128,7 @@ def test_a_library_that_complains_again_and_again_is_heard_once(capfd: pytest.Ca
 
 
 def ask(port: int, path: str = "/api/delta", token: str = TOKEN) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
         return connection.getresponse().status
@@ -152,7 +152,7 @@ def test_a_request_that_drips_is_closed_when_its_time_is_up(
     served: Served, first: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel, "REQUEST_SECONDS", 1.0)
-    with on_waitress(served) as port, socket.create_connection(("127.0.0.1", port), timeout=20) as one:
+    with on_waitress(served) as port, socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as one:
         if first:
             one.sendall(first)
 
@@ -163,7 +163,7 @@ def test_a_request_that_drips_is_closed_when_its_time_is_up(
                 return True
             return is_closed(one)
 
-        until(drip, timeout=20)
+        until(drip)
         assert ask(port) == 200
 
 
@@ -172,7 +172,7 @@ def test_a_connection_that_is_used_stays_open_longer_than_a_request_may_take(
 ) -> None:
     monkeypatch.setattr(channel, "REQUEST_SECONDS", 0.0)
     with on_waitress(served) as port:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         for _ in range(3):
             connection.request("GET", "/healthz")
             assert connection.getresponse().read() is not None
@@ -190,11 +190,11 @@ def test_a_crowd_at_the_door_keeps_out_neither_new_visitors_nor_those_within(
 ) -> None:
     monkeypatch.setattr(crowd, "CONNECTIONS", 40)
     with on_waitress(served) as port:
-        viewer = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        viewer = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         viewer.request("GET", "/api/delta", headers={"Authorization": f"Bearer {TOKEN}"})
         assert viewer.getresponse().read()
         within = viewer.sock
-        idle = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(200)]
+        idle = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(200)]
         until(lambda: sum(map(is_closed, idle)) >= 160)
         assert ask(port) == 200, "a new visitor"
         viewer.request("GET", "/api/delta", headers={"Authorization": f"Bearer {TOKEN}"})
@@ -213,7 +213,7 @@ def test_who_has_most_of_the_connections_gives_way_though_he_has_the_token(
 
         def connect(source: str) -> socket.socket:
             return stack.enter_context(
-                socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(source, 0))
+                socket.create_connection(("127.0.0.1", port), timeout=PATIENCE, source_address=(source, 0))
             )
 
         greedy = []
@@ -238,7 +238,7 @@ def test_a_crowd_that_leaves_no_file_to_open_is_sent_away(served: Served, monkey
 
     with on_waitress(served) as port, ExitStack() as stack:
         monkeypatch.setattr(crowd.TcpWSGIServer, "accept", accept)
-        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(8)]
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)) for _ in range(8)]
         until(lambda: sum(map(is_closed, idle)) == 3)
         assert ask(port) == 200
 
@@ -272,7 +272,7 @@ def test_who_reads_no_answer_holds_no_thread() -> None:
     file = "/assets/plotly-basic.min.js"
     question = f"GET {file} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
     with on_waitress(served) as port:
-        greedy = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(8)]
+        greedy = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(8)]
         for one in greedy:
             one.sendall(question * 80)
         for _ in range(5):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import tick
-from tests.programs import environment
+from tests.programs import PATIENCE, environment
 from tests.web.served import Served
 from tests.web.test_serve import ask, web
 
@@ -62,7 +62,7 @@ def bombard(link: str, count: int, seed: int, paths: list[str]) -> list[bytes]:
     chance, found = random.Random(seed), []
     port, token = int(link.split(":")[2].partition("/")[0]), link.partition("token=")[2]
     for _ in range(count):
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as one:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as one:
             one.sendall(request(chance, paths, token))
             one.shutdown(socket.SHUT_WR)
             try:

@@ -15,12 +15,12 @@ from gpumon.frame import Mark, Origin, Process, Run, RunState, Sample, Tick
 from gpumon.metrics import Availability
 from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.nvml import Stub
-from tests.programs import daemon, environment, until
+from tests.programs import PATIENCE, daemon, environment, until
 from tests.runs import BEGAN, Book, training
-from tests.web.conftest import PATIENCE, Visitor, on_a_port, visit, web
+from tests.web.conftest import PATIENCE_MS, Visitor, on_a_port, visit, web
 from tests.web.served import Served
 
-expect.set_options(timeout=PATIENCE)
+expect.set_options(timeout=PATIENCE_MS)
 
 GIB = 2.0**30
 PHONE = {"width": 400, "height": 800}
@@ -262,14 +262,14 @@ def test_a_daemon_that_is_killed_and_started_again_needs_no_reload(
         expect(page.locator("body")).to_have_attribute("data-state", "live")
         page.evaluate("window.sameDocument = true")
         first.send_signal(signal.SIGKILL)
-        first.wait(timeout=20)
+        first.wait(timeout=PATIENCE)
         expect(page.locator("body")).to_have_attribute("data-state", "stale")
         expect(page.locator("#problem")).to_contain_text("daemon")
         expect(page.locator("#said")).to_have_text("stale")
         with daemon("--interval", "0.2", env=env):
             expect(page.locator("body")).to_have_attribute("data-state", "live")
             seen = page.evaluate("gpumon.feed.now")
-            until(lambda: page.evaluate("gpumon.feed.now") > seen, 60)
+            until(lambda: page.evaluate("gpumon.feed.now") > seen)
             expect(page.locator("#problem")).to_be_hidden()
         assert page.evaluate("window.sameDocument")
 

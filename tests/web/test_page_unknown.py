@@ -15,10 +15,10 @@ from gpumon.origin import RECORDED
 from tests.builders import TIME, boundary, device, process, run, sample, tick
 from tests.programs import until
 from tests.runs import Book
-from tests.web.conftest import PATIENCE, on_a_port, visit
+from tests.web.conftest import PATIENCE_MS, on_a_port, visit
 from tests.web.served import Served
 
-expect.set_options(timeout=PATIENCE)
+expect.set_options(timeout=PATIENCE_MS)
 
 GIB = 2.0**30
 FIRST, SECOND_RUN = "tag.1000.11.aaaa", "tag.1000.12.bbbb"

@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.programs import until
-from tests.web.conftest import PATIENCE, own_places, visit, web
+from tests.web.conftest import PATIENCE_MS, own_places, visit, web
 
-expect.set_options(timeout=PATIENCE)
+expect.set_options(timeout=PATIENCE_MS)
 
 PLACES = ("#/fleet", "#/gpu/0?window=600", "#/runs", "#/run/sim-0-0")
 PHONE = {"width": 400, "height": 800}
@@ -23,7 +23,7 @@ def drawn(page: Page, more: int = 1) -> None:
     """Wait until the figure has been drawn `more` times again."""
     figure = page.locator(".page:not([hidden]) .plot")
     before = int(figure.get_attribute("data-drawn") or 0)
-    until(lambda: int(figure.get_attribute("data-drawn") or 0) >= before + more, 60)
+    until(lambda: int(figure.get_attribute("data-drawn") or 0) >= before + more)
 
 
 def shows_all(page: Page, place: str) -> None:
@@ -75,9 +75,9 @@ def test_numbers_move_by_themselves(browser: Browser, simulated: str) -> None:
         table = page.locator(".fleet tbody")
         for _ in range(2):
             seen = table.inner_text()
-            until(lambda seen=seen: table.inner_text() != seen, 60)  # type: ignore[misc]
+            until(lambda seen=seen: table.inner_text() != seen)  # type: ignore[misc]
         first = page.evaluate("gpumon.feed.seq")
-        until(lambda: page.evaluate("gpumon.feed.seq") > first, 60)
+        until(lambda: page.evaluate("gpumon.feed.seq") > first)
 
 
 def zoomed(page: Page) -> Any:
@@ -116,9 +116,9 @@ def test_a_zoom_stays_while_it_is_live_and_a_link_to_it_shows_the_same_elsewhere
             shows_all(same, "#/gpu/0")
             assert same.evaluate(_RANGE) == pytest.approx(found, abs=200)
         page.get_by_role("button", name="Back to live").click()
-        until(lambda: page.evaluate(_RANGE)[1] >= whole[1], 60)
+        until(lambda: page.evaluate(_RANGE)[1] >= whole[1])
         first = page.evaluate(_RANGE)
-        until(lambda: page.evaluate(_RANGE)[1] > first[1], 60)
+        until(lambda: page.evaluate(_RANGE)[1] > first[1])
         assert "from=" not in page.url
 
 
@@ -142,10 +142,10 @@ def test_zoom_and_move_work_without_a_mouse(browser: Browser, simulated: str) ->
         button = page.locator("#page-gpu").get_by_role("button", name="Zoom in")
         button.focus()
         page.keyboard.press("Enter")
-        until(lambda: page.evaluate(_RANGE)[1] - page.evaluate(_RANGE)[0] < 0.6 * (before[1] - before[0]), 60)
+        until(lambda: page.evaluate(_RANGE)[1] - page.evaluate(_RANGE)[0] < 0.6 * (before[1] - before[0]))
         near = page.evaluate(_RANGE)
         page.locator("#page-gpu").get_by_role("button", name="Earlier").press("Enter")
-        until(lambda: page.evaluate(_RANGE)[0] < near[0] - 1000, 60)
+        until(lambda: page.evaluate(_RANGE)[0] < near[0] - 1000)
 
 
 def test_windows_and_other_gpus_are_links_that_others_can_open(browser: Browser, simulated: str) -> None:
@@ -239,7 +239,7 @@ def test_a_person_chooses_a_theme_and_it_stays(browser: Browser, simulated: str)
         page.get_by_role("button", name="Switch to light").click()
         light = page.evaluate(back)
         assert light != dark
-        until(lambda: page.evaluate(line) != color, 60)
+        until(lambda: page.evaluate(line) != color)
         page.reload()
         expect(page.get_by_role("button", name="Switch to dark")).to_be_visible()
         assert page.evaluate(back) == light

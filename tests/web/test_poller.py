@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.builders import sample, tick
-from tests.programs import until
+from tests.programs import PATIENCE, until
 from tests.web.served import HOST, TOKEN, Served, running
 
 _TICK = f"GET /api/delta HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
@@ -24,7 +24,7 @@ def serving() -> Iterator[tuple[Any, int]]:
 
 
 def connect(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=20)
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
 
 
 def answers(one: socket.socket, number: int) -> list[bytes]:

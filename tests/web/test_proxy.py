@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.web.conftest import PATIENCE, visit
+from tests.programs import PATIENCE
+from tests.web.conftest import PATIENCE_MS, visit
 
-expect.set_options(timeout=PATIENCE)
+expect.set_options(timeout=PATIENCE_MS)
 
 PREFIX = "/gpus"
 _HOP = ("connection", "keep-alive", "transfer-encoding", "content-length", "date", "server")
@@ -42,7 +43,7 @@ def proxy(link: str, header: str, keeps_host: bool) -> Iterator[tuple[str, list[
             headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP}
             headers["Host"] = self.headers["Host"] if keeps_host else behind
             headers[header] = PREFIX
-            connection = HTTPConnection(behind, timeout=20)
+            connection = HTTPConnection(behind, timeout=PATIENCE)
             try:
                 connection.request("GET", self.path.removeprefix(PREFIX), headers=headers)
                 answer = connection.getresponse()
@@ -68,7 +69,7 @@ def proxy(link: str, header: str, keeps_host: bool) -> Iterator[tuple[str, list[
         yield f"http://127.0.0.1:{server.server_port}{PREFIX}/?{urlsplit(link).query}", outside
     finally:
         server.shutdown()
-        thread.join(20)
+        thread.join(PATIENCE)
         server.server_close()
 
 

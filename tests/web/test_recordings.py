@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.programs import until
-from tests.web.conftest import PATIENCE, own_places, visit, web
+from tests.web.conftest import PATIENCE_MS, own_places, visit, web
 
-expect.set_options(timeout=PATIENCE)
+expect.set_options(timeout=PATIENCE_MS)
 
 MOST = 2000
 RECORDED = ("gpu.utilization", "gpu.power", "gpu.memory_used")
@@ -56,7 +56,7 @@ def moves(page: Page, place: str) -> None:
     table = page.locator(place)
     for _ in range(3):
         seen = table.inner_text()
-        until(lambda seen=seen: table.inner_text() != seen, 60)  # type: ignore[misc]
+        until(lambda seen=seen: table.inner_text() != seen)  # type: ignore[misc]
 
 
 @both
@@ -73,7 +73,7 @@ def test_the_fleet_shows_what_the_file_has(
         known = written(path, gpus)
         for _ in range(3):
             before = page.evaluate("gpumon.feed.seq")
-            until(lambda before=before: page.evaluate("gpumon.feed.seq") > before, 60)  # type: ignore[misc]
+            until(lambda before=before: page.evaluate("gpumon.feed.seq") > before)  # type: ignore[misc]
             shown: list[tuple[int, dict[str, Any]]] = page.evaluate(_NOW)
             assert [index for index, _ in shown] == list(range(gpus))
             for index, values in shown:
@@ -92,7 +92,7 @@ def test_a_gpu_shows_what_the_file_has(
         page = visitor.open("#/gpu/1?window=all")
         plot = page.locator("#page-gpu .plot")
         expect(plot).to_be_visible()
-        until(lambda: (page.evaluate(_POINTS) or 0) > 20, 60)
+        until(lambda: (page.evaluate(_POINTS) or 0) > 20)
         expect(page.locator("#label")).to_contain_text("REPLAY")
         known = written(path, gpus)[1]
         lines = page.evaluate(_LINES)

@@ -14,6 +14,7 @@ import pytest
 from gpumon_web.environ import TICK
 from gpumon_web.limits import Buckets
 from tests.builders import sample, tick
+from tests.programs import PATIENCE
 from tests.web.served import TOKEN, Served, on_waitress
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -34,7 +35,7 @@ class Counted(Served):
 @contextmanager
 def connected(served: Served) -> Iterator[http.client.HTTPConnection]:
     with on_waitress(served) as port:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         try:
             yield connection
         finally:
@@ -129,7 +130,7 @@ def test_a_session_that_is_ended_gets_no_further_tick_on_any_connection() -> Non
         cookie = ask(connection, f"/?token={TOKEN}", {})[1]["Set-Cookie"].partition(";")[0]
         headers = {"Cookie": cookie}
         assert [ask(connection, f"{TICK}?boot=&since=0&about=0", headers)[0] for _ in range(3)] == [200] * 3
-        other = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        other = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         other.request("POST", "/sign-out", headers={**headers, "Sec-Fetch-Site": "same-origin"})
         assert other.getresponse().status == 303
         other.close()

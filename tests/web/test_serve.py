@@ -20,7 +20,7 @@ import pytest
 from gpumon.errors import GpumonError
 from gpumon_web.serve import Address, listen, server_of, token_from
 from tests.builders import tick
-from tests.programs import command, environment, gpumon, until
+from tests.programs import PATIENCE, command, environment, gpumon, until
 from tests.web.served import Served
 
 
@@ -37,14 +37,14 @@ def web(env: dict[str, str], *arguments: object) -> Iterator[tuple[subprocess.Po
         yield server, line.strip()
     finally:
         server.terminate()
-        server.communicate(timeout=30)
+        server.communicate(timeout=PATIENCE)
 
 
 def ask(link: str, path: str, token: bool = True) -> tuple[int, bytes]:
     """Ask a path of the server whose link this is."""
     found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)", link)
     assert found, link
-    connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=PATIENCE)
     connection.request("GET", path, headers={"Authorization": f"Bearer {found[2]}"} if token else {})
     answer = connection.getresponse()
     try:
@@ -63,7 +63,7 @@ def test_the_printed_link_opens_the_page_and_sigterm_ends_it_at_once(live_dir: P
         assert len(first["gpus"]) == 8
         until(lambda: json.loads(ask(link, "/api/delta")[1])["seq"] > first["seq"])
         server.send_signal(signal.SIGTERM)
-        assert server.wait(timeout=30) == 0
+        assert server.wait(timeout=PATIENCE) == 0
 
 
 def test_an_interrupt_that_a_library_caught_is_not_lost() -> None:
@@ -98,7 +98,7 @@ def test_a_socket_is_for_its_owner_only_and_goes_with_the_server(live_dir: Path,
         assert connection.getresponse().status == 200
         connection.close()
         server.send_signal(signal.SIGINT)
-        assert server.wait(timeout=30) == 0
+        assert server.wait(timeout=PATIENCE) == 0
     assert not path.exists()
 
 
@@ -193,7 +193,7 @@ def test_a_header_or_a_body_that_is_too_large_is_refused(live_dir: Path) -> None
             b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
             b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000000\r\n\r\n",
         ):
-            with socket.create_connection(("127.0.0.1", port), timeout=30) as one:
+            with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as one:
                 one.sendall(request)
                 assert one.recv(64).startswith((b"HTTP/1.1 431", b"HTTP/1.1 413", b"HTTP/1.0 431", b"HTTP/1.0 413"))
         assert ask(link, "/healthz")[0] == 200

@@ -15,10 +15,10 @@ from playwright.sync_api import Browser, Page, expect
 from tests.builders import TIME, sample, tick
 from tests.programs import until
 from tests.runs import BEGAN, Book, training
-from tests.web.conftest import PATIENCE, Visitor, on_a_port, visit
+from tests.web.conftest import PATIENCE_MS, Visitor, on_a_port, visit
 from tests.web.served import Served
 
-expect.set_options(timeout=PATIENCE)
+expect.set_options(timeout=PATIENCE_MS)
 
 FIRST, LAST = TIME / 1e9 + 1, TIME / 1e9 + 599
 ZONES = ("UTC", "Asia/Kolkata", "America/New_York", "Europe/Berlin")

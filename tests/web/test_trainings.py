@@ -10,12 +10,12 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.nvml import Process, Stub
-from tests.programs import daemon, environment, until
+from tests.programs import PATIENCE, daemon, environment, until
 from tests.trainings import need, train
-from tests.web.conftest import PATIENCE, visit, web
+from tests.web.conftest import PATIENCE_MS, visit, web
 from tests.web.watched import EPOCHS
 
-expect.set_options(timeout=PATIENCE)
+expect.set_options(timeout=PATIENCE_MS)
 
 _SCRIPT = Path(__file__).with_name("watched.py")
 
@@ -36,10 +36,10 @@ def test_the_epochs_of_a_training_show_as_they_end(
         expect(page.locator("#page-runs")).to_contain_text("No runs yet")
         training = pool.submit(train, [_SCRIPT, framework, tmp_path], live_dir)
         try:
-            pid = until(lambda: int((tmp_path / "pid").read_text() or 0) if (tmp_path / "pid").exists() else 0, 60)
+            pid = until(lambda: int((tmp_path / "pid").read_text() or 0) if (tmp_path / "pid").exists() else 0)
             stub.set_processes(0, [Process(pid, 2**30)])
             link_to_run = page.locator("#page-runs").get_by_role("link", name=name)
-            link_to_run.wait_for(timeout=60_000)
+            link_to_run.wait_for(timeout=2 * PATIENCE_MS)
             visitor.open("#/fleet")
             expect(page.locator("#page-fleet tbody tr").first).to_contain_text(name)
             page.locator("#page-fleet").get_by_role("link", name=name).first.click()
@@ -54,12 +54,12 @@ def test_the_epochs_of_a_training_show_as_they_end(
                 assert rows.count() <= done + 1
                 expect(page.locator("#page-run .head .tag").first).to_have_text("running")
                 (tmp_path / f"seen-{done}").touch()
-            expect(page.locator("#page-run .head .tag").first).to_have_text("finished", timeout=60_000)
+            expect(page.locator("#page-run .head .tag").first).to_have_text("finished", timeout=2 * PATIENCE_MS)
             expect(rows).to_have_count(EPOCHS)
         finally:
             for done in range(1, EPOCHS + 1):
                 (tmp_path / f"seen-{done}").touch()
-        training.result(60)
+        training.result(PATIENCE)
         visitor.open("#/runs")
         line = page.locator("#page-runs tbody tr").filter(has_text=name)
         expect(line).to_contain_text("finished")

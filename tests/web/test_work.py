@@ -22,7 +22,7 @@ from gpumon_web.limits import THREADS
 from gpumon_web.run_page import ROWS
 from gpumon_web.work import Arguments, Inline, Queued, Task, TaskError, WorkerProcess, WorkError, processes
 from tests.builders import tick
-from tests.programs import until
+from tests.programs import PATIENCE, until
 from tests.runs import Book, training
 from tests.web.served import TOKEN, Served, on_waitress
 
@@ -63,7 +63,7 @@ class Held:
 
 
 def get(port: int, path: str) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
         answer = connection.getresponse()
@@ -87,7 +87,7 @@ def test_viewers_get_their_ticks_while_a_crowd_waits_for_one_long_run(tmp_path: 
         assert not any(one.done() for one in waiting)
         assert len(work.asked) == len(paths), "once for all who ask"
         work.let()
-        assert {one.result(30)[0] for one in waiting} == {200}
+        assert {one.result(PATIENCE)[0] for one in waiting} == {200}
 
 
 def test_work_that_fails_is_answered_by_come_again_and_said_once(capfd: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +97,7 @@ def test_work_that_fails_is_answered_by_come_again_and_said_once(capfd: pytest.C
         until(lambda: work.asked)
         work.fail()
         for one in waiting:
-            status, said = one.result(30)
+            status, said = one.result(PATIENCE)
             assert status == 503
             assert b"Busy" in said
     assert capfd.readouterr().err == "gpumon web: the answer about any run cannot be made: WorkError: killed\n"
@@ -107,7 +107,7 @@ def test_who_leaves_while_he_waits_harms_nobody(tmp_path: Path) -> None:
     work = Held()
     with on_waitress(Served([tick(1)], work=work)) as port:
         for _ in range(20):
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
             connection.request("GET", "/api/runs", headers={"Authorization": f"Bearer {TOKEN}"})
             connection.close()
         until(lambda: work.asked)
@@ -180,12 +180,12 @@ def wrong() -> None:
 def test_work_is_done_in_another_process_that_gives_way_to_ours() -> None:
     work = processes()
     try:
-        pid, niceness = work.ask(where, tuple).result(30)
+        pid, niceness = work.ask(where, tuple).result(PATIENCE)
         assert pid != os.getpid()
         assert niceness > os.nice(0)
         with pytest.raises(TaskError, match="ValueError: no such thing"):
-            work.ask(wrong, tuple).result(30)
-        assert work.ask(where, tuple).result(30)[0] == pid, "a task that fails ends nothing"
+            work.ask(wrong, tuple).result(PATIENCE)
+        assert work.ask(where, tuple).result(PATIENCE)[0] == pid, "a task that fails ends nothing"
     finally:
         work.close()
     until(lambda: not Path(f"/proc/{pid}").exists())
@@ -196,8 +196,8 @@ def test_a_process_that_dies_or_hangs_is_started_again_for_the_next_work() -> No
     try:
         for task, given in ((os._exit, 3), (time.sleep, 60)):
             failed = work.ask(task, lambda given=given: (given,))  # type: ignore[misc]
-            assert isinstance(failed.exception(60), EOFError | OSError | WorkError)
-            assert work.ask(os.getpid, tuple).result(60) != os.getpid()
+            assert isinstance(failed.exception(PATIENCE), EOFError | OSError | WorkError)
+            assert work.ask(os.getpid, tuple).result(PATIENCE) != os.getpid()
     finally:
         work.close()
 
@@ -205,9 +205,9 @@ def test_a_process_that_dies_or_hangs_is_started_again_for_the_next_work() -> No
 def test_the_process_goes_when_there_is_nothing_to_do() -> None:
     work = Queued(WorkerProcess, idle=0.2)
     try:
-        pid = work.ask(os.getpid, tuple).result(60)
+        pid = work.ask(os.getpid, tuple).result(PATIENCE)
         until(lambda: not Path(f"/proc/{pid}").exists())
-        assert work.ask(os.getpid, tuple).result(60) != pid
+        assert work.ask(os.getpid, tuple).result(PATIENCE) != pid
     finally:
         work.close()
 
@@ -217,7 +217,7 @@ def test_the_process_goes_with_a_server_that_is_killed() -> None:
     try:
         pid = doer.do(os.getpid, ())
         doer._connection.close()
-        assert doer._process.wait(20) is not None
+        assert doer._process.wait(PATIENCE) is not None
         assert pid == doer.pid
     finally:
         doer._process.kill()
@@ -229,7 +229,7 @@ def test_too_much_work_is_refused_at_once() -> None:
 
     class Slow(Inline):
         def do(self, task: Task, arguments: tuple[Any, ...]) -> Any:
-            gate.wait(30)
+            gate.wait(PATIENCE)
 
     work = Queued(Slow)
     asked = [work.ask(where, tuple) for _ in range(200)]
@@ -237,7 +237,7 @@ def test_too_much_work_is_refused_at_once() -> None:
     assert len(refused) > 100
     assert all(isinstance(one.exception(), WorkError) for one in refused)
     gate.set()
-    assert [one.result(30) for one in asked if one not in refused] == [None] * (200 - len(refused))
+    assert [one.result(PATIENCE) for one in asked if one not in refused] == [None] * (200 - len(refused))
 
 
 # What it makes
