@@ -32,8 +32,10 @@ from gpumon.reports.status_json import document
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.sources.nvml.answers import DeviceAnswers
+from gpumon.sources.nvml.device_processes import GRAPHICS_EVERY, LISTED_EVERY
 from gpumon.sources.nvml.field_ids import fields_for
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
+from gpumon.sources.nvml.utilization_samples import SAMPLES_EVERY
 from gpumon.sources.registry import BY_NAME as BY_SOURCE
 from gpumon.sources.registry import KINDS, SourceKind
 from tests import builders
@@ -129,6 +131,13 @@ def test_the_nvidia_source_declares_what_its_table_reads() -> None:
 def test_a_metric_is_read_by_one_row_only() -> None:
     rows = [name for call in CALLS for name in call.metrics]
     assert len(rows) == len(set(rows))
+
+
+def test_the_calls_of_the_table_stay_below_six_per_gpu_and_second() -> None:
+    """The budget at one sample a second. What the batch of fields can give costs no call; a constant is read seldom."""
+    planned = sum(1 / (call.period or 1.0) for call in CALLS)
+    processes = 2 / LISTED_EVERY + 1 / GRAPHICS_EVERY
+    assert planned + processes + 1 / SAMPLES_EVERY <= 6
 
 
 @pytest.mark.parametrize("version", ["", "470.1", "535.2", "580.65.06", "580.82.07", "590.44"])

@@ -13,7 +13,6 @@ from gpumon.live import follow
 from gpumon.metrics import GPU_METRICS, Kind
 from gpumon.paths import Places
 from gpumon.sources.nvml.readings import CALLS
-from gpumon.sources.nvml.utilization_samples import SAMPLES_EVERY
 from tests.nvml import METRICS, Process, Stub, build, sleepers
 from tests.programs import daemon, environment, until
 
@@ -166,11 +165,7 @@ def test_an_old_driver_gives_what_it_has(level: int, tmp_path: Path, live_dir: P
 
 
 def test_the_driver_is_asked_at_most_six_times_per_gpu_and_second(stub: Stub, live_dir: Path) -> None:
-    """Budget of 1 Hz, on a driver whose clock the test cannot hurry: the table's own periods, and a short check."""
-    planned = sum(1.0 if call.period == 0 else 1 / call.period for call in CALLS)
-    assert planned + 2 / 3 + 1 / 10 + 1 / SAMPLES_EVERY <= 6, (
-        "with two calls for processes every 3 s, one every 10 s, and samples"
-    )
+    """Budget of 1 Hz, on a driver whose clock the test cannot hurry: a short check of what the table plans."""
     stub.gpus = 8
     with sleepers(8) as pids:
         for index, pid in enumerate(pids):
