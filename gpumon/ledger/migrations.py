@@ -6,6 +6,8 @@ now and one that comes from an older version must become the same.
 
 from __future__ import annotations
 
+from gpumon.database import FileKind
+
 _FIRST = """
 CREATE TABLE run (
   id TEXT PRIMARY KEY, name TEXT NOT NULL, user TEXT NOT NULL, hostname TEXT NOT NULL, framework TEXT NOT NULL,
@@ -103,5 +105,6 @@ reached in here; 0: it was no more than that. NULL: the framework has none, or i
 `epoch.metrics`: since this version what is no number in JSON is one of the texts NaN, Infinity and -Infinity."""
 
 MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD)
+LEDGER_FILE = FileKind("ledger", MIGRATIONS)
 VERSION = len(MIGRATIONS)
 """`PRAGMA user_version`; `MIGRATIONS[n]` leads from version n to n + 1, and never changes once it was released."""

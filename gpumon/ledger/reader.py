@@ -11,8 +11,8 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from urllib.parse import quote
 
+from gpumon.database import open_to_read
 from gpumon.errors import GpumonError
 from gpumon.frame import NAN, RunState
 from gpumon.ledger import decode
@@ -26,9 +26,6 @@ from gpumon.missing import is_known
 from gpumon.text import clean
 
 NOTHING = "no runs recorded yet: start 'gpumon daemon', then a training that publishes its epochs (docs/runs.md)"
-_WAIT = 5.0
-"""Seconds to wait for a writer that holds the file for itself, as while it is made."""
-_CLOSED_TO_US = ("SQLITE_CANTOPEN", "SQLITE_READONLY_DIRECTORY", "SQLITE_READONLY_CANTINIT")
 _RANKS = "IN (SELECT key FROM rank WHERE run = ?)"
 
 
@@ -242,16 +239,9 @@ def _opened(path: str) -> sqlite3.Connection:
     if not os.path.exists(path):
         raise GpumonError(NOTHING)
     try:
-        db, version = _connected(path, "mode=ro")
+        db, version = open_to_read(path)
     except sqlite3.Error as error:
-        # Without a writer there is no index of the write-ahead log, and here we may not make one: but then the file
-        # stands still.
-        if error.sqlite_errorname not in _CLOSED_TO_US or os.path.exists(f"{path}-shm"):
-            raise _unreadable(path, error) from error
-        try:
-            db, version = _connected(path, "immutable=1")
-        except sqlite3.Error as again:
-            raise _unreadable(path, again) from again
+        raise _unreadable(path, error) from error
     if 0 < version <= VERSION:
         return db
     db.close()
@@ -261,19 +251,6 @@ def _opened(path: str) -> sqlite3.Connection:
         f"{path} was written by a newer gpumon (version {version} of the ledger, this one reads up to {VERSION}): "
         "upgrade gpumon"
     )
-
-
-def _connected(path: str, how: str) -> tuple[sqlite3.Connection, int]:
-    """A connection that has read something, with the version of the ledger. Raises sqlite3.Error."""
-    db = sqlite3.connect(f"file:{quote(os.path.abspath(path))}?{how}", uri=True, timeout=_WAIT)
-    try:
-        db.isolation_level = None  # transactions begin and end where we say
-        version = int(db.execute("PRAGMA user_version").fetchone()[0])
-        db.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.Error:
-        db.close()
-        raise
-    return db, version
 
 
 def _may_read(path: str) -> bool:

@@ -15,7 +15,8 @@ from threading import Condition, Thread
 from time import monotonic
 from typing import Any, NamedTuple
 
-from gpumon.ledger.open import NewerLedger, is_damage, move_aside, open_ledger
+from gpumon.database import NewerFile, is_damage, move_aside, open_to_write
+from gpumon.ledger.migrations import LEDGER_FILE
 from gpumon.ledger.write import Batch, write
 
 MOST_ROWS = 20_000
@@ -122,7 +123,7 @@ class Store:
                     self.known = KnownRuns({}, set(), {})  # the file is made with the first run
                 if self._write_next():
                     return
-            except NewerLedger as error:
+            except NewerFile as error:
                 self.problem = str(error)
                 self._log(f"{error}; this daemon records no runs")
                 return
@@ -173,7 +174,7 @@ class Store:
             self._log(f"{self.path}: {dropped} rows were lost: no room in memory while it could not be written")
 
     def _open(self) -> None:
-        self._connection = open_ledger(self.path, shared=self._shared, uid=self._uid, log=self._log)
+        self._connection = open_to_write(self.path, LEDGER_FILE, shared=self._shared, uid=self._uid, log=self._log)
         self._inode = os.stat(self.path).st_ino
         if self.known is None:
             self.known = _load_state(self._connection)

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from gpumon.database import NewerFile, on_network, open_to_write
 from gpumon.frame import RunState
 from gpumon.ledger import aggregate
-from gpumon.ledger.migrations import MIGRATIONS, VERSION
-from gpumon.ledger.open import NewerLedger, on_network, open_ledger
+from gpumon.ledger.migrations import LEDGER_FILE, MIGRATIONS, VERSION
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.schema import USAGE
 from gpumon.ledger.store import Store
@@ -80,13 +80,13 @@ def begin(directory: Path, **fields: Any) -> tuple[Store, list[str], Path]:
 
 @pytest.fixture
 def connection(tmp_path: Path) -> sqlite3.Connection:
-    return open_ledger(str(tmp_path / "state" / "ledger.sqlite"), shared=False, uid=UID, log=pytest.fail)
+    return open_to_write(str(tmp_path / "state" / "ledger.sqlite"), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail)
 
 
 def test_the_ledger_is_made_private_and_that_of_the_machine_readable(tmp_path: Path) -> None:
     for shared, of_file, of_directory in ((False, 0o600, 0o700), (True, 0o644, 0o755)):
         path = tmp_path / str(shared) / "ledger.sqlite"
-        open_ledger(str(path), shared=shared, uid=UID, log=pytest.fail).close()
+        open_to_write(str(path), LEDGER_FILE, shared=shared, uid=UID, log=pytest.fail).close()
         assert stat.S_IMODE(path.stat().st_mode) == of_file
         assert stat.S_IMODE(path.parent.stat().st_mode) == of_directory
         assert ask(path, "PRAGMA user_version") == [(VERSION,)]
@@ -108,7 +108,7 @@ def test_an_older_ledger_is_brought_up_to_date_and_keeps_what_it_has(tmp_path: P
         old.commit()
     with Ledger(str(path)) as ledger:
         assert ledger.record("r").phases[0].spans == (), "a reader takes it as it is"
-    open_ledger(str(path), shared=False, uid=UID, log=pytest.fail).close()
+    open_to_write(str(path), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail).close()
     assert ask(path, "PRAGMA user_version") == [(VERSION,)]
     with Ledger(str(path)) as ledger:
         (phase,) = ledger.record("r").phases
@@ -130,7 +130,7 @@ def tables_of(path: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 def test_a_new_ledger_has_a_column_for_each_number_that_is_measured(tmp_path: Path) -> None:
     path = tmp_path / "state" / "ledger.sqlite"
-    open_ledger(str(path), shared=False, uid=UID, log=pytest.fail).close()
+    open_to_write(str(path), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail).close()
     named = {name for name, *_ in tables_of(path)["usage"]}
     kept = named - {"rank", "ordinal", "phase", "uuid", "utilization_from"}
     assert kept == {column.name for column in USAGE}, "a new column needs a migration of its own"
@@ -151,12 +151,12 @@ def test_a_ledger_of_every_version_becomes_what_a_new_one_is_and_takes_rows(tmp_
             )
         old.execute(f"PRAGMA user_version = {version}")
         old.commit()
-    connection = open_ledger(str(path), shared=False, uid=UID, log=pytest.fail)
+    connection = open_to_write(str(path), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail)
     usage = {"rank": "tag.r", "ordinal": 0, "phase": "", "uuid": "GPU-1", "utilization_from": "driver"}
     measured = {column.name: 1.0 + place for place, column in enumerate(USAGE)}
     assert not write(connection, batch(*run_rows("r"), epoch_row("tag.r"), LedgerRow("usage", usage | measured)))
     connection.close()
-    open_ledger(str(new), shared=False, uid=UID, log=pytest.fail).close()
+    open_to_write(str(new), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail).close()
     assert tables_of(path) == tables_of(new)
     assert ask(path, "PRAGMA user_version") == ask(new, "PRAGMA user_version") == [(VERSION,)]
     with Ledger(str(path)) as ledger:
@@ -189,7 +189,7 @@ def test_a_ledger_of_version_2_is_read_as_it_is_and_brought_up_to_date(tmp_path:
         assert (math.isnan(epoch.trained), math.isnan(epoch.peak.value)) == (True, True)
         assert record.run.lasted(0.0) == 10.0
         assert [phase.phase for phase in aggregate.phases(record)[0]] == ["train", "validate"]
-        open_ledger(str(path), shared=False, uid=UID, log=pytest.fail).close()
+        open_to_write(str(path), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail).close()
     assert ask(path, "PRAGMA user_version") == [(VERSION,)]
 
 
@@ -206,8 +206,8 @@ def test_a_newer_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "state" / "ledger.sqlite"
     path.parent.mkdir(mode=0o700)
     ask(path, "PRAGMA user_version = 99")
-    with pytest.raises(NewerLedger, match="update gpumon"):
-        open_ledger(str(path), shared=False, uid=UID, log=pytest.fail)
+    with pytest.raises(NewerFile, match="update gpumon"):
+        open_to_write(str(path), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail)
     store, said, _ = begin(tmp_path)
     until(lambda: said)
     store.put(batch(*run_rows("r")))
@@ -246,7 +246,9 @@ def test_where_nothing_can_be_written_it_is_said_once_and_what_came_is_written_l
 
 
 def test_a_ledger_that_is_locked_delays_nobody_and_loses_nothing(tmp_path: Path) -> None:
-    open_ledger(str(tmp_path / "state" / "ledger.sqlite"), shared=False, uid=UID, log=pytest.fail).close()
+    open_to_write(
+        str(tmp_path / "state" / "ledger.sqlite"), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail
+    ).close()
     store, said, path = begin(tmp_path)
     until(lambda: store.known)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -276,7 +278,9 @@ def test_what_waits_in_memory_is_bounded_and_what_is_lost_is_said(tmp_path: Path
 
 
 def test_a_file_that_somebody_removed_is_made_anew(tmp_path: Path) -> None:
-    open_ledger(str(tmp_path / "state" / "ledger.sqlite"), shared=False, uid=UID, log=pytest.fail).close()
+    open_to_write(
+        str(tmp_path / "state" / "ledger.sqlite"), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail
+    ).close()
     store, said, path = begin(tmp_path)
     store.put(batch(*run_rows("r")))
     until(lambda: ask(path, "SELECT id FROM run"))
@@ -408,7 +412,7 @@ def test_network_file_systems_are_told_from_others(tmp_path: Path) -> None:
     assert not on_network(str(path), str(tmp_path / "missing"))
     mounts.write_text(f"1 0 0:1 / {tmp_path} rw - nfs server:/ rw\n")
     own = tmp_path / "state" / "ledger.sqlite"
-    open_ledger(str(own), shared=False, uid=UID, log=pytest.fail, mounts=str(mounts)).close()
+    open_to_write(str(own), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail, mounts=str(mounts)).close()
     assert ask(own, "PRAGMA journal_mode") == [("delete",)], "no WAL; how it truncates is each connection's own"
 
 
