@@ -287,23 +287,37 @@ def test_a_server_that_goes_away_is_said_to_be_away_and_found_again(browser: Bro
         expect(page.locator("body")).not_to_have_attribute("data-state", "reconnecting")
 
 
+# Notes when the page asks, and for when it plans to ask again: each in ms, by its own clock.
+_NOTES = """
+window.asked = [];
+window.planned = [];
+const ask = window.fetch, later = window.setTimeout;
+window.fetch = (what, ...more) => {
+  if (String(what).includes("api/delta")) { window.asked.push(performance.now()); }
+  return ask(what, ...more);
+};
+window.setTimeout = (what, wait, ...more) => {
+  if (what.name === "poll") { window.planned.push([performance.now(), wait]); }
+  return later(what, wait, ...more);
+};
+"""
+
+
 def test_a_tab_that_nobody_sees_asks_seldom_and_catches_up_at_once(browser: Browser) -> None:
     served = Served(ticks([busy(0)]))
     with on_a_port(served) as link, visit(browser, link) as visitor:
+        visitor.context.add_init_script(_NOTES)
         page = visitor.open("#/fleet")
-        asked: list[str] = []
-        page.on("request", lambda request: asked.append(request.url) if "api/delta" in request.url else None)
+        until(lambda: page.evaluate("planned.length"))
+        assert page.evaluate("planned.at(-1)[1]") == 1000
         _pretend(visitor, "hidden")
-        page.wait_for_timeout(1300)
-        asked.clear()
+        until(lambda: page.evaluate("planned.at(-1)[1]") >= 10_000)  # once what was asked before is answered
+        begun, wait = page.evaluate("planned.at(-1)")
         page.wait_for_timeout(1700)
-        assert asked == []
+        assert [at for at in page.evaluate("asked") if begun < at < begun + wait - 1] == []
+        before = page.evaluate("asked.length")
         _pretend(visitor, "visible")
-        for _ in range(100):
-            page.wait_for_timeout(100)
-            if asked:
-                break
-        assert asked
+        assert page.evaluate("asked.length") > before
 
 
 def _pretend(visitor: Visitor, state: str) -> None:

@@ -254,7 +254,7 @@ def test_the_system_decides_the_theme_until_somebody_chooses(browser: Browser, s
         page = visitor.open("#/fleet")
         light = page.evaluate(back)
         page.emulate_media(color_scheme="dark")
-        assert page.evaluate(back) != light
+        until(lambda: page.evaluate(back) != light)
 
 
 def test_the_keyboard_reaches_everything_and_the_first_key_skips_the_head(browser: Browser, simulated: str) -> None:

@@ -169,6 +169,15 @@ def test_slow_clients_keep_nobody_waiting(live_dir: Path) -> None:
     with web(environment(live_dir), "--source", "sim", "--port", 0) as (_, link):
         port = int(link.split(":")[2].partition("/")[0])
         token = link.partition("token=")[2]
+
+        def twenty() -> float:
+            """Seconds that as many answers take."""
+            began = time.monotonic()
+            for _ in range(20):
+                assert ask(link, "/api/delta")[0] == 200
+            return time.monotonic() - began
+
+        usual = twenty()
         slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
         for i, one in enumerate(slow):
             if i % 2:
@@ -178,10 +187,7 @@ def test_slow_clients_keep_nobody_waiting(live_dir: Path) -> None:
                     b"GET /assets/plotly-basic.min.js HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "
                     + token.encode() + b"\r\n\r\n"
                 )  # fmt: skip
-        began = time.monotonic()
-        for _ in range(20):
-            assert ask(link, "/api/delta")[0] == 200
-        assert time.monotonic() - began < 20, "seconds; one stuck thread would be 30"
+        assert twenty() < 25 + 2 * usual, "seconds; one stuck thread would be 30"
         for one in slow:
             one.close()
 
