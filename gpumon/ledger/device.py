@@ -41,13 +41,13 @@ class DeviceSample(NamedTuple):
     """ns, CLOCK_MONOTONIC: when its counters held their values."""
 
 
-def device_sample(sample: Sample, monotonic: int, interval: int) -> DeviceSample | None:
-    """A sample by the stamps of its own read, else by the tick's `monotonic`; None where nothing was read."""
+def device_sample(sample: Sample, monotonic_ns: int, interval_ns: int) -> DeviceSample | None:
+    """A sample by the stamps of its own read, else by the tick's `monotonic_ns`; None where nothing was read."""
     if sample.state is not Availability.OK or sample.age:
         return None
-    read = sample.monotonic_ns or monotonic
+    read = sample.monotonic_ns or monotonic_ns
     counters = sample.counters_monotonic_ns or read
-    return DeviceSample(read, sample.values, interval, counters if abs(counters - read) <= _APART else read)
+    return DeviceSample(read, sample.values, interval_ns, counters if abs(counters - read) <= _APART else read)
 
 
 class RecentSamples:

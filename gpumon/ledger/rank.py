@@ -45,9 +45,9 @@ class RankRecorder:
         """By UUID, with its memory in all and its power limit."""
         self.tick: Tick | None = None
         """The last one in which the run was."""
-        self.end = 0
+        self.end_ns = 0
         """ns, CLOCK_MONOTONIC; 0 while it runs."""
-        self.ended: int | None = None
+        self.ended_ns: int | None = None
         """ns since 1970."""
         self.state = RunState.RUNNING
         self.dirty = True
@@ -85,19 +85,19 @@ class RankRecorder:
 
     def close_when_over(self, gone: bool) -> None:
         """Note the end, once the run has told it or its process is gone (`gone`: and its board with it)."""
-        if self.end or self.tick is None:
+        if self.end_ns or self.tick is None:
             return
         timeline, tick, run = self.timeline, self.tick, self.run
-        if timeline.ended:
-            self.end = timeline.ended
+        if timeline.ended_ns:
+            self.end_ns = timeline.ended_ns
             self.state = run.state if run.state != RunState.RUNNING else RunState.FINISHED
         elif gone or run.state != RunState.RUNNING:
             # Died: nobody saw it, so this is the last moment at which it surely lived.
             updated = tick.monotonic_ns - (tick.time_ns - _ns(run.updated)) if is_known(run.updated) else 0
-            self.end = min(max(self._alive_at, updated, timeline.last.monotonic_ns), tick.monotonic_ns)
+            self.end_ns = min(max(self._alive_at, updated, timeline.last.monotonic_ns), tick.monotonic_ns)
             self.state = run.state if run.state != RunState.RUNNING else RunState.DIED
-        if self.end:
-            self.ended = tick.time_ns - (tick.monotonic_ns - self.end)
+        if self.end_ns:
+            self.ended_ns = tick.time_ns - (tick.monotonic_ns - self.end_ns)
             self.dirty = True
 
     def settle(self, horizon: int, recent: Mapping[str, RecentSamples], *, final: bool = False) -> int:
@@ -107,7 +107,7 @@ class RankRecorder:
         they are known. `final`: nothing more will be taken, whatever is to come.
         """
         timeline = self.timeline
-        begin, end = self.begin, self.end or _FOREVER
+        begin, end = self.begin, self.end_ns or _FOREVER
         for uuid, share in self.shares.items():
             if uuid in recent:
                 share.follow(recent[uuid], timeline, horizon, begin, end)
@@ -127,10 +127,10 @@ class RankRecorder:
     def begin(self) -> int:
         """When the rank began: ns, CLOCK_MONOTONIC."""
         timeline, tick = self.timeline, self.tick
-        if timeline.begun and timeline.lost == 0:
-            return timeline.begun
+        if timeline.begun_ns and timeline.lost == 0:
+            return timeline.begun_ns
         if tick is None or not is_known(self.run.started):
-            return timeline.begun
+            return timeline.begun_ns
         return tick.monotonic_ns - (tick.time_ns - _ns(self.run.started))
 
     def rows(self, horizon: int) -> Iterator[LedgerRow]:
@@ -146,8 +146,8 @@ class RankRecorder:
         })  # fmt: skip
         yield LedgerRow("rank", {
             "key": key, "run": self.id, "rank": run.rank, "local_rank": run.local_rank, "pid": run.pid,
-            "started": started, "ended": self.ended, "state": int(self.state), "steps": run.step,
-            "seconds": max(0, (self.end or tick.monotonic_ns) - self.begin) / SECOND,
+            "started": started, "ended": self.ended_ns, "state": int(self.state), "steps": run.step,
+            "seconds": max(0, (self.end_ns or tick.monotonic_ns) - self.begin) / SECOND,
             "wait": _known(run.wait) or None, "lost_events": timeline.lost, "peak": _known(self._highest()),
             "retries": _known(run.memory.retries), "ooms": _known(run.memory.ooms), **row_of_facts(run.facts),
         })  # fmt: skip
@@ -159,7 +159,7 @@ class RankRecorder:
         # Epochs and what is needed to go on are written together: after a kill they fit each other.
         yield from self._over
         self._over = []
-        now = self._at(min(horizon, self.end or horizon))
+        now = self._at(min(horizon, self.end_ns or horizon))
         for epoch in timeline.epochs.values():
             until = epoch.end or (now if now.monotonic_ns >= epoch.begin.monotonic_ns else epoch.begin)
             yield from self._epoch_rows(epoch, until, {u: s.of(epoch.ordinal) for u, s in self.shares.items()})
@@ -172,7 +172,7 @@ class RankRecorder:
                 "step": mark.step, "asked": _known(mark.asked), "free": _known(mark.free),
             })  # fmt: skip
         timeline.marks.clear()
-        if self.ended is None:
+        if self.ended_ns is None:
             yield LedgerRow("progress", {"rank": key, "state": self._as_json()})
 
     def _at(self, horizon: int) -> Moment:
@@ -204,7 +204,7 @@ class RankRecorder:
         for uuid, trace in self.traces.items():
             if trace.points:
                 yield LedgerRow("trace", {
-                    "rank": self.run.key, "uuid": uuid, "begun": trace.begun, "step": trace.step / SECOND,
+                    "rank": self.run.key, "uuid": uuid, "begun": trace.begun_ns, "step": trace.step_ns / SECOND,
                     "points": trace.points, "columns": json.dumps(trace.columns), "cells": trace.cells(),
                 })  # fmt: skip
 
@@ -241,7 +241,7 @@ class RankRecorder:
                     trace = TraceRecorder(
                         begun, tick.monotonic_ns - (tick.time_ns - begun), max(1, round(step * SECOND)), found
                     )
-                    trace.restore(cells, points, max(1, trace.step // max(1, tick.interval_ns)))
+                    trace.restore(cells, points, max(1, trace.step_ns // max(1, tick.interval_ns)))
                 except (ValueError, TypeError):
                     break  # damaged: it begins anew
                 if not columns or found == list(columns):
@@ -267,7 +267,7 @@ class RankRecorder:
         evaluated = sum(spent.steps for name, spent in phases.items() if name in EVALUATION)
         steps = max(0, until.step - epoch.begin.step - evaluated)
         yield LedgerRow("epoch", {
-            "rank": key, "ordinal": epoch.ordinal, "epoch": epoch.epoch, "begun": epoch.begun, "ended": epoch.ended,
+            "rank": key, "ordinal": epoch.ordinal, "epoch": epoch.epoch, "begun": epoch.begun_ns, "ended": epoch.ended_ns,
             "seconds": seconds, "steps": trained.steps if trained and trained.steps else steps,
             "trained": trained.seconds if trained and trained.steps else None,
             "wait": _known(waited_between(epoch.begin.wait, until.wait)),

@@ -202,7 +202,7 @@ class LedgerRecorder:
             assert rank.tick is not None
             rank.close_when_over(gone=tick.monotonic_ns - rank.tick.monotonic_ns > GONE_AFTER)
             known = rank.settle(read_until, self._recent)
-            over = bool(rank.end) and known >= rank.end
+            over = bool(rank.end_ns) and known >= rank.end_ns
             waited = tick.monotonic_ns - rank.written_at
             if over or waited >= WRITE_EVERY or (rank.dirty and waited >= _SOON):
                 rank.dirty, rank.written_at = False, tick.monotonic_ns
@@ -211,7 +211,7 @@ class LedgerRecorder:
                     rank.traced_at = tick.monotonic_ns
                     batch.add(rank.trace_rows())
             if over:
-                self._runs[rank.id] = (rank.run.user, rank.ended)
+                self._runs[rank.id] = (rank.run.user, rank.ended_ns)
                 self._forget(key)
 
     def _add(self, rank: RankRecorder, horizon: int, batch: Batch) -> None:

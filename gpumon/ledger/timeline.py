@@ -69,12 +69,12 @@ class Epoch:
     def __init__(self, ordinal: int, epoch: int, begun: int, begin: Moment) -> None:
         self.ordinal = ordinal
         self.epoch = epoch
-        self.begun = begun
+        self.begun_ns = begun
         """ns since 1970."""
         self.begin = begin
         self.end: Moment | None = None
         """None while it goes on."""
-        self.ended: int | None = None
+        self.ended_ns: int | None = None
         """ns since 1970; None also when it was left without an end."""
         self.phases: dict[str, PhaseTotals] = {}
         self.peaks: dict[str, Peak] = {}
@@ -88,7 +88,7 @@ class Epoch:
     def as_json(self) -> dict[str, Any]:
         """For `epoch_of`."""
         return {
-            "epoch": [self.ordinal, self.epoch, self.begun, self.begin], "end": self.end, "ended": self.ended,
+            "epoch": [self.ordinal, self.epoch, self.begun_ns, self.begin], "end": self.end, "ended": self.ended_ns,
             "phases": {name: [s.seconds, s.times, s.steps, s.wait, s.spans] for name, s in self.phases.items()},
             "peaks": self.peaks, "metrics": self.metrics,
         }  # fmt: skip
@@ -99,7 +99,7 @@ def epoch_of(found: Mapping[str, Any]) -> Epoch:
     ordinal, number, begun, begin = found["epoch"]
     epoch = Epoch(ordinal, number, begun, Moment(*begin))
     epoch.end = Moment(*found["end"]) if found["end"] else None
-    epoch.ended = found["ended"]
+    epoch.ended_ns = found["ended"]
     epoch.phases = {name: PhaseTotals(*row) for name, row in found["phases"].items()}
     epoch.peaks = {phase: Peak(*peak) for phase, peak in found.get("peaks", {}).items()}
     epoch.metrics = dict(found["metrics"])
@@ -111,9 +111,9 @@ class EpochTimeline:
 
     def __init__(self) -> None:
         self._fold = EpochFold()
-        self.begun = 0
+        self.begun_ns = 0
         """When the run began: ns, CLOCK_MONOTONIC; 0 while not known."""
-        self.ended = 0
+        self.ended_ns = 0
         """When it ended, by its own word; 0 while it has not."""
         self.spans: list[PhaseStart] = []
         self.epochs: dict[int, Epoch] = {}
@@ -145,22 +145,22 @@ class EpochTimeline:
         self._read_peak(boundary.peak, change.missed)
         if self.open is not None and change.closed is not None:
             if change.closed is EpochEnd.FINISHED:
-                self.open.ended = boundary.time_ns
+                self.open.ended_ns = boundary.time_ns
             self._leave(self.last if change.closed is EpochEnd.LOST else at)
         self.last = at
-        if boundary.number == 1 or not self.begun:
-            self.begun = at.monotonic_ns
+        if boundary.number == 1 or not self.begun_ns:
+            self.begun_ns = at.monotonic_ns
         if change.begun:
             self.open = Epoch(self.next, boundary.epoch, boundary.time_ns, at)
             self.epochs[self.next] = self.open
             self._by_number[boundary.epoch] = self.next
             self.next += 1
         if change.revoked in self._by_number:
-            self.epochs[self._by_number[change.revoked]].ended = None
+            self.epochs[self._by_number[change.revoked]].ended_ns = None
         elif change.revoked is not None:
             self.left.append(change.revoked)
         if mark == Mark.RUN_END:
-            self.ended = at.monotonic_ns
+            self.ended_ns = at.monotonic_ns
         elif mark in (Mark.OUT_OF_MEMORY, Mark.CHECKPOINT):
             self.marks.append(boundary)
         if mark in (Mark.EPOCH_END, Mark.EPOCH_ABORTED, Mark.RUN_END, Mark.LOG):
@@ -233,7 +233,7 @@ class EpochTimeline:
     def as_json(self) -> dict[str, Any]:
         """For `timeline_of`."""
         return {
-            "newest": self._fold.newest, "lost": self.lost, "begun": self.begun, "ended": self.ended,
+            "newest": self._fold.newest, "lost": self.lost, "begun": self.begun_ns, "ended": self.ended_ns,
             "spans": self.spans,
             "epochs": [epoch.as_json() for epoch in self.epochs.values()],
             "open": self.open.ordinal if self.open else None, "logged": self.logged, "next": self.next,
@@ -292,7 +292,7 @@ class EpochTimeline:
 def timeline_of(found: Mapping[str, Any]) -> EpochTimeline:
     """Restore the result of `EpochTimeline.as_json`."""
     timeline = EpochTimeline()
-    timeline.begun, timeline.ended = found["begun"], found["ended"]
+    timeline.begun_ns, timeline.ended_ns = found["begun"], found["ended"]
     timeline.spans = [PhaseStart(*span) for span in found["spans"]]
     timeline.epochs = {epoch.ordinal: epoch for epoch in map(epoch_of, found["epochs"])}
     timeline.open = timeline.epochs[found["open"]] if found["open"] is not None else None

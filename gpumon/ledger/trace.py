@@ -20,15 +20,15 @@ POINTS = 2048
 
 
 class TraceRecorder:
-    """One line for each of `columns`. `begun`: ns since 1970; `origin`: the same moment of CLOCK_MONOTONIC."""
+    """One line for each of `columns`. `begun_ns`: since 1970; `origin_ns`: the same moment of CLOCK_MONOTONIC."""
 
-    def __init__(self, begun: int, origin: int, step: int, columns: Sequence[str]) -> None:
-        self.begun = begun
-        self.step = step
+    def __init__(self, begun_ns: int, origin_ns: int, step_ns: int, columns: Sequence[str]) -> None:
+        self.begun_ns = begun_ns
+        self.step_ns = step_ns
         """ns."""
         self.columns: list[str] = []
         self.points = 0
-        self._origin = origin
+        self._origin = origin_ns
         self._lines: list[_Line] = []
         for name in columns:
             self.column(name)
@@ -43,19 +43,19 @@ class TraceRecorder:
         self._lines.append(line)
         return len(self.columns) - 1
 
-    def add(self, monotonic: int, values: Sequence[float]) -> None:
+    def add(self, monotonic_ns: int, values: Sequence[float]) -> None:
         """The values of all columns at one moment; NaN where one is not known. Moments only go forward."""
-        at = self._place(monotonic)
+        at = self._place(monotonic_ns)
         for line, value in zip(self._lines, values, strict=True):
             # NaN is not itself; in place, because a call would cost more than the rest of the loop.
             if value == value:
                 line.add(at, value)
 
-    def log(self, monotonic: int, metrics: Mapping[str, float]) -> None:
+    def log(self, monotonic_ns: int, metrics: Mapping[str, float]) -> None:
         """Take metrics that were logged at one moment; a name that is there was logged, also as NaN or infinite."""
         for name in metrics:
             self.column(name)
-        at = self._place(monotonic)
+        at = self._place(monotonic_ns)
         for name, line in zip(self.columns, self._lines, strict=True):
             value = metrics.get(name)
             if value is None:
@@ -65,13 +65,13 @@ class TraceRecorder:
             else:
                 line.diverge(at, value)
 
-    def _place(self, monotonic: int) -> int:
-        at = max(0, monotonic - self._origin) // self.step
+    def _place(self, monotonic_ns: int) -> int:
+        at = max(0, monotonic_ns - self._origin) // self.step_ns
         while at >= POINTS:
             for line in self._lines:
                 line.halve()
             self.points = (self.points + 1) // 2
-            self.step *= 2
+            self.step_ns *= 2
             at //= 2
         if at >= self.points:
             for line in self._lines:
@@ -160,6 +160,6 @@ def _mean(a: float, count_a: int, b: float, count_b: int) -> float:
     return (a * count_a + b * count_b) / (count_a + count_b)
 
 
-def step_for(interval: int) -> int:
-    """The first step of a trace, for ticks `interval` ns apart: a second, or the interval where it is longer."""
-    return max(SECOND, interval)
+def step_for(interval_ns: int) -> int:
+    """The first step of a trace, for ticks `interval_ns` ns apart: a second, or the interval where it is longer."""
+    return max(SECOND, interval_ns)

@@ -111,10 +111,10 @@ def head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator
         if part
     )
     yield gpus(record.devices)
-    yield "  ·  ".join(standing(record, epochs, now))
+    yield "  ·  ".join(overview(record, epochs, now))
 
 
-def standing(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:
+def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:
     """Yield the facts of a run: state, start, duration, epochs, and the run that it resumes."""
     run = record.run
     yield state(run, now)

@@ -139,10 +139,10 @@ class CombinedSource:
         for one in self._members:
             one.worker.close()
 
-    def _joined(self, monotonic: int, time: int) -> Reading:
+    def _joined(self, monotonic_ns: int, time_ns: int) -> Reading:
         samples: list[Sample] = []
         for one in self._by_rank:
-            for sample in one.samples(monotonic):
+            for sample in one.samples(monotonic_ns):
                 device = self._device(one, sample.device)
                 if device is not None:
                     samples.append(sample._replace(device=device))
@@ -157,8 +157,8 @@ class CombinedSource:
         made_up = [] if Capability.LIVE in self.capabilities else [reading for reading in known if reading.host]
         host, hostname = (made_up[0].host, made_up[0].hostname) if made_up else (None, "")
         return Reading(
-            monotonic_ns=monotonic,
-            time_ns=time,
+            monotonic_ns=monotonic_ns,
+            time_ns=time_ns,
             samples=samples,
             processes=self._all_processes(known),
             runs=runs,

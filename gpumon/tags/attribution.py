@@ -14,7 +14,7 @@ from gpumon.missing import is_known
 class InForce(NamedTuple):
     """Epoch and phase from a boundary on, until the next one."""
 
-    monotonic: int
+    monotonic_ns: int
     """ns, CLOCK_MONOTONIC of this machine."""
     number: int
     """That of the boundary."""
@@ -36,7 +36,7 @@ def in_force(fold: EpochFold, boundaries: Iterable[Boundary]) -> list[InForce]:
         over = boundary.mark is Mark.RUN_END
         found.append(
             InForce(
-                monotonic=boundary.monotonic_ns,
+                monotonic_ns=boundary.monotonic_ns,
                 number=boundary.number,
                 epoch=fold.current,
                 phase=fold.phase,
@@ -47,13 +47,13 @@ def in_force(fold: EpochFold, boundaries: Iterable[Boundary]) -> list[InForce]:
     return found
 
 
-def attribute(run: Run, moments: Sequence[InForce], at_monotonic: int) -> Run | None:
-    """Return `run` with the epoch, phase and state in force at `at_monotonic` (ns, CLOCK_MONOTONIC of this machine).
+def attribute(run: Run, moments: Sequence[InForce], monotonic_ns: int) -> Run | None:
+    """Return `run` with the epoch, phase and state in force at `monotonic_ns` (ns, CLOCK_MONOTONIC of this machine).
 
     `moments` are the run's own, in the order of their times. None before the run began. Where
     boundaries were lost nothing is guessed: the epoch is -1 until the next one that is known.
     """
-    after = bisect_right(moments, at_monotonic, key=_monotonic)
+    after = bisect_right(moments, monotonic_ns, key=_monotonic)
     if after == 0:
         # The first boundaries may be lost, and then the run may have begun before the first one known.
         known_begin = moments and moments[0].number == 1
@@ -72,4 +72,4 @@ def attribute(run: Run, moments: Sequence[InForce], at_monotonic: int) -> Run | 
 
 
 def _monotonic(moment: InForce) -> int:
-    return moment.monotonic
+    return moment.monotonic_ns

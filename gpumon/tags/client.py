@@ -46,8 +46,8 @@ class Board:
         self.description = description
         self.path = ""
         self.steps = 0
-        """Steps since the run began; written with the next state or event, as `wait` is."""
-        self.wait = 0
+        """Steps since the run began; written with the next state or event, as `wait_ns` is."""
+        self.wait_ns = 0
         """ns waited for data since the run began; 0 while nobody has measured it."""
         self.peak = wire.NOT_KNOWN
         """The framework's peak of allocated bytes, where it was read for the next event and for no other."""
@@ -91,8 +91,8 @@ class Board:
         """Whether anything is written."""
         return self._map is not None
 
-    def publish(self, monotonic: int = 0) -> None:
-        """Write the state as it is now; `monotonic` is the time, when it was just taken."""
+    def publish(self, monotonic_ns: int = 0) -> None:
+        """Write the state as it is now; `monotonic_ns` is the time, when it was just taken."""
         mapped = self._map
         if mapped is None:
             return
@@ -100,8 +100,8 @@ class Board:
         self._number = number = self._number + 1
         try:
             head = wire.pack_head(
-                number, monotonic or self._monotonic(), self._now(), _int64(self.steps),
-                min(self.wait, wire.NOT_KNOWN), self._epoch_begin, self._epoch, self._phase, self._flags,
+                number, monotonic_ns or self._monotonic(), self._now(), _int64(self.steps),
+                min(self.wait_ns, wire.NOT_KNOWN), self._epoch_begin, self._epoch, self._phase, self._flags,
             )  # fmt: skip
             mapped[_SLOTS[number & 1]] = wire.pack_state(head, self._tail)
         except Exception as error:  # a tag is never worth a training
@@ -235,7 +235,7 @@ class Board:
     def _event(
         self,
         mark: int,
-        monotonic: int = 0,
+        monotonic_ns: int = 0,
         aux: int = 0,
         asked: int = wire.NOT_KNOWN,
         free: int = wire.NOT_KNOWN,
@@ -253,10 +253,10 @@ class Board:
                     mark=mark,
                     phase=self._phase,
                     number=number,
-                    monotonic_ns=monotonic or self._monotonic(),
+                    monotonic_ns=monotonic_ns or self._monotonic(),
                     time_ns=self._now(),
                     step=_int64(self.steps),
-                    wait_ns=min(self.wait, wire.NOT_KNOWN),
+                    wait_ns=min(self.wait_ns, wire.NOT_KNOWN),
                     epoch=self._epoch if epoch is None else _int32(epoch),
                     aux=aux,
                     asked=asked,
@@ -358,7 +358,7 @@ def _int64(number: int) -> int:
     return max(-(1 << 63), min((1 << 63) - 1, number))
 
 
-def _own_header(pid: int, monotonic: int, now: int) -> wire.BoardHeader:
+def _own_header(pid: int, monotonic_ns: int, now: int) -> wire.BoardHeader:
     started, boot = start_time(), boot_id()
     if not started or not any(boot):
         raise OSError("/proc does not tell when this process began, or which boot this is")
@@ -370,6 +370,6 @@ def _own_header(pid: int, monotonic: int, now: int) -> wire.BoardHeader:
         pid_namespace=os.stat("/proc/self/ns/pid").st_ino,
         time_namespace=os.stat("/proc/self/ns/time").st_ino if os.path.exists("/proc/self/ns/time") else 0,
         boot_id=boot,
-        monotonic_ns=monotonic,
+        monotonic_ns=monotonic_ns,
         time_ns=now,
     )

@@ -59,7 +59,7 @@ class MemoryReader:
         monotonic: Callable[[], int] = monotonic_ns,
         failures: out_of_memory.Failures = out_of_memory.PROCESS,
     ) -> None:
-        self.due = 0 if board.on else NEVER
+        self.due_ns = 0 if board.on else NEVER
         """When the next `read` is due: ns, monotonic. Compared by the caller, so that a step pays nothing more."""
         self._board = board
         self._modules = sys.modules if modules is None else modules
@@ -80,10 +80,10 @@ class MemoryReader:
     def read(self, now: int = 0) -> None:
         """Read and publish; `now` is the time, when it was just taken."""
         if not self._board.on:
-            self.due = NEVER
+            self.due_ns = NEVER
             return
         now = now or self._monotonic()
-        self.due = now + EVERY
+        self.due_ns = now + EVERY
         held: list[Memory] = []
         for framework, reader in list(self._readers.items()):
             try:
@@ -101,11 +101,11 @@ class MemoryReader:
 
         A peak that rises between two boundaries belongs to what lies between them; nobody but the user resets it.
         """
-        if self.due == NEVER:
+        if self.due_ns == NEVER:
             return
         begun = self._monotonic()
         allowed = BOUNDARIES_AT_ONCE + (begun - self._begun) // BOUNDARIES_SHARE
-        if self._at_boundaries >= allowed and begun < self.due:
+        if self._at_boundaries >= allowed and begun < self.due_ns:
             return
         self.read(begun)
         self._board.peak = self._peak

@@ -127,9 +127,9 @@ class TagReader:
             unread=unread,
         )
 
-    def at(self, monotonic: int) -> list[Run]:
-        """The runs of the last poll with epoch, phase and state as they were at `monotonic` (ns)."""
-        runs = (board.at(run, monotonic) for run, board in self._runs.values())
+    def at(self, monotonic_ns: int) -> list[Run]:
+        """The runs of the last poll with epoch, phase and state as they were at `monotonic_ns` (ns)."""
+        runs = (board.at(run, monotonic_ns) for run, board in self._runs.values())
         return [run for run in runs if run is not None]
 
     def close(self) -> None:

@@ -253,20 +253,20 @@ class ActiveRun:
         For callbacks.
         """
         now, board = monotonic_ns(), self._board
-        if since and board.wait != NOT_KNOWN:
-            board.wait += now - since
+        if since and board.wait_ns != NOT_KNOWN:
+            board.wait_ns += now - since
         board.steps = step
         if now >= self._due:
             self._at_due(now)
 
     def waited(self, nanoseconds: int) -> None:
         """So long did the training wait for data; published with the next step. For callbacks."""
-        if self._board.wait != NOT_KNOWN:
-            self._board.wait += max(1, nanoseconds)  # measured: never 0
+        if self._board.wait_ns != NOT_KNOWN:
+            self._board.wait_ns += max(1, nanoseconds)  # measured: never 0
 
     def wait_unknown(self) -> None:
         """Nobody can tell how long this training waits for data: from now on it shows as not known. For callbacks."""
-        self._board.wait = NOT_KNOWN
+        self._board.wait_ns = NOT_KNOWN
 
     def __enter__(self) -> ActiveRun:
         return self
@@ -340,7 +340,7 @@ class ActiveRun:
             return
         self._due = now + STEP_EVERY
         self._board.publish(now)
-        if now >= self._memory.due:
+        if now >= self._memory.due_ns:
             self._memory.read(now)
         if self._pending:
             self._take_arrived()
@@ -379,7 +379,7 @@ class Steps(Generic[T]):
         try:
             for batch in self._loader:  # starts the workers of a DataLoader: that is waiting too
                 now = clock()
-                board.wait += now - since
+                board.wait_ns += now - since
                 since = 0
                 board.steps += 1
                 if now >= run._due:
@@ -388,7 +388,7 @@ class Steps(Generic[T]):
                 since = clock()
         finally:
             if since:
-                board.wait += clock() - since
+                board.wait_ns += clock() - since
 
 
 def _copy_of(described: Description, epochs: int | None, step: int) -> ActiveRun:

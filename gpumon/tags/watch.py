@@ -118,9 +118,9 @@ class Watched:
             self.ended = times.time_ns if self._alive_once else silent
         return self._run(state, ended, times), fresh
 
-    def at(self, run: Run, monotonic: int) -> Run | None:
-        """`run` as it was at `monotonic`; None before it began."""
-        return attribute(run, self._moments, monotonic)
+    def at(self, run: Run, monotonic_ns: int) -> Run | None:
+        """`run` as it was at `monotonic_ns`; None before it began."""
+        return attribute(run, self._moments, monotonic_ns)
 
     def close(self) -> None:
         """Give the descriptor back, where that does no harm."""
@@ -189,12 +189,12 @@ class Watched:
             self._ended_by(event.aux)
         return boundary
 
-    def _here(self, monotonic: int, time: int, times: Times) -> int:
+    def _here(self, monotonic_ns: int, time_ns: int, times: Times) -> int:
         """A board's monotonic time on this machine's clock; never in the future."""
         own = times.time_ns - times.monotonic_ns
-        if self.header.time_namespace != times.namespace and abs((time - monotonic) - own) > SECOND:
-            monotonic = time - own
-        return max(0, min(monotonic, times.monotonic_ns))
+        if self.header.time_namespace != times.namespace and abs((time_ns - monotonic_ns) - own) > SECOND:
+            monotonic_ns = time_ns - own
+        return max(0, min(monotonic_ns, times.monotonic_ns))
 
     def _ended_by(self, aux: int) -> None:
         failed = RunState.INTERRUPTED if aux & wire.RUN_INTERRUPTED else RunState.FAILED
@@ -279,8 +279,8 @@ def _check(found: os.stat_result, uid: int) -> None:
         raise BoardError("is writable by others")
 
 
-def _seconds(time: int) -> float:
-    return max(0, min(time, _LONGEST)) / SECOND
+def _seconds(time_ns: int) -> float:
+    return max(0, min(time_ns, _LONGEST)) / SECOND
 
 
 def _sum(counts: tuple[int, ...]) -> float:

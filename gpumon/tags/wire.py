@@ -233,9 +233,9 @@ def device_mark(uuid: str) -> int:
     return crc32(bare(uuid).encode("utf-8", "replace")) if uuid else 0
 
 
-def pack_memory(number: int, monotonic: int, devices: Sequence[Memory]) -> bytes:
+def pack_memory(number: int, monotonic_ns: int, devices: Sequence[Memory]) -> bytes:
     """A record of framework memory; devices beyond the sixteenth are left out."""
-    body = _MEMORY_HEAD.pack(number, monotonic) + b"".join(_MEMORY.pack(*device) for device in devices[:MAX_MEMORY])
+    body = _MEMORY_HEAD.pack(number, monotonic_ns) + b"".join(_MEMORY.pack(*device) for device in devices[:MAX_MEMORY])
     length = len(body).to_bytes(4, "little")
     return crc32(length + body).to_bytes(4, "little") + length + body
 

@@ -163,7 +163,7 @@ def test_the_wait_between_epochs_is_told_at_each_end(look: Look) -> None:
         for _ in run.epochs():
             for _ in run.steps(iter([1])):
                 pass
-            run._board.wait = 3_000_000_000
+            run._board.wait_ns = 3_000_000_000
     (end,) = (b for b in look().boundaries if b.mark == Mark.EPOCH_END)
     assert (end.wait, end.step) == (3.0, 1)
 

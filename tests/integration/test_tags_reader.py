@@ -231,7 +231,7 @@ n = 0
 while time.monotonic() < end:
     for _ in range(500):
         n += 1
-        board.wait = board._epoch = n      # the three must always agree
+        board.wait_ns = board._epoch = n      # the three must always agree
         board.steps = n
         board.publish()
         if not n % 50:

@@ -462,7 +462,7 @@ def test_a_trace_of_any_length_has_a_bounded_number_of_points_and_loses_no_extre
     for i in range(count):
         trace.add(10 * i, [1000.0 if i == 777 else float(i % 2)])
     assert trace.points <= POINTS
-    assert trace.step == 80
+    assert trace.step_ns == 80
     found = cells_of(trace)
     assert max(most for _, _, most in found) == 1000.0
     assert found[0] == (0.0, 0.5, 1.0)

@@ -247,14 +247,14 @@ def test_an_accelerator_that_is_not_cuda_is_read_once_it_is_in_use(begin: Begin)
 def test_memory_is_read_every_half_second_at_most_and_at_boundaries(begin: Begin) -> None:
     board, cuda, clock = begin(), Cuda(BUSY, BUSY), FakeClock()
     reading = reader(board, clock, torch=Torch(cuda))
-    assert reading.due == 0
+    assert reading.due_ns == 0
     reading.read(clock.monotonic())
-    assert reading.due == clock.monotonic() + EVERY == clock.monotonic() + SECOND // 2
+    assert reading.due_ns == clock.monotonic() + EVERY == clock.monotonic() + SECOND // 2
     cuda.read.clear()
     clock.advance(1 / SECOND)
     reading.at_boundary()
     assert cuda.read == [0, 1]
-    assert reading.due == clock.monotonic() + EVERY
+    assert reading.due_ns == clock.monotonic() + EVERY
 
 
 def test_reading_at_the_boundaries_of_very_short_epochs_takes_a_small_part_of_their_time(begin: Begin) -> None:
@@ -306,10 +306,10 @@ def test_every_boundary_tells_the_peak_until_then_and_nothing_is_reset(begin: Be
 def test_where_nothing_is_published_nothing_is_read() -> None:
     cuda = Cuda(BUSY)
     reading = reader(Board(None, Description(name="net", id="net")), torch=Torch(cuda))
-    assert reading.due == NEVER
+    assert reading.due_ns == NEVER
     reading.at_boundary()
     reading.read()
-    assert (cuda.read, reading.due) == ([], NEVER)
+    assert (cuda.read, reading.due_ns) == ([], NEVER)
 
 
 def test_after_the_end_of_a_run_nothing_is_read(begin: Begin) -> None:
@@ -317,7 +317,7 @@ def test_after_the_end_of_a_run_nothing_is_read(begin: Begin) -> None:
     reading = reader(board, torch=Torch(cuda))
     board.close()
     reading.read()
-    assert (cuda.read, reading.due) == ([], NEVER)
+    assert (cuda.read, reading.due_ns) == ([], NEVER)
 
 
 def test_a_framework_that_cannot_be_read_is_left_out_with_one_warning(

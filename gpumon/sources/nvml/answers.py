@@ -18,15 +18,15 @@ MOST_BYTES = 1 << 53
 class DeviceAnswers:
     """The values of one device by metric, and why others are missing; reads fill it in."""
 
-    __slots__ = ("batched", "clock", "counters_at", "missing", "read_at", "single", "values")
+    __slots__ = ("batched", "clock", "counters_at_ns", "missing", "read_at_ns", "single", "values")
 
     def __init__(self, clock: Clock, missing: dict[str, Availability]) -> None:
         self.clock = clock
         self.values: dict[str, float] = {}
         self.missing = missing
-        self.read_at = 0
+        self.read_at_ns = 0
         """ns, CLOCK_MONOTONIC: when the gauges were read; 0 before."""
-        self.counters_at = 0
+        self.counters_at_ns = 0
         """ns, CLOCK_MONOTONIC: when the counters held their values; 0 where that is not known."""
         self.batched: Set[str] = frozenset()
         """Metrics that the last batch of fields gave."""
@@ -43,7 +43,7 @@ class DeviceAnswers:
         self.values.clear()
         self.batched = frozenset()
         self.single.clear()
-        self.counters_at = 0
+        self.counters_at_ns = 0
 
 
 Read = Callable[[Any, DeviceAnswers], int]

@@ -99,14 +99,14 @@ class NvmlDevice:
             values=values,
             run="",
             age=0.0,
-            monotonic_ns=answers.read_at,
-            counters_monotonic_ns=answers.counters_at,
+            monotonic_ns=answers.read_at_ns,
+            counters_monotonic_ns=answers.counters_at_ns,
         )
         return DeviceReading(sample, processes, samples)
 
     def _read_metrics(self, now: float) -> None:
         answers, before = self._answers, self.state
-        answers.read_at = 0
+        answers.read_at_ns = 0
         if not self._ask_due(now):
             self._doubt(now)
         elif before is not Availability.OK:
@@ -125,8 +125,8 @@ class NvmlDevice:
             if scheduled.due <= now:
                 code = self._ask(scheduled, now, answers.single)
                 # After the first row of the table: what moves fastest is then of this moment, whichever call hangs.
-                if not answers.read_at:
-                    answers.read_at = self._clock.monotonic()
+                if not answers.read_at_ns:
+                    answers.read_at_ns = self._clock.monotonic()
                 if code == SUCCESS:
                     answered = True
                     if scheduled.call.period == EVERY_TICK:

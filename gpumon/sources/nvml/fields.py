@@ -81,7 +81,7 @@ class FieldBatch:
         code = self._function(handle, self._count, self._batch)
         over = answers.clock.monotonic()
         if code != SUCCESS:
-            answers.batched, answers.counters_at = frozenset(), 0
+            answers.batched, answers.counters_at_ns = frozenset(), 0
             return code
         if len(self._rows) > len(self._batches[0]):
             self._choose()
@@ -123,7 +123,7 @@ class FieldBatch:
         answers.batched = self._metrics if lacking is None else self._metrics - lacking
         if self._doubtful:
             self._doubt(answers)
-        answers.counters_at = over
+        answers.counters_at_ns = over
         if over - began > _SWIFT:
             self._place(answers, stamp, began, over)
         return SUCCESS if answers.batched else failed
@@ -178,7 +178,7 @@ class FieldBatch:
     def _place(answers: DeviceAnswers, stamp: int, began: int, over: int) -> None:
         """Say when in a call that took its time the counters were read, or that nobody can."""
         when = moment(stamp, began, over, answers.clock)
-        answers.counters_at = when or over
+        answers.counters_at_ns = when or over
         if not when and over - began > _UNSURE:
             for metric in answers.batched & _COUNTERS:
                 answers.lack(metric, Availability.UNRELIABLE)

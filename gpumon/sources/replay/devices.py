@@ -23,8 +23,8 @@ class LogDevice:
         self._time = -1
         self._latest: Sample | None = None
 
-    def take(self, row: Row, time: int) -> Sample:
-        """The sample of `row` at `time` (ns)."""
+    def take(self, row: Row, time_ns: int) -> Sample:
+        """The sample of `row` at `time_ns` (ns)."""
         device = self.device
         if row.model and row.model != device.name:
             device = device._replace(name=row.model)
@@ -35,20 +35,20 @@ class LogDevice:
         for metric in row.rates:
             # The log tells the rate over the time up to a row; before the first nobody knows.
             rate = values[GPU_INDEX[metric]]
-            since = (time - self._time) / SECOND if self._time >= 0 else 0.0
+            since = (time_ns - self._time) / SECOND if self._time >= 0 else 0.0
             if is_known(rate):
                 self._counted[metric] = self._counted.get(metric, 0.0) + rate * since
             values[GPU_INDEX[metric]] = self._counted[metric] if is_known(rate) else NAN
-        self._time = time
+        self._time = time_ns
         state = Availability.LOST if row.lost else Availability.OK
         self._latest = Sample(device, state, values)
         return self._latest
 
-    def keep(self, time: int) -> Sample | None:
+    def keep(self, time_ns: int) -> Sample | None:
         """The last sample again, as stale, at a tick for which the log has no row of it."""
         if self._latest is None or self._latest.state is Availability.LOST:
             return self._latest
-        return self._latest._replace(state=Availability.STALE, age=(time - self._time) / SECOND)
+        return self._latest._replace(state=Availability.STALE, age=(time_ns - self._time) / SECOND)
 
 
 class LogDevices:
@@ -59,18 +59,18 @@ class LogDevices:
         self._devices: list[LogDevice] = []
         self.driver = Driver()
 
-    def samples(self, rows: Sequence[Row], time: int) -> list[Sample]:
-        """One sample for each GPU seen so far, by index, at the tick at `time` (ns)."""
+    def samples(self, rows: Sequence[Row], time_ns: int) -> list[Sample]:
+        """One sample for each GPU seen so far, by index, at the tick at `time_ns` (ns)."""
         taken: dict[int, Sample] = {}
         for place, row in enumerate(rows):
             if row.broken:
                 continue
             found = self._find(row, place)
             if found is not None:
-                taken[id(found)] = found.take(row, time)
+                taken[id(found)] = found.take(row, time_ns)
             if row.driver and row.driver != self.driver.version:
                 self.driver = Driver(row.driver)
-        samples = (taken.get(id(device)) or device.keep(time) for device in self._devices)
+        samples = (taken.get(id(device)) or device.keep(time_ns) for device in self._devices)
         return [sample for sample in samples if sample is not None]
 
     def _find(self, row: Row, place: int) -> LogDevice | None:

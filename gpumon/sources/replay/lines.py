@@ -50,7 +50,7 @@ class LogFile:
             raise SourceError(f"cannot open {clean(path)}: {why}: check the path") from None
         try:
             status = os.fstat(self._raw.fileno())
-            self.modified = status.st_mtime_ns
+            self.modified_ns = status.st_mtime_ns
             """ns since 1970."""
             self._text = self._open_text(regular=modes.S_ISREG(status.st_mode))
         except BaseException:

@@ -97,7 +97,7 @@ class LogRows:
         if text.startswith("#"):
             if isinstance(self.form, query.QueryForm):
                 return None
-            return dmon.heading(text, self.form, self._log.modified)
+            return dmon.heading(text, self.form, self._log.modified_ns)
         if not (text[0].isalpha() or text[0] in '"\ufeff') or isinstance(self.form, dmon.DmonForm):
             return None
         return query.heading(text.lstrip("\ufeff"))

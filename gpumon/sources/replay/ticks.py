@@ -47,7 +47,7 @@ def layout(rows: Sequence[Row], identified: bool, whole: bool) -> LogLayout:
     """
     if not identified:
         by_runs = _by_runs(rows, whole)
-        found = LogLayout(False, by_runs.gpus, by_runs.gap, SECOND, by_runs.sure)
+        found = LogLayout(False, by_runs.gpus, by_runs.gap_ns, SECOND, by_runs.sure)
     else:
         seen: dict[str, int] = {}
         spacing = []
@@ -115,15 +115,15 @@ def _by_gap(rows: Iterable[Row], layout: LogLayout) -> Iterator[list[Row]]:
         yield tick
 
 
-def _apart(a: Row, b: Row, gap: int) -> bool:
-    return a.time_ns is None or b.time_ns is None or b.time_ns - a.time_ns > gap
+def _apart(a: Row, b: Row, gap_ns: int) -> bool:
+    return a.time_ns is None or b.time_ns is None or b.time_ns - a.time_ns > gap_ns
 
 
 class _Found(NamedTuple):
     """How rows that name no GPU make ticks."""
 
     gpus: int = 1
-    gap: int = 0
+    gap_ns: int = 0
     """ns; 0 where every row is a tick."""
     sure: bool = True
 
@@ -194,11 +194,11 @@ def _is_regular(gaps: Sequence[int]) -> bool:
     return sum(usual <= 2 * gap + _MS and gap <= 2 * usual + _MS for gap in gaps) >= 0.9 * len(gaps)
 
 
-def _lengths(rows: Sequence[Row], gap: int, only_first: bool = False) -> list[int]:
+def _lengths(rows: Sequence[Row], gap_ns: int, only_first: bool = False) -> list[int]:
     """Rows from one large gap to the next."""
     lengths = [1] if rows else []
     for a, b in pairwise(rows):
-        if b.first or (not only_first and _apart(a, b, gap)):
+        if b.first or (not only_first and _apart(a, b, gap_ns)):
             lengths.append(1)
         else:
             lengths[-1] += 1

@@ -52,12 +52,12 @@ class SimSource:
         """A plausible one."""
         return Driver("570.86.15", "CUDA 12.8")
 
-    def reading_at(self, monotonic: int, time: int) -> Reading:
-        """The machine at `monotonic` (ns), without boundaries: the same for the same times.
+    def reading_at(self, monotonic_ns: int, time_ns: int) -> Reading:
+        """The machine at `monotonic_ns` (ns), without boundaries: the same for the same times.
 
         Before the simulation began, 10 minutes before the source was made, nothing changes.
         """
-        now = max(0, monotonic - self._zero)
+        now = max(0, monotonic_ns - self._zero)
         ranks = self._ranks
         samples = [
             ranks[index].held(gpu.sample(now / SECOND, ranks[index].key(now)), now)
@@ -66,7 +66,7 @@ class SimSource:
             for index, gpu in enumerate(self._gpus)
         ]
         return Reading(
-            monotonic, time, samples,
+            monotonic_ns, time_ns, samples,
             [rank.process(now) for rank in ranks.values()],
             [rank.run(now) for rank in ranks.values() if rank.key(now)],
             host=host_values(now / SECOND, self._cores, self._resident), hostname="simulated",
@@ -78,12 +78,12 @@ class SimSource:
         first = [now - SECOND * back for back in range(HISTORY, 0, -1)] if self._last < 0 else []
         return [self._reading(moment) for moment in [*first, now]]
 
-    def _reading(self, monotonic: int) -> Reading:
-        until = monotonic - self._zero
+    def _reading(self, monotonic_ns: int) -> Reading:
+        until = monotonic_ns - self._zero
         found = [mark for rank in self._ranks.values() for mark in rank.boundaries(self._last, until, self._zero)]
         found.sort(key=lambda boundary: boundary.time_ns)
         self._last = max(self._last, until)
-        return self.reading_at(monotonic, monotonic + self._offset)._replace(boundaries=found)
+        return self.reading_at(monotonic_ns, monotonic_ns + self._offset)._replace(boundaries=found)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -40,19 +40,19 @@ class Rank:
         trained = round(job.phases[1][1] / CELL) if job.phases else 0
         self._wait = Curve([max(0.0, 0.95 - load) * (i < trained) for i, load in enumerate(gpu.load.cells)])
 
-    def _turn(self, time: int) -> tuple[int, int]:
+    def _turn(self, time_ns: int) -> tuple[int, int]:
         """Which run of an endless row of them, and the ns since it began."""
-        return divmod(time, self._period * self._job.epochs)
+        return divmod(time_ns, self._period * self._job.epochs)
 
-    def key(self, time: int) -> str:
-        """Key of the run at `time` (ns since the simulation began), or empty."""
-        return f"{self._id}-{self._turn(time)[0]}-{self._rank}" if self._name else ""
+    def key(self, time_ns: int) -> str:
+        """Key of the run at `time_ns` (ns since the simulation began), or empty."""
+        return f"{self._id}-{self._turn(time_ns)[0]}-{self._rank}" if self._name else ""
 
-    def process(self, time: int) -> Process:
-        """The process at `time`."""
-        load = self._gpu.load.at(time / SECOND)
+    def process(self, time_ns: int) -> Process:
+        """The process at `time_ns`."""
+        load = self._gpu.load.at(time_ns / SECOND)
         job = self._job
-        cpu = job.cpu * (1 + 0.06 * math.sin(time / SECOND * 0.7 + self._pid)) if job.phases else job.cpu * (load > 0)
+        cpu = job.cpu * (1 + 0.06 * math.sin(time_ns / SECOND * 0.7 + self._pid)) if job.phases else job.cpu * (load > 0)
         return Process(
             pid=self._pid,
             uuid=self._gpu.device.uuid,
@@ -65,7 +65,7 @@ class Rank:
             memory_utilization=round(load * 0.58, 2),
             cpu_utilization=cpu,
             host_memory=job.resident * GIB,
-            run=self.key(time),
+            run=self.key(time_ns),
         )
 
     def _step(self, epoch: int, inside: int) -> int:
@@ -76,15 +76,15 @@ class Rank:
         begin = turn * self._period * self._job.epochs
         return self._wait.until((begin + inside) / SECOND) - self._wait.until(begin / SECOND)
 
-    def run(self, time: int) -> Run:
-        """The run as its board would show it at `time`."""
+    def run(self, time_ns: int) -> Run:
+        """The run as its board would show it at `time_ns`."""
         job = self._job
-        turn, inside = self._turn(time)
+        turn, inside = self._turn(time_ns)
         epoch, within = divmod(inside, self._period)
-        began = self._begin + time - inside
+        began = self._begin + time_ns - inside
         phase = next(phase for start, _, phase in reversed(self._marks) if start <= within)
         return Run(
-            key=self.key(time),
+            key=self.key(time_ns),
             id=f"{self._id}-{turn}",
             name=self._name,
             pid=self._pid,
@@ -102,7 +102,7 @@ class Rank:
             step=self._step(epoch, within),
             phase=phase,
             epoch_started=(began + epoch * self._period) / SECOND,
-            updated=(self._begin + time) / SECOND,
+            updated=(self._begin + time_ns) / SECOND,
             wait=self._waited(turn, inside),
             memory=self._memory(phase),
             metrics=job.metrics(inside / self._period),
@@ -122,11 +122,11 @@ class Rank:
             ooms=0.0,
         )
 
-    def held(self, sample: Sample, time: int) -> Sample:
+    def held(self, sample: Sample, time_ns: int) -> Sample:
         """`sample` of this rank's GPU with what its run holds of it."""
         if not sample.run:
             return sample
-        memory = self.run(time).memory
+        memory = self.run(time_ns).memory
         values = list(sample.values)
         for name, value in (
             ("allocated", memory.allocated), ("reserved", memory.reserved), ("used", self._job.memory * GIB),
@@ -135,8 +135,8 @@ class Rank:
             values[GPU_INDEX[f"gpu.run_{name}"]] = value
         return sample._replace(values=values)
 
-    def boundaries(self, after: int, until: int, monotonic: int) -> Iterator[Boundary]:
-        """Those in (`after`, `until`], ns since the simulation began, at `monotonic`."""
+    def boundaries(self, after: int, until: int, monotonic_ns: int) -> Iterator[Boundary]:
+        """Those in (`after`, `until`], ns since the simulation began, at `monotonic_ns`."""
         job = self._job
         for epoch in range(max(0, after // self._period - 1), until // self._period + 1) if self._name else ():
             turn, inside = divmod(epoch, job.epochs)
@@ -159,7 +159,7 @@ class Rank:
                         epoch=-1 if mark is Mark.RUN_BEGIN else self._base + inside,
                         step=step,
                         phase=phase,
-                        monotonic_ns=monotonic + time,
+                        monotonic_ns=monotonic_ns + time,
                         time_ns=self._begin + time,
                         wait=waited,
                         metrics=job.metrics(inside + 1.0) if mark is Mark.EPOCH_END else {},
