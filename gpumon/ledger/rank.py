@@ -267,8 +267,9 @@ class RankRecorder:
         evaluated = sum(spent.steps for name, spent in phases.items() if name in EVALUATION)
         steps = max(0, until.step - epoch.begin.step - evaluated)
         yield LedgerRow("epoch", {
-            "rank": key, "ordinal": epoch.ordinal, "epoch": epoch.epoch, "begun": epoch.begun_ns, "ended": epoch.ended_ns,
-            "seconds": seconds, "steps": trained.steps if trained and trained.steps else steps,
+            "rank": key, "ordinal": epoch.ordinal, "epoch": epoch.epoch,
+            "begun": epoch.begun_ns, "ended": epoch.ended_ns, "seconds": seconds,
+            "steps": trained.steps if trained and trained.steps else steps,
             "trained": trained.seconds if trained and trained.steps else None,
             "wait": _known(waited_between(epoch.begin.wait, until.wait)),
             "wait_of": sum(spent.seconds for spent in phases.values() if is_known(spent.wait)) or None,

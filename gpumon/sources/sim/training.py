@@ -52,7 +52,8 @@ class Rank:
         """The process at `time_ns`."""
         load = self._gpu.load.at(time_ns / SECOND)
         job = self._job
-        cpu = job.cpu * (1 + 0.06 * math.sin(time_ns / SECOND * 0.7 + self._pid)) if job.phases else job.cpu * (load > 0)
+        wave = math.sin(time_ns / SECOND * 0.7 + self._pid)
+        cpu = job.cpu * (1 + 0.06 * wave) if job.phases else job.cpu * (load > 0)
         return Process(
             pid=self._pid,
             uuid=self._gpu.device.uuid,
