@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -118,7 +119,7 @@ def plain(words: list[str], env: Mapping[str, str]) -> subprocess.CompletedProce
 def test_epochs_of_an_unchanged_training_are_told(env: dict[str, str], tmp_path: Path, framework: str) -> None:
     path = script(framework, tmp_path)
     words = [sys.executable, path, tmp_path / "out"]
-    done = gpumon("run", "--auto", "--name", "nightly", "--interval", "0.2", "--", *words, env=env, timeout=120)
+    done = gpumon("run", "--auto", "--name", "nightly", "--interval", "0.2", "--", *words, env=env, timeout=600)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^  epochs +3  \S+ m?s each, \S*loss \S+$", done.stderr, re.MULTILINE), done.stderr
     assert re.search(r"gpumon runs show nightly-[0-9a-f]{8}\n$", done.stderr), done.stderr
@@ -147,7 +148,8 @@ def test_a_framework_of_another_shape_trains_without_the_callback(
         assert kind in source
         source = source.replace(kind, f"{kind}OfAnotherVersion")
     copy = tmp_path / "gpumon"
-    subprocess.run(["cp", "-r", str(ROOT / "gpumon"), str(copy)], check=True)
+    # Without byte code, of which another worker may write some just now.
+    shutil.copytree(ROOT / "gpumon", copy, ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "auto" / "patches.py").write_text(source)
     changed = prepare(env, None)
     changed["PYTHONPATH"] = str(copy / "auto" / "site")

@@ -25,6 +25,7 @@ from gpumon.tags.reader import SHOWN_AFTER_END, TagReader
 from gpumon.tags.sweep import KEEP, sweep
 from gpumon.tags.watch import Times, Watched
 from tests.fakes import FakeClock
+from tests.programs import PATIENCE
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -187,7 +188,7 @@ def test_500_epochs_of_2_to_20_ms_are_all_found_at_1_hz(start: Start, reader: Ta
     found: list[Boundary] = []
     tell(child)
     ends = 0
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 2 * PATIENCE
     run: Run | None = None
     while ends < 500 and time.monotonic() < deadline:
         time.sleep(1)
@@ -203,9 +204,14 @@ def test_500_epochs_of_2_to_20_ms_are_all_found_at_1_hz(start: Start, reader: Ta
     begins = {b.epoch: b.monotonic_ns for b in found if b.mark == Mark.EPOCH_BEGIN}
     finals = {b.epoch: b.monotonic_ns for b in found if b.mark == Mark.EPOCH_END}
     assert len(begins) == len(finals) == 500
-    errors = sorted(max(abs(begins[i] - begin), abs(finals[i] - end)) for i, (begin, end) in enumerate(wrote))
-    # A shared machine may take the processor away between the two clock readings; rarely.
-    assert errors[int(len(errors) * 0.98)] <= 1_000_000, errors[-10:]
+    ends_before = [0, *(end for _, end in wrote)]
+    begins_after = [*(begin for begin, _ in wrote[1:]), finals[499]]
+    for i, (begin, end) in enumerate(wrote):
+        assert ends_before[i] <= begins[i] <= begin
+        assert end <= finals[i] <= begins_after[i]
+    errors = sorted(max(begin - begins[i], finals[i] - end) for i, (begin, end) in enumerate(wrote))
+    # A busy machine takes the processor away between the two clock readings; now and then.
+    assert errors[len(errors) * 3 // 4] <= 1_000_000, errors[-10:]
     middle = (begins[490] + finals[490]) // 2
     assert [r.epoch for r in reader.at(middle)] == [490]
 
@@ -228,7 +234,7 @@ board = run._board
 print("ready", flush=True)
 end = time.monotonic() + 3
 n = 0
-while time.monotonic() < end:
+while time.monotonic() < end or n <= 10_000:  # a busy machine takes longer for as many
     for _ in range(500):
         n += 1
         board.wait_ns = board._epoch = n      # the three must always agree
@@ -248,7 +254,7 @@ def test_no_torn_state_is_accepted_from_a_writer_at_full_speed(start: Start, tmp
     reads = mixed = unreadable = 0
     highest = 0
     deadline = time.monotonic() + 2.5
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline or (reads <= 1_000 and child.poll() is None):
         state = wire.unpack_state(os.pread(fd, wire.FRONT, 0))
         reads += 1
         if state is None:
@@ -335,15 +341,17 @@ class Later:
     """A clock that can be moved on."""
 
     def __init__(self) -> None:
+        self.at = 0
+        """Where it stands, ns; 0: it goes."""
         self.passed = 0
         self.set_by = 0
         """By how much the time of day was set."""
 
     def monotonic(self) -> int:
-        return time.monotonic_ns() + self.passed
+        return (self.at or time.monotonic_ns()) + self.passed
 
     def time(self) -> int:
-        return time.time_ns() + self.passed + self.set_by
+        return self.monotonic() + time.time_ns() - time.monotonic_ns() + self.set_by
 
     def wait(self, stop: object, until: int) -> bool:
         raise NotImplementedError
@@ -357,7 +365,9 @@ def test_an_ended_run_is_shown_a_minute_and_its_board_kept_ten(start: Start, tmp
     reader.poll()
     tell(child)
     child.wait()
-    assert len(reader.poll().runs) == 1
+    poll = reader.poll()
+    assert len(poll.runs) == 1
+    clock.at = poll.boundaries[-1].monotonic_ns  # when it ended, however long ago that is
     clock.passed = 59 * SECOND
     assert len(reader.poll().runs) == 1
     clock.passed = 62 * SECOND

@@ -177,7 +177,8 @@ def test_the_driver_is_asked_at_most_six_times_per_gpu_and_second(stub: Stub, li
             start = until(live.latest).number
             until(lambda: (found := live.latest()) is not None and found.number >= start + 12)
             calls = sum(stub.calls().values())
-    assert calls / 8 / 12 <= 6.5
+            frames = until(live.latest).number + 1 - start  # the one under way may have asked, too
+    assert calls / 8 / frames <= 6.5
 
 
 def test_counters_only_grow(stub: Stub, live_dir: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -85,10 +84,13 @@ def test_eight_gpus_at_every_size_then_quit(open_terminal, stub: Stub, live_dir:
     assert screen.count("H100 80GB HBM3") >= 8
     for columns, rows in ((80, 24), (40, 10), (200, 50), (80, 24)):
         terminal.resize(columns, rows)
-        time.sleep(1.2)
-        lines = terminal.screen().splitlines()
-        assert "gpumon" in lines[0]
-        assert max(map(len, lines)) <= columns
+        before = terminal.screen()
+
+        def drawn(before: str = before, columns: int = columns) -> bool:
+            lines = (screen := terminal.screen()).splitlines()
+            return screen != before and "gpumon" in lines[0] and max(map(len, lines)) <= columns
+
+        until(drawn)  # it is drawn anew each second
     terminal.press("?")
     shown(terminal, "or previous GPU", "a training should keep it high")
     terminal.press("Escape")
