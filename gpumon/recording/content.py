@@ -1,0 +1,89 @@
+"""The contents of a recording: frames, each with where it came from, and the tables of their columns.
+
+A file names its columns, so that a reader of another version takes those that it knows. A new column is a name here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpumon.frame import Boundary, Driver, Frame, FrameworkMemory, Origin, Process, Run, Sample
+from gpumon.metrics import GPU_METRICS, HOST_METRICS
+
+WHOLE, FLOAT, STAMP, TEXT = "i", "f", "m", "s"
+"""Kinds of columns: whole numbers; floats; ns of CLOCK_MONOTONIC, stored from the frame's own on, 0 for unknown;
+texts."""
+
+FULL = "frames"
+"""What a stretch holds: frames as they were sampled, with processes, runs and boundaries."""
+VALUES = "values"
+"""Metrics of GPUs and of the host alone, as they were sampled: who was there is not recorded."""
+
+
+class Context(NamedTuple):
+    """Facts of many frames at once."""
+
+    origin: Origin = Origin("")
+    driver: Driver = Driver()
+    hostname: str = ""
+    part: str = FULL
+    """What this stretch of the recording holds."""
+
+
+class Recorded(NamedTuple):
+    """A frame of a recording."""
+
+    frame: Frame
+    context: Context
+
+
+class RecordedColumn(NamedTuple):
+    """A column of a table."""
+
+    kind: str
+    name: str
+
+
+Table = tuple[RecordedColumn, ...]
+
+
+def _table(**columns: str) -> Table:
+    return tuple(RecordedColumn(kind, name) for kind, names in columns.items() for name in names.split())
+
+
+FRAME = _table(
+    i="number monotonic_ns time_ns skipped_ticks dropped dropped_runs context devices processes runs boundaries",
+    f="interval sample_duration",
+)
+"""Of each frame; from `context` on which entry of a table in its block, and how many boundaries."""
+HOST = tuple(RecordedColumn(FLOAT, metric.name) for metric in HOST_METRICS)
+SAMPLE = (
+    *_table(i="state", s="run", f="age", m="monotonic_ns counters_monotonic_ns"),
+    *(RecordedColumn(FLOAT, metric.name) for metric in GPU_METRICS),
+)
+PROCESS = _table(f="memory_used sm_utilization memory_utilization cpu_utilization host_memory")
+RUN = (
+    *_table(i="state epoch step lost_events", s="phase", f="epoch_started updated wait"),
+    *(RecordedColumn(FLOAT, f"memory.{name}") for name in FrameworkMemory._fields),
+)
+"""Behind them in a block, the metrics that the run has logged, in the order of its `metrics`."""
+BOUNDARY = _table(
+    i="number mark epoch step monotonic_ns time_ns metrics", s="run phase", f="wait asked free peak",
+)  # fmt: skip
+
+TABLES: dict[str, Table] = {
+    "frame": FRAME, "host": HOST, "sample": SAMPLE, "process": PROCESS, "run": RUN, "boundary": BOUNDARY,
+}  # fmt: skip
+
+PROCESS_FACTS = ("pid", "uuid", "kind", "name", "user", "started", "run")
+RUN_FACTS = (
+    "key", "id", "name", "pid", "user", "rank", "local_rank", "world_size", "framework", "epochs", "first_epoch",
+    "base", "gpus", "started",
+)  # fmt: skip
+"""Fields that are the same in many frames: stored once in a block."""
+
+_HELD = {"state", "epoch", "step", "phase", "epoch_started", "updated", "wait", "lost_events"}
+assert {*PROCESS_FACTS, *(column.name for column in PROCESS)} == set(Process._fields)
+assert {*RUN_FACTS, *_HELD, "memory", "metrics", "facts"} == set(Run._fields)
+assert {column.name for column in BOUNDARY} == set(Boundary._fields)
+assert {*(column.name for column in SAMPLE[:5]), "device", "values"} == set(Sample._fields)

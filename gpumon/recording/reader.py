@@ -1,0 +1,184 @@
+"""The reading end of a recording: its blocks, and its frames up to the first damage."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gpumon.clock import SECOND
+from gpumon.errors import SourceError
+from gpumon.recording.content import Recorded
+from gpumon.recording.decode import Schema, decode
+from gpumon.recording.encode import nanoseconds
+from gpumon.recording.format import (
+    BLOCK_SIZE,
+    END,
+    FRAMES,
+    HEAD,
+    MAGIC,
+    MOST_JSON,
+    BlockHead,
+    Damaged,
+    unpack_block_head,
+    unpack_body,
+    unpack_header,
+)
+from gpumon.text import clean
+from gpumon.units import clock, counted
+
+_MOST_BLOCKS = 1 << 20
+
+
+def is_recording(path: str) -> bool:
+    """Whether a file begins as a recording does; whatever cannot be read is none."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return False
+    try:
+        return stat.S_ISREG(os.fstat(fd).st_mode) and os.pread(fd, len(MAGIC), 0) == MAGIC
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+class _Place(NamedTuple):
+    offset: int
+    head: BlockHead
+
+
+class RecordingReader:
+    """The recording at a path. Blocks are found when it is opened, and read when their frames are asked for.
+
+    Raises SourceError where it cannot be read, or has no whole frame.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.name = clean(os.path.basename(path) or path, 120)
+        self.damage = ""
+        """Where it is damaged and how far it plays, in a sentence; empty while none was found."""
+        self._is_complete = False
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "the name holds a NUL"
+            raise SourceError(f"cannot open {clean(path)}: {why}: check the path") from None
+        try:
+            self._size = os.fstat(self._fd).st_size
+            start = self._read_header()
+            self._places = self._find_blocks(start)
+        except BaseException:
+            os.close(self._fd)
+            self._fd = -1
+            raise
+
+    @property
+    def problem(self) -> str:
+        """Why it may end too early and how far it plays, in a sentence; empty for one that is whole, as far as read."""
+        if self.damage or self._is_complete:
+            return self.damage
+        return f"{self.name}: no end is written, so it was cut, or its recorder was killed: {_plays(self._places)}"
+
+    @property
+    def first_ns(self) -> int:
+        """ns since 1970, of the first frame."""
+        return self._places[0].head.first_ns
+
+    @property
+    def last_ns(self) -> int:
+        """ns since 1970, of the last frame of the last whole block."""
+        return self._places[-1].head.last_ns
+
+    @property
+    def interval(self) -> float:
+        """Seconds between frames, over all blocks without the gaps between them; 1 for a single frame."""
+        apart = [(head.last_ns - head.first_ns, head.frames - 1) for _, head in self._places if head.frames > 1]
+        return sum(length for length, _ in apart) / SECOND / sum(count for _, count in apart) if apart else 1.0
+
+    def frames(self, begin_ns: int = 0, end_ns: int = 1 << 62) -> Iterator[Recorded]:
+        """Frames from `begin_ns` to `end_ns` (ns since 1970), in the order of the file, up to the first damage."""
+        for i, (offset, head) in enumerate(self._places):
+            if head.last_ns < begin_ns or head.first_ns > end_ns:
+                continue
+            try:
+                found = self._decode(offset, head)
+            except Damaged as damaged:
+                self._note(i + 1, offset, str(damaged), self._places[:i])
+                del self._places[max(i, 1) :]
+                return
+            for one in found:
+                if begin_ns <= nanoseconds(one.frame.time) <= end_ns:
+                    yield one
+
+    def close(self) -> None:
+        """Let go of the file; more than once does no harm."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _read_header(self) -> int:
+        """The bytes until the first block."""
+        raw = os.pread(self._fd, HEAD.size + MOST_JSON, 0)
+        try:
+            header = unpack_header(raw)
+            self._schema = Schema(header.schema)
+        except SourceError as error:
+            raise SourceError(f"{self.name} cannot be played: {error}") from None
+        except Damaged as damaged:
+            raise SourceError(f"{self.name} cannot be played: {damaged}: copy the file again") from None
+        self.is_anonymized = header.schema.get("anonymized") is True
+        return header.size
+
+    def _find_blocks(self, offset: int) -> list[_Place]:
+        found: list[_Place] = []
+        while offset < self._size and len(found) < _MOST_BLOCKS:
+            try:
+                head = self._head(offset)
+            except Damaged as damaged:
+                self._note(len(found) + 1, offset, str(damaged), found)
+                break
+            if head.kind == END:
+                self._is_complete = True
+                break
+            if head.kind == FRAMES:
+                found.append(_Place(offset, head))
+            offset += BLOCK_SIZE + head.stored
+        if not found:
+            raise SourceError(self.damage or f"{self.name} holds no frame")
+        return found
+
+    def _head(self, offset: int) -> BlockHead:
+        """The head of the block at `offset`, of which the body is there. Raises Damaged."""
+        head = unpack_block_head(os.pread(self._fd, BLOCK_SIZE, offset))
+        if offset + BLOCK_SIZE + head.stored > self._size:
+            raise Damaged("cut short")
+        if head.kind == FRAMES and not head.frames:
+            raise Damaged("not written by gpumon")
+        return head
+
+    def _decode(self, offset: int, head: BlockHead) -> list[Recorded]:
+        """The frames of a block. Raises Damaged, whatever is wrong with it."""
+        try:
+            body = unpack_body(head, os.pread(self._fd, head.stored, offset + BLOCK_SIZE))
+            return decode(body, self._schema, head.frames)
+        except Damaged:
+            raise
+        except OSError as error:
+            raise Damaged(f"unreadable ({error.strerror})") from error
+        except (ArithmeticError, LookupError, TypeError, ValueError, struct.error) as error:
+            raise Damaged("not written by gpumon") from error  # its CRC is right, and its contents make no sense
+
+    def _note(self, block: int, offset: int, why: str, before: list[_Place]) -> None:
+        self.damage = (
+            f"{self.name}: block {block}, at byte {offset} of {self._size}, is {why}: "
+            f"{_plays(before) if before else 'nothing of it plays'}"
+        )
+
+
+def _plays(places: list[_Place]) -> str:
+    frames = sum(head.frames for _, head in places)
+    return f"it plays up to {clock(places[-1].head.last_ns / SECOND)} ({counted(frames, 'frame')})"

@@ -1,0 +1,179 @@
+"""The writing end of a recording: a block every two minutes, and what is open is on disk every ten seconds.
+
+The block that is open is written over itself as it grows, so that a recorder that is killed leaves all but its last
+seconds, and yet blocks are long enough to be small.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from contextlib import suppress
+from typing import Any
+
+from gpumon.clock import SECOND
+from gpumon.errors import GpumonError, UsageError
+from gpumon.metrics import GPU_METRICS
+from gpumon.missing import NAN
+from gpumon.recording.content import Recorded
+from gpumon.recording.decode import schema_to_json
+from gpumon.recording.encode import BlockEncoder, nanoseconds
+from gpumon.recording.format import END, FRAMES, MOST_CELLS, pack_block, pack_header
+from gpumon.text import clean
+from gpumon.units import clock
+
+FRAMES_OF_A_BLOCK = 128
+SECONDS_OF_A_BLOCK = 120
+OPEN_FOR = 10
+"""Seconds of frames that a kill may cost."""
+_CELLS = MOST_CELLS // 4
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class RecordingWriter:
+    """Appends frames to a file that it owns; `add` and `close` raise GpumonError once the file cannot be written.
+
+    The file then ends with the last frames that found room, and plays up to there.
+    """
+
+    def __init__(self, fd: int, name: str, facts: dict[str, Any]) -> None:
+        """Begin a recording in an empty file; `facts` stand in its header beside the schema."""
+        self.name = clean(name, 120)
+        self.frames = 0
+        """Frames that were written."""
+        self._fd = fd
+        self._encoder = BlockEncoder()
+        self._open: list[Recorded] = []
+        self._cells = 0
+        self._written = 0
+        """Frames of the open block that are on disk."""
+        self._kept = b""
+        """The open block as it is on disk."""
+        self._kept_ns = 0
+        self._last = NAN
+        """Seconds since 1970, of the last frame on disk."""
+        self._number = 0
+        self._end = self._at = 0
+        """Bytes of the file, and of those the ones before the open block."""
+        self._put(pack_header({"format": "gpumon recording", **facts, "tables": schema_to_json()}))
+        self._at = self._end
+
+    @classmethod
+    def create(cls, path: str, facts: dict[str, Any], *, force: bool = False) -> RecordingWriter:
+        """Begin a recording at `path`, for this user alone; with `force`, in the place of a file that is there.
+
+        Raises UsageError where something is there, GpumonError where the file cannot be made.
+        """
+        fd = _create(path, force)
+        try:
+            return cls(fd, os.path.basename(path), facts)
+        except BaseException:
+            os.close(fd)
+            os.unlink(path)
+            raise
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._end
+
+    def add(self, recorded: Recorded) -> None:
+        """Append a frame; it is on disk some seconds later."""
+        if self._open and self._is_full(recorded):
+            self._flush(last=True)
+        self._open.append(recorded)
+        frame = recorded.frame
+        self._cells += 16 + len(frame.samples) * (len(GPU_METRICS) + 8) + 16 * len(frame.processes)
+        self._cells += 96 * len(frame.runs) + 16 * len(frame.boundaries)
+        if frame.monotonic_ns - self._kept_ns >= OPEN_FOR * SECOND or self._written == 0:
+            self._flush(last=False)
+
+    def close(self, facts: dict[str, Any] | None = None) -> None:
+        """Write what is open, and an end with `facts`. The file is closed also where that fails."""
+        try:
+            if self._fd >= 0:
+                self._flush(last=True)
+                body = json.dumps({"frames": self.frames, **(facts or {})}).encode()
+                self._put(pack_block(END, body, frames=0, number=self._number + 1, first_ns=0, last_ns=0))
+        finally:
+            self._let_go()
+
+    def _is_full(self, recorded: Recorded) -> bool:
+        first = self._open[0].frame.monotonic_ns
+        return (
+            len(self._open) >= FRAMES_OF_A_BLOCK
+            or self._cells >= _CELLS
+            or not 0 <= recorded.frame.monotonic_ns - first < SECONDS_OF_A_BLOCK * SECOND
+        )
+
+    def _flush(self, *, last: bool) -> None:
+        """Write the open block, over what is there of it already; `last`: it gets no more frames."""
+        if not self._open:
+            return
+        if self._written < len(self._open):
+            times = [nanoseconds(one.frame.time) for one in self._open]
+            block = pack_block(
+                FRAMES, self._encoder.encode(self._open), frames=len(self._open), number=self._number + 1,
+                first_ns=min(times), last_ns=max(times),
+            )  # fmt: skip
+            self._put(block)
+            self.frames += len(self._open) - self._written
+            self._written = len(self._open)
+            self._kept_ns = self._open[-1].frame.monotonic_ns
+            self._last = self._open[-1].frame.time
+        if last:
+            self._open, self._cells, self._written = [], 0, 0
+            self._number += 1
+            self._at = self._end
+
+    def _put(self, block: bytes) -> None:
+        """Write at the open block's place, whatever was there; what finds no room is taken away again."""
+        done = 0
+        try:
+            while done < len(block):
+                done += os.pwrite(self._fd, block[done:], self._at + done)
+            if self._at + done < self._end:
+                os.ftruncate(self._fd, self._at + done)
+        except OSError as error:
+            self._leave_playable()
+            why = "the disk is full" if error.errno in _FULL else error.strerror or str(error)
+            until = f" at {clock(self._last)}" if self.frames else ""
+            raise GpumonError(f"{self.name}: {why}: the recording ends{until} and plays up to there") from error
+        self._end, self._kept = self._at + done, block
+
+    def _leave_playable(self) -> None:
+        """Put the open block as it was before in its place, which has room for it, and let go."""
+        kept = self._kept if self._written else b""
+        try:
+            with suppress(OSError):  # then the reader finds that it is damaged, and plays what is before it
+                os.pwrite(self._fd, kept, self._at)
+                os.ftruncate(self._fd, self._at + len(kept))
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _create(path: str, force: bool) -> int:
+    """A new, empty file that only this user may read."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        if force and stat.S_ISREG(os.lstat(path).st_mode):
+            os.unlink(path)
+    except FileNotFoundError:
+        pass  # nothing to replace
+    except OSError as error:
+        raise GpumonError(f"cannot replace {clean(path)}: {error.strerror}") from error
+    try:
+        return os.open(path, flags, 0o600)
+    except FileExistsError:
+        to_do = "is no regular file: choose another name" if force else "exists: choose another name, or add --force"
+        raise UsageError(f"{clean(path)} {to_do}") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "the name holds a NUL"
+        raise GpumonError(f"cannot write {clean(path)}: {why}") from error
