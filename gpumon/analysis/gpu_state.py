@@ -1,8 +1,9 @@
-"""The one judgment of a GPU: busy, allocated but idle, idle, free, unknown, stale or lost.
+"""The one judgment of a GPU: busy, allocated, allocated but idle, idle, free, unknown, stale or lost.
 
-A state is claimed only where the frame proves it. `FREE` is the strongest claim: the GPU answers,
+A state is claimed only where the frames prove it. `FREE` is the strongest claim: the GPU answers,
 does nothing, lists no process, and its memory is empty. Where one of these is unknown, so is
-whether it is free, and the state is `IDLE` at most.
+whether it is free, and the state is `IDLE` at most. `HELD` takes a minute of watching: one frame
+cannot tell idleness from a pause, so it proves `ALLOCATED` and no more.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class GpuState(Enum):
     """The value is the name in the views' data; `title` is for people."""
 
     BUSY = "busy"
+    ALLOCATED = "allocated"
     HELD = "held"
     IDLE = "idle"
     FREE = "free"
@@ -39,11 +41,23 @@ class GpuState(Enum):
 _TITLES = {GpuState.HELD: "allocated, idle", GpuState.UNKNOWN: "state unknown"}
 
 
-def judge(sample: Sample, held: bool | None, since_work: float = NAN, live: bool = True) -> GpuState:
+class Observed(NamedTuple):
+    """The seconds before a frame, as far as somebody watched; NaN where nobody did."""
+
+    since_work: float = NAN
+    """Since the GPU was last seen working."""
+    idle: float = NAN
+    """For which it was watched without a gap and did nothing."""
+
+
+UNOBSERVED = Observed()
+
+
+def judge(sample: Sample, held: bool | None, observed: Observed = UNOBSERVED, live: bool = True) -> GpuState:
     """Return the state of a GPU.
 
-    `held` as from `is_held`; `since_work` is the seconds since it was last seen working, NaN where
-    that was not seen; `live` is false where the frame is the last one of a source that went silent.
+    `held` as from `is_held`; `observed` is what was seen before; `live` is false where the frame is the
+    last one of a source that went silent.
     """
     if sample.state is Availability.LOST:
         return GpuState.LOST
@@ -60,7 +74,9 @@ def judge(sample: Sample, held: bool | None, since_work: float = NAN, live: bool
         return GpuState.IDLE
     if not held:
         return GpuState.FREE
-    return GpuState.BUSY if since_work < PAUSE else GpuState.HELD
+    if observed.since_work < PAUSE:
+        return GpuState.BUSY
+    return GpuState.HELD if observed.idle >= PAUSE else GpuState.ALLOCATED
 
 
 def is_held(sample: Sample, processes: Sequence[Process], has_run: bool) -> bool | None:
@@ -116,7 +132,8 @@ class Activity:
         if passed < 0:
             self._worked.clear()
             self._idle.clear()
-        elif passed > GAP * max(frame.interval, 0.1) * SECOND:
+        is_gap = passed > GAP * max(frame.interval, 0.1) * SECOND
+        if is_gap:
             self._idle.clear()
         self._now = frame.monotonic_ns
         for sample in frame.samples:
@@ -127,13 +144,17 @@ class Activity:
                 self._worked[uuid] = frame.monotonic_ns
                 self._idle.pop(uuid, None)
             elif uuid not in self._idle:
-                seen_ending = self._worked.get(uuid) == frame.monotonic_ns - passed and passed > 0
+                seen_ending = self._worked.get(uuid) == frame.monotonic_ns - passed and passed > 0 and not is_gap
                 self._idle[uuid] = frame.monotonic_ns, frame.time, not seen_ending
 
-    def since_work(self, uuid: str) -> float:
-        """Seconds from the last frame in which the GPU worked to the newest; NaN where none was seen."""
-        worked = self._worked.get(uuid)
-        return NAN if worked is None else (self._now - worked) / SECOND
+    def observed(self, uuid: str) -> Observed:
+        """Return the seconds before the newest frame, as far as the GPU was watched."""
+        worked, found = self._worked.get(uuid), self._idle.get(uuid)
+        since_work = NAN if worked is None else (self._now - worked) / SECOND
+        if found is None:
+            return Observed(since_work)
+        begun, _, at_least = found
+        return Observed(since_work, (self._now - begun) / SECOND if at_least else since_work)
 
     def idle_since(self, uuid: str) -> IdleSince | None:
         """Since when it has done nothing without a gap; None where it works or that is unknown."""

@@ -12,7 +12,7 @@ from gpumon.analysis.ranks import Ranks
 from gpumon.frame import Frame, Process, RunState, Sample
 from gpumon.metrics import IDLE
 
-_DOES_NOTHING = (GpuState.HELD, GpuState.IDLE, GpuState.FREE)
+_DOES_NOTHING = (GpuState.ALLOCATED, GpuState.HELD, GpuState.IDLE, GpuState.FREE)
 
 
 class GpuStatus(NamedTuple):
@@ -78,7 +78,7 @@ def _status(
     uuid = sample.device.uuid
     runs = runs_on(sample, processes, joined)
     held = is_held(sample, processes, bool(runs))
-    state = judge(sample, held, activity.since_work(uuid), live)
+    state = judge(sample, held, activity.observed(uuid), live)
     return GpuStatus(
         sample=sample,
         state=state,

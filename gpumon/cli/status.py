@@ -11,13 +11,16 @@ import json
 import os
 import sys
 import time
+from math import ceil
 from typing import Any, NamedTuple
 
+from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.ranks import ranks_of
+from gpumon.analysis.thresholds import PAUSE
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options, source_name
 from gpumon.clock import SECOND
-from gpumon.diagnosis.now import needs_past
+from gpumon.diagnosis.now import Judged, needs_past
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
 from gpumon.frame import NAN, Driver, Frame, Origin, RunState, nothing
 from gpumon.live import Live, follow
@@ -29,7 +32,9 @@ from gpumon.units import duration
 _PATIENCE = 2.0
 """Seconds that the driver has for its answer."""
 _LOOK_BACK = 600
-"""Frames that are looked through for what befell a run."""
+"""Frames that are looked through for what befell a run, and for how long a GPU is idle."""
+_SPARE = 3
+"""More frames than a minute has: a tick may be early."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     is_live = not (stale or origin.ended)
     of_now = Capability.NOW in origin.capabilities
     age = max(0.0, (time.monotonic_ns() - frame.monotonic_ns) / SECOND) if of_now else NAN
-    before = _before(live, frame) if live else ()
+    before = earlier_frames(live, frame) if live else ()
     if arguments.json:
         from gpumon.reports.status_json import document
 
@@ -122,11 +127,19 @@ def _look(where: Places, arguments: argparse.Namespace) -> _Look:
     return _Look(None, "no daemon", stale=stale)
 
 
-def _before(live: Live, newest: Frame) -> list[Frame]:
-    """Frames of the last while, where they may change what is reported: this command is to be quick."""
+def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
+    """Return the frames of the last while, where they may change what is reported: this command is to be quick.
+
+    A minute of them tells a pause from idleness; of what is idle, more of them tell for how long.
+    """
     ended_badly = any(run.memory.ooms > 0 or run.state in (RunState.FAILED, RunState.DIED) for run in newest.runs)
-    if not ended_badly and not needs_past(gpu_statuses(newest, ranks_of(newest.runs))):
-        return []
+    if not ended_badly:
+        if not needs_past(gpu_statuses(newest, ranks_of(newest.runs))):
+            return []
+        few = min(_LOOK_BACK, ceil(PAUSE / max(newest.interval, 0.01)) + _SPARE)
+        minute = live.since(max(0, newest.number - few))
+        if not any(status.state is GpuState.HELD for status in Judged(newest, minute).gpus):
+            return minute
     return live.since(max(0, newest.number - _LOOK_BACK))
 
 

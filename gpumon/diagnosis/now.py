@@ -25,7 +25,7 @@ class Judged:
 
     def __init__(self, frame: Frame, before: Sequence[Frame] = (), live: bool = True) -> None:
         self._frame = frame
-        self._before = [one for one in before if one.number != frame.number]
+        self._before = [one for one in before if one.number < frame.number]
         self._epochs: Epochs | None = None
         self.runs = ranks_of(frame.runs)
         self.gpus: tuple[GpuStatus, ...] = gpu_statuses(frame, self.runs, None, live)
@@ -62,5 +62,5 @@ class Judged:
 
 
 def needs_past(statuses: Sequence[GpuStatus]) -> bool:
-    """Return whether frames before this one may change what is judged: a pause is no idleness."""
-    return any(status.state is GpuState.HELD for status in statuses)
+    """Return whether frames before this one may change what is judged: one alone cannot tell a pause from idleness."""
+    return any(status.state is GpuState.ALLOCATED for status in statuses)

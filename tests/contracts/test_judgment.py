@@ -47,15 +47,15 @@ class Case(NamedTuple):
     """A GPU over some seconds, and the state that every view must give."""
 
     name: str
-    seconds: Sequence[Sample]
-    """The last 100 s, one sample each; the last one is on screen."""
+    seconds: Sequence[Sample | None]
+    """One sample for each of the last seconds, None where no frame came; the last one is on screen."""
     state: GpuState
     word: str
     holders: Sequence[Any] = ()
     runs: Sequence[Run] = ()
 
 
-def then(*parts: tuple[int, Sample]) -> list[Sample]:
+def then(*parts: tuple[int, Sample | None]) -> list[Sample | None]:
     """So many seconds of each sample, one after the other."""
     return [one for count, one in parts for _ in range(count)]
 
@@ -77,6 +77,13 @@ CASES = [
          [process(memory_used=0.0)]),
     Case("claimed by a run that has no process on it yet", then((100, IDLE_EMPTY)), GpuState.HELD, "allocated, idle",
          (), [MINE]),
+    Case("held, in the first frame of all", then((1, IDLE_HELD)), GpuState.ALLOCATED, "allocated", [process()]),
+    Case("held, and watched for less than a minute", then((60, IDLE_HELD)), GpuState.ALLOCATED, "allocated"),
+    Case("held, and watched for a minute", then((61, IDLE_HELD)), GpuState.HELD, "allocated, idle"),
+    Case("worked before a gap of more than a minute", then((10, BUSY), (70, None), (20, IDLE_HELD)),
+         GpuState.ALLOCATED, "allocated", [process()]),
+    Case("works, in the first frame of all", then((1, BUSY)), GpuState.BUSY, "busy", [process()]),
+    Case("empty, in the first frame of all", then((1, IDLE_EMPTY)), GpuState.FREE, "free"),
     Case("empty", then((100, IDLE_EMPTY)), GpuState.FREE, "free"),
     Case("empty, and processes cannot be listed", then((100, UNLISTABLE)), GpuState.IDLE, "idle"),
     Case("utilization is unknown", then((100, sample(0, memory_used=0.0, memory_total=80 * GIB))), GpuState.UNKNOWN,
@@ -93,6 +100,7 @@ def frames_of(case: Case) -> list[Frame]:
     return [
         frame_of(tick(number, [one], case.holders, case.runs), number)
         for number, one in enumerate(case.seconds, start=1)
+        if one is not None
     ]
 
 

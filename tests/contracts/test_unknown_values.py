@@ -66,7 +66,8 @@ def test_the_feed_of_the_browser_claims_nothing_that_the_frame_does_not_prove(se
         works = isfinite(utilization) and utilization >= IDLE
         assert state is not GpuState.FREE or proves_free(one, now.processes)
         assert state is not GpuState.BUSY or works
-        if state in (GpuState.BUSY, GpuState.HELD, GpuState.IDLE, GpuState.FREE):
+        assert state is not GpuState.HELD, "nobody has watched for a minute"
+        if state in (GpuState.BUSY, GpuState.ALLOCATED, GpuState.IDLE, GpuState.FREE):
             assert one.state is Availability.OK
             assert isfinite(utilization)
         assert row["since"] is None or not works

@@ -258,7 +258,7 @@ def test_room_decides_whether_ranks_are_below_their_runs() -> None:
     ("index", "word"), [(0, "busy"), (5, "allocated, idle"), (7, "free"), (1, "lost"), (3, "stale 12 s")]
 )
 def test_a_word_for_each_gpu(index: int, word: str) -> None:
-    feed = FakeFeed(seconds=60, lost=(1,), stale=(3,))
+    feed = FakeFeed(seconds=100, lost=(1,), stale=(3,))
     view = View()
     view.frame = feed.frames[-1]
     for frame in feed.frames:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from itertools import product
+from math import isnan
 from typing import Any
 
 import pytest
 
-from gpumon.analysis.gpu_state import Activity, GpuState, has_unlisted_holder, is_held, judge
+from gpumon.analysis.gpu_state import UNOBSERVED, Activity, GpuState, Observed, has_unlisted_holder, is_held, judge
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.frame import NAN, Device, Driver, Frame, Origin, Process, Sample
 from gpumon.metrics import PROCESSES, Availability
@@ -18,8 +19,13 @@ GIB = 2.0**30
 EMPTY = {"utilization": 0.0, "memory_used": 3e6, "memory_reserved": 6e8, "memory_total": 80 * GIB}
 
 
-def state(one: Sample, processes: tuple[Process, ...] = (), since_work: float = NAN, live: bool = True) -> GpuState:
-    return judge(one, is_held(one, processes, bool(one.run)), since_work, live)
+LONG = Observed(idle=PAUSE)
+
+
+def state(
+    one: Sample, processes: tuple[Process, ...] = (), observed: Observed = UNOBSERVED, live: bool = True
+) -> GpuState:
+    return judge(one, is_held(one, processes, bool(one.run)), observed, live)
 
 
 def without_processes(one: Sample) -> Sample:
@@ -28,7 +34,7 @@ def without_processes(one: Sample) -> Sample:
 
 def test_a_gpu_that_answers_does_nothing_and_is_empty_is_free() -> None:
     assert state(sample(**EMPTY)) is GpuState.FREE
-    assert state(sample(**EMPTY), since_work=3.0) is GpuState.FREE, "whoever worked here has gone"
+    assert state(sample(**EMPTY), observed=Observed(3.0, 3.0)) is GpuState.FREE, "whoever worked here has gone"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +52,7 @@ def test_a_process_list_that_cannot_be_read_is_not_an_empty_one() -> None:
 
 def test_memory_without_a_listed_process_is_held_by_an_unknown_one() -> None:
     hidden = sample(**{**EMPTY, "memory_used": 40 * GIB})
-    assert state(hidden) is GpuState.HELD
+    assert state(hidden, observed=LONG) is GpuState.HELD
     assert has_unlisted_holder(hidden, ())
     assert not has_unlisted_holder(hidden, (process(),))
     assert not has_unlisted_holder(sample(**EMPTY), ())
@@ -55,14 +61,24 @@ def test_memory_without_a_listed_process_is_held_by_an_unknown_one() -> None:
 def test_what_the_driver_reserves_holds_nobody_where_it_counts_as_used() -> None:
     older = {name: value for name, value in EMPTY.items() if name != "memory_reserved"}
     assert state(sample(**{**older, "memory_used": 0.6 * GIB})) is GpuState.FREE
-    assert state(sample(**{**older, "memory_used": 1.5 * GIB})) is GpuState.HELD
+    assert state(sample(**{**older, "memory_used": 1.5 * GIB}), observed=LONG) is GpuState.HELD
 
 
 def test_a_pause_of_a_holder_is_busy_and_a_minute_of_it_is_not() -> None:
     idle = sample(**EMPTY)
-    assert state(idle, (process(),), since_work=PAUSE - 1) is GpuState.BUSY
-    assert state(idle, (process(),), since_work=PAUSE) is GpuState.HELD
-    assert state(idle, (process(),)) is GpuState.HELD, "never seen working"
+    assert state(idle, (process(),), Observed(PAUSE - 1, PAUSE - 1)) is GpuState.BUSY
+    assert state(idle, (process(),), Observed(PAUSE, PAUSE)) is GpuState.HELD
+    assert state(idle, (process(),), LONG) is GpuState.HELD, "never seen working, and watched for a minute"
+
+
+@pytest.mark.parametrize(
+    "observed",
+    [UNOBSERVED, Observed(idle=PAUSE - 1), Observed(since_work=PAUSE + 30, idle=5.0), Observed(since_work=PAUSE + 30)],
+    ids=["one frame", "less than a minute", "a gap since it worked", "a gap just before"],
+)
+def test_who_has_not_watched_for_a_minute_cannot_tell_a_pause_from_idleness(observed: Observed) -> None:
+    assert state(sample(**EMPTY), (process(),), observed) is GpuState.ALLOCATED
+    assert state(sample(**EMPTY), (), observed) is GpuState.FREE, "which one frame proves"
 
 
 def test_what_is_old_lost_or_unreadable_is_called_so_whatever_its_values() -> None:
@@ -92,13 +108,27 @@ def test_idleness_counts_from_the_end_of_work() -> None:
     since = activity.idle_since(UUID)
     assert since is not None
     assert (since.seconds, since.at_least) == (1.0, False)
-    assert activity.since_work(UUID) == 2.0
+    assert activity.observed(UUID) == Observed(2.0, 2.0), "it may have worked until just after that frame"
 
 
 def test_idleness_that_was_there_from_the_start_is_a_lower_bound() -> None:
-    since = seen(at(1, 0.0), at(5, 0.0)).idle_since(UUID)
+    activity = seen(at(1, 0.0), at(2, 0.0), at(3, 0.0))
+    since = activity.idle_since(UUID)
     assert since is not None
     assert since.at_least
+    assert activity.observed(UUID).idle == 2.0
+    assert isnan(activity.observed(UUID).since_work)
+
+
+def test_a_minute_of_idleness_follows_a_minute_of_pause_without_a_state_between() -> None:
+    activity = Activity()
+    states = []
+    for second in range(1, 130):
+        activity.add(frame_of(at(second, 0.9 if second < 20 else 0.0)))
+        now = sample(**{**EMPTY, "utilization": 0.9 if second < 20 else 0.0})
+        states.append(state(now, (process(),), activity.observed(UUID)))
+    assert list(dict.fromkeys(states)) == [GpuState.BUSY, GpuState.HELD]
+    assert states.count(GpuState.BUSY) == 19 + PAUSE - 1
 
 
 def test_a_gap_or_a_missing_value_begins_idleness_anew() -> None:
@@ -113,7 +143,7 @@ def test_a_gap_or_a_missing_value_begins_idleness_anew() -> None:
 
 def test_time_that_begins_anew_forgets() -> None:
     activity = seen(at(100, 0.9), at(1, 0.0))
-    assert activity.since_work(UUID) != activity.since_work(UUID)
+    assert isnan(activity.observed(UUID).since_work)
 
 
 def said(frame: Frame, live: bool = True) -> str:

@@ -53,7 +53,7 @@ def test_a_page_is_told_what_is_known_and_nothing_else(ticks: list[Tick]) -> Non
     last = ticks[-1].samples[0]
     now = told["gpus"][device().uuid] if told["gpus"] else {}
     utilization, used = last.value("gpu.utilization"), last.value("gpu.memory_used")
-    if row["state"] in ("free", "busy", "idle", "held"):
+    if row["state"] in ("free", "busy", "idle", "allocated", "held"):
         assert last.state is Availability.OK
         assert math.isfinite(utilization)
     if row["empty"]:

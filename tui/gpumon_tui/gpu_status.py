@@ -32,7 +32,7 @@ _STYLES = {
     GpuState.LOST: theme.CRITICAL, GpuState.UNREADABLE: theme.CRITICAL,
 }  # fmt: skip
 _OLD = frozenset({GpuState.STALE, GpuState.UNREADABLE, GpuState.LOST})
-_QUIET = frozenset({GpuState.BUSY, GpuState.IDLE, GpuState.FREE, GpuState.UNKNOWN})
+_QUIET = frozenset({GpuState.BUSY, GpuState.ALLOCATED, GpuState.IDLE, GpuState.FREE, GpuState.UNKNOWN})
 
 
 def gpu_status(sample: Sample, history: RecentHistory, state: GpuState, age: float = 0.0) -> GpuLabel:

@@ -17,6 +17,7 @@ OF_SEVERITY: Mapping[Severity | None, str] = {
 OF_GPU: Mapping[GpuState, str] = {
     GpuState.BUSY: "ok",
     GpuState.FREE: "ok",
+    GpuState.ALLOCATED: "",
     GpuState.IDLE: "",
     GpuState.UNKNOWN: "",
     GpuState.HELD: "warn",

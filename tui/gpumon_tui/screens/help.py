@@ -31,11 +31,12 @@ COLORS: tuple[Line, ...] = (
 )  # fmt: skip
 WORDS = (
     ("busy", "kernels ran in the latest samples"),
-    ("allocated, idle", "processes hold memory, and nothing has run for a minute"),
+    ("allocated", "processes hold memory; too early to tell a pause from idleness"),
+    ("allocated, idle", "the same, and nothing has run for a minute"),
     ("free", "idle, no process, and its memory is empty"),
     ("stale", "the driver has not answered; the values are the last known ones"),
     ("lost", "the driver lost this GPU"),
-    ("allocated", "memory in live tensors, as the framework reports"),
+    ("allocated", "of memory: live tensors, as the framework reports"),
     ("cached", "memory that the framework reserved for later tensors"),
     ("fragments", "cached, but not releasable: parts of blocks still in use"),
     ("resumed", "the run continues an earlier one"),

@@ -26,6 +26,8 @@ HOLDERS = 2
 """Holders in a row beside those of runs."""
 _SILENT = frozenset(("stale", "lost", "unreadable"))
 _MUTED = frozenset(("free", "stale", "lost"))
+_TAGGED = frozenset((GpuState.HELD.value, GpuState.FREE.value, GpuState.ALLOCATED.value))
+"""States that a row has in words."""
 _DENSE = 8
 
 COLUMNS = (
@@ -89,7 +91,7 @@ def chips(free: Sequence[int]) -> list[Cells]:
 
 
 def others(gpus: Sequence[Gpu]) -> str:
-    """The GPUs that are not free: those that are allocated and idle, those of which it is unknown, else the busy."""
+    """The GPUs that are not free: those that are allocated and idle, the unknown ones, else those in use."""
 
     def of(*states: GpuState) -> str:
         values = [state.value for state in states]
@@ -100,8 +102,8 @@ def others(gpus: Sequence[Gpu]) -> str:
     said = [*([f"allocated, idle: GPU {held}"] if held else []), *([f"unknown: GPU {unknown}"] if unknown else [])]
     if said:
         return "; ".join(said)
-    busy = sum(gpu.about["state"] == GpuState.BUSY.value for gpu in gpus)
-    return "" if not busy else "all are in use" if busy == len(gpus) else "the others are in use"
+    used = sum(gpu.about["state"] in (GpuState.BUSY.value, GpuState.ALLOCATED.value) for gpu in gpus)
+    return "" if not used else "all are in use" if used == len(gpus) else "the others are in use"
 
 
 def sums(gpus: Sequence[Gpu]) -> Cells:
@@ -185,9 +187,9 @@ def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
         lines.append(line(text(f"processes unknown: {about['processes_unknown']}"), css="mut"))
     elif (about["unlisted"] or not (about["empty"] or state in _SILENT)) and not runs and not about["holders"]:
         lines.append(line(text("unknown: the driver lists no process"), css="mut"))
-    if state in (GpuState.HELD.value, GpuState.FREE.value):
-        words = "allocated, idle" if state == GpuState.HELD.value else "free"
-        lines.append(line(tag(f"{words}{idle_for(about, time)}", levels.OF_GPU[GpuState(state)], is_now=True)))
+    if state in _TAGGED:
+        for_long = "" if state == GpuState.ALLOCATED.value else idle_for(about, time)
+        lines.append(line(tag(f"{GpuState(state).title}{for_long}", levels.OF_GPU[GpuState(state)], is_now=True)))
     elif not lines:
         lines.append(line(text(units.MISSING if state == "stale" else "no process", "mut")))
     return lines

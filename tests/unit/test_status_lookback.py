@@ -1,0 +1,76 @@
+"""`gpumon status` with a daemon: how far it looks back, and what it knows from that."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.cli.status import earlier_frames
+from gpumon.diagnosis.now import Judged
+from gpumon.frame import Frame, RunState
+from gpumon.live import Live
+from tests.builders import frame_of, process, run, sample, tick
+
+GIB = 2.0**30
+KNOWN = {"memory_used": 40 * GIB, "memory_total": 80 * GIB}
+MINUTE = 63
+ALL = 600
+
+
+class Kept:
+    """The ring of a daemon that has sampled for 15 minutes, and how many frames were read of it."""
+
+    def __init__(self, worked_until: int, interval: float = 1.0, state: RunState | None = None) -> None:
+        self.frames = []
+        runs = [] if state is None else [run(state=state, gpus=())]
+        for number in range(1, 901):
+            one = sample(0, utilization=0.9 if number <= worked_until else 0.0, **KNOWN)
+            now = tick(number, [one], [process()], runs, interval_ns=round(interval * 1e9))
+            self.frames.append(frame_of(now._replace(monotonic_ns=round(number * interval * 1e9)), number))
+        self.read = 0
+
+    def since(self, number: int) -> list[Frame]:
+        """Frames newer than `number`."""
+        found = self.frames[number:]
+        self.read = max(self.read, len(found))
+        return found
+
+    def judged(self) -> GpuState:
+        """The state that the command shows."""
+        newest = self.frames[-1]
+        (status,) = Judged(newest, earlier_frames(cast("Live", self), newest)).gpus
+        return status.state
+
+
+@pytest.mark.parametrize(
+    ("worked_until", "state", "read"),
+    [(900, GpuState.BUSY, 0), (895, GpuState.BUSY, MINUTE), (841, GpuState.BUSY, MINUTE), (839, GpuState.HELD, ALL)],
+    ids=["works", "paused seconds ago", "paused just within the minute", "idle for a minute"],
+)
+def test_the_minute_before_is_read_where_a_gpu_may_pause_and_more_of_one_that_is_idle(
+    worked_until: int, state: GpuState, read: int
+) -> None:
+    ring = Kept(worked_until)
+    assert ring.judged() is state
+    assert ring.read == read
+
+
+def test_a_minute_is_longer_than_the_frames_that_are_read_of_a_fast_daemon() -> None:
+    ring = Kept(0, interval=0.05)
+    assert ring.judged() is GpuState.ALLOCATED, "30 s of idleness are no minute"
+    assert ring.read == ALL
+
+
+def test_all_is_read_where_a_run_ended_badly() -> None:
+    ring = Kept(900, state=RunState.FAILED)
+    assert ring.judged() is GpuState.BUSY
+    assert ring.read == ALL
+
+
+def test_frames_that_came_meanwhile_change_nothing() -> None:
+    ring = Kept(839)
+    shown, later = ring.frames[:-2], ring.frames
+    assert Judged(shown[-1], shown).gpus[0].state is GpuState.BUSY
+    assert Judged(shown[-1], later).gpus[0].state is GpuState.BUSY
