@@ -23,9 +23,13 @@ PATIENCE = 60.0
 
 
 def environment(live_dir: Path, base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a user whose live directory is `live_dir`, and who has no settings of his own."""
+    """The environment of a user whose live directory is `live_dir`, and who has no settings of his own.
+
+    Frameworks compute in one thread: several wait for each other in busy loops, for minutes where the cores are taken.
+    """
     env = {name: value for name, value in (base or os.environ).items() if not name.startswith(_OURS)}
-    return {**env, "GPUMON_DIR": str(live_dir), "GPUMON_STATE_DIR": str(live_dir / "state"), "HOME": str(live_dir)}
+    own = {"GPUMON_DIR": str(live_dir), "GPUMON_STATE_DIR": str(live_dir / "state"), "HOME": str(live_dir)}
+    return {**env, **own, "OMP_NUM_THREADS": "1"}
 
 
 def gpumon(

@@ -60,7 +60,7 @@ def train(command: Sequence[object], live_dir: Path, *, may_abort: bool = False,
     exception", seen without gpumon too, in 1 of 21 runs of two ranks), when all that is of interest is over.
     """
     env = {
-        **environment(live_dir), "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
+        **environment(live_dir), "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1",
         "CUDA_VISIBLE_DEVICES": "", **more,
     }  # fmt: skip
     done = subprocess.run(
