@@ -56,7 +56,7 @@ class _DaemonLog:
     def round(self, writer: RingWriter, refused: Mapping[str, str]) -> None:
         """Log what is new after a round of sampling; `refused` as in `Sampler.refused`."""
         if writer.is_failing and not self._lost:
-            self._say("frames cannot be stored, because the file system is full or failing; sampling goes on")
+            self._say("frames cannot be stored, because the file system is full or failing; sampling continues")
         elif self._lost and not writer.is_failing:
             self._say(f"frames are stored again; {self._lost} were lost")
         self._lost = writer.lost_writes if writer.is_failing else 0
@@ -282,7 +282,7 @@ def open_daemon(
     except OSError as error:  # full, read-only, or something else has the name of one of our files
         what = f"{error.filename}: " if error.filename else ""
         raise GpumonError(
-            f"{directory} cannot hold live data ({what}{error.strerror or error}): pass another --dir"
+            f"cannot keep live data in {directory} ({what}{error.strerror or error}): pass another --dir"
         ) from error
 
 

@@ -174,7 +174,7 @@ class Live:
         except RingError as error:
             self._problem = str(error)
         except OSError as error:
-            self._problem = f"the ring cannot be read: {error.strerror or error}"
+            self._problem = f"cannot read the ring: {error.strerror or error}"
         self.close()
         return None
 

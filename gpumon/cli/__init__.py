@@ -20,7 +20,7 @@ COMMANDS = {
     "status": "one-shot status of GPUs, processes and runs; --json for programs",
     "run": "run a command and print its GPU cost when it exits",
     "runs": "list, show, compare, report and export runs, epoch by epoch",
-    "daemon": "sample for all views on this machine, until stopped",
+    "daemon": "sample GPUs for all views on this machine until stopped",
 }
 
 _GO_ON = (["daemon"], ["web"], ["run"])

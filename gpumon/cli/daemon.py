@@ -1,4 +1,4 @@
-"""Sample for all views on this machine, until stopped.
+"""Sample GPUs for all views on this machine until stopped.
 
 One daemon serves any number of views and is the only process that talks to the driver. It runs in the
 foreground, as service managers expect; --detach runs it in the background. SIGTERM and SIGINT stop it,

@@ -20,7 +20,7 @@ from gpumon.paths import Places, places
 from gpumon.sources.registry import AUTO, KINDS, capabilities, expected
 
 NAN = float("nan")
-_FILE = "~/.config/gpumon/config.toml can set these and the sampling options, too"
+_FILE = "defaults for these and the sampling options: ~/.config/gpumon/config.toml"
 _MOST = 64 * 1024
 """Bytes of the file."""
 DEFAULT_SOURCE = AUTO
@@ -49,7 +49,7 @@ def add_source(parser: argparse.ArgumentParser, default: str = DEFAULT_SOURCE) -
     group.add_argument(
         "--source",
         metavar="SOURCE",
-        help=f"{AUTO} (all GPUs that are found), {', '.join(f'{kind.usage} ({kind.help})' for kind in KINDS)}; "
+        help=f"{AUTO} (every GPU found), {', '.join(f'{kind.usage} ({kind.help})' for kind in KINDS)}; "
         f"scenarios: {_SCENARIOS}; separate several with commas; GPUMON_SOURCE; default: {default}",
     )
     group.add_argument(

@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     words = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not words:
-        raise UsageError("give a command to run: gpumon run -- python train.py")
+        raise UsageError("no command to run. Example: gpumon run -- python train.py")
     env = dict(os.environ)
     if arguments.dir:
         env["GPUMON_DIR"] = os.path.abspath(arguments.dir)  # its trainings publish where we look

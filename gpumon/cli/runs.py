@@ -38,8 +38,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")
     for name, text, options in (
         ("list", "list runs, newest first: user, duration, epochs, energy", _list_options),
-        ("show", "show one run: every epoch, totals, problems", _show_options),
-        ("compare", "compare runs, and tell clear differences from the variation between epochs", _compare_options),
+        ("show", "show one run: epochs, totals, problems", _show_options),
+        ("compare", "compare runs, and mark differences larger than the variation between epochs", _compare_options),
         ("report", "write one run as a self-contained HTML page", _report_options),
         ("export", "export one run as CSV, JSON or Parquet", _export_options),
     ):

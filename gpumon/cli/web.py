@@ -145,7 +145,7 @@ def _token(where: Places, arguments: argparse.Namespace, *, is_local: bool) -> s
 
     if arguments.no_token:
         if arguments.token_file:
-            raise UsageError("--no-token and --token-file exclude each other: pass one of them")
+            raise UsageError("--no-token and --token-file conflict: pass only one")
         if not is_local:
             raise UsageError("--no-token would open this server to the whole network: omit it, or listen on 127.0.0.1")
         return None

@@ -149,7 +149,7 @@ def refusal(error: OSError, word: str) -> tuple[str, int]:
     """A line for a person and the exit code, for a command that could not be started."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR) and not os.path.exists(word):
         return f"command not found: '{word}'. Give the command as you would type it, after --", NOT_FOUND
-    return f"'{word}' cannot be run: {error.strerror or error}", NOT_EXECUTABLE
+    return f"cannot run '{word}': {error.strerror or error}", NOT_EXECUTABLE
 
 
 def _start(words: Sequence[str], env: Mapping[str, str], mask: set[int] | set[signal.Signals]) -> int:

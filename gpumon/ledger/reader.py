@@ -196,7 +196,7 @@ class Ledgers:
         there = [path for path in paths if os.path.exists(path)]
         readable = [path for path in there if _may_read(path)]
         if there and not readable:
-            raise GpumonError(f"you cannot read {there[0]}: ask whoever runs the daemon, or use your own ledger")
+            raise GpumonError(f"no permission to read {there[0]}: ask the person who runs the daemon, or pass another --state-dir")
         try:
             for path in readable:
                 self._open.append(Ledger(path))
@@ -263,5 +263,5 @@ def _may_read(path: str) -> bool:
 
 def _unreadable(path: str, error: sqlite3.Error) -> GpumonError:
     if isinstance(error, sqlite3.OperationalError):
-        return GpumonError(f"{path} cannot be read: {error}")
+        return GpumonError(f"cannot read {path}: {error}")
     return GpumonError(f"{path} is damaged ({error}): move it away; the daemon creates a new one at its next start")

@@ -110,7 +110,7 @@ class Store:
         self._thread.join(timeout)
         done = not self._thread.is_alive() and not self._waiting
         if not done:
-            self._log(f"{self.path}: the last measurements could not be written")
+            self._log(f"cannot write the last measurements to {self.path}")
         return done
 
     def _run(self) -> None:
@@ -168,10 +168,10 @@ class Store:
             self._log(f"{self.path}: {refused} invalid rows were dropped")
         if self.problem:
             self.problem = ""
-            self._log(f"{self.path} can be written again")
+            self._log(f"writing {self.path} again")
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
-            self._log(f"{self.path}: {dropped} rows were lost: no room in memory while it could not be written")
+            self._log(f"{self.path}: {dropped} rows were lost: memory was full while writing failed")
 
     def _open(self) -> None:
         self._connection = open_to_write(self.path, LEDGER_FILE, shared=self._shared, uid=self._uid, log=self._log)
@@ -205,8 +205,8 @@ class Store:
             return
         self._shut()
         if not self.problem:
-            self.problem = f"{self.path} cannot be written ({error})"
-            self._log(f"{self.problem}: measurements stay in memory until it can be")
+            self.problem = f"cannot write {self.path} ({error})"
+            self._log(f"{self.problem}: measurements are kept in memory meanwhile")
 
 
 def _load_state(connection: sqlite3.Connection) -> KnownRuns:

@@ -122,7 +122,7 @@ def parquet(record: Record) -> bytes:
         pyarrow, writer = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
         raise GpumonError(
-            "Parquet needs pyarrow: install it with 'pip install pyarrow', or use --format csv"
+            "Parquet requires pyarrow: install it with 'pip install pyarrow', or use --format csv"
         ) from error
     names = _logged(record)
     rows = list(_rows(record))

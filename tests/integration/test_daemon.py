@@ -435,7 +435,7 @@ def test_a_ledger_that_cannot_be_written_is_not_told_as_nothing_recorded(env: di
         subprocess.run([sys.executable, "-c", "import gpumon\ngpumon.run('net').finish()"], env=env, check=True)
         until(live.ledger_problem)
         listed, shown = gpumon("runs", env=env), gpumon("runs", "show", "net", env=env)
-        said = f"gpumon: runs are not being recorded: {env['GPUMON_STATE_DIR']}/ledger.sqlite cannot be written"
+        said = f"gpumon: runs are not being recorded: cannot write {env['GPUMON_STATE_DIR']}/ledger.sqlite"
         assert (listed.returncode, listed.stdout) == (0, "")
         assert listed.stderr.startswith(said)
         assert (shown.returncode, shown.stdout) == (1, "")

@@ -163,14 +163,14 @@ def test_a_full_disk_is_said_once_and_written_to_when_there_is_room(
         filler = fill(small_disk)
         printed, errors = training.communicate("go\n", timeout=120)
         assert (training.returncode, printed, errors) == (0, "done\n", "")
-        until(lambda: said("cannot be written"))
+        until(lambda: said("cannot write"))
         live = follow(Places(explicit=str(live_dir)))
         frame = until(live.latest)
         until(lambda: (now := live.latest()) and now.number > frame.number + 5)
         filler.unlink()
-        until(lambda: said("can be written again"), timeout=120)
+        until(lambda: said("writing "), timeout=120)
         (run,) = until(lambda: ended(live_dir))
-    assert "".join(told).count("cannot be written") == 1, told
+    assert "".join(told).count("cannot write") == 1, told
     assert run["state"] == RunState.FINISHED
     rows = ask(live_dir, "SELECT * FROM epoch ORDER BY ordinal")
     assert [row["epoch"] for row in rows] == list(range(800))

@@ -94,7 +94,7 @@ def test_one_that_is_slow_is_named_once_keeps_its_ticks_and_comes_after_the_othe
 def test_a_problem_that_passes_is_that_of_its_follower_alone() -> None:
     ledger = Kept(LEDGER)
     daemon = Daemon(Kept(), ledger)
-    ledger.problem = "ledger.sqlite cannot be written"
+    ledger.problem = "cannot write ledger.sqlite"
     assert daemon.followers.problem(LEDGER) == ledger.problem
     assert daemon.followers.problem("other") == ""
     ledger.problem = ""

@@ -258,7 +258,7 @@ def test_a_ledger_that_may_not_be_read_says_so() -> None:
     with foreign_directory() as directory:
         book = Book(directory)
         os.chmod(book.path, 0)
-        with as_nobody(), pytest.raises(GpumonError, match="you cannot read"):
+        with as_nobody(), pytest.raises(GpumonError, match="no permission to read"):
             Ledgers([str(book.path)])
 
 

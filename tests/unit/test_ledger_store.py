@@ -240,7 +240,7 @@ def test_where_nothing_can_be_written_it_is_said_once_and_what_came_is_written_l
     until(lambda: len(said) > 1)
     assert store.close()
     assert ask(path, "SELECT id FROM run ORDER BY id") == [("r",), ("s",)]
-    assert "cannot be written" in said[0]
+    assert "cannot write" in said[0]
     assert "written again" in said[1]
     assert len(said) == 2
 
@@ -274,7 +274,7 @@ def test_what_waits_in_memory_is_bounded_and_what_is_lost_is_said(tmp_path: Path
     assert store.close()
     assert ask(path, "SELECT epochs FROM run") == [(77,)], "the newest of what can be replaced"
     assert ask(path, "SELECT count(*) FROM epoch") == [(8,)]
-    assert said[2].endswith("12 rows were lost: no room in memory while it could not be written")
+    assert said[2].endswith("12 rows were lost: memory was full while writing failed")
 
 
 def test_a_file_that_somebody_removed_is_made_anew(tmp_path: Path) -> None:

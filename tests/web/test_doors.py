@@ -354,7 +354,7 @@ def test_a_token_that_is_easy_to_guess_is_refused(tmp_path: Path, token: str) ->
 
 def test_a_token_file_that_is_a_link_is_called_one(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "token")
-    with pytest.raises(GpumonError, match="is a link: pass the file that it points to"):
+    with pytest.raises(GpumonError, match="is a symbolic link: pass the file that it points to"):
         token_from(str(tmp_path / "link"), make=False)
 
 

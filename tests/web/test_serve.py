@@ -150,7 +150,7 @@ def test_a_token_that_others_can_read_or_that_is_too_short_is_refused(tmp_path: 
     file = tmp_path / "token"
     file.write_text("0123456789abcdef0123")
     file.chmod(0o644)
-    with pytest.raises(GpumonError, match="others can read"):
+    with pytest.raises(GpumonError, match="other users can read"):
         token_from(str(file), make=False)
     file.chmod(0o600)
     assert token_from(str(file), make=False) == "0123456789abcdef0123"

@@ -100,7 +100,7 @@ def test_work_that_fails_is_answered_by_come_again_and_said_once(capfd: pytest.C
             status, said = one.result(PATIENCE)
             assert status == 503
             assert b"Busy" in said
-    assert capfd.readouterr().err == "gpumon web: the answer about any run cannot be made: WorkError: killed\n"
+    assert capfd.readouterr().err == "gpumon web: cannot create the list of runs: WorkError: killed\n"
 
 
 def test_who_leaves_while_he_waits_harms_nobody(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def _guard(
             channel.is_proven = request.path != OPEN and gate.is_known(request, then)
         # Dash answers any path with its page, whose relative addresses would then lead nowhere.
         if request.path not in _PAGES and not (request.path.startswith(_FILES) and _is_known(request.url_rule)):
-            return failure(request, 404, "No such page", "Everything is on the first page.")
+            return failure(request, 404, "No such page", "Start at the first page.")
         return None
 
     def tried_to_enter(refused: Refused | None, then: float) -> Response | None:
@@ -200,7 +200,7 @@ def _guard(
         if isinstance(error, BadNumber):
             return failure(request, 400, "Not a number", f"{error} must be a number of seconds, such as 600.")
         if isinstance(error, HTTPException):
-            return failure(request, error.code or 500, error.name, "No details are known.")
+            return failure(request, error.code or 500, error.name, "No details are available.")
         if isinstance(error, DependencyException):  # Dash's word for a file of a library that it does not have
             return failure(request, 404, "Not found", "There is no such file.")
         kind = type(error).__name__

@@ -60,8 +60,8 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
             return _sent(start, what, mimetype)
         except (WorkError, OSError, EOFError) as error:
             if not isinstance(error, BusyError):
-                kind = f"{what} cannot be made: {type(error).__name__}"
-                complaints.say(kind, f"gpumon web: the answer about {kind}: {error}")
+                kind = f"cannot create {what}: {type(error).__name__}"
+                complaints.say(kind, f"gpumon web: {kind}: {error}")
             return failure(request, 503, "Busy", "Wait a moment and try again.", {"Retry-After": "2"})
 
     def delta() -> Response:
@@ -77,7 +77,7 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
         name = _text("page")
         if name not in PAGES or PAGES[name].kept is None:
             return failure(request, 404, "No such page", "No page of this name shows runs of the ledger.")
-        return sent(partial(runs.kept, name), "any run")
+        return sent(partial(runs.kept, name), "the list of runs")
 
     def gpu() -> Response:
         wanted, begin, end, length = _text("gpu"), _number("from"), _number("to"), _number("window")
@@ -111,7 +111,7 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
         return sent(partial(answers.get, key, math.inf, start), "this GPU")
 
     def all_runs() -> Response:
-        return sent(runs.all, "any run")
+        return sent(runs.all, "the list of runs")
 
     def one_run() -> Response:
         return sent(partial(runs.one, _text("id"), _text("gpu")), "this run")

@@ -57,7 +57,7 @@ def token_from(file: str, *, make: bool) -> str:
         return _new_token(file)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise GpumonError(f"the token file {file} is a link: pass the file that it points to") from None
+            raise GpumonError(f"the token file {file} is a symbolic link: pass the file that it points to") from None
         raise GpumonError(f"cannot read the token file {file}: {error.strerror or error}") from error
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
@@ -68,11 +68,11 @@ def token_from(file: str, *, make: bool) -> str:
     if found.st_uid not in (os.getuid(), 0):
         raise GpumonError(f"the token file {file} belongs to another user: pass another --token-file")
     if stat.S_IMODE(found.st_mode) & 0o077:
-        raise GpumonError(f"others can read the token file {file}: chmod 600 it, after writing a new token into it")
+        raise GpumonError(f"other users can read the token file {file}: write a new token into it, then chmod 600 it")
     if len(token) < SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
         raise GpumonError(f"the token in {file} must have at least {SHORTEST} printable characters without spaces")
     if is_weak(token):
-        raise GpumonError(f"the token in {file} is easy to guess: write into it what 'openssl rand -hex 16' prints")
+        raise GpumonError(f"the token in {file} is easy to guess: replace it with the output of 'openssl rand -hex 16'")
     return token
 
 

@@ -95,7 +95,7 @@ class Queued:
         try:
             self._pieces.put_nowait(_Piece(found, task, arguments))
         except queue.Full:
-            found.set_exception(BusyError("too much is asked for at once"))
+            found.set_exception(BusyError("too many requests at once"))
         return found
 
     def close(self) -> None:
@@ -184,7 +184,7 @@ class WorkerProcess:
 
     def _received(self, longest: float) -> tuple[bool, Any]:
         if not self._connection.poll(longest):
-            raise WorkError(f"given up after {longest:.0f} s")
+            raise WorkError(f"timed out after {longest:.0f} s")
         found: tuple[bool, Any] = self._connection.recv()
         return found
 

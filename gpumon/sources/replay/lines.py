@@ -44,7 +44,7 @@ class LogFile:
             # Not blocking, or a pipe without a writer would hold us here.
             self._raw = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
         except IsADirectoryError:
-            raise SourceError(f"{self.name} is a directory: name a log file in it") from None
+            raise SourceError(f"{self.name} is a directory: pass a log file") from None
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "the name holds a NUL"
             raise SourceError(f"cannot open {clean(path)}: {why}: check the path") from None
@@ -74,7 +74,7 @@ class LogFile:
         # Every byte below a space but tab and line ends is foreign to a log.
         foreign = 0 if encoding == "utf-16" else sum(byte < 32 and byte not in b"\t\n\r\x1b" for byte in head)
         if foreign * 50 > len(head):
-            raise SourceError(f"{self.name}: line 1: binary, not text: name an nvidia-smi log")
+            raise SourceError(f"{self.name}: line 1: binary, not text: pass an nvidia-smi log")
         return io.TextIOWrapper(stream, encoding=encoding, errors="replace")
 
     def __iter__(self) -> Iterator[LogLine]:

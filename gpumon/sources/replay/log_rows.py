@@ -131,7 +131,7 @@ class LogRows:
         if self.skipped > max(_FREE, self._lines // _SHARE):
             raise SourceError(
                 f"{self._log.name}: line {line}: {why}, and {self.skipped} of {self._lines} lines so far "
-                f"cannot be read: {_ADVICE}"
+                f"are unreadable: {_ADVICE}"
             )
 
 

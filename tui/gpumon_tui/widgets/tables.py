@@ -90,7 +90,7 @@ class RunTable(Table):
             return self.view.freshness.text
         if not self.view.tells_processes:
             return "this recording has no training data"
-        return "no training reports its epochs: see gpumon.run"
+        return "no training reports epochs: see gpumon.run"
 
     @property
     def left_out(self) -> int:

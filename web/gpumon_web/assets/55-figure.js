@@ -121,7 +121,7 @@
         const outside = clamp();
         const drawable = !outside && found.figure.data.some((trace) => trace.meta.what === "line");
         g.hide(place, !drawable);
-        const text = outside || beyond || (drawable ? kept(found.known) : "There are no samples in this time.");
+        const text = outside || beyond || (drawable ? kept(found.known) : "No samples in this period.");
         g.hide(note, !text);
         g.put(note, text);
         choose(found.figure.runs);

@@ -204,7 +204,7 @@
     g.put(parts.left.node.querySelector(".what"), goes ? "Time left" : "Took");
     const lasted = goes && t.known(run.started) ? now() - run.started : found.run.seconds;
     g.putValue(parts.left.value, goes ? t.span(run.left) : t.span(lasted));
-    g.put(parts.left.more, goes ? `${t.span(lasted)} so far` : run.ended ? `ended ${t.moment(run.ended)}` : "its end was not recorded");
+    g.put(parts.left.more, goes ? `${t.span(lasted)} so far` : run.ended ? `ended ${t.moment(run.ended)}` : "end not recorded");
     g.putValue(parts.mean.value, t.duration(summary.mean));
     g.put(parts.mean.more, t.known(summary.mean) ? `from ${t.duration(summary.least)} to ${t.duration(summary.most)}` : "");
     const total = found.total || {};
