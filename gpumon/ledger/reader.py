@@ -196,7 +196,9 @@ class Ledgers:
         there = [path for path in paths if os.path.exists(path)]
         readable = [path for path in there if _may_read(path)]
         if there and not readable:
-            raise GpumonError(f"no permission to read {there[0]}: ask the person who runs the daemon, or pass another --state-dir")
+            raise GpumonError(
+                f"no permission to read {there[0]}: ask the person who runs the daemon, or pass another --state-dir"
+            )
         try:
             for path in readable:
                 self._open.append(Ledger(path))

@@ -78,7 +78,7 @@ def named(spec: str) -> list[tuple[SourceKind, str]]:
     found = [(_HARDWARE[0], "") if part == AUTO else _named(part, spec) for part in parts]
     names = [kind.name for kind, _ in found]
     if len(found) > 1 and (alone := [kind for kind, _ in found if Capability.NOW not in kind.capabilities]):
-        raise UsageError(f"source '{spec}': {alone[0].name} has a clock of its own and cannot be combined with another source")
+        raise UsageError(f"source '{spec}': {alone[0].name} has its own clock and cannot be combined with others")
     if len(set(names)) < len(names):
         raise UsageError(f"source '{spec}' lists a source twice")
     return found

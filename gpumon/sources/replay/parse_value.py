@@ -87,7 +87,7 @@ def measured(cell: str, quantity: Quantity, unit: str = "") -> Value:
     scale = quantity.units.get(own)
     number = float(match[1])
     if scale is None or number < quantity.lowest or not math.isfinite(number):
-        raise BadLine(f"{cell.strip()[:40]!r} is out of range or has an unknown unit")
+        raise BadLine(f"{cell.strip()[:40]!r} is out of range or in an unknown unit")
     return Value(from_units(number, scale))
 
 
