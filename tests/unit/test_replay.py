@@ -300,7 +300,7 @@ def test_an_unreadable_row_holds_its_place_among_rows_without_names(tmp_path: Pa
 def test_too_many_bad_lines_refuse_the_log_with_the_line(tmp_path: Path) -> None:
     lines = rows(range(0, 40_000, 1000)).splitlines()
     lines[5:5] = ["2025/07/27 00:00:01.500, 5 V, 7 %, 17 MiB"] * 11
-    with pytest.raises(SourceError, match=r"log.csv: line 16: '5 V' is out of range or in an unknown unit, and 11 of 16"):
+    with pytest.raises(SourceError, match=r"log.csv: line 16: '5 V' is out of range .*, and 11 of 16"):
         everything(write(tmp_path, "\n".join(lines)))
 
 
