@@ -168,7 +168,7 @@ class Store:
             self._log(f"{self.path}: {refused} invalid rows were dropped")
         if self.problem:
             self.problem = ""
-            self._log(f"writing {self.path} again")
+            self._log(f"{self.path} is writable again")
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             self._log(f"{self.path}: {dropped} rows were lost: memory was full while writing failed")

@@ -168,7 +168,7 @@ def test_a_full_disk_is_said_once_and_written_to_when_there_is_room(
         frame = until(live.latest)
         until(lambda: (now := live.latest()) and now.number > frame.number + 5)
         filler.unlink()
-        until(lambda: said("writing "), timeout=120)
+        until(lambda: said("is writable again"), timeout=120)
         (run,) = until(lambda: ended(live_dir))
     assert "".join(told).count("cannot write") == 1, told
     assert run["state"] == RunState.FINISHED

@@ -241,7 +241,7 @@ def test_where_nothing_can_be_written_it_is_said_once_and_what_came_is_written_l
     assert store.close()
     assert ask(path, "SELECT id FROM run ORDER BY id") == [("r",), ("s",)]
     assert "cannot write" in said[0]
-    assert "written again" in said[1]
+    assert "writable again" in said[1]
     assert len(said) == 2
 
 

@@ -124,7 +124,7 @@ def test_a_socket_that_a_killed_server_left_is_taken_over_and_a_file_is_not(live
     [
         (["--host", "0.0.0.0", "--no-token"], "whole network"),
         (["--host", "::", "--no-token"], "whole network"),
-        (["--no-token", "--token-file", "x"], "exclude"),
+        (["--no-token", "--token-file", "x"], "conflict"),
         (["--token-file", "/nowhere/token"], "no such token file"),
         (["--port", "99999"], "--port must be 0 to 65535"),
         (["--host", "no.such.host.invalid"], "cannot listen"),
@@ -160,7 +160,7 @@ def test_a_token_that_others_can_read_or_that_is_too_short_is_refused(tmp_path: 
             token_from(str(file), make=False)
     link = tmp_path / "link"
     os.symlink(file, link)
-    with pytest.raises(GpumonError, match="is a link"):
+    with pytest.raises(GpumonError, match="is a symbolic link"):
         token_from(str(link), make=True)
 
 
