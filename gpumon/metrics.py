@@ -55,6 +55,7 @@ class Availability(IntEnum):
     NOT_RECORDED = 8  # a recording does not have it; the GPU itself may
     UNRELIABLE = 9  # the driver answered, too late or too seldom for its number to mean anything
     RESET_REQUIRED = 10  # the GPU does nothing more until it is reset
+    ASLEEP = 11  # the system has powered it down; a question to its driver would wake it
 
     @property
     def reason(self) -> str:
@@ -79,6 +80,7 @@ _REASONS = {
     Availability.NOT_RECORDED: "not in the recording",
     Availability.UNRELIABLE: "read too slowly to be reliable",
     Availability.RESET_REQUIRED: "the GPU must be reset",
+    Availability.ASLEEP: "powered down until a program uses it",
 }
 
 

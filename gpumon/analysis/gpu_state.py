@@ -1,4 +1,4 @@
-"""The one judgment of a GPU: busy, allocated, allocated but idle, idle, free, unknown, stale or lost.
+"""The one judgment of a GPU: busy, allocated, allocated but idle, idle, free, asleep, unknown, stale or lost.
 
 A state is claimed only where the frames prove it. `FREE` is the strongest claim: the GPU answers,
 does nothing, lists no process, and its memory is empty. Where one of these is unknown, so is
@@ -27,6 +27,7 @@ class GpuState(Enum):
     HELD = "held"
     IDLE = "idle"
     FREE = "free"
+    ASLEEP = "asleep"
     UNKNOWN = "unknown"
     STALE = "stale"
     LOST = "lost"
@@ -61,10 +62,12 @@ def judge(sample: Sample, held: bool | None, observed: Observed = UNOBSERVED, li
     """
     if sample.state is Availability.LOST:
         return GpuState.LOST
-    if sample.state not in (Availability.OK, Availability.STALE):
+    if sample.state not in (Availability.OK, Availability.STALE, Availability.ASLEEP):
         return GpuState.UNREADABLE
     if sample.state is Availability.STALE or not live:
         return GpuState.STALE
+    if sample.state is Availability.ASLEEP:
+        return GpuState.ASLEEP
     utilization = sample.value("gpu.utilization")
     if not math.isfinite(utilization):
         return GpuState.UNKNOWN

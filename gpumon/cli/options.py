@@ -24,7 +24,7 @@ _FILE = "defaults for these and the sampling options: ~/.config/gpumon/config.to
 _MOST = 64 * 1024
 """Bytes of the file."""
 DEFAULT_SOURCE = AUTO
-_SCENARIOS = "one, idle, sixteen, hostile"
+_SCENARIOS = "one, idle, laptop, sixteen, hostile"
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:

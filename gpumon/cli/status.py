@@ -31,6 +31,8 @@ from gpumon.units import duration
 
 _PATIENCE = 2.0
 """Seconds that the driver has for its answer."""
+_ANSWERS = (Availability.OK, Availability.ASLEEP)
+"""States of a GPU that nothing is wrong with."""
 _LOOK_BACK = 600
 """Frames that are looked through for what befell a run, and for how long a GPU is idle."""
 _SPARE = 3
@@ -89,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
             from gpumon.reports.status_details import details
 
             print(*details(frame), sep="\n")
-    if not (stale or origin.problem) and any(sample.state is Availability.OK for sample in frame.samples):
+    if not (stale or origin.problem) and any(sample.state in _ANSWERS for sample in frame.samples):
         return EXIT_OK
     if not arguments.json:
         sys.stdout.flush()

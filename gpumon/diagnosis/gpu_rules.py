@@ -21,7 +21,7 @@ _RESTART = "Reset it, or restart the machine."
 def unavailable(gpu: GpuContext) -> Iterator[Finding]:
     """The driver lost it, cannot read it, or has not answered."""
     sample = gpu.status.sample
-    if sample.state is not Availability.OK:
+    if sample.state not in (Availability.OK, Availability.ASLEEP):
         action = _RESTART if sample.state is Availability.LOST else ""
         yield Finding("unavailable", Severity.CRITICAL, gpu.subject, sample.reason, action)
 

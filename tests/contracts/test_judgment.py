@@ -89,6 +89,7 @@ CASES = [
     Case("utilization is unknown", then((100, sample(0, memory_used=0.0, memory_total=80 * GIB))), GpuState.UNKNOWN,
          "state unknown"),
     Case("lost", then((100, sample(0, Availability.LOST))), GpuState.LOST, "lost"),
+    Case("asleep", then((100, sample(0, Availability.ASLEEP))), GpuState.ASLEEP, "asleep"),
     Case("not answering", then((100, SILENT)), GpuState.STALE, "stale 12 s"),
     Case("unreadable", then((100, sample(0, Availability.NO_PERMISSION))), GpuState.UNREADABLE,
          Availability.NO_PERMISSION.reason),

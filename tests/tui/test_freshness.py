@@ -113,6 +113,15 @@ def test_a_driver_that_is_gone_for_all_gpus_is_not_live() -> None:
     assert "live" not in screen[0]
 
 
+def test_gpus_that_sleep_are_known_to_sleep_now() -> None:
+    feed = FakeFeed()
+    feed.state_of_all = Availability.ASLEEP
+    feed.advance()
+    screen = play(feed, (120, 40))
+    assert "● live" in screen[0]
+    assert "asleep" in "\n".join(screen[1:])
+
+
 def test_a_driver_that_hangs_for_all_gpus_is_not_live() -> None:
     feed = FakeFeed()
     feed.state_of_all = Availability.STALE

@@ -76,6 +76,10 @@ def test_a_gpu_that_cannot_be_read_has_that_finding_alone(state: Availability) -
     assert (finding.kind, finding.severity, finding.summary) == ("unavailable", Severity.CRITICAL, state.reason)
 
 
+def test_a_gpu_that_is_asleep_needs_no_attention() -> None:
+    assert of_gpu(sample(0, Availability.ASLEEP), seconds=302) == []
+
+
 def test_heat_that_lowers_the_clocks_is_found_where_rates_are_known() -> None:
     (finding,) = of_gpu(sample(0, **CALM), rates={"gpu.throttled_hw_thermal": 1.0})
     assert finding.kind == "heat_throttled"

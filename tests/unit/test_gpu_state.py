@@ -87,6 +87,8 @@ def test_what_is_old_lost_or_unreadable_is_called_so_whatever_its_values() -> No
         assert state(sample(0, Availability.NO_DRIVER, **values), live=live) is GpuState.UNREADABLE
         assert state(sample(0, Availability.STALE, **values), live=live) is GpuState.STALE
         assert state(sample(0, **values), live=False) is GpuState.STALE
+        assert state(sample(0, Availability.ASLEEP, **values)) is GpuState.ASLEEP
+        assert state(sample(0, Availability.ASLEEP, **values), live=False) is GpuState.STALE, "it may be awake by now"
 
 
 def seen(*ticks: Any) -> Activity:

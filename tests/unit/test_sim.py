@@ -90,6 +90,9 @@ def test_counters_only_grow_and_values_are_possible(scenario: str) -> None:
         assert after.host is not None
         assert all(after.host[i] >= before.host[i] for i in hosts)
         for old, new in zip(before.samples, after.samples, strict=True):
+            if new.state is Availability.ASLEEP:
+                assert all(map(math.isnan, new.values)), "nobody wakes it to ask"
+                continue
             assert all(new.values[i] >= old.values[i] for i in counts)
             assert 0 <= new.value("gpu.utilization") <= 1
             assert 60 < new.value("gpu.power") < 700
@@ -97,6 +100,11 @@ def test_counters_only_grow_and_values_are_possible(scenario: str) -> None:
             assert new.value("gpu.memory_used") < new.value("gpu.memory_total")
             assert math.isnan(new.value("gpu.fan"))
             assert new.device.missing["gpu.fan"] is Availability.NOT_SUPPORTED
+
+
+def test_the_gpu_of_a_laptop_sleeps() -> None:
+    (sample,) = watched(0, "laptop")[-1].samples
+    assert sample.state is Availability.ASLEEP
 
 
 def test_the_default_server_is_what_the_screens_need() -> None:
@@ -167,5 +175,5 @@ def test_hostile_names_are_cleaned_but_keep_markup_and_wide_letters() -> None:
 
 
 def test_an_unknown_scenario_names_those_there_are() -> None:
-    with pytest.raises(UsageError, match="default, idle, one, sixteen, hostile"):
+    with pytest.raises(UsageError, match="default, idle, one, laptop, sixteen, hostile"):
         SimSource(clock=FakeClock(0), scenario="nope")

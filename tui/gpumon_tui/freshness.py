@@ -16,7 +16,8 @@ from gpumon_tui import theme
 NOW = "now"
 PATIENCE = 5.0
 """Seconds without a first frame after which it is told how long that has been."""
-_ANSWERS = (Availability.OK, Availability.STALE)
+_KNOWN = (Availability.OK, Availability.ASLEEP)
+"""States of a GPU of which it is known how it is."""
 
 
 class Freshness(NamedTuple):
@@ -64,10 +65,10 @@ def _judged(state: LiveState, origin: Origin, frame: Frame, silence: float) -> F
     samples = frame.samples
     if not samples and origin.problem:
         return Freshness("no GPU can be read", theme.WARN)
-    if samples and not any(sample.state in _ANSWERS for sample in samples):
+    if samples and not any(sample.state in (*_KNOWN, Availability.STALE) for sample in samples):
         reasons = ", ".join(dict.fromkeys(sample.state.reason for sample in samples))
         return Freshness(f"no GPU can be read: {origin.problem or reasons}", theme.CRITICAL)
-    if samples and not any(sample.state is Availability.OK for sample in samples):
+    if samples and not any(sample.state in _KNOWN for sample in samples):
         age = min(sample.age for sample in samples if sample.state is Availability.STALE)
         return Freshness(f"the driver does not answer · last seen {ago(age)}", theme.WARN, ago(age), age)
     return Freshness(state.text, theme.GOOD)

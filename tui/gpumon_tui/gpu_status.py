@@ -31,14 +31,15 @@ _STYLES = {
     GpuState.BUSY: theme.GOOD, GpuState.HELD: theme.LEVELS[WARN], GpuState.STALE: theme.WARN,
     GpuState.LOST: theme.CRITICAL, GpuState.UNREADABLE: theme.CRITICAL,
 }  # fmt: skip
-_OLD = frozenset({GpuState.STALE, GpuState.UNREADABLE, GpuState.LOST})
-_QUIET = frozenset({GpuState.BUSY, GpuState.ALLOCATED, GpuState.IDLE, GpuState.FREE, GpuState.UNKNOWN})
+_SILENT = frozenset({GpuState.STALE, GpuState.UNREADABLE, GpuState.LOST, GpuState.ASLEEP})
+"""States of a GPU without values of now."""
+_QUIET = frozenset({GpuState.BUSY, GpuState.ALLOCATED, GpuState.IDLE, GpuState.FREE, GpuState.ASLEEP, GpuState.UNKNOWN})
 
 
 def gpu_status(sample: Sample, history: RecentHistory, state: GpuState, age: float = 0.0) -> GpuLabel:
     """`busy`, `free`, `allocated, idle`, `heat-throttled`, `stale 12 s`, `lost` …; `age` of the data in seconds."""
     uuid = sample.device.uuid
-    if state not in _OLD:
+    if state not in _SILENT:
         severity = heat({metric.name: history.last(uuid, metric.name) for metric in THERMAL})
         if severity is not Severity.INFO:
             return GpuLabel("heat-throttled", theme.CRITICAL if severity is Severity.CRITICAL else theme.WARN, False)

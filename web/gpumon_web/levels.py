@@ -19,6 +19,7 @@ OF_GPU: Mapping[GpuState, str] = {
     GpuState.FREE: "ok",
     GpuState.ALLOCATED: "",
     GpuState.IDLE: "",
+    GpuState.ASLEEP: "",
     GpuState.UNKNOWN: "",
     GpuState.HELD: "warn",
     GpuState.STALE: "warn",

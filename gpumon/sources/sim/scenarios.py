@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
+from typing import NamedTuple
 
 GIB = 2.0**30
 _MODEL = "NVIDIA H100 80GB HBM3 (simulated)"
+_LAPTOP = "NVIDIA GeForce RTX 4060 Laptop GPU (simulated)"
 
 
 @dataclass(frozen=True)
@@ -112,11 +114,22 @@ _HOSTILE = (
     replace(_HOLDER, process="%s%n{0}\x00[link=file:///]", user="[bold"),
 )  # fmt: skip
 
-SCENARIOS: Mapping[str, tuple[int, str, tuple[Job, ...]]] = {
-    "default": (8, _MODEL, (_LLAMA, _RESNET, _JUPYTER, _HOLDER)),
-    "idle": (8, _MODEL, ()),
-    "one": (1, _MODEL, (replace(_RESNET, gpus=(0,)),)),
-    "sixteen": (16, _MODEL, (_LLAMA, _RESNET, _JUPYTER, _HOLDER, _EIGHT)),
-    "hostile": (8, "[blink]NVIDIA[/] \u202eH100\x1b[31m 図形" + _TOWER, _HOSTILE),
+
+class Scenario(NamedTuple):
+    """A simulated machine."""
+
+    gpus: int
+    model: str
+    jobs: tuple[Job, ...] = ()
+    asleep: tuple[int, ...] = ()
+    """GPUs that are powered down."""
+
+
+SCENARIOS: Mapping[str, Scenario] = {
+    "default": Scenario(8, _MODEL, (_LLAMA, _RESNET, _JUPYTER, _HOLDER)),
+    "idle": Scenario(8, _MODEL),
+    "one": Scenario(1, _MODEL, (replace(_RESNET, gpus=(0,)),)),
+    "laptop": Scenario(1, _LAPTOP, asleep=(0,)),
+    "sixteen": Scenario(16, _MODEL, (_LLAMA, _RESNET, _JUPYTER, _HOLDER, _EIGHT)),
+    "hostile": Scenario(8, "[blink]NVIDIA[/] \u202eH100\x1b[31m 図形" + _TOWER, _HOSTILE),
 }
-"""GPUs, their model, and the programs on them."""

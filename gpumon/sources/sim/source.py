@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from gpumon.clock import SECOND, Clock
 from gpumon.errors import UsageError
-from gpumon.frame import Driver, Origin
+from gpumon.frame import NAN, Driver, Origin, Sample
+from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.origin import SIMULATED
 from gpumon.sources.base import Reading
 from gpumon.sources.sim.gpu import SimulatedGpu
@@ -29,7 +30,7 @@ class SimSource:
         """Raises UsageError for a scenario that is not in `SCENARIOS`."""
         if scenario not in SCENARIOS:
             raise UsageError(f"no such scenario: {clean(scenario, 40)!r}. Choose one of {', '.join(SCENARIOS)}")
-        count, model, jobs = SCENARIOS[scenario]
+        count, model, jobs, self._asleep = SCENARIOS[scenario]
         self._clock = clock
         self._zero = clock.monotonic() - HISTORY * SECOND
         begin = clock.time() - HISTORY * SECOND
@@ -62,6 +63,8 @@ class SimSource:
         samples = [
             ranks[index].held(gpu.sample(now / SECOND, ranks[index].key(now)), now)
             if index in ranks
+            else Sample(gpu.device, Availability.ASLEEP, [NAN] * len(GPU_METRICS))
+            if index in self._asleep
             else gpu.sample(now / SECOND, "")
             for index, gpu in enumerate(self._gpus)
         ]

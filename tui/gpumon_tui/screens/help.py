@@ -34,6 +34,7 @@ WORDS = (
     ("allocated", "processes hold memory; too early to tell a pause from idleness"),
     ("allocated, idle", "the same, and nothing has run for a minute"),
     ("free", "idle, no process, and its memory is empty"),
+    ("asleep", "powered down until a program uses it, as a laptop's GPU"),
     ("stale", "the driver has not answered; the values are the last known ones"),
     ("lost", "the driver lost this GPU"),
     ("allocated", "of memory: live tensors, as the framework reports"),

@@ -24,8 +24,9 @@ RUNS = 4
 """Runs in a row; the page of the GPU has all."""
 HOLDERS = 2
 """Holders in a row beside those of runs."""
-_SILENT = frozenset(("stale", "lost", "unreadable"))
-_MUTED = frozenset(("free", "stale", "lost"))
+_SILENT = frozenset(("stale", "lost", "unreadable", "asleep"))
+"""States without values of now; a reason says why."""
+_MUTED = frozenset(("free", "stale", "lost", "asleep"))
 _TAGGED = frozenset((GpuState.HELD.value, GpuState.FREE.value, GpuState.ALLOCATED.value))
 """States that a row has in words."""
 _DENSE = 8
@@ -91,7 +92,7 @@ def chips(free: Sequence[int]) -> list[Cells]:
 
 
 def others(gpus: Sequence[Gpu]) -> str:
-    """The GPUs that are not free: those that are allocated and idle, the unknown ones, else those in use."""
+    """The GPUs that are not free: allocated and idle, asleep and unknown ones; without any, whether all are in use."""
 
     def of(*states: GpuState) -> str:
         values = [state.value for state in states]
@@ -99,7 +100,9 @@ def others(gpus: Sequence[Gpu]) -> str:
 
     held = of(GpuState.HELD)
     unknown = of(GpuState.UNKNOWN, GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE, GpuState.IDLE)
-    said = [*([f"allocated, idle: GPU {held}"] if held else []), *([f"unknown: GPU {unknown}"] if unknown else [])]
+    asleep = of(GpuState.ASLEEP)
+    kinds = (("allocated, idle", held), ("asleep", asleep), ("unknown", unknown))
+    said = [f"{kind}: GPU {indexes}" for kind, indexes in kinds if indexes]
     if said:
         return "; ".join(said)
     used = sum(gpu.about["state"] in (GpuState.BUSY.value, GpuState.ALLOCATED.value) for gpu in gpus)
@@ -196,8 +199,10 @@ def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
 
 
 def silence(about: Cells) -> str:
-    """Why a GPU does not answer, and for how long."""
+    """Why a GPU has no values of now, and for how long."""
     reason = about["reason"] or GpuState(about["state"]).title
+    if about["state"] == GpuState.ASLEEP.value:
+        return f"{GpuState.ASLEEP.title}: {reason}"
     age = about["age"]
     return f"stale {units.words(age)}: {reason}" if about["state"] == "stale" and age and age >= 1 else str(reason)
 
