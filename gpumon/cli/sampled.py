@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from gpumon.cli.options import reads_hardware, source_of
@@ -19,17 +20,21 @@ from gpumon.live import Live
 from gpumon.paths import Places
 
 _SLOTS = 4
+_STARTING = 30.0
+"""Seconds that the child may take until it asks the driver: on a busy machine, loading our modules takes a while."""
+_ASKING = b"."
+"""What the child says then: from here on, who is silent is the driver."""
 _DONE = b"0"
 _CRASHED = b"!"
 
 
 def sampled(where: Places, arguments: argparse.Namespace, seconds: float) -> Live | None:
-    """A ring with one tick of `--source` in it; None when the driver has not answered within `seconds`.
+    """A ring with one tick of `--source` in it; None when the driver has not answered `seconds` after it was asked.
 
     Raises SourceError or UsageError.
     """
     if not reads_hardware(arguments):
-        fd = _sample(where, arguments)  # no driver, so nothing that hangs
+        fd = _sample(where, arguments, lambda: None)  # no driver, so nothing that hangs
         return Live(lambda: os.dup(fd))
     ring = os.memfd_create("gpumon-status", os.MFD_CLOEXEC)
     told, tell = os.pipe()
@@ -37,7 +42,7 @@ def sampled(where: Places, arguments: argparse.Namespace, seconds: float) -> Liv
     if child == 0:
         _answer(where, arguments, ring, tell)
     os.close(tell)
-    answer = _read(told, time.monotonic() + seconds)
+    answer = _read(told, seconds)
     os.close(told)
     if answer is None:
         with suppress(OSError):
@@ -48,8 +53,8 @@ def sampled(where: Places, arguments: argparse.Namespace, seconds: float) -> Liv
     return Live(lambda: os.dup(ring))
 
 
-def _sample(where: Places, arguments: argparse.Namespace) -> int:
-    """A descriptor of a ring with one tick."""
+def _sample(where: Places, arguments: argparse.Namespace, asks: Callable[[], object]) -> int:
+    """A descriptor of a ring with one tick; `asks` is called before the driver is asked."""
     from gpumon.clock import SystemClock
     from gpumon.daemon import Recorder, make_sampler
 
@@ -57,6 +62,7 @@ def _sample(where: Places, arguments: argparse.Namespace) -> int:
     source = source_of(arguments)
     sampler = make_sampler(source, where, clock, arguments.interval, arguments.speed, past=False)
     recorder = Recorder(sampler, clock, slots=_SLOTS)
+    asks()
     recorder.take_one()
     return recorder.open_ring()
 
@@ -69,7 +75,7 @@ def _answer(where: Places, arguments: argparse.Namespace, ring: int, pipe: int) 
             os.dup2(nothing, stream)
         answer = _DONE
         try:
-            fd = _sample(where, arguments)
+            fd = _sample(where, arguments, lambda: os.write(pipe, _ASKING))
             os.ftruncate(ring, os.fstat(fd).st_size)
             at = 0
             while part := os.pread(fd, 1 << 20, at):
@@ -86,15 +92,17 @@ def _answer(where: Places, arguments: argparse.Namespace, ring: int, pipe: int) 
         os._exit(0)
 
 
-def _read(pipe: int, deadline: float) -> bytes | None:
-    """All that comes through `pipe`; None when that has no end by `deadline` (seconds, CLOCK_MONOTONIC)."""
+def _read(pipe: int, seconds: float) -> bytes | None:
+    """The answer that comes through `pipe`; None when that has no end `seconds` after the driver was asked."""
     ready = select.poll()
     ready.register(pipe, select.POLLIN)
-    found = b""
+    found, deadline = b"", time.monotonic() + _STARTING
     while ready.poll(max(0.0, deadline - time.monotonic()) * 1000):
         part = os.read(pipe, 65536)
         if not part:
-            return found
+            return found.removeprefix(_ASKING)
+        if not found and part.startswith(_ASKING):
+            deadline = time.monotonic() + seconds
         found += part
     return None
 
