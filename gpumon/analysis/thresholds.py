@@ -15,6 +15,8 @@ LONG_IDLE = 300.0
 """Seconds without work after which allocated memory, or a free GPU, is worth a finding."""
 RECENT = 600.0
 """Seconds for which a run that ended badly, or ran out of memory, is news."""
+JUDGED_FROM = 300.0
+"""Seconds of a live run that must have been watched before shares of its time are judged."""
 INPUT_BOUND = 0.2
 """Share of its time that a training may wait for data: xprof calls 20 % high."""
 THROTTLED = 0.1

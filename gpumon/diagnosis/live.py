@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.ranks import Ranks
+from gpumon.analysis.thresholds import RECENT
 from gpumon.clock import SECOND
 from gpumon.diagnosis.context import GpuContext, RunContext, diagnose
 from gpumon.diagnosis.finding import Finding, Subject
 from gpumon.diagnosis.gpu_rules import GPU_RULES
 from gpumon.frame import NAN, RunState
+from gpumon.metrics import Availability
 from gpumon.missing import is_known
 
 if TYPE_CHECKING:
     from gpumon.analysis.epochs import Epochs
+    from gpumon.history.recent import RecentHistory
 
 
 def findings(
@@ -23,30 +27,43 @@ def findings(
     runs: Sequence[Ranks],
     epochs: Epochs | None,
     now: float,
-    rates: Mapping[str, Mapping[str, float]] | None = None,
+    history: RecentHistory | None = None,
 ) -> list[Finding]:
     """Return all findings about the GPUs and runs of a frame, the most severe first.
 
     `epochs` has taken in the boundaries that are known, and may be None without runs; `now` is the frame's time;
-    `rates` are those of counters, by UUID and metric, where the caller has them.
+    `history` is that of the time before, where the caller has it: rates of counters and shares of the time need it.
     """
-    gpus = [GpuContext(status=one, now=now, rates=(rates or {}).get(one.sample.device.uuid, {})) for one in statuses]
-    found = diagnose(GPU_RULES, gpus)
+    found = diagnose(GPU_RULES, [_gpu(one, now, history) for one in statuses])
     if runs and epochs is not None:
         from gpumon.diagnosis.run_rules import RUN_RULES  # without a run, `status` does without them
 
-        found += diagnose(RUN_RULES, [live_run(ranks, epochs, now) for ranks in runs])
+        found += diagnose(RUN_RULES, [live_run(ranks, epochs, now, history) for ranks in runs])
     return sorted(found, key=lambda finding: -finding.severity)
 
 
-def live_run(ranks: Ranks, epochs: Epochs, now: float) -> RunContext:
-    """Return the context of a run of the newest frame."""
+def is_news(finding: Finding) -> bool:
+    """Return whether what befell a run did so lately; other findings are about now."""
+    return "age" not in finding.evidence or finding.evidence["age"] < RECENT
+
+
+def _gpu(status: GpuStatus, now: float, history: RecentHistory | None) -> GpuContext:
+    if history is None or status.sample.state is not Availability.OK:
+        return GpuContext(status=status, now=now)
+    from gpumon.diagnosis.before import rates  # for who has a history: `status` has none
+
+    return GpuContext(status=status, now=now, rates=rates(history, status.sample.device.uuid, now))
+
+
+def live_run(ranks: Ranks, epochs: Epochs, now: float, history: RecentHistory | None = None) -> RunContext:
+    """Return the context of a run of the newest frame; shares of its time are known where there is a history."""
     run = ranks.first
     running = ranks.state is RunState.RUNNING
     faults = epochs.faults([one.key for one in ranks.all])
     ended = max((one.updated for one in ranks.all if is_known(one.updated)), default=NAN)
     # In its first epoch a training compiles and fills caches.
     settled = running and run.epoch > run.first_epoch and now > run.started
+    throttled, idle = _shares(ranks, now, history) if settled and history is not None else (NAN, NAN)
     return RunContext(
         subject=Subject("run", run.id, run.name.strip() or run.id),
         state=ranks.state,
@@ -57,4 +74,13 @@ def live_run(ranks: Ranks, epochs: Epochs, now: float) -> RunContext:
         asked=faults[-1].asked if faults else NAN,
         free=faults[-1].free if faults else NAN,
         wait_share=run.wait / (now - run.started) if settled else NAN,
+        throttled_share=throttled,
+        idle_share=idle,
+        diverged=sorted({name for one in ranks.all for name, value in one.metrics.items() if not isfinite(value)}),
     )
+
+
+def _shares(ranks: Ranks, now: float, history: RecentHistory) -> tuple[float, float]:
+    from gpumon.diagnosis.before import shares
+
+    return shares(history, ranks.gpus, ranks.first.started, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -23,7 +24,8 @@ from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.gpu_rules import GPU_RULES
 from gpumon.diagnosis.live import findings, live_run
 from gpumon.diagnosis.run_rules import RUN_RULES
-from gpumon.frame import RunState, Sample
+from gpumon.frame import Frame, RunState, Sample
+from gpumon.history.recent import RecentHistory
 from gpumon.metrics import Availability, Unit
 from tests.builders import TIME, frame_of, process, run, sample, tick
 
@@ -116,6 +118,56 @@ def test_a_live_run_waits_for_data_once_its_first_epoch_is_over() -> None:
         assert [finding.kind for finding in found] == kinds
     assert found[0].summary == f"waits for data {units.number(0.42, Unit.RATIO)} of the time"
     assert live_run(ranks_of(frame.runs)[0], Epochs(), frame.time).wait_share == pytest.approx(0.42)
+
+
+def watched(seconds: int, busy: float, counter: str = "", rate: float = 0.0) -> tuple[RecentHistory, Frame]:
+    """The history of a run that works for a share `busy` of each ten seconds, and its newest frame."""
+    history = RecentHistory()
+    one = run(epoch=3, started=TIME / SECOND, gpus=(sample(0).device.uuid,))
+    for second in range(1, seconds + 1):
+        values = {
+            "utilization": 0.9 if second % 10 < 10 * busy else 0.0,
+            **({counter: rate * second} if counter else {}),
+        }
+        frame = frame_of(tick(second, [sample(0, **values)], runs=[one]), second)
+        history.add(frame)
+    return history, frame
+
+
+@pytest.mark.parametrize(
+    ("seconds", "busy", "counter", "rate", "kinds"),
+    [
+        (400, 0.4, "", 0.0, ["mostly_idle"]),
+        (400, 0.6, "", 0.0, []),
+        (250, 0.4, "", 0.0, []),
+        (400, 1.0, "throttled_sw_thermal", 0.2, ["throttled"]),
+        (400, 1.0, "throttled_hw_power_brake", 0.2, ["throttled"]),
+        (400, 1.0, "throttled_sw_power", 0.9, []),
+        (250, 1.0, "throttled_sw_thermal", 0.2, []),
+    ],
+)
+def test_shares_of_a_live_run_are_judged_as_those_of_a_past_one(
+    seconds: int, busy: float, counter: str, rate: float, kinds: list[str]
+) -> None:
+    history, frame = watched(seconds, busy, counter, rate)
+    found = findings([], ranks_of(frame.runs), Epochs(), frame.time, history)
+    assert [finding.kind for finding in found] == kinds
+    assert findings([], ranks_of(frame.runs), Epochs(), frame.time) == [], "who has no history judges no share"
+
+
+def test_heat_is_found_in_the_history_and_only_of_a_gpu_that_answers() -> None:
+    history, frame = watched(20, 1.0, "throttled_hw_thermal", 0.5)
+    (found,) = findings(gpu_statuses(frame, []), [], None, frame.time, history)
+    assert (found.kind, found.severity) == ("heat_throttled", Severity.CRITICAL)
+    late = frame_of(tick(21, [sample(0, Availability.STALE)]))
+    assert [one.kind for one in findings(gpu_statuses(late, []), [], None, late.time, history)] == ["unavailable"]
+
+
+def test_a_live_run_that_logs_no_number_has_diverged() -> None:
+    one = run(epoch=3, started=TIME / SECOND, metrics={"loss": math.nan, "accuracy": 0.5})
+    frame = frame_of(tick(100, [sample(0, utilization=0.9)], runs=[one]))
+    (found,) = findings([], ranks_of(frame.runs), Epochs(), frame.time)
+    assert (found.kind, found.summary) == ("diverged", "diverged: loss is NaN or infinite")
 
 
 def test_findings_as_json_leave_out_what_is_unknown() -> None:

@@ -315,3 +315,9 @@ def test_a_gpu_without_a_listed_process_is_empty_only_where_its_values_prove_it(
     served = Served([tick(1, [sample(0, **values)])])
     (row,) = ask(served.feed)["about"]["gpus"]
     assert row["empty"] is is_empty
+
+
+def test_heat_that_lowers_the_clocks_needs_attention() -> None:
+    ticks = [tick(n, [sample(0, utilization=0.9, throttled_hw_thermal=0.5 * n)]) for n in range(1, 10)]
+    told = json.loads(Served(ticks).feed.delta("", 0, 0).plain)["about"]["look"]
+    assert [(note["kind"], note["level"], note["about"]) for note in told] == [("heat_throttled", "bad", "GPU 0")]

@@ -207,7 +207,7 @@ class Feed:
 
     def _tell_about(self, frame: Frame) -> None:
         live = self.live
-        about = self.fleet.about(frame, self.epochs, live.origin(), live.driver(), live.hostname())
+        about = self.fleet.about(frame, self.epochs, live.origin(), live.driver(), live.hostname(), self.history)
         if about != self._about:
             self._about = about
             self._about_number += 1

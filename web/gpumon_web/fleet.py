@@ -17,6 +17,7 @@ from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.figures.memory_parts import COLORS
 from gpumon.frame import Driver, Frame, Origin, Process, RunState, Sample
+from gpumon.history.recent import RecentHistory
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.missing import is_known
 from gpumon.origin import Capability
@@ -44,7 +45,10 @@ class Fleet:
         """Take in a frame; they come in order."""
         self._activity.add(frame)
 
-    def about(self, frame: Frame, epochs: Epochs, origin: Origin, driver: Driver, hostname: str) -> dict[str, Any]:
+    def about(
+        self, frame: Frame, epochs: Epochs, origin: Origin, driver: Driver, hostname: str,
+        history: RecentHistory | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
         """All that changes seldom: devices, who is on them, runs, processes without their command lines."""
         joined = ranks_of(frame.runs)
         statuses = gpu_statuses(frame, joined, self._activity)
@@ -56,7 +60,7 @@ class Fleet:
             "processes_known": Capability.PROCESSES in origin.capabilities,
             "gpus": [gpu_row(status, joined) for status in statuses],
             "runs": [run_row(ranks, frame, epochs) for ranks in joined],
-            "look": worth_a_look(statuses, joined, epochs, frame.time),
+            "look": worth_a_look(statuses, joined, epochs, frame.time, history),
         }
 
 

@@ -7,29 +7,24 @@ from collections.abc import Iterable, Sequence
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.ranks import Ranks
-from gpumon.analysis.thresholds import RECENT
 from gpumon.diagnosis.context import GpuContext
 from gpumon.diagnosis.finding import Finding
 from gpumon.diagnosis.gpu_rules import idle_text
-from gpumon.diagnosis.live import findings
+from gpumon.diagnosis.live import findings, is_news
+from gpumon.history.recent import RecentHistory
 from gpumon_web import levels
 
 SHOWN = 6
 
 
 def worth_a_look(
-    statuses: Sequence[GpuStatus], joined: Sequence[Ranks], epochs: Epochs, now: float
+    statuses: Sequence[GpuStatus], joined: Sequence[Ranks], epochs: Epochs, now: float, history: RecentHistory | None
 ) -> list[dict[str, str]]:
     """Return findings as {"kind", "level", "about", "text", "action", "link"}; those of free GPUs are one."""
-    found = [finding for finding in findings(statuses, joined, epochs, now) if _is_news(finding)]
+    found = [finding for finding in findings(statuses, joined, epochs, now, history) if is_news(finding)]
     others = [_note(finding) for finding in found if finding.kind != "free"]
     free = {finding.subject.id for finding in found if finding.kind == "free"}
     return [*others, *_free([status for status in statuses if status.sample.device.uuid in free], now)][:SHOWN]
-
-
-def _is_news(finding: Finding) -> bool:
-    """Whether what befell a run did so lately; other findings are about now."""
-    return "age" not in finding.evidence or finding.evidence["age"] < RECENT
 
 
 def _note(finding: Finding) -> dict[str, str]:
