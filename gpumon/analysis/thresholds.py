@@ -17,6 +17,8 @@ RECENT = 600.0
 """Seconds for which a run that ended badly, or ran out of memory, is news."""
 JUDGED_FROM = 300.0
 """Seconds of a live run that must have been watched before shares of its time are judged."""
+JUDGED_OVER = 600.0
+"""Seconds of a live run whose shares are judged: the last ones."""
 INPUT_BOUND = 0.2
 """Share of its time that a training may wait for data: xprof calls 20 % high."""
 THROTTLED = 0.1

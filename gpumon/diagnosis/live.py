@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.ranks import Ranks
-from gpumon.analysis.thresholds import RECENT
+from gpumon.analysis.thresholds import JUDGED_OVER, RECENT
 from gpumon.clock import SECOND
 from gpumon.diagnosis.context import GpuContext, RunContext, diagnose
 from gpumon.diagnosis.finding import Finding, Subject
@@ -83,4 +83,4 @@ def live_run(ranks: Ranks, epochs: Epochs, now: float, history: RecentHistory | 
 def _shares(ranks: Ranks, now: float, history: RecentHistory) -> tuple[float, float]:
     from gpumon.diagnosis.before import shares
 
-    return shares(history, ranks.gpus, ranks.first.started, now)
+    return shares(history, ranks.gpus, max(ranks.first.started, now - JUDGED_OVER), now)
