@@ -21,9 +21,9 @@ from gpumon.ledger.reader import NOTHING, Ledgers
 from gpumon.ledger.records import Record, RunTrace
 from gpumon.live import follow
 from gpumon.paths import Places, ledger_paths
+from gpumon.reports.export_formats import FORMATS
 from gpumon.reports.find import find
 
-_FORMATS = ("csv", "json", "parquet")
 _REPLACED = "overwritten if it exists"
 _RUN = "id, name or unambiguous prefix of a run; 'last' is the newest"
 _NEWEST = 50
@@ -84,9 +84,9 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help=_RUN)
     parser.add_argument(
         "--format",
-        choices=_FORMATS,
+        choices=FORMATS,
         required=True,
-        help="csv and parquet have one row for each rank, epoch, phase and device; json has everything",
+        help="; ".join(f"{name}: {one.content}" for name, one in FORMATS.items()),
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", default="", help=f"output file ({_REPLACED}); default: stdout"
@@ -182,17 +182,11 @@ def _report(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None
 
 
 def _export(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
-    from gpumon.reports import export
-
-    if arguments.format == "parquet" and arguments.output in ("", "-"):
-        raise UsageError("Parquet is binary: pass -o FILE")
+    wanted = FORMATS[arguments.format]
+    if wanted.is_binary and arguments.output in ("", "-"):
+        raise UsageError(f"{arguments.format} is binary: pass -o FILE")
     record, traces = _all_of(ledgers, arguments.run, now)
-    made = {
-        "csv": lambda: "".join(export.lines(record)).encode(),
-        "json": lambda: (json.dumps(export.document(record, traces, now), allow_nan=False) + "\n").encode(),
-        "parquet": lambda: export.parquet(record),
-    }[arguments.format]()
-    _write(arguments.output, made)
+    _write(arguments.output, wanted.make(record, traces, now))
 
 
 _ACTIONS = {"list": _list, "show": _show, "compare": _compare, "report": _report, "export": _export}

@@ -24,6 +24,7 @@ from gpumon.ledger.records import Record
 from gpumon.ledger.schema import USAGE, WHOLE_RUN
 from gpumon.reports import compare, export, export_epochs, run_json, run_list, run_text
 from gpumon.reports.csv_cells import BYTE_ORDER_MARK
+from gpumon.reports.export_formats import FORMATS
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.text import cut, text_width
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
@@ -491,6 +492,19 @@ def test_the_json_has_everything_under_the_names_of_the_schema(book: Book) -> No
     assert len(made["usage"]) == 2 * 3 + 1
     assert len(made["traces"][1]["columns"]["gpu.power"]["mean"]) == 1500
     assert made["run"]["state"] == "finished"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_of_export_makes_a_file_of_a_run(book: Book, name: str) -> None:
+    if name == "parquet":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    training(book)
+    assert FORMATS[name].content
+    assert b"resnet50-1a2b" in FORMATS[name].make(record_of(book), [], NOW)
+
+
+def test_the_page_on_runs_names_every_format_of_export() -> None:
+    assert f"--format {'|'.join(FORMATS)} " in DOCS.read_text(encoding="utf-8")
 
 
 def test_parquet_without_pyarrow_says_how_to_get_it(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
