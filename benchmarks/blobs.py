@@ -26,7 +26,7 @@ class Blobs:
         self._store.execute("CREATE TABLE frames (number INTEGER PRIMARY KEY, raw BLOB NOT NULL)")
 
     def packed(self, number: int) -> bytes:
-        """What is in use of a frame's slot."""
+        """The used parts of a frame's slot."""
         raw = self._reader.raw(number)
         assert raw is not None
         return raw[: used(raw)]
@@ -62,7 +62,7 @@ class Blobs:
 
 
 def used(raw: bytes) -> int:
-    """How many bytes of a slot are in use."""
+    """Number of used bytes of a slot."""
     return 16 + int.from_bytes(raw[12:16], "little")
 
 

@@ -147,7 +147,7 @@ def keras_fit() -> tuple[Train, list[str], list[Any]]:
     from gpumon.callbacks.keras import GpuMonitor
 
     class Batches(DataLoader):  # type: ignore[misc]  # typed or not, by what is installed
-        """What Keras takes for a loader of torch."""
+        """Data that Keras takes for a loader of torch."""
 
         def __init__(self, loader: Loader) -> None:
             super().__init__(loader.batches, batch_size=None)

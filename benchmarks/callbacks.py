@@ -1,4 +1,4 @@
-"""What a callback adds to a step and to an epoch, for each framework; and the slowdown of steps of 10 ms.
+"""Cost of a callback per step and per epoch, for each framework; and the slowdown of steps of 10 ms.
 
 Each framework is a process of its own that trains a tiny model again and again, in turn without a callback,
 with gpumon's, and with a peer's; the order within a round is random, so that a slow spell falls on all.
@@ -30,7 +30,7 @@ FRAMEWORKS = {
     "Lightning": "lightning",
     "Transformers": "transformers",
 }
-"""What must be installed for each."""
+"""Packages that each requires."""
 _ROUNDS, _PAIRS = 80, 40
 
 

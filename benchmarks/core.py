@@ -1,4 +1,4 @@
-"""How fast a core of this machine is now: CPU of `python -c pass`, against the core that budgets are meant for.
+"""Speed of a core of this machine now: CPU of `python -c pass`, against the core that budgets are meant for.
 
 Absolute budgets (µs, ms, s) are promised for a core on which `python -c pass` takes 10 ms of CPU. The same
 command is timed before and after each program, so that a figure is scaled by the core it was measured on.

@@ -44,7 +44,7 @@ class Budget(NamedTuple):
 
 @dataclass
 class Result:
-    """What one program has found."""
+    """Results of one program."""
 
     title: str
     columns: Sequence[str]
@@ -52,7 +52,7 @@ class Result:
     budgets: list[Budget] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     scale: float = 1.0
-    """What a time of the core on which this was measured is multiplied with; see `benchmarks.core`."""
+    """Factor for times of the core on which this was measured; see `benchmarks.core`."""
 
     @property
     def over(self) -> list[str]:
@@ -74,7 +74,7 @@ def number(value: float) -> str:
 
 
 def times(value: float, ours: float) -> str:
-    """How many times ours something is."""
+    """Ratio of a peer's cost to ours."""
     return f"{number(value / ours)}×" if ours else "–"
 
 

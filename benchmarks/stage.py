@@ -24,7 +24,7 @@ _SHARED_MEMORY = "/dev/shm"
 
 
 class Effort(NamedTuple):
-    """How long to measure."""
+    """Durations of measurements."""
 
     seconds: float = 60.0
     """Length of a window."""

@@ -1,4 +1,4 @@
-"""What a tag costs a training: CPU of one tag, and the slowdown of steps of 10 ms.
+"""Cost of a tag to a training: CPU of one tag, and the slowdown of steps of 10 ms.
 
 Each trainer is a process of its own; a daemon reads the boards meanwhile. A tag is timed with the
 thread's CPU clock, less what an empty pair of readings takes: back to back; with about 200 µs of other
@@ -130,7 +130,7 @@ def steady(step: Callable[[], object]) -> Callable[[], object]:
 
 
 def training_step(microseconds: float = STEP_US) -> tuple[str, Callable[[], object]]:
-    """What a training does between two tags, for about so long."""
+    """Work of a training between two tags, of about this duration."""
     try:
         import torch
     except ImportError:

@@ -34,7 +34,7 @@ Complete = Callable[[str], bool]
 
 
 def plain(stream: bytes) -> str:
-    """What was written, each escape sequence as one space."""
+    """The written text, each escape sequence as one space."""
     return _ESCAPES.sub(b" ", stream).decode("utf-8", "replace")
 
 

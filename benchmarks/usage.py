@@ -1,4 +1,4 @@
-"""What a process uses: CPU of exactly one process, memory, and how figures are summed up."""
+"""Usage of a process: CPU of exactly one process, memory, and how figures are summed up."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Path = Callable[[dict[str, object]], bytes]
 
 @dataclass
 class Load:
-    """What a load saw."""
+    """Results of a load."""
 
     took: Figures = field(default_factory=Figures)
     """Seconds from question to whole answer."""

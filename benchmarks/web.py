@@ -143,7 +143,7 @@ def plain_dash(place: Place) -> Iterator[tuple[int, int]]:
 
 
 def question(port: int, token: str, last: dict[str, object]) -> bytes:
-    """What the page asks, from what it has."""
+    """Request of the page, from the state that it has."""
     query = f"page=fleet&boot={last.get('boot', '')}&since={last.get('seq', 0)}&about=0"
     return (
         f"GET /api/delta?{query} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n"
@@ -152,7 +152,7 @@ def question(port: int, token: str, last: dict[str, object]) -> bytes:
 
 
 def _callback(port: int) -> bytes:
-    """What a browser posts each second for a `dcc.Interval` with four figures."""
+    """Body that a browser posts each second for a `dcc.Interval` with four figures."""
     names = ("utilization", "memory_used", "power", "temperature")
     outputs = [{"id": name, "property": "figure"} for name in names]
     body = json.dumps(

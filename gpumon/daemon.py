@@ -237,7 +237,7 @@ class PrivateSampler:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.failure: Exception | None = None
-        """What ended sampling before it was asked to end."""
+        """Error that ended sampling early; None if there was none."""
         self._stop = Event()
         # A daemon thread: a driver call that hangs must not keep the view from ending.
         self._thread = Thread(target=self._run, name="gpumon-sampler", daemon=True)
@@ -319,7 +319,7 @@ def _open_ledger(recorder: Recorder, where: Places, clock: Clock, say: Callable[
 
 
 def _frames_before(path: str, now: int) -> list[Frame]:
-    """What a daemon that was killed has left in its ring: the ledger was to get the last seconds of it."""
+    """Frames that a killed daemon left in its ring: the ledger still lacks the last seconds of them."""
     try:
         reader = RingReader.open(path)
     except (OSError, RingError):

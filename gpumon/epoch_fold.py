@@ -29,7 +29,7 @@ class EpochChange(NamedTuple):
     missed: int = 0
     """Boundaries between the previous one and this one that were lost."""
     closed: EpochEnd | None = None
-    """How the open epoch ended. `LOST` ends at the previous boundary, all others at this one."""
+    """Way in which the open epoch ended. `LOST` ends at the previous boundary, all others at this one."""
     begun: bool = False
     """Whether an epoch begins here: its number is the boundary's."""
     revoked: int | None = None

@@ -1,4 +1,4 @@
-"""Whoever gets every tick after the ring: the ledger, longer history, accounts of users.
+"""Consumers of every tick after the ring: the ledger, longer history, accounts of users.
 
 Live data are worth more than any of them. A follower that raises is dropped, one that is slow is named, each in one
 line; the daemon and the other followers continue.
@@ -25,7 +25,7 @@ class Follower(Protocol):
     name: str
     """One word that tells it from the others."""
     writes: str
-    """What it keeps, in the plural, such as "records of runs"."""
+    """Plural noun for what it keeps, such as "records of runs"."""
 
     @property
     def problem(self) -> str:

@@ -86,9 +86,9 @@ class FrameworkMemory(NamedTuple):
     inactive_split: float = NAN
     """Free parts of blocks of which another part is live: they cannot be given back to the driver."""
     requested: float = NAN
-    """What was asked for, before the allocator rounded it up."""
+    """Bytes requested, before the allocator rounded them up."""
     retries: float = NAN
-    """How often the allocator emptied its cache to find room."""
+    """Number of times the allocator emptied its cache to find room."""
     ooms: float = NAN
     """Out-of-memory errors."""
     largest_free: float = NAN
@@ -133,11 +133,11 @@ class Run(NamedTuple):
     memory: FrameworkMemory = FrameworkMemory()
     """Over all its devices."""
     metrics: Mapping[str, float] = {}
-    """What the training logged last. A name is there once something was logged by it: a NaN is a logged NaN."""
+    """Values that the training logged last, by name; a NaN is a logged NaN."""
     lost_events: int = 0
     """Boundaries that were overwritten before anybody read them."""
     facts: RunFacts = RunFacts()
-    """What it says of itself, such as the samples of a step: `run_facts` has the table."""
+    """Properties that the training reports, such as its batch size: `run_facts` has the table."""
 
     @property
     def epoch_text(self) -> str:

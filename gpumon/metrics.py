@@ -173,9 +173,9 @@ GPU_METRICS: tuple[Metric, ...] = (
 )  # fmt: skip
 
 FROM_TRAININGS = frozenset(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.run_"))
-"""What no driver tells: the sampler joins it from the boards of trainings and from the driver's processes."""
+"""Metrics that no driver reports: the sampler derives them from boards of trainings and the driver's processes."""
 FROM_DRIVERS = tuple(metric.name for metric in GPU_METRICS if metric.name not in FROM_TRAININGS)
-"""What a source may give; of each that a device lacks, it says why."""
+"""Metrics that a source can give; it gives a reason for each that a device lacks."""
 
 PROCESSES = "gpu.processes"
 """Not a metric: the key in `Device.missing` under which a process list that cannot be read gives its reason."""

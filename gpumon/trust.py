@@ -1,4 +1,4 @@
-"""Whose directories are believed.
+"""Trust in directories, by their owners and modes.
 
 Anybody may make `/dev/shm/gpumon-1000` before user 1000 does. So a directory that nobody named counts by its owner,
 which only root can change, and links are never followed: what they name may hang, or be somebody else's.

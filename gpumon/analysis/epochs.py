@@ -1,4 +1,4 @@
-"""Which epochs ran where and when, from the boundaries that trainings publish."""
+"""Epochs by device and time, from the boundaries that trainings publish."""
 
 from __future__ import annotations
 
@@ -206,6 +206,6 @@ class Epochs:
 
 
 def _drawn_of(run: Run) -> tuple[object, ...]:
-    """What marks and spans depend on; the start of no epoch is NaN, which equals nothing."""
+    """Everything that marks and spans depend on; the start of no epoch is NaN, which equals nothing."""
     running = run.state is RunState.RUNNING
     return run.id, running, running or run.updated, run.epoch, run.epoch >= 0 and run.epoch_started

@@ -46,9 +46,9 @@ PARTS: tuple[MemoryPart, ...] = (
 
 
 PROCESSES = "processes"
-"""What the part `others` is called where nothing is known of a run."""
+"""Title of the part `others` without a known run."""
 THIS_RUN = "this run"
-"""What the part `context` is called where the run's framework tells of nothing: it is all that the run has."""
+"""Title of the part `context` if the run's framework reports nothing: it is then all memory of the run."""
 BREAKDOWN_METRICS = tuple(
     f"gpu.{key}"
     for key in ("memory_total", "memory_used", "memory_reserved", "run_allocated", "run_reserved", "run_used")

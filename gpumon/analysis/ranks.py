@@ -11,7 +11,7 @@ from gpumon.frame import NAN, Boundary, Process, Run, RunState
 from gpumon.missing import is_known
 
 OUT_OF_MEMORY = "out of memory"
-"""How the note of an out-of-memory error begins."""
+"""Beginning of the note of an out-of-memory error."""
 TOGETHER = 10.0
 """Seconds within which runs began together."""
 _WORST = (RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.RUNNING, RunState.FINISHED)

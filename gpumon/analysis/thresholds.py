@@ -9,7 +9,7 @@ GAP = 3.0
 CONTEXT = 128 * 2.0**20
 """Bytes in use from which some process holds memory: a CUDA context takes more, an idle driver less."""
 RESERVED_SHARE, RESERVED_MOST = 0.03, 2.0**30
-"""What the driver keeps for itself, where it counts that as used (before branch 510, and where
+"""Memory that the driver keeps for itself, where it counts that as used (before branch 510, and where
 `nvmlDeviceGetMemoryInfo_v2` is missing): up to this share of the memory, and never more than this."""
 LONG_IDLE = 300.0
 """Seconds without work after which allocated memory, or a free GPU, is worth a finding."""

@@ -39,7 +39,7 @@ require("keras", keras.__version__, _OLDEST)
 _THREADS = 64
 """More batches than Keras ends at once, and so out of their order."""
 _fitting: WeakValueDictionary[int, GpuMonitor] = WeakValueDictionary()
-"""Whose training began last in each thread. One that fails tells its callbacks nothing."""
+"""The monitor whose training began last in each thread; Keras does not notify callbacks of a failure."""
 
 
 class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or not, by what is installed

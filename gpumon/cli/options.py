@@ -150,7 +150,7 @@ def _written(value: Any) -> str:
 
 
 def _content(path: str) -> bytes:
-    """What a file holds; nothing is waited for, and not more is read than settings may take. Raises OSError."""
+    """Read a settings file, without blocking and up to the largest size allowed. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):

@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _say_no_more() -> None:
-    """Whoever read our errors has gone; what is still to be written must not become the exit code at the end."""
+    """Nobody reads our errors any more; what is still to be written must not become the exit code at the end."""
     with suppress(OSError):
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, 2)

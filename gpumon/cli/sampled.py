@@ -23,7 +23,7 @@ _SLOTS = 4
 _STARTING = 30.0
 """Seconds that the child may take until it asks the driver: on a busy machine, loading our modules takes a while."""
 _ASKING = b"."
-"""What the child says then: from here on, who is silent is the driver."""
+"""Message of the child before it asks the driver: from here on, silence is the driver's."""
 _DONE = b"0"
 _CRASHED = b"!"
 

@@ -52,7 +52,7 @@ class _Look(NamedTuple):
     live: Live | None
     """None where nothing is known, now or from before."""
     note: str
-    """Who sampled."""
+    """Sampler of the frame, in words: a daemon, or this command."""
     daemon: dict[str, Any] | None = None
     """For programs; None where this command sampled by itself."""
     stale: str = ""

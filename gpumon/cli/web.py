@@ -157,7 +157,7 @@ def _token(where: Places, arguments: argparse.Namespace, *, is_local: bool) -> s
 
 @contextmanager
 def _watched(where: Places, arguments: argparse.Namespace) -> Iterator[tuple[Live, Callable[[], list[str]]]]:
-    """What to show, and the ledgers that may be read: the daemon's, or what is sampled in this process meanwhile."""
+    """Return the live data to show and the ledgers to read: the daemon's, or those sampled in this process."""
     live = follow(where)
     if arguments.source is None and live.has_writer():
         try:

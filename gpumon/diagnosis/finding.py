@@ -36,6 +36,6 @@ class Finding(NamedTuple):
     summary: str
     """One clause without the subject: `waits for data 35 % of its time`."""
     action: str
-    """What to do, in a sentence; empty where there is nothing to do."""
+    """Suggested remedy, in a sentence; empty if there is none."""
     evidence: Mapping[str, float] = {}
     """The numbers behind it, in base units."""

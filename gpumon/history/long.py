@@ -71,7 +71,7 @@ class LongHistory(RecentHistory):
         return max((high for high in highs if is_known(high)), default=nan)
 
     def _spans(self, query: Query) -> list[TimeSlice]:
-        """Who answers which stretch of the window, in the order of time."""
+        """The tier that answers each stretch of the window, in the order of time."""
         frames = self.first_frame
         if query.begin >= frames or not self._tiers:
             return []

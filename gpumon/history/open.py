@@ -8,7 +8,7 @@ from gpumon.history.long import LongHistory
 from gpumon.history.query import Tier
 
 TIERS: tuple[Callable[[], Tier], ...] = ()
-"""What keeps longer than the last frames, from the finest cells to the coarsest."""
+"""Histories that reach beyond the last frames, from the finest cells to the coarsest."""
 
 
 def open_history() -> LongHistory:

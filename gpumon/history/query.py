@@ -48,7 +48,7 @@ class Query(NamedTuple):
 
 
 class History(Protocol):
-    """Whoever answers queries."""
+    """A history that answers queries."""
 
     @property
     def begin(self) -> float:

@@ -28,7 +28,7 @@ _USUAL = 5
 """Jumps that tell how far apart frames are: a recording that is played fast has an interval of its own."""
 
 _MEMORY = {"gpu.memory_reserved", *(name for name in GPU_INDEX if name.startswith("gpu.run_"))}
-"""How the memory of a device divides."""
+"""Memory breakdown of a device."""
 _CHARTED = {panel.metric.name for panel in PANELS}
 
 

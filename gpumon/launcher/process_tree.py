@@ -1,7 +1,7 @@
-"""Which processes are the command's: it, what it started, and what these started.
+"""Process tree of the command: the command itself and all of its descendants.
 
-A process belongs to the command when its parents lead to it. Whose parents ended is adopted by this
-process (PR_SET_CHILD_SUBREAPER, prctl(2)), so that the way does not end at process 1. A process that
+A process belongs to the command when its parents lead to it. This process adopts orphans
+(PR_SET_CHILD_SUBREAPER, prctl(2)), so that the way does not end at process 1. A process that
 was found once stays found: its last sample may come after its end.
 """
 

@@ -1,4 +1,4 @@
-"""Which numbers of steps somebody counted: in what nobody counts, 0 is not a number of steps.
+"""Counted numbers of steps, told apart from uncounted ones: without a count, 0 is not a number of steps.
 
 A callback of a framework counts steps of training alone, and a loop without `run.steps` and `run.step` none at all.
 """

@@ -15,7 +15,7 @@ WHOLE, FLOAT, STAMP, TEXT = "i", "f", "m", "s"
 texts."""
 
 FULL = "frames"
-"""What a stretch holds: frames as they were sampled, with processes, runs and boundaries."""
+"""Content of a stretch: frames as they were sampled, with processes, runs and boundaries."""
 VALUES = "values"
 """Metrics of GPUs and of the host alone, as they were sampled: who was there is not recorded."""
 
@@ -27,7 +27,7 @@ class Context(NamedTuple):
     driver: Driver = Driver()
     hostname: str = ""
     part: str = FULL
-    """What this stretch of the recording holds."""
+    """Content of this stretch of the recording."""
 
 
 class Recorded(NamedTuple):

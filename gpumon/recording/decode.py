@@ -230,7 +230,7 @@ class BlockDecoder:
 
 
 def _absent(column: RecordedColumn, count: int) -> Sequence[Any]:
-    """What this version knows and the file does not."""
+    """Metrics that this version has and the file lacks."""
     return list(repeat(NAN if column.kind == FLOAT else "" if column.kind == TEXT else 0, count))
 
 

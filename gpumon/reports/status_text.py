@@ -119,7 +119,7 @@ def _memory(processes: list[Process]) -> str:
 
 
 def _parts(sample: Sample) -> str:
-    """How the memory of a GPU divides, without what is not known."""
+    """Memory breakdown of a GPU, known parts only."""
     from gpumon.analysis.memory import breakdown_of, known_parts  # for runs alone: this command is to be quick
 
     divided = breakdown_of(sample)

@@ -36,7 +36,7 @@ def draw(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: in
 
 
 def fitting(columns: Sequence[TextColumn], rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], list[int]]:
-    """Which columns are drawn, and how wide each of all columns is."""
+    """Places of the columns that are drawn, and the width of every column."""
     widths = []
     for i, column in enumerate(columns):
         widest = max((text_width(row[i]) for row in rows), default=0)

@@ -178,7 +178,7 @@ class Directory:
 
 
 def _facts(run: Run) -> tuple[Any, ...]:
-    """What is the same in many frames, within bounds; NaN as None, so that facts compare."""
+    """Facts that many frames share, within bounds; NaN as None, so that facts compare."""
     bounded: list[Any] = []
     for field in _STATIC:
         value = getattr(run, field)

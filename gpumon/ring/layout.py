@@ -218,7 +218,7 @@ def slot_head(raw: bytes) -> SlotHead:
 
 
 class Superblock(NamedTuple):
-    """Who wrote a ring, and when."""
+    """Writer of a ring, and time of writing."""
 
     generation: int
     boot_id: bytes

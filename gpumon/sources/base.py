@@ -37,7 +37,7 @@ class Request(NamedTuple):
     """All that opening a source takes."""
 
     argument: str
-    """What stands behind the colon of `--source`; empty where nothing does."""
+    """Text after the colon in `--source`; empty without one."""
     clock: Clock
     describe: Describe
     speed: float = 1.0
@@ -52,7 +52,7 @@ class Source(Protocol):
     """
 
     capabilities: Capability
-    """What it is able to give; `origin()` tells the same to those who read frames."""
+    """Capabilities of the source; `origin()` passes them on to readers of frames."""
     tick_period: float
     """Seconds between its ticks as it plays; 0 where it gives one whenever it is asked."""
 

@@ -122,7 +122,7 @@ def open_source(spec: str, request: Request) -> Source:
 
 
 def _wanted(spec: str) -> list[tuple[SourceKind, str, bool]]:
-    """What to open, and whether it may fail: of several kinds that were detected, one is enough."""
+    """Sources to open, and whether each may fail: of several detected kinds, one is enough."""
     chosen = [(kind, argument, False) for kind, argument in named(spec)]
     parts = spec.split(",")
     if AUTO not in parts:

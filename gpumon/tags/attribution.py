@@ -1,4 +1,4 @@
-"""Which epoch and phase were in force at a moment: a sample belongs to the epoch of its own time."""
+"""Epoch and phase in force at a moment: a sample belongs to the epoch of its own time."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ TRAIN = "train"
 
 
 class Description(NamedTuple):
-    """Who trains what, on which devices."""
+    """Description of a training: user, name, devices."""
 
     name: str
     id: str

@@ -1,7 +1,7 @@
-"""Which GPUs this process trains on, by UUID, without ever waking one.
+"""GPUs that this process trains on, by UUID, found without waking one.
 
-torch is asked only where the training has already imported it and CUDA is already initialized; what
-is asked then is bookkeeping in the process (no synchronization, no driver call that waits).
+torch is asked only where the training has already imported it and CUDA is already initialized, and its
+answers are bookkeeping in the process (no synchronization, no driver call that waits).
 Else CUDA_VISIBLE_DEVICES, or what another maker has in its place, may name UUIDs; numbers in it are left to the daemon,
 which alone can tell whether they count as the driver does
 (https://docs.nvidia.com/cuda/cuda-c-programming-guide/#env-vars).

@@ -1,4 +1,4 @@
-"""Which devices a run trains on. Pure: what the run says, held against what the driver says.
+"""Devices that a run trains on: its claim, checked against the driver's process list. Pure.
 
 A user can name any GPU in a board of his own. So a claim holds only where the driver's process list
 does not speak against it, and a user can at most mislabel what he runs himself.

@@ -43,7 +43,7 @@ _TORCH_BYTES = {
 }
 _TORCH_COUNTS = {"retries": "num_alloc_retries", "ooms": "num_ooms"}
 _TORCH_NATIVE = ("active", "inactive_split", "requested", "retries", "ooms")
-"""What only torch's own allocator counts."""
+"""Counters that only torch's own allocator has."""
 
 
 class MemoryReader:
@@ -113,7 +113,7 @@ class MemoryReader:
 
 
 class _Torch:
-    """What torch's caching allocators hold."""
+    """Memory that torch's caching allocators hold."""
 
     def __init__(self, visible: tuple[str, ...], failures: out_of_memory.Failures) -> None:
         self._visible = visible
@@ -147,7 +147,7 @@ class _Torch:
 
 
 class _TensorFlow:
-    """What TensorFlow uses on its logical GPUs."""
+    """Memory that TensorFlow uses on its logical GPUs."""
 
     def __init__(self, visible: tuple[str, ...]) -> None:
         self._visible = visible
@@ -170,7 +170,7 @@ class _TensorFlow:
 
 
 class _Jax:
-    """What XLA's allocators hold for JAX on the GPUs of this process."""
+    """Memory that XLA's allocators hold for JAX on the GPUs of this process."""
 
     def __init__(self, visible: tuple[str, ...]) -> None:
         self._visible = visible
@@ -211,7 +211,7 @@ def _initialized(backend: Any) -> bool:
 
 
 def _other_accelerator(torch: Any) -> list[Memory]:
-    """What torch holds on devices that are not CUDA's."""
+    """Memory that torch holds on devices other than CUDA's."""
     # `torch.accelerator` itself would look for devices, and so wake a driver: first whether one is in use.
     if not any(_initialized(getattr(torch, name, None)) for name in ("xpu", "mtia")):
         return []
@@ -227,7 +227,7 @@ def _other_accelerator(torch: Any) -> list[Memory]:
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """What `torch.accelerator` tells, in the shape in which `torch.cuda` does, as far as it is looked at."""
+    """Statistics of `torch.accelerator` in the shape of `torch.cuda`, as far as gpumon reads them."""
     nested: dict[str, Any] = dict(flat)
     for key, which in _TORCH_BYTES.values():
         nested.setdefault(key, {}).setdefault("all", {})[which] = flat.get(f"{key}.all.{which}")

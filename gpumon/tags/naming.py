@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 NOTEBOOK = "notebook"
 _KERNEL = "kernel_launcher"
-"""How the scripts end that start the kernels of Jupyter, VS Code, Kaggle and Colab."""
+"""Endings of the scripts that start the kernels of Jupyter, VS Code, Kaggle and Colab."""
 
 
 def default_name(

@@ -30,7 +30,7 @@ _AMOUNT = r"([0-9]+(?:\.[0-9]+)?) ?(?:bytes?|([KMGT])?i?B)\b"
 _ASKED = re.compile(r"(?:tried to allocate|trying to allocate|allocating) " + _AMOUNT, re.IGNORECASE)
 _FREE = re.compile(_AMOUNT + r" (?:is )?free\b", re.IGNORECASE)
 _OLDER_TORCH = re.compile(r"(?:CUDA|HIP) (error: )?out of memory\b")
-"""How the message of a plain RuntimeError begins: `OutOfMemoryError` is of torch 1.13, `AcceleratorError` of 2.8."""
+"""Beginning of the message of a plain RuntimeError: `OutOfMemoryError` is of torch 1.13, `AcceleratorError` of 2.8."""
 _TORCH_DEVICE = re.compile(r"\bGPU ([0-9]{1,4})\b")
 
 

@@ -1,6 +1,6 @@
-"""Who stands behind a board: asked of the kernel, never of the board.
+"""The process behind a board, as the kernel reports it, never the board.
 
-The training holds a POSIX lock on its board; F_GETLK tells who holds it, as a pid of the asker's own
+The training holds a POSIX lock on its board; F_GETLK returns the holder, as a pid of the caller's own
 pid namespace, and it ends with the process however that ends (fcntl(2), proc_pid_status(5)).
 """
 

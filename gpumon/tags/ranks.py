@@ -1,6 +1,6 @@
-"""Which rank of which run this process is, from what its launcher left in the environment.
+"""Run and rank of this process, from the environment that its launcher set.
 
-All ranks of one job come to the same run id without talking to each other: a hash over what the
+All ranks of one job derive the same run id without communication: a hash over what the
 launcher told each of them, and over how many runs the process has begun before.
 
 Variables: torchrun, https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables;
@@ -26,7 +26,7 @@ class RankPlace(NamedTuple):
     local_rank: int = 0
     world_size: int = 1
     identity: tuple[str, ...] = ()
-    """What is the same for all ranks of this job and differs between jobs; empty for a single process."""
+    """Text that all ranks of this job share and no other job has; empty for a single process."""
     needs_parent: bool = False
     """Whether the identity needs the process that started the ranks to be unique; all of them are on one machine."""
     starter: bool = False

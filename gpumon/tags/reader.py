@@ -26,7 +26,7 @@ from gpumon.tags.watch import Times, Watched
 from gpumon.tags.wire import Memory
 
 SHOWN_AFTER_END = 60 * SECOND
-"""How long a run that has ended stays among the runs."""
+"""Time for which an ended run stays in the list."""
 BOARDS_PER_USER = 256
 """Boards of one user that are read; those of runs that have ended give way to new ones."""
 _GIVES_WAY_AFTER = 2

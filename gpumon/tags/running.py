@@ -392,7 +392,7 @@ class Steps(Generic[T]):
 
 
 def _copy_of(described: Description, epochs: int | None, step: int) -> ActiveRun:
-    """What comes out of a pickle: it counts and yields, and publishes nothing."""
+    """Stand-in for an unpickled run: it counts and yields, and publishes nothing."""
     copy = ActiveRun(Board(None, described), epochs)
     copy._board.steps = step
     return copy

@@ -34,7 +34,7 @@ _WORDS = (
     (wire.FLAG_INTERRUPTED, wire.RUN_INTERRUPTED),
     (wire.FLAG_WITHDRAWN, wire.RUN_WITHDRAWN),
 )
-"""How a run ended: in its state, and in its last event."""
+"""Ends of a run: its state, and its last event."""
 
 
 class Times(NamedTuple):
@@ -61,11 +61,11 @@ class Watched:
         """Whether its process took it back: another run tells more of the same."""
         self._fold = EpochFold()
         self._moments: list[InForce] = []
-        """What was in force when, for `at`."""
+        """Epochs and phases in force, in the order of time, for `at`."""
         self._newest = 0
         """When the newest boundary was: ns, CLOCK_MONOTONIC of this machine."""
         self.memory: tuple[wire.Memory, ...] = ()
-        """What the framework holds on each of its devices."""
+        """Memory that the framework holds on each of its devices."""
         self._proc = proc
         self.uid = name_uid(name)
         """Its owner, and that of the process that holds it."""

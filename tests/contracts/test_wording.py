@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PLACES = ("gpumon", "tui", "web", "docs", "README.md")
+PLACES = ("gpumon", "tui", "web", "docs", "README.md", "CONTRIBUTING.md", "examples")
 STUMBLES = (
     "| gpumon | beside |",
     "as right as those of an hour",
@@ -71,6 +71,17 @@ def texts() -> dict[str, str]:
 @pytest.mark.parametrize("stumble", STUMBLES)
 def test_nobody_reads_a_wording_that_people_stumbled_over(texts: dict[str, str], stumble: str) -> None:
     assert [name for name, text in texts.items() if stumble in text] == []
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
+    """Not with a question: "Return the newest frame", "Seconds between ticks"."""
+    found = [
+        f"{path.relative_to(ROOT)}: {text}"
+        for folder in ("gpumon", "tui", "web", "benchmarks", "docs")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for text in re.findall(r'"""((?:What|How|Who|Whoever|Whose|Which)\b.*)', path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
 
 
 def test_spelling_is_american(texts: dict[str, str]) -> None:

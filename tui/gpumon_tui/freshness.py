@@ -57,7 +57,7 @@ def freshness(
 
 
 def _judged(state: LiveState, origin: Origin, frame: Frame, silence: float) -> Freshness:
-    """How fresh the newest frame is."""
+    """Freshness of the newest frame."""
     if origin.ended:
         return Freshness(state.text, theme.BAR, "end")
     if not state.live:

@@ -69,7 +69,7 @@ class Channel(HTTPChannel):
         self.is_proven = False
         """Whether it brought a token or a cookie that opens the page."""
         self.allowed: Any = None
-        """What its last tick was allowed (`repeats`)."""
+        """Permission of its last tick (`repeats`)."""
         self._job: tuple[Any, Future[Any]] | None = None
         self.since = monotonic()
         """When it opened, or its last request was answered."""

@@ -29,7 +29,7 @@ class Complaints:
 
 
 class _ComplaintHandler(Handler):
-    """What a library logs, as one line without other people's data."""
+    """Turns a library's log records into one line each, without other users' data."""
 
     def __init__(self, complaints: Complaints) -> None:
         super().__init__(ERROR)

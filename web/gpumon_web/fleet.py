@@ -1,6 +1,6 @@
-"""Who is on which GPU, and what needs attention: the data of the fleet page.
+"""Data of the fleet page: the users of each GPU, and what needs attention.
 
-Everything here is pure but for one memory: since when a GPU does nothing.
+All functions are pure, except that the page remembers since when a GPU has been idle.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ def parts(sample: Sample) -> list[dict[str, Any]]:
 
 
 def holders(processes: Sequence[Process], joined: Sequence[Ranks]) -> list[dict[str, Any]]:
-    """Who holds memory, by user and run, the most first; those beyond the eighth as one, whose `user` is None.
+    """Holders of memory, by user and run, the largest first; those beyond the eighth as one, whose `user` is None.
 
-    An empty `user` is one that is unknown, as of a process in another container.
+    An empty `user` is unknown, such as that of a process in another container.
     """
     groups: dict[tuple[str, str | None], list[Process]] = {}
     for process in processes:

@@ -1,7 +1,7 @@
-"""Who may ask, and for what: one check before every request, whatever route it is for.
+"""Access control: one check before every request, on every route.
 
-On a shared server loopback is not private: everybody who is logged in can connect to it. So there is
-a token even there. A browser brings it once, in the link that `gpumon web` prints or in the form of the page that
+On a shared server, loopback is not private: everyone who is logged in can connect to it, so it requires
+a token, too. A browser sends it once, in the link that `gpumon web` prints or in the form of the page that
 asks for it, and gets a cookie for it; a program sends it as `Authorization: Bearer`. The page only reads, so every
 method but GET and HEAD is refused, save to sign in and out. Names in Host and Origin are checked against a list,
 which stops rebinding.

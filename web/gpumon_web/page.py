@@ -56,7 +56,7 @@ class Gpu(NamedTuple):
     """A GPU as pages see it."""
 
     about: Cells
-    """What changes seldom: card, state, holders, processes."""
+    """Data that rarely changes: card, state, holders, processes."""
     values: Mapping[str, float | None]
     """The newest value of each metric, of an earlier moment where the GPU does not answer; None: unknown."""
     counted: Mapping[str, float | None]

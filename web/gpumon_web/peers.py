@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection: the user on a unix socket, else the address, never the port."""
+"""Peer of a connection: the user on a unix socket, else the address, never the port."""
 
 from __future__ import annotations
 

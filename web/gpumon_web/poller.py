@@ -29,7 +29,7 @@ class Poller:
         self._changed: deque[Any] = deque()  # not a set: threads append while the other one empties it
         self._epoll = select.epoll()
         self._waits_for: dict[int, int] = {}
-        """What the kernel was told, by descriptor."""
+        """Events registered with the kernel, by descriptor."""
 
     def look_at(self, connection: Any) -> None:
         """Look at a channel again: its events may have changed. The wait in force continues."""

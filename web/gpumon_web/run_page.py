@@ -45,7 +45,7 @@ EPOCH = (
     "seconds", "wait_share", "utilization_mean", "idle_share", "energy", "framework_peak", "run_allocated_peak",
     "memory_used_peak",
 )  # fmt: skip
-"""What the table of epochs shows."""
+"""Columns of the table of epochs."""
 
 Live = Mapping[str, Any]
 """A row of what the ring tells of a run."""
@@ -230,7 +230,7 @@ def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool
 
 
 def _summary(found: Sequence[EpochSummary]) -> dict[str, Any]:
-    """What the page says of all epochs, whose rows it does not have."""
+    """Totals of all epochs, including those without a row on the page."""
     ended = [epoch for epoch in found if is_known(epoch.ended)]
     lengths = [epoch.seconds for epoch in ended if math.isfinite(epoch.seconds)]
     energies = [energy for epoch in found if math.isfinite(energy := epoch.value("energy"))]

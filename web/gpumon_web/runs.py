@@ -78,7 +78,7 @@ class Runs:
         )
 
     def _live(self) -> dict[str, dict[str, Any]]:
-        """What the ring tells of runs, by id, with the newest of what they logged."""
+        """Runs in the ring, by id, with the values that they logged last."""
         with self._feed.lock:
             self._feed.refresh()
             frame = self._feed.frame
@@ -95,7 +95,7 @@ class Runs:
             }
 
     def _ring(self, run: str, device: str) -> Ring | None:
-        """What the ring has of a run, copied so that nobody waits while it is drawn; None where it has nothing."""
+        """Copy of a run's data in the ring, so that drawing blocks nobody; None if there is none."""
         with self._feed.lock:
             feed, frame = self._feed, self._feed.frame
             ranks = next((one for one in ranks_of(frame.runs) if one.first.id == run), None) if frame else None

@@ -1,8 +1,8 @@
-"""Who has signed in, and whose session has been ended: for one browser or for all, by its user or from the shell.
+"""Sessions of signed-in browsers, and their ends: of one browser or all, by its user or from the shell.
 
-A cookie names its session, and holds by its signature alone. What is kept is which sessions there were and which
-have been ended, as lines of a small file that only grows until it is rewritten; the server and `gpumon web
---end-session` both append to it.
+A cookie names its session, and is valid by its signature alone. A small file keeps a line for each session that began
+or was ended; the server and `gpumon web --end-session` both append to it, and the server rewrites it when it
+grows too long.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SessionEvent(NamedTuple):
     id: str
     time: int
     peer: str
-    """Where it signed in from."""
+    """Address that it signed in from."""
 
 
 class Sessions:

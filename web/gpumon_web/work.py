@@ -47,7 +47,7 @@ class TaskError(WorkError):
 
 
 class Work(Protocol):
-    """Whoever does work."""
+    """A worker."""
 
     def ask(self, task: Task, arguments: Arguments) -> Future[Any]:
         """Do `task` some time; the future has its result, or its error."""

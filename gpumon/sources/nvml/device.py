@@ -26,7 +26,7 @@ _GONE = (Availability.LOST, Availability.NO_DRIVER)
 _WORST = (
     Availability.RESET_REQUIRED, Availability.NO_PERMISSION, Availability.FAILED, Availability.NOT_SUPPORTED,
 )  # fmt: skip
-"""What to call a device of which nothing can be read, where its calls do not agree."""
+"""State of a device for which every call failed, if the calls disagree."""
 
 
 class _Scheduled:
@@ -40,7 +40,7 @@ class _Scheduled:
         self.read = read
         self.due = 0.0
         self.code = SUCCESS
-        """What it answered last."""
+        """The last answer."""
 
 
 class DeviceReading(NamedTuple):

@@ -1,4 +1,4 @@
-"""Which field of nvmlDeviceGetFieldValues holds which metric, by version of the driver.
+"""Fields of nvmlDeviceGetFieldValues for each metric, by version of the driver.
 
 NVIDIA moved three ids within a branch. The sources are the constants of nvidia-ml-py, which is published with the
 drivers' own version numbers; the releases looked at are 11.450.129, 11.470.66, 11.525.150, 12.535.161, 12.550.52,

@@ -26,7 +26,7 @@ class ByteCounter:
         self.narrow = False
         """Whether it is taken for one of 32 bits."""
         self.number = -1
-        """What the driver gave last; -1 before."""
+        """Last value from the driver; -1 before the first."""
         self._total = 0
         self._when = 0
 

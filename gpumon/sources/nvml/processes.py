@@ -1,4 +1,4 @@
-"""Which processes hold memory on a GPU, and how much of its time each used."""
+"""Processes that hold memory on a GPU, and the share of its time that each used."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class SampleBuffer:
         self.state = Availability.NOT_SUPPORTED if self._function is None else Availability.OK
         """Why there are no samples; OK also when the driver has nothing new."""
         self.length = 0
-        """How many samples the driver keeps; 0 before it has told."""
+        """Number of samples that the driver keeps; 0 while unknown."""
         self._due = _NEVER if self._function is None else 0.0
         self._turn = turn
         self._period = SAMPLES_EVERY

@@ -21,7 +21,7 @@ class Row(NamedTuple):
     time_ns: int | None
     """ns since 1970; None where the log has no times."""
     names: tuple[str, ...]
-    """What tells the GPU from the others, the surest first; empty where the log has nothing."""
+    """Identifiers of the GPU, the most reliable first; empty if the log has none."""
     number: int
     """The GPU's index in the log; -1 where it has none."""
     uuid: str = ""

@@ -120,7 +120,7 @@ def _apart(a: Row, b: Row, gap_ns: int) -> bool:
 
 
 class _Found(NamedTuple):
-    """How rows that name no GPU make ticks."""
+    """Arrangement in ticks of rows that do not name a GPU."""
 
     gpus: int = 1
     gap_ns: int = 0

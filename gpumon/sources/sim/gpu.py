@@ -25,7 +25,7 @@ _NEVER = (
     "gpu.throttled_sw_thermal", "gpu.throttled_hw_thermal", "gpu.throttled_hw_power_brake", "gpu.throttled_sync_boost",
     "gpu.encoder_utilization", "gpu.decoder_utilization",
 )  # fmt: skip
-"""What stays 0 here."""
+"""Metrics that stay 0 in a simulation."""
 
 
 class SimulatedGpu:

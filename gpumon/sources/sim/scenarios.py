@@ -37,7 +37,7 @@ class Job:
     steps: int = 0
     """In an epoch."""
     metrics: Callable[[float], Mapping[str, float]] = lambda progress: {}
-    """What the training logs, by the epochs done."""
+    """Values that the training logs, by the number of epochs done."""
 
 
 def _distributed(rng: Random) -> list[float]:

@@ -41,7 +41,7 @@ class Rank:
         self._wait = Curve([max(0.0, 0.95 - load) * (i < trained) for i, load in enumerate(gpu.load.cells)])
 
     def _turn(self, time_ns: int) -> tuple[int, int]:
-        """Which run of an endless row of them, and the ns since it began."""
+        """Number of the run in an endless sequence, and the ns since it began."""
         return divmod(time_ns, self._period * self._job.epochs)
 
     def key(self, time_ns: int) -> str:

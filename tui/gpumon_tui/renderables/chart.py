@@ -36,7 +36,7 @@ class ChartCurve(NamedTuple):
 
     metric: Metric
     subject: str
-    """Whose metric it is, for the title."""
+    """Owner of the metric, for the title."""
     read: Callable[[Grid], Series]
     """Asks the history what each column shows."""
     begin: float
@@ -55,9 +55,9 @@ class ChartCurve(NamedTuple):
     faults: Sequence[Boundary] = ()
     """Out-of-memory errors."""
     epochs_of: str = ""
-    """Whose epochs are marked, where that is not plain from the subject."""
+    """Run whose epochs are marked, if the subject does not imply it."""
     edge: str = NOW
-    """What the right edge is: now, or how long ago the newest sample was."""
+    """Label of the right edge: now, or the age of the newest sample."""
 
 
 class Room(NamedTuple):

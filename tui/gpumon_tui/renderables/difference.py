@@ -1,4 +1,4 @@
-"""Which cells of a line differ from what is on screen.
+"""Cells of a line that differ from the screen.
 
 A terminal is often a slow line away: repainting only what changed is a tenth of the bytes.
 """

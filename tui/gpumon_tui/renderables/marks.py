@@ -57,7 +57,7 @@ def epoch_row(
 
 
 def _labels(at: Labels, broken: Sequence[int], cells: int, crowded: bool) -> Line:
-    """What went wrong first, then as many epochs as have room; between two texts is a gap."""
+    """Problems first, then as many epochs as have room; a gap separates texts."""
     row: list[tuple[str, Style | None]] = [(" ", None)] * cells
     taken = [False] * (cells + 1)
 

@@ -121,7 +121,7 @@ def _steps(run: Run) -> str:
 
 
 def _metrics(run: Run, style: Style = theme.PLAIN) -> Cell:
-    """What the training logged; NaN and infinities come first, so that a loss that diverged is seen."""
+    """Values that the training logged; NaN and infinities come first, so that a loss that diverged is seen."""
     odd = {name: value for name, value in run.metrics.items() if not isfinite(value)}
     text = "  ".join(f"{_name(name)} {units.plain(value)}" for name, value in {**odd, **run.metrics}.items())
     return Cell(text, theme.CRITICAL if odd else style)

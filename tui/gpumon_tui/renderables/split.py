@@ -87,7 +87,7 @@ def legend(divided: MemoryBreakdown | None, cells: int) -> Line:
 
 
 def _pressure(sample: Sample, run: Run | None) -> Line:
-    """How near a run is to the end of its memory: fragments, and what the allocator had to do."""
+    """Memory pressure of a run: fragments, retries and out-of-memory errors."""
     if run is None:
         return []
     fragments, held = sample.value("gpu.run_inactive_split"), sample.value("gpu.run_reserved")

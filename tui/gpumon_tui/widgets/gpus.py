@@ -144,7 +144,7 @@ class Gpus(Lines):
         self._top = max(0, min(self._top, len(grid) - shown))
 
     def _mark(self, grid: list[list[int]]) -> Line:
-        """How many GPUs are above and below those on screen, and how many of them are free."""
+        """Number of GPUs above and below those on screen, and of free ones among them."""
         samples = self.view.samples
         above = [samples[place] for places in grid[: self._top] for place in places]
         below = [samples[place] for places in grid[self._top + self._shown :] for place in places]

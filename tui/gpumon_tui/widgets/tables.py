@@ -16,7 +16,7 @@ from gpumon_tui.widgets.table import LazyRows, Table
 
 
 class Processes(Table):
-    """Who is on the GPUs."""
+    """Table of the processes on the GPUs."""
 
     title = "Processes"
     columns = processes.COLUMNS
@@ -78,7 +78,7 @@ class Entry(NamedTuple):
 
 
 class RunTable(Table):
-    """Which trainings go on, and how far they are."""
+    """Table of the current trainings and their progress."""
 
     title = "Runs"
     columns = runs.COLUMNS
