@@ -39,8 +39,7 @@ def test_each_gpu_is_stamped_when_it_was_read_however_slow_the_one_before(source
     stamps = [gpu.monotonic_ns for gpu in read.gpus]
     assert stamps == sorted(stamps)
     assert read.monotonic_ns <= stamps[0] <= stamps[-1] <= over
-    assert stamps[1] - stamps[0] < SLOW * 1000, "its utilization was there before the slow call"
-    assert stamps[2] - stamps[1] >= SLOW * 1000
+    assert stamps[2] - stamps[1] >= SLOW * 1000, "its utilization was there before the slow call"
     for gpu in read.gpus:
         assert gpu["utilization"] == pytest.approx(
             stub.truth("gpu.utilization", gpu.index, gpu.monotonic_ns / SECOND), abs=0.011

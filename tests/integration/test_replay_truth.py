@@ -63,7 +63,16 @@ def test_ten_times_the_speed_is_ten_times_the_speed(recordings: Path, live_dir: 
     live = follow(Places(explicit=str(live_dir)))
     path = recordings / "h100x8-llama3-8b-ckpt100.csv.gz"
     with daemon("--source", f"replay:{path}", "--speed", 10, env=environment(live_dir)):
-        first, began = until(live.latest), time.monotonic()
-        time.sleep(4)
-        second, ended = until(live.latest), time.monotonic()
-    assert (second.time - first.time) / (ended - began) == pytest.approx(10, rel=0.15)
+
+        def lead() -> float:
+            """How far it is ahead of ten times the clock, s, at best in a second: a busy machine only holds it up."""
+            end, found = time.monotonic() + 1, []
+            while time.monotonic() < end:
+                found.append(-10 * time.monotonic() + until(live.latest).time)
+                time.sleep(0.02)
+            return max(found)
+
+        first = lead()
+        time.sleep(2)
+        second = lead()
+    assert second - first == pytest.approx(0, abs=0.15 * 10 * 3)

@@ -228,7 +228,7 @@ def test_ctrl_c_comes_to_the_command_once_and_gpumon_outlives_it(
     source = """
 import time
 try:
-    print("ready", flush=True); time.sleep(60)
+    print("ready", flush=True); time.sleep(3600)
 except KeyboardInterrupt:
     print("first", flush=True)
     try: time.sleep(0.5); print("only", flush=True)
@@ -584,7 +584,7 @@ else:
         os._exit(0)
     time.sleep(0.8)
     print(os.getpid(), flush=True)
-    time.sleep(60)
+    time.sleep(3600)
 sys.stdin.readline()
 """
     process, pid = holding(env, "--interval", "0.1", source=source)

@@ -30,7 +30,7 @@ with gpumon.run("resnet50", epochs=90, devices=sys.argv[1:]) as run:
             pass
         run.log(loss=0.31)
         print("ready", flush=True)
-        time.sleep(60)
+        time.sleep(3600)
 """
 
 
@@ -41,7 +41,7 @@ with gpumon.run("llama", epochs=3, devices=[device], run_id="job") as run:
     with run.epoch(int(rank)):
         run.step(10 + int(rank))
         print("ready", flush=True)
-        time.sleep(60)
+        time.sleep(3600)
 """
 OUT_OF_MEMORY = """
 import sys, gpumon

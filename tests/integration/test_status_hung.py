@@ -54,7 +54,7 @@ def ring_of(live_dir: Path, silent: float, pid: int | None = None) -> Iterator[N
 
 
 def test_a_daemon_that_hangs_is_shown_by_its_last_values_with_their_age(env: dict[str, str], live_dir: Path) -> None:
-    with ring_of(live_dir, silent=42):
+    with ring_of(live_dir, silent=16_200):
         done = gpumon("status", env=env)
         told = json.loads(gpumon("status", "--json", env=env).stdout)
     assert done.returncode == 3
@@ -64,7 +64,7 @@ def test_a_daemon_that_hangs_is_shown_by_its_last_values_with_their_age(env: dic
     assert "has been silent for 4" in done.stderr
     CHECK.validate(told)
     assert (told["live"], told["gpus"][0]["state"]) == (False, "stale")
-    assert 42 <= told["age"] < 72
+    assert 16_200 <= told["age"] < 18_000, "four hours and a half, and whatever a busy machine takes"
     assert told["daemon"]["pid"] == os.getpid()
 
 
@@ -114,7 +114,7 @@ def test_a_driver_that_hangs_ends_no_status_that_asks_it(env: dict[str, str], wi
 
 
 def test_what_a_dead_daemon_saw_last_is_shown_when_the_driver_hangs(env: dict[str, str], live_dir: Path) -> None:
-    with ring_of(live_dir, silent=42, pid=2**22 + 1):
+    with ring_of(live_dir, silent=16_200, pid=2**22 + 1):
         done = gpumon("status", env=env)
     assert done.returncode == 3
     assert "stale: no daemon for 4" in done.stdout
@@ -124,7 +124,7 @@ def test_what_a_dead_daemon_saw_last_is_shown_when_the_driver_hangs(env: dict[st
 
 def test_a_dead_daemon_does_not_hide_a_driver_that_answers(env: dict[str, str], live_dir: Path, stub: Stub) -> None:
     stub.set_latency(None, 0)
-    with ring_of(live_dir, silent=42, pid=2**22 + 1):
+    with ring_of(live_dir, silent=16_200, pid=2**22 + 1):
         done = gpumon("status", env=env)
     assert done.returncode == 0
     assert "no daemon" in done.stdout.splitlines()[0]

@@ -18,7 +18,7 @@ import sys, time
 from gpumon.ring.lock import WriterLock
 lock = WriterLock(sys.argv[1])
 print("held", flush=True)
-time.sleep(60)
+time.sleep(3600)
 """
 
 

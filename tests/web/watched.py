@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 EPOCHS = 3
-_PATIENCE = 90.0
+_PATIENCE = 600.0
 """Seconds after which a training goes on although nobody looked."""
 
 
