@@ -170,7 +170,7 @@ def test_a_full_disk_is_said_once_and_written_to_when_there_is_room(
         filler.unlink()
         until(lambda: said("is writable again"), timeout=120)
         (run,) = until(lambda: ended(live_dir))
-    assert "".join(told).count("cannot write") == 1, told
+    assert "".join(told).count(f"cannot write {live_dir}") == 1, told
     assert run["state"] == RunState.FINISHED
     rows = ask(live_dir, "SELECT * FROM epoch ORDER BY ordinal")
     assert [row["epoch"] for row in rows] == list(range(800))

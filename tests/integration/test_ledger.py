@@ -329,7 +329,7 @@ def test_a_simulation_leaves_no_ledger_and_a_state_directory_that_cannot_be_made
         process.wait(timeout=PATIENCE)
         assert process.stderr is not None
         complaint = process.stderr.read().splitlines()
-    assert len([line for line in complaint if "cannot write" in line]) == 1
+    assert len([line for line in complaint if f"cannot write {live_dir}" in line]) == 1
 
 
 def test_only_a_daemon_that_keeps_runs_loads_sqlite() -> None:
