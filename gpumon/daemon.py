@@ -17,7 +17,7 @@ from gpumon.errors import AlreadyRunning, GpumonError, RingError, UsageError
 from gpumon.followers import LEDGER, Followers
 from gpumon.frame import Frame, Origin, Tick
 from gpumon.origin import Capability
-from gpumon.paths import LOCK, RING, Places, ledger_path, make_live_dir, make_tag_dir
+from gpumon.paths import LOCK, RING, Places, history_path, ledger_path, make_live_dir, make_tag_dir
 from gpumon.procfs import boot_id
 from gpumon.ring.directory import RowsExhausted
 from gpumon.ring.layout import STOPPED
@@ -296,6 +296,7 @@ def _start(sampler: Sampler, where: Places, clock: Clock, directory: str, say: C
     recorder.say = say
     try:
         _open_ledger(recorder, where, clock, say)
+        _open_history(recorder, where, say)
         recorder.take_one()
     except BaseException:
         recorder.close()
@@ -316,6 +317,17 @@ def _open_ledger(recorder: Recorder, where: Places, clock: Clock, say: Callable[
     ledger = LedgerRecorder(store)
     ledger.remember(_frames_before(f"{recorder.directory}/{RING}", clock.monotonic()))
     recorder.followers.append(ledger)
+
+
+def _open_history(recorder: Recorder, where: Places, say: Callable[[str], None]) -> None:
+    """Let history follow it, for the hardware of this machine, where there is a place."""
+    path = history_path(where)
+    if Capability.LIVE not in recorder.sampler.source.capabilities or not path:
+        return
+    from gpumon.history.recorder import HistoryRecorder  # SQLite: only a daemon needs it
+
+    shared = where.uid == 0 and os.path.dirname(path) == where.system_state
+    recorder.followers.append(HistoryRecorder(path, where.uid, say, shared=shared).start())
 
 
 def _frames_before(path: str, now: int) -> list[Frame]:

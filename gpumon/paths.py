@@ -5,7 +5,7 @@ machine); `$XDG_RUNTIME_DIR/gpumon`; `/dev/shm/gpumon-<uid>`. It holds the ring,
 writer and, in `tags/`, the boards of training processes.
 
 State directory: `--state-dir` or GPUMON_STATE_DIR; `/var/lib/gpumon` (a daemon for the whole machine);
-`$XDG_STATE_HOME/gpumon`. It holds the ledger.
+`$XDG_STATE_HOME/gpumon`. It holds the ledger and the history.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from gpumon.errors import GpumonError
@@ -23,6 +24,7 @@ LOCK = "lock"
 TAGS = "tags"
 LOG = "daemon.log"
 LEDGER = "ledger.sqlite"
+HISTORY = "history.sqlite"
 
 SYSTEM_DIR = "/run/gpumon"
 SYSTEM_STATE = "/var/lib/gpumon"
@@ -114,6 +116,31 @@ def ledger_paths(where: Places) -> list[str]:
     """The ledgers that exist and that a reader may look at: the user's own, then that of the whole machine."""
     machine = [] if where.explicit else [f"{where.system_state}/{LEDGER}"]
     return [path for path in dict.fromkeys([ledger_path(where), *machine]) if path and os.path.exists(path)]
+
+
+def history_path(where: Places) -> str:
+    """Where a daemon of this user keeps history; empty when there is no place that survives a reboot."""
+    return _beside(ledger_path(where))
+
+
+def history_paths(where: Places) -> list[str]:
+    """The histories that exist and that a reader may look at, the one that was written last first."""
+    machine = [] if where.explicit else [f"{where.system_state}/{LEDGER}"]
+    paths = [_beside(path) for path in dict.fromkeys([ledger_path(where), *machine]) if path]
+    return sorted((path for path in paths if os.path.exists(path)), key=_written_at, reverse=True)
+
+
+def _beside(ledger: str) -> str:
+    return f"{os.path.dirname(ledger)}/{HISTORY}" if ledger else ""
+
+
+def _written_at(path: str) -> float:
+    """When a SQLite file was written last, in seconds since 1970."""
+    found = 0.0
+    for name in (path, f"{path}-wal"):
+        with suppress(OSError):
+            found = max(found, os.stat(name).st_mtime)
+    return found
 
 
 def make_live_dir(where: Places) -> str:

@@ -424,7 +424,8 @@ def test_nothing_of_the_daemon_is_left_behind(env: dict[str, str], live_dir: Pat
         time.sleep(0.1)
         children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
         assert children.stdout == ""
-    assert sorted(path.name for path in live_dir.iterdir()) == ["lock", "ring", "tags"]
+    assert sorted(path.name for path in live_dir.iterdir()) == ["lock", "ring", "state", "tags"]
+    assert [path.name for path in (live_dir / "state").iterdir()] == ["history.sqlite"], "by default it is elsewhere"
 
 
 def test_a_ledger_that_cannot_be_written_is_not_told_as_nothing_recorded(env: dict[str, str], live_dir: Path) -> None:

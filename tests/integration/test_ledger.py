@@ -136,15 +136,6 @@ def energy_between(stub: Stub, begun: Any, over: Any) -> float:
     return stub.truth("gpu.energy", 0, over[0][1] / 1e9) - stub.truth("gpu.energy", 0, begun[1][1] / 1e9)
 
 
-def spread(begun: Any, over: Any) -> float:
-    """Joules by which the energy of an epoch may differ.
-
-    Those of a quarter of a second at 400 W, for which a busy machine may hold the daemon between clock and counter, and
-    of the time for which it held the training between two readings of its clock.
-    """
-    return 100 + 700 * (begun[1][1] - begun[0][1] + over[1][1] - over[0][1]) / 1e9
-
-
 def energy_of(stub: Stub, run: Mapping[str, Any], seconds: float) -> float:
     """What it grew in the last `seconds` of a run, up to its end in the ledger."""
     over = (run["ended"] - (time.time_ns() - time.monotonic_ns())) / 1e9
@@ -161,7 +152,8 @@ def test_epochs_have_the_training_own_times_and_the_energy_of_the_counter(stub: 
     assert (run["name"], run["state"], run["source"]) == ("truth", RunState.FINISHED, "nvml")
     for ordinal, (begun, over) in enumerate(times):
         row = usage(live_dir, ordinal)
-        assert row["energy"] == pytest.approx(energy_between(stub, begun, over), abs=spread(begun, over))
+        # A quarter of a second at 400 W: so long may a loaded machine hold the daemon between clock and counter.
+        assert row["energy"] == pytest.approx(energy_between(stub, begun, over), abs=100)
         assert row["utilization_from"] in ("ticks", "driver")
     whole = usage(live_dir, -1)
     assert whole["energy"] == pytest.approx(energy_of(stub, run, whole["seconds"]), abs=100)
@@ -183,7 +175,7 @@ def test_a_driver_that_answers_late_for_a_while_changes_no_energy_of_an_epoch(st
     check_times(live_dir, times)
     for ordinal, (begun, over) in enumerate(times):
         row = usage(live_dir, ordinal)
-        assert row["energy"] == pytest.approx(energy_between(stub, begun, over), abs=spread(begun, over))
+        assert row["energy"] == pytest.approx(energy_between(stub, begun, over), abs=100)
         assert row["power_mean"] == pytest.approx(row["energy"] / row["seconds"], rel=0.03)
 
 
@@ -329,7 +321,8 @@ def test_a_simulation_leaves_no_ledger_and_a_state_directory_that_cannot_be_made
         process.wait(timeout=PATIENCE)
         assert process.stderr is not None
         complaint = process.stderr.read().splitlines()
-    assert len([line for line in complaint if f"cannot write {live_dir}" in line]) == 1
+    for name in ("ledger", "history"):
+        assert len([line for line in complaint if f"cannot write {live_dir}/state/{name}.sqlite" in line]) == 1
 
 
 def test_only_a_daemon_that_keeps_runs_loads_sqlite() -> None:

@@ -1,0 +1,186 @@
+"""The bytes of a block: a directory of metrics, and for each of them its columns, compressed by themselves.
+
+Whoever draws one metric of one GPU over a month decompresses nothing else. Layout, little-endian: `u32` for each
+metric of the
+schema, where its part ends; then the parts. A part is compressed by zlib: a byte of flags, the seconds that are
+known (`f4`, one for all cells or one for each), then mean, low, high (`f4`) and last (`f4`, of counters `f8`),
+without those that are the same as mean; each number's first bytes come first, then the second ones.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from math import nan
+from operator import eq
+from typing import Any, NamedTuple
+
+from gpumon.errors import GpumonError
+from gpumon.history.cell import HistoryCell, weights
+from gpumon.missing import is_known
+
+_LEVEL = 1
+_SAME_LOW, _SAME_HIGH, _SAME_LAST, _ONE_WEIGHT, _LONG_LAST = 1, 2, 4, 8, 16
+_BIG = sys.byteorder == "big"
+_MOST = 24
+"""Bytes that a cell of a metric takes at most: a block that says more is none."""
+
+
+class BadBlock(GpumonError):
+    """A stored block is damaged."""
+
+
+class MetricCells(NamedTuple):
+    """One metric in a block: a number for each cell; NaN is missing, and `seconds` 0."""
+
+    low: Sequence[float]
+    mean: Sequence[float]
+    high: Sequence[float]
+    last: Sequence[float]
+    seconds: Sequence[float]
+
+
+def pack(cells: Mapping[int, HistoryCell], count: int, counters: Sequence[int]) -> bytes:
+    """Return the bytes of a block of `count` cells, by their places in it."""
+    metrics = len(next(iter(cells.values())).mean)
+    gap = (nan,) * metrics
+    nothing = HistoryCell(gap, gap, gap, gap, (0.0, 0.0), (0.0,) * metrics)
+    row = [cells.get(place, nothing) for place in range(count)]
+    means = list(zip(*(cell.mean for cell in row), strict=True))
+    single = all(cell.low is cell.mean is cell.high for cell in row)
+    lows = means if single else list(zip(*(cell.low for cell in row), strict=True))
+    highs = means if single else list(zip(*(cell.high for cell in row), strict=True))
+    lasts = list(zip(*(cell.last for cell in row), strict=True))
+    seconds = _seconds(cells.values(), counters, metrics)
+    each = [] if seconds else list(zip(*(weights(cell, counters) for cell in row), strict=True))
+    ends, parts, end = array("I"), [], 0
+    for place in range(metrics):
+        columns = MetricCells(
+            lows[place], means[place], highs[place], lasts[place], (seconds[place],) if seconds else each[place]
+        )
+        part = _part(columns, place in counters)
+        end += len(part)
+        parts.append(part)
+        ends.append(end)
+    return _little(ends).tobytes() + b"".join(parts)
+
+
+def _seconds(cells: Iterable[HistoryCell], counters: Sequence[int], metrics: int) -> list[float]:
+    """By metric, the seconds that each cell has where it has any, if that is one number; else nothing."""
+    found = {cell.seconds if cell.weight is None else None for cell in cells}
+    seconds = found.pop() if len(found) == 1 else None
+    if seconds is None:
+        return []
+    of_gauges, of_counters = seconds
+    return [of_counters if place in counters else of_gauges for place in range(metrics)]
+
+
+def unpack(data: bytes, metrics: int, place: int, count: int) -> MetricCells | None:
+    """One metric of a block whose schema has `metrics`; None where the block has nothing of it. Raises BadBlock."""
+    ends = array("I")
+    try:
+        ends.frombytes(data[: 4 * metrics])
+        ends = _little(ends)
+        begin, end = ends[place - 1] if place else 0, ends[place]
+        if begin == end:
+            return None
+        raw = zlib.decompressobj().decompress(data[4 * metrics + begin : 4 * metrics + end], 1 + _MOST * count)
+        return _columns(raw, count)
+    except (ValueError, IndexError, zlib.error) as error:
+        raise BadBlock(f"a block of history is damaged: {error}") from error
+
+
+def present(data: bytes, metrics: int) -> list[bool]:
+    """Return which metrics a block has anything of."""
+    ends = array("I")
+    ends.frombytes(data[: 4 * metrics][: len(data) // 4 * 4])
+    ends = _little(ends)
+    return [end > (ends[place - 1] if place else 0) for place, end in enumerate(ends)]
+
+
+def cells_of(data: bytes, metrics: int, count: int) -> dict[int, HistoryCell]:
+    """All cells of a block, by their places. Raises BadBlock."""
+    gap = [nan] * count
+    nothing = MetricCells(gap, gap, gap, gap, [0.0] * count)
+    found = [unpack(data, metrics, place, count) or nothing for place in range(metrics)]
+    rows = [list(zip(*(getattr(one, name) for one in found), strict=True)) for name in MetricCells._fields]
+    low, mean, high, last, seconds = rows
+    return {
+        place: HistoryCell(low[place], mean[place], high[place], last[place], (nan, nan), seconds[place])
+        for place in range(count)
+        if any(seconds[place])
+    }
+
+
+def _part(columns: MetricCells, is_counter: bool) -> bytes:
+    mean, known = array("f", columns.mean), list(map(eq, columns.mean, columns.mean))
+    if not any(known) and not any(map(is_known, columns.last)):
+        return b""
+    flags, stored, plain = 0, [mean], mean.tobytes()
+    for flag, values in ((_SAME_LOW, columns.low), (_SAME_HIGH, columns.high)):
+        column = mean if values is columns.mean else array("f", values)
+        if column is mean or column.tobytes() == plain:
+            flags |= flag
+        else:
+            stored.append(column)
+    last = array("d" if is_counter else "f", columns.last)
+    if is_counter:
+        flags |= _LONG_LAST
+        stored.append(last)
+    elif last.tobytes() == plain:
+        flags |= _SAME_LAST
+    else:
+        stored.append(last)
+    seconds = array("f", columns.seconds)
+    different = set(seconds) - {0.0}
+    if len(seconds) == 1 or (len(different) == 1 and known == list(map(bool, seconds))):
+        flags |= _ONE_WEIGHT
+        seconds = array("f", different or [0.0])
+    return zlib.compress(bytes((flags,)) + b"".join(map(_shuffled, (seconds, *stored))), _LEVEL)
+
+
+def _columns(raw: bytes, count: int) -> MetricCells:
+    flags, at = raw[0], 1
+
+    def column(kind: str = "f", length: int = count) -> array[float]:
+        nonlocal at
+        size = 4 if kind == "f" else 8
+        found = array(kind)
+        found.frombytes(_unshuffled(raw[at : at + size * length], size))
+        if len(found) != length:
+            raise ValueError("it is too short")
+        at += size * length
+        return _little(found)
+
+    weight = column(length=1) if flags & _ONE_WEIGHT else column()
+    mean = column()
+    low = mean if flags & _SAME_LOW else column()
+    high = mean if flags & _SAME_HIGH else column()
+    last = mean if flags & _SAME_LAST else column("d" if flags & _LONG_LAST else "f")
+    seconds: Sequence[float] = weight
+    if flags & _ONE_WEIGHT:
+        (each,) = weight
+        seconds = [each if is_known(value) else 0.0 for value in mean]
+    return MetricCells(low, mean, high, last, seconds)
+
+
+def _shuffled(column: array[float]) -> bytes:
+    data, size = _little(column).tobytes(), column.itemsize
+    return b"".join(data[first::size] for first in range(size))
+
+
+def _unshuffled(data: bytes, size: int) -> bytes:
+    found, length = bytearray(len(data)), len(data) // size
+    for first in range(size):
+        found[first::size] = data[first * length : (first + 1) * length]
+    return bytes(found)
+
+
+def _little(column: array[Any]) -> array[Any]:
+    """The same as the file has it."""
+    if _BIG:
+        column = column[:]
+        column.byteswap()
+    return column

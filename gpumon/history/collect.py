@@ -1,0 +1,227 @@
+"""Ticks into cells, cells into those of the next tier, and full blocks of them to whoever writes.
+
+A tick belongs to the cell of its own wall-clock time. Cells follow each other: a clock that is set back a little
+leaves ticks out until it has caught up, and one that is set back further begins anew.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from math import nan
+from operator import itemgetter
+from typing import NamedTuple
+
+from gpumon.clock import SECOND
+from gpumon.frame import Tick
+from gpumon.history.cell import HistoryCell, fold, summed
+from gpumon.history.counting import Counting
+from gpumon.history.query import HOST
+from gpumon.history.recent import PAUSE, SHORTEST_INTERVAL
+from gpumon.history.tiers import OF_GPU, OF_HOST, SHAPES, KeptColumns, TierShape
+from gpumon.metrics import Availability
+
+SET_BACK = 60.0
+"""Seconds: a clock that is set back by more begins a new stretch."""
+_STEADY = 1.0
+"""Seconds by which the wall clock may differ from the steady one between two ticks; else it was set, or we slept."""
+
+
+class SubjectValues(NamedTuple):
+    """Values of one subject at a tick."""
+
+    subject: str
+    values: Sequence[float]
+    read_ns: int
+    """ns, CLOCK_MONOTONIC: when its counters were read."""
+
+
+class TickValues(NamedTuple):
+    """The part of a tick that history keeps."""
+
+    time_ns: int
+    monotonic_ns: int
+    interval_ns: int
+    rows: Sequence[SubjectValues]
+
+
+class Block(NamedTuple):
+    """Cells of one subject that are written together, by their place in the block."""
+
+    shape: TierShape
+    number: int
+    subject: str
+    cells: Mapping[int, HistoryCell]
+
+
+def values_of(tick: Tick) -> TickValues:
+    """Return the values of a tick that are of now: a device that does not answer has none."""
+    rows = [SubjectValues(HOST, tick.host, tick.monotonic_ns)]
+    for sample in tick.samples:
+        if sample.state is Availability.OK:
+            read = sample.counters_monotonic_ns or sample.monotonic_ns or tick.monotonic_ns
+            rows.append(SubjectValues(sample.device.uuid, sample.values, read))
+    return TickValues(tick.time_ns, tick.monotonic_ns, tick.interval_ns, rows)
+
+
+def columns_of(subject: str) -> KeptColumns:
+    """The columns that are kept of a subject."""
+    return OF_GPU if subject else OF_HOST
+
+
+class Collector:
+    """Takes moments in their order, and hands full blocks to `write`."""
+
+    def __init__(self, write: Callable[[Block], object]) -> None:
+        self._tiers: _OpenTier | None = None
+        for shape in reversed(SHAPES):
+            self._tiers = _OpenTier(shape, write, self._tiers)
+        assert self._tiers is not None
+        self._finest = self._tiers
+        self._step = SHAPES[0].step
+        self._subjects: dict[str, _Subject] = {}
+        self._time = self._monotonic = nan
+        self._cell = 0
+
+    def add(self, seen: TickValues) -> None:
+        """Take what a tick has."""
+        time, monotonic = seen.time_ns / SECOND, seen.monotonic_ns / SECOND
+        if time <= self._time:
+            if time > self._time - SET_BACK:
+                return
+            self.finish()
+        interval, cell = max(seen.interval_ns / SECOND, SHORTEST_INTERVAL), int(time // self._step)
+        passed, longest = monotonic - self._monotonic, PAUSE * interval
+        if not (0 < passed <= longest and abs(time - self._time - passed) <= _STEADY):
+            self._break_off(cell)
+        for row in seen.rows:
+            subject = self._subjects.setdefault(row.subject, _Subject(columns_of(row.subject)))
+            read = time - (seen.monotonic_ns - row.read_ns) / SECOND
+            subject.counting.add(read, subject.counters_of(row.values), self._step, longest)
+        if cell > self._cell:
+            self._close(cell)
+        for row in seen.rows:
+            subject = self._subjects[row.subject]
+            subject.rows.append(row.values)
+            subject.held = row.values
+            subject.interval = min(interval, self._step)
+        answered = {row.subject for row in seen.rows}
+        for name, subject in self._subjects.items():
+            if name not in answered:
+                subject.held = None
+        self._time, self._monotonic = time, monotonic
+
+    def finish(self) -> None:
+        """Hand over what is open, full or not."""
+        if self._subjects:
+            self._close(self._cell + 1)
+        self._finest.finish()
+        self._subjects.clear()
+        self._time = self._monotonic = nan
+        self._cell = 0
+
+    def _break_off(self, cell: int) -> None:
+        """A gap before a tick in `cell`: nothing holds through it, and no counter is a line over it."""
+        for subject in self._subjects.values():
+            subject.held = None
+        if cell > self._cell:
+            self._close(cell)
+        for subject in self._subjects.values():
+            subject.counting.forget()
+
+    def _close(self, until: int) -> None:
+        """Close the open cell, and those up to `until` through which the last values hold."""
+        if not self._cell:
+            self._cell = until
+            return
+        cells = {name: subject.close(self._cell) for name, subject in self._subjects.items() if subject.rows}
+        self._finest.take(self._cell, cells)
+        for cell in range(self._cell + 1, until):
+            held = {name: subject.hold(cell, self._step) for name, subject in self._subjects.items() if subject.held}
+            if not held:
+                break
+            self._finest.take(cell, held)
+        self._cell = until
+
+
+class _Subject:
+    """The open cell of one subject."""
+
+    def __init__(self, columns: KeptColumns) -> None:
+        self.rows: list[Sequence[float]] = []
+        self.held: Sequence[float] | None = None
+        """Values that hold until the next tick."""
+        self.interval = 0.0
+        self.counting = Counting(len(columns.counters))
+        self.counters_of: Callable[[Sequence[float]], Sequence[float]] = itemgetter(*columns.counters)
+        self._counters = columns.counters
+
+    def close(self, cell: int) -> HistoryCell:
+        found = self._cell(cell, self.rows, len(self.rows) * self.interval)
+        self.rows = []
+        return found
+
+    def hold(self, cell: int, step: int) -> HistoryCell:
+        """A cell without a sample of its own, between two that are near each other."""
+        assert self.held is not None
+        return self._cell(cell, [self.held], float(step))
+
+    def _cell(self, cell: int, rows: Sequence[Sequence[float]], seconds: float) -> HistoryCell:
+        grown = self.counting.closed(cell)
+        return summed(rows, self._counters, grown.rates, grown.raw, (seconds, grown.seconds))
+
+
+class _OpenTier:
+    """The open block of a tier, and the open cell of the next one."""
+
+    def __init__(self, shape: TierShape, write: Callable[[Block], object], coarser: _OpenTier | None) -> None:
+        self._shape = shape
+        self._write = write
+        self._coarser = coarser
+        self._block = 0
+        self._cells: dict[str, dict[int, HistoryCell]] = {}
+        self._group = 0
+        self._grouped: dict[str, list[HistoryCell]] = {}
+
+    def take(self, number: int, cells: Mapping[str, HistoryCell]) -> None:
+        """Take the cells of one time; they come in order."""
+        block, place = divmod(number, self._shape.cells)
+        if block != self._block:
+            self._seal()
+            self._block = block
+        if self._coarser is not None:
+            group = number * self._shape.step // self._coarser._shape.step
+            if group != self._group:
+                self._fold(self._coarser)
+                self._group = group
+        for subject, cell in cells.items():
+            self._cells.setdefault(subject, {})[place] = _packed(cell)
+            if self._coarser is not None:
+                self._grouped.setdefault(subject, []).append(cell)
+
+    def finish(self) -> None:
+        """Hand over what is open, here and in the tiers behind."""
+        self._seal()
+        if self._coarser is not None:
+            self._fold(self._coarser)
+            self._coarser.finish()
+        self._block = self._group = 0
+
+    def _seal(self) -> None:
+        for subject, cells in self._cells.items():
+            self._write(Block(self._shape, self._block, subject, cells))
+        self._cells = {}
+
+    def _fold(self, coarser: _OpenTier) -> None:
+        if self._grouped:
+            folded = {name: fold(cells, columns_of(name).counters) for name, cells in self._grouped.items()}
+            coarser.take(self._group, folded)
+        self._grouped = {}
+
+
+def _packed(cell: HistoryCell) -> HistoryCell:
+    """The same in less memory, as far as a block keeps it."""
+    if cell.low is cell.mean:
+        return cell
+    low, mean, high = (array("f", column) for column in cell[:3])
+    return cell._replace(low=low, mean=mean, high=high, weight=cell.weight and array("f", cell.weight))

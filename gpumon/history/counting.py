@@ -1,0 +1,94 @@
+"""Counters of one subject between samples: what they grew by in each cell, exactly to its border."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import nan
+from operator import gt
+from typing import NamedTuple
+
+from gpumon.missing import is_known
+
+
+class Grown(NamedTuple):
+    """Growth in a cell, as far as it was measured."""
+
+    rates: Sequence[float]
+    """Growth per second; NaN where nothing is known."""
+    raw: Sequence[float]
+    """The counters at the end of the cell; where no sample came after it, at the last one."""
+    seconds: float
+    """Seconds in which the growth was measured; a sample that comes late counts with the cell before it."""
+
+
+class Counting:
+    """Between two samples that are near each other a counter is a straight line, and is cut at the borders of cells.
+
+    Over a gap, or where a counter has gone back, nothing is known of when it grew.
+    """
+
+    def __init__(self, counters: int) -> None:
+        self._nothing = (nan,) * counters
+        self._base: Sequence[float] = self._nothing
+        """The counters when the open cell began, or when they were first seen in it."""
+        self._begin = nan
+        self._values: Sequence[float] = self._nothing
+        """As seen last."""
+        self._time = nan
+        self._grown = [0.0] * counters
+        """Growth in the open cell before a gap in it."""
+        self._seconds = 0.0
+        self._closed: dict[int, Grown] = {}
+
+    def add(self, time: float, values: Sequence[float], step: int, longest: float) -> None:
+        """Take values that were true at `time` (s since 1970); a jump of more than `longest` s is a gap."""
+        before = self._time
+        if time <= before:
+            return
+        if not time - before <= longest or any(map(gt, self._values, values)):
+            self._leave()
+            self._base, self._begin = values, time
+        else:
+            cell = int(before // step)
+            while (border := (cell + 1) * step) < time:
+                share = (border - before) / (time - before)
+                at = [old + (new - old) * share for old, new in zip(self._values, values, strict=True)]
+                self._close(cell, border, at)
+                cell += 1
+        self._values, self._time = values, time
+
+    def forget(self) -> None:
+        """Take what comes as behind a gap."""
+        self._leave()
+        self._base, self._begin = self._nothing, nan
+        self._values, self._time = self._nothing, nan
+
+    def closed(self, cell: int) -> Grown:
+        """The growth in a cell that is over."""
+        if cell not in self._closed:
+            self._close(cell, self._time, self._values)
+        found = self._closed[cell]
+        for other in [one for one in self._closed if one <= cell]:  # also those in which nobody answered
+            del self._closed[other]
+        return found
+
+    def _close(self, cell: int, border: float, at: Sequence[float]) -> None:
+        seconds = border - self._begin
+        if is_known(seconds):
+            grown = [more + new - old for more, new, old in zip(self._grown, at, self._base, strict=True)]
+            seconds += self._seconds
+        else:
+            grown, seconds = self._grown, self._seconds
+        rates = [growth / seconds for growth in grown] if seconds > 0 else self._nothing
+        self._closed[cell] = Grown(rates, at, round(seconds, 4))  # all alike where nothing is missing
+        self._base, self._begin = at, border
+        self._grown, self._seconds = [0.0] * len(at), 0.0
+
+    def _leave(self) -> None:
+        """Keep what is known of the open cell, before a gap."""
+        seconds = self._time - self._begin
+        if seconds > 0:
+            self._grown = [
+                more + new - old for more, new, old in zip(self._grown, self._values, self._base, strict=True)
+            ]
+            self._seconds += seconds

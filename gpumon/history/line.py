@@ -1,0 +1,102 @@
+"""One metric of a tier, decoded: a number for each cell, and how buckets are made of them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from math import ceil, inf, nan
+
+from gpumon.history.block import MetricCells
+from gpumon.history.grid import Grid
+from gpumon.history.query import Series
+
+
+class Line:
+    """Cells of `step` seconds from number `first` on. One without a value has weight 0, and infinite extremes."""
+
+    def __init__(self, step: int, first: int, end: int) -> None:
+        count = max(0, end - first)
+        self.step = step
+        self.first = first
+        self.filled = first
+        """Number of the cell from which on nothing has been filled in."""
+        self.low = array("f", [inf]) * count
+        self.high = array("f", [-inf]) * count
+        self.total = array("d", [0.0]) * count
+        """Mean times weight."""
+        self.weight = array("f", [0.0]) * count
+        """Seconds that are known."""
+        self.raw = array("d", [nan]) * count
+        """Of a counter, its own value at the end of the cell; of a gauge the last value."""
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    def moved(self, first: int, end: int, again: int) -> Line:
+        """Copy what there is into a line from `first` to `end`; from cell `again` on it is to be filled in anew."""
+        found = Line(self.step, first, end)
+        begin, until = max(first, self.first), min(end, again, self.first + len(self))
+        if begin < until:
+            there, here = slice(begin - first, until - first), slice(begin - self.first, until - self.first)
+            for name in ("low", "high", "total", "weight", "raw"):
+                getattr(found, name)[there] = getattr(self, name)[here]
+            found.filled = until
+        return found
+
+    def fill(self, number: int, cells: MetricCells) -> None:
+        """Put the cells of a block in, of which `number` is the first."""
+        skipped, place = max(0, self.first - number), max(0, number - self.first)
+        count = min(len(cells.mean) - skipped, len(self) - place)
+        if count <= 0:
+            return
+        there, here = slice(place, place + count), slice(skipped, skipped + count)
+        mean, seconds = cells.mean[here], cells.seconds[here]
+        # NaN is not itself; in place, because a call would cost more than the rest of the loop.
+        self.low[there] = array("f", [value if value == value else inf for value in cells.low[here]])
+        self.high[there] = array("f", [value if value == value else -inf for value in cells.high[here]])
+        pairs = zip(mean, seconds, strict=True)
+        self.total[there] = array("d", [value * weight if value == value else 0.0 for value, weight in pairs])
+        pairs = zip(mean, seconds, strict=True)
+        self.weight[there] = array("f", [weight if value == value else 0.0 for value, weight in pairs])
+        self.raw[there] = array("d", cells.last[here])
+        self.filled = self.first + place + count
+
+    def buckets(self, grid: Grid, begin: float, end: float) -> Series:
+        """Low, mean and high of the cells in each bucket, of those whose middle is from `begin` to `end` (s).
+
+        A bucket shorter than a cell has the values of the cell that it lies in.
+        """
+        first, last = self._place(begin), self._place(end)
+        bounds = [min(max(self._place(edge), first), last) for edge in grid.edges()]
+        low, mean, high = [nan] * grid.buckets, [nan] * grid.buckets, [nan] * grid.buckets
+        lows, highs, totals, weights = self.low, self.high, self.total, self.weight
+        one = bounds[0]
+        for bucket in range(grid.buckets):
+            one, begun = bounds[bucket + 1], one
+            if one - begun == 1:
+                if weight := weights[begun]:
+                    low[bucket], high[bucket], mean[bucket] = lows[begun], highs[begun], totals[begun] / weight
+            elif one > begun and (weight := sum(weights[begun:one])):
+                low[bucket], high[bucket] = min(lows[begun:one]), max(highs[begun:one])
+                mean[bucket] = sum(totals[begun:one]) / weight
+        middles = grid.middles()
+        if grid.step < self.step:
+            self._spread(bounds, middles, first, last, (low, mean, high))
+        for bucket, value in enumerate(mean):
+            if value < low[bucket] or value > high[bucket]:  # by rounding
+                mean[bucket] = min(max(value, low[bucket]), high[bucket])
+        return Series(middles, low, mean, high, grid.step)
+
+    def _place(self, time: float) -> int:
+        """The place of the first cell whose middle is not before `time`."""
+        return max(0, min(ceil(time / self.step - 0.5 - 1e-9) - self.first, len(self)))
+
+    def _spread(
+        self, bounds: Sequence[int], middles: Sequence[float], first: int, last: int, into: tuple[list[float], ...]
+    ) -> None:
+        low, mean, high = into
+        for bucket, middle in enumerate(middles):
+            cell = int(middle // self.step) - self.first
+            if bounds[bucket] == bounds[bucket + 1] and first <= cell < last and (weight := self.weight[cell]):
+                low[bucket], high[bucket] = self.low[cell], self.high[cell]
+                mean[bucket] = self.total[cell] / weight

@@ -1,0 +1,182 @@
+"""The follower that keeps history: its file, restarts, and all that may happen to a disk."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gpumon.database import open_to_write
+from gpumon.followers import Follower
+from gpumon.history import recorder as recorder_module
+from gpumon.history.migrations import HISTORY_FILE, VERSION
+from gpumon.history.recorder import HistoryRecorder
+from tests.builders import device, sample, tick
+
+UID = os.getuid()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "history.sqlite"
+
+
+def kept(path: Path, tier: int = 1) -> int:
+    """Cells of the first GPU that are in the file."""
+    if not path.exists():
+        return 0
+    with closing(sqlite3.connect(path)) as connection:
+        try:
+            rows = connection.execute(
+                "SELECT sum(last - first + 1) FROM block WHERE tier = ? AND subject = ?", (tier, device().uuid)
+            )
+        except sqlite3.OperationalError:
+            return 0  # it is being made
+        return int(rows.fetchone()[0] or 0)
+
+
+def wait_for(happened: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def recorder(path: Path, say: Callable[[str], object] = pytest.fail) -> HistoryRecorder:
+    return HistoryRecorder(str(path), UID, say).start()
+
+
+def feed(history: HistoryRecorder, first: int, last: int) -> None:
+    for number in range(first, last):
+        history.add(tick(number, samples=(sample(0, utilization=0.5),)))
+
+
+def test_it_is_a_follower_and_its_file_is_private(path: Path) -> None:
+    history: Follower = recorder(path)
+    history.add(tick(1))
+    history.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert kept(path) == 1
+    assert history.problem == ""
+
+
+def test_that_of_the_machine_can_be_read_by_all(path: Path) -> None:
+    history = HistoryRecorder(str(path), UID, pytest.fail, shared=True).start()
+    history.add(tick(1))
+    history.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+def test_history_goes_on_over_a_restart(path: Path) -> None:
+    for first in (1, 51):
+        history = recorder(path)
+        feed(history, first, first + 50)
+        history.close()
+    assert [kept(path, tier) for tier in (1, 2)] == [100, 11]
+
+
+def test_one_that_is_killed_loses_no_more_than_the_block_that_is_open(path: Path) -> None:
+    history = recorder(path)
+    for first in range(1, 1000, 100):
+        feed(history, first, first + 100)
+        wait_for(lambda: len(history._ticks) < 16)
+    wait_for(lambda: kept(path))
+    assert 1000 - kept(path) <= 300 + 100, "nothing was closed"
+
+
+def test_a_tick_is_taken_at_once_while_the_disk_hangs_and_memory_stays_bounded(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from threading import Event
+
+    hangs, goes_on = Event(), Event()
+
+    def write(*_: object) -> None:
+        hangs.set()
+        goes_on.wait(60)
+
+    monkeypatch.setattr(recorder_module, "write", write)
+    history = recorder(path)
+    feed(history, 1, 700)
+    assert hangs.wait(60)
+    feed(history, 700, 3000)
+    assert len(history._ticks) <= 600
+    goes_on.set()
+    history.close()
+
+
+def test_a_file_that_cannot_be_written_is_said_once_and_written_when_it_can_be(path: Path) -> None:
+    said: list[str] = []
+    path.parent.mkdir(mode=0o700)
+    path.mkdir()
+    history = recorder(path, said.append)
+    for first in range(1, 2000, 200):
+        feed(history, first, first + 200)
+        wait_for(lambda: len(history._ticks) < 16)
+    wait_for(lambda: history.problem)
+    path.rmdir()
+    history.close()
+    assert kept(path) == 2000
+    assert len(said) == 2
+    assert "cannot write" in said[0]
+    assert "is writable again" in said[1]
+
+
+def test_a_damaged_file_is_moved_aside_and_history_begins_anew(path: Path) -> None:
+    said: list[str] = []
+    path.parent.mkdir(mode=0o700)
+    path.write_bytes(b"no database at all, but long enough to look like one" * 100)
+    history = recorder(path, said.append)
+    feed(history, 1, 50)
+    history.close()
+    assert kept(path) == 49
+    (line,) = said
+    assert "moved to" in line
+    assert (path.parent / "history.sqlite.damaged-1").exists()
+
+
+def test_a_file_of_a_later_version_is_left_alone(path: Path) -> None:
+    open_to_write(str(path), HISTORY_FILE, shared=False, uid=UID, log=pytest.fail).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+    said: list[str] = []
+    history = recorder(path, said.append)
+    feed(history, 1, 700)
+    wait_for(lambda: history.problem)
+    feed(history, 700, 800)
+    history.close()
+    (line,) = said
+    assert "update gpumon" in line
+    assert kept(path) == 0
+
+
+def test_a_file_that_was_removed_is_made_again(path: Path) -> None:
+    history = recorder(path)
+    feed(history, 1, 700)
+    wait_for(lambda: kept(path) >= 300)
+    for name in path.parent.iterdir():
+        name.unlink()
+    feed(history, 700, 750)
+    history.close()
+    assert kept(path) > 50
+
+
+def test_a_clock_that_was_set_to_another_year_removes_nothing(path: Path) -> None:
+    history = recorder(path)
+    feed(history, 1, 500)
+    history.close()
+    history = recorder(path)
+    for number in range(500, 1500):
+        one = tick(number, samples=(sample(0, utilization=0.5),))
+        history.add(one._replace(time_ns=one.time_ns + 10**18))
+        wait_for(lambda: len(history._ticks) < 100)
+    history.close()
+    assert kept(path) == 1499
