@@ -144,7 +144,7 @@ def plain_dash(place: Place) -> Iterator[tuple[int, int]]:
 
 def question(port: int, token: str, last: dict[str, object]) -> bytes:
     """Request of the page, from the state that it has."""
-    query = f"page=fleet&boot={last.get('boot', '')}&since={last.get('seq', 0)}&about=0"
+    query = f"page=fleet&boot={last.get('boot', '')}&since={last.get('seq', 0)}"
     return (
         f"GET /api/delta?{query} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n"
         "Accept: application/json\r\n\r\n"

@@ -60,8 +60,9 @@ def test_json_has_null_for_what_is_unknown_and_no_list_of_processes_that_was_not
 def test_the_feed_of_the_browser_claims_nothing_that_the_frame_does_not_prove(seed: int, repeats: int) -> None:
     now = any_tick(random.Random(seed), 1, GPUS)
     served = Served([same_tick(now, number) for number in range(1, repeats + 1)], devices=GPUS)
-    body = json.loads(served.feed.delta("", 0, 0).plain)
-    for one, row in zip(now.samples, body["about"]["gpus"], strict=True):
+    told = served.known()
+    for one, gpu in zip(now.samples, told.gpus, strict=True):
+        row = gpu.about
         state, utilization = GpuState(row["state"]), one.value("gpu.utilization")
         works = isfinite(utilization) and utilization >= IDLE
         assert state is not GpuState.FREE or proves_free(one, now.processes)
@@ -71,8 +72,11 @@ def test_the_feed_of_the_browser_claims_nothing_that_the_frame_does_not_prove(se
             assert one.state is Availability.OK
             assert isfinite(utilization)
         assert row["since"] is None or not works
-        for name, column in body["gpus"].get(one.device.uuid, {}).items():
-            assert all((value is None) == (not isfinite(one.value(name))) for value in column), name
+        lines = served.told("gpu", id=one.device.uuid)["series"]["lines"]
+        assert lines
+        for name, column in lines.items():
+            is_known = one.state is Availability.OK and isfinite(one.value(name))
+            assert [value is not None for value in column] == [is_known] * len(column), name
 
 
 PATTERN = st.lists(st.sampled_from((0.0, 0.5, 1.0, nan, None)), min_size=2, max_size=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,8 @@ from gpumon_web.app import make_app
 from gpumon_web.feed import Feed
 from gpumon_web.gate import Gate
 from gpumon_web.limits import Buckets
+from gpumon_web.live import PageFeed
+from gpumon_web.page import Now
 from gpumon_web.routes import Sources
 from gpumon_web.runs import Runs
 from gpumon_web.serve import Address, listen, server_of
@@ -54,6 +57,7 @@ class Served:
             self.writer.append(tick)
         self.live = Steady(lambda: os.dup(self.writer.fd))
         self.feed = Feed(self.live)
+        self.pages = PageFeed(self.feed)
         self.now = 1_790_000_000.0
         self.gate = Gate(token, hosts, 8050, Sessions(sessions))
         self.app: Dash = make_app(
@@ -72,6 +76,17 @@ class Served:
         if token:
             client.environ_base["HTTP_AUTHORIZATION"] = f"Bearer {TOKEN}"
         return client
+
+    def known(self) -> Now:
+        """All that pages know at the newest tick."""
+        with self.feed.lock:
+            self.feed.refresh()
+            return self.pages.now()
+
+    def told(self, page: str = "fleet", boot: str = "", since: int = 0, **args: str) -> dict[str, Any]:
+        """What a viewer of a page is told, who has seen frame `since` of `boot`."""
+        found: dict[str, Any] = json.loads(self.pages.answer(page, args, boot, since).plain)
+        return found
 
     def json(self, path: str) -> Any:
         """What a route answers."""

@@ -48,10 +48,13 @@ def strict(text: bytes | str) -> Any:
 @given(frames())
 def test_a_page_is_told_what_is_known_and_nothing_else(ticks: list[Tick]) -> None:
     served = Served(ticks, devices=1)
-    told = strict(served.feed.delta("", 0, 0).plain)
-    (row,) = told["about"]["gpus"]
+    strict(served.pages.answer("fleet", {}, "", 0).plain)
+    sent = strict(served.pages.answer("gpu", {}, "", 0).plain)
+    known = served.known()
+    (gpu,) = known.gpus
+    row = gpu.about
     last = ticks[-1].samples[0]
-    now = told["gpus"][device().uuid] if told["gpus"] else {}
+    now = sent["series"]["lines"]
     utilization, used = last.value("gpu.utilization"), last.value("gpu.memory_used")
     if row["state"] in ("free", "busy", "idle", "allocated", "held"):
         assert last.state is Availability.OK
@@ -67,7 +70,7 @@ def test_a_page_is_told_what_is_known_and_nothing_else(ticks: list[Tick]) -> Non
         assert not ticks[-1].processes
         assert PROCESSES not in last.device.missing
     else:
-        assert not any(note["text"].startswith("free") for note in told["about"]["look"])
+        assert not any(note["text"].startswith("free") for note in known.findings)
     for key in CHARTED:
         value, shown = last.value(f"gpu.{key}"), now.get(f"gpu.{key}", [None])[-1]
         assert (shown is None) == (last.state is not Availability.OK or not math.isfinite(value)), key

@@ -56,7 +56,7 @@ def test_an_error_of_ours_is_written_down_once_however_often_it_is_caused(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     served = Served([tick(1)])
-    monkeypatch.setattr(served.feed, "delta", lambda *_: 1 / 0)
+    monkeypatch.setattr(served.feed, "head", lambda *_: 1 / 0)
     for _ in range(5):
         assert served.client().get("/api/delta").status_code == 500
     assert capfd.readouterr().err.count("ZeroDivisionError") == 1

@@ -11,101 +11,109 @@ import pytest
 
 from gpumon.frame import Origin, Sample
 from gpumon.metrics import PROCESSES, Availability
-from gpumon_web.feed import FIRST_WINDOW, POINTS, Feed, shown
+from gpumon_web.feed import FIRST_WINDOW, POINTS, shown
 from tests.builders import TIME, device, process, run, sample, tick
 from tests.web.served import Served
 
 
-def ask(feed: Feed, boot: str = "", since: int = 0, about: int = 0) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(feed.delta(boot, since, about).plain)
-    return found
+def sparks(told: dict[str, Any]) -> Any:
+    """The line of the first GPU, as far as it was sent."""
+    return told["series"]["lines"][device().uuid]
 
 
 def test_before_the_first_frame_there_is_nothing_and_after_it_something() -> None:
     served = Served()
-    first = ask(served.feed)
-    assert (first["seq"], first["t"], first["gpus"]) == (0, [], {})
+    first = served.told()
+    assert (first["seq"], first["series"]["t"], first["series"]["lines"]) == (0, [], {})
     served.writer.append(tick(1))
-    assert ask(served.feed, first["boot"], 0, 0)["spark"]["t"] == [TIME / 1e9 + 1]
+    assert served.told(boot=first["boot"])["series"]["t"] == [TIME / 1e9 + 1]
 
 
 def test_a_viewer_gets_every_frame_once() -> None:
     served = Served([tick(1)])
-    seen = ask(served.feed)
-    times = seen["spark"]["t"]
+    seen = served.told()
+    times = seen["series"]["t"]
     for number in range(2, 30):
         served.writer.append(tick(number, [sample(0, utilization=number / 100)]))
         if number % 3 == 0:
-            seen = ask(served.feed, seen["boot"], seen["seq"], seen["about_number"])
-            times += seen["t"]
-            assert "spark" not in seen
+            seen = served.told(boot=seen["boot"], since=seen["seq"])
+            times += seen["series"]["t"]
+            assert not seen["series"]["whole"]
     assert times == [TIME / 1e9 + number for number in range(1, 28)]
-    assert seen["gpus"][device().uuid]["gpu.utilization"] == [0.25, 0.26, 0.27]
+    assert sparks(seen) == [0.25, 0.26, 0.27]
 
 
 def test_a_pause_is_null_for_who_comes_later_and_for_who_was_there() -> None:
     served = Served([tick(number) for number in (1, 2, 3)])
-    seen = ask(served.feed)
+    seen = served.told()
     for number in (22, 23):
         served.writer.append(tick(number))
-    late, early = ask(served.feed), ask(served.feed, seen["boot"], seen["seq"], seen["about_number"])
-    assert late["spark"]["t"] == [TIME / 1e9 + at for at in (1, 2, 3, 12.5, 22, 23)]
-    assert late["spark"]["gpus"][device().uuid] == [0.5, 0.5, 0.5, None, 0.5, 0.5]
-    assert early["t"] == [TIME / 1e9 + at for at in (12.5, 22, 23)]
-    assert early["gpus"][device().uuid]["gpu.utilization"] == [None, 0.5, 0.5]
+    late, early = served.told(), served.told(boot=seen["boot"], since=seen["seq"])
+    assert late["series"]["t"] == [TIME / 1e9 + at for at in (1, 2, 3, 12.5, 22, 23)]
+    assert sparks(late) == [0.5, 0.5, 0.5, None, 0.5, 0.5]
+    assert early["series"]["t"] == [TIME / 1e9 + at for at in (12.5, 22, 23)]
+    assert sparks(early) == [None, 0.5, 0.5]
 
 
 def test_viewers_of_one_tick_get_the_same_bytes() -> None:
     served = Served([tick(1), tick(2)])
-    first = ask(served.feed)
+    first = served.told()
     served.writer.append(tick(3))
-    one = served.feed.delta(first["boot"], first["seq"], first["about_number"])
-    two = served.feed.delta(first["boot"], first["seq"], first["about_number"])
+    one = served.pages.answer("fleet", {}, first["boot"], first["seq"])
+    two = served.pages.answer("fleet", {}, first["boot"], first["seq"])
     assert one is two
     assert gzip.decompress(one.packed) == one.plain
 
 
 def test_a_missing_value_is_null_and_never_zero() -> None:
     served = Served([tick(1, [sample(0, utilization=0.5), sample(1, power=0.0)])])
-    gpus = ask(served.feed)["gpus"]
-    assert gpus[device(0).uuid]["gpu.power"] == [None]
-    assert gpus[device(1).uuid]["gpu.power"] == [0]
-    assert gpus[device(1).uuid]["gpu.utilization"] == [None]
+    first, second = (served.told("gpu", id=device(index).uuid) for index in (0, 1))
+    assert first["series"]["lines"]["gpu.power"] == [None]
+    assert second["series"]["lines"]["gpu.power"] == [0]
+    assert second["series"]["lines"]["gpu.utilization"] == [None]
+    assert [one["values"]["utilization"] for one in (first, second)] == [0.5, None]
 
 
 def test_a_viewer_of_another_server_or_of_a_ring_that_began_anew_starts_over() -> None:
     served = Served([tick(number) for number in range(1, 20)])
-    first = ask(served.feed)
-    assert ask(served.feed, "another", 15, 3).get("spark") is not None
-    assert ask(served.feed, first["boot"], first["seq"] + 100).get("spark") is not None
+    first = served.told()
+    assert served.told(boot="another", since=15)["series"]["whole"]
+    assert served.told(boot=first["boot"], since=first["seq"] + 100)["series"]["whole"]
     old, served.writer = served.writer, Served().writer
     old.close()
     served.live.close()
     served.writer.append(tick(1, [sample(0, utilization=0.9)]))
-    after = ask(served.feed, first["boot"], first["seq"], first["about_number"])
+    after = served.told(boot=first["boot"], since=first["seq"])
     assert after["boot"] != first["boot"]
-    assert after["spark"]["t"] == [TIME / 1e9 + 1]
-    assert "about" in after
+    assert after["series"]["t"] == [TIME / 1e9 + 1]
+    assert after["reset"]
+    assert after["tables"]["gpus"]["order"] == [device().uuid]
 
 
 def test_who_is_there_is_sent_only_when_it_changed() -> None:
     served = Served([tick(1, processes=[process()])])
-    seen = ask(served.feed)
-    (holder,) = seen["about"]["gpus"][0]["holders"]
+    seen = served.told()
+    (holder,) = served.known().gpus[0].about["holders"]
     assert holder == {"user": "alice", "run": None, "names": ["python"], "count": 1, "pid": 4711, "memory": 2**30}
     served.writer.append(tick(2, processes=[process()]))
-    seen = ask(served.feed, seen["boot"], seen["seq"], seen["about_number"])
-    assert "about" not in seen
+    seen = served.told(boot=seen["boot"], since=seen["seq"])
+    assert "who" not in seen["tables"].get("gpus", {"cells": {}})["cells"].get(device().uuid, {})
+    assert "server" not in seen or seen["server"] == {}
     served.writer.append(tick(3, processes=[process(), process(5, user="bob")]))
-    seen = ask(served.feed, seen["boot"], seen["seq"], seen["about_number"])
-    assert {holder["user"] for holder in seen["about"]["gpus"][0]["holders"]} == {"alice", "bob"}
+    seen = served.told(boot=seen["boot"], since=seen["seq"])
+    assert {holder["user"] for holder in served.known().gpus[0].about["holders"]} == {"alice", "bob"}
+    said = json.dumps(seen["tables"]["gpus"]["cells"][device().uuid]["who"])
+    assert '"alice"' in said
+    assert '"bob"' in said
 
 
 def test_no_command_line_and_no_key_beyond_those_that_are_named_leaves_the_server() -> None:
     served = Served([tick(1, processes=[process(run=run().key)], runs=[run(gpus=(device().uuid,))])])
-    (row,) = ask(served.feed)["about"]["gpus"]
+    (row,) = (gpu.about for gpu in served.known().gpus)
     assert set(row["processes"][0]) == {"pid", "user", "name", "kind", "memory", "sm", "cpu", "started", "run"}
     assert row["processes"][0]["run"] == run().id
+    (sent,) = served.told("gpu")["tables"]["processes"]["cells"].values()
+    assert set(sent) == {*row["processes"][0], "key", "running", "run_name"}
 
 
 def test_the_first_window_is_bounded_however_fast_the_ring_is() -> None:
@@ -114,14 +122,14 @@ def test_the_first_window_is_bounded_however_fast_the_ring_is() -> None:
         tick(1)._replace(monotonic_ns=step * number, time_ns=TIME + step * number, interval_ns=step)
         for number in range(1, 601)
     ]
-    spark = ask(Served(ticks).feed)["spark"]
-    assert len(spark["t"]) <= POINTS
-    assert 55 <= spark["t"][-1] - spark["t"][0] <= FIRST_WINDOW
+    times = Served(ticks).told()["series"]["t"]
+    assert len(times) <= POINTS
+    assert 55 <= times[-1] - times[0] <= FIRST_WINDOW
 
 
 def test_the_label_and_the_problem_of_a_source_are_told() -> None:
     served = Served([tick(1, [], origin=Origin("sim", "SIMULATED", "no driver"))])
-    first = ask(served.feed)
+    first = served.told()
     assert (first["label"], first["problem"]) == ("SIMULATED", "no driver")
 
 
@@ -134,8 +142,7 @@ def test_numbers_have_as_many_digits_as_a_screen_shows(value: float, wanted: flo
 
 
 def about(*ticks: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = ask(Served(ticks).feed)["about"]["gpus"]
-    return found
+    return [gpu.about for gpu in Served(ticks).known().gpus]
 
 
 def test_a_gpu_with_nobody_on_it_is_free_since_it_was_last_busy() -> None:
@@ -181,10 +188,10 @@ def test_a_lost_gpu_keeps_its_row_and_says_why() -> None:
 
 def test_what_a_frame_has_no_room_for_is_told_beside_what_is_wrong() -> None:
     served = Served([tick(1, unread=3)])
-    found = ask(served.feed)
+    found = served.told()
     assert (found["problem"], found["left_out"]) == ("", "3 runs more than there is room for")
     served.writer.append(tick(2))
-    assert ask(served.feed)["left_out"] == ""
+    assert served.told()["left_out"] == ""
 
 
 def test_every_run_on_a_gpu_is_told_of_the_one_in_force_first() -> None:
@@ -232,22 +239,22 @@ def test_a_gpu_that_does_not_answer_has_its_last_values_apart_and_their_age() ->
     served = Served([tick(1, [sample(0, utilization=0.9)]), tick(
         2, [sample(0, Availability.STALE, utilization=0.9)._replace(age=12.0)]
     )])  # fmt: skip
-    found = ask(served.feed)
-    (row,) = found["about"]["gpus"]
+    (gpu,) = served.known().gpus
+    row = gpu.about
     assert (row["age"], row["last"]["gpu.utilization"], row["last"]["gpu.power"]) == (12.0, 0.9, None)
-    assert found["gpus"][device().uuid]["gpu.utilization"] == [None]
+    assert gpu.counted["gpu.utilization"] is None
+    assert served.told("gpu")["series"]["lines"]["gpu.utilization"] == [None]
 
 
 def test_a_machine_without_a_gpu_shows_its_own_numbers() -> None:
-    host = ask(Served([tick(1, [])]).feed)["host"]
+    host = Served([tick(1, [])]).known().host
     assert host["cpu_utilization"] == 0
     assert "disk_read" not in host, "a counter is nothing to show"
-    assert "host" not in ask(Served([tick(1)]).feed)
+    assert Served([tick(1)]).known().host == {}
 
 
 def looks(*ticks: Any) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = ask(Served(ticks, devices=4).feed)["about"]["look"]
-    return found
+    return list(Served(ticks, devices=4).known().findings)
 
 
 def idle(index: int, **fields: Any) -> Any:
@@ -272,31 +279,32 @@ def test_a_share_in_a_sentence_is_written_as_everywhere() -> None:
 
 
 def test_a_run_whose_name_shows_nothing_is_called_by_its_id() -> None:
-    told = ask(Served([tick(1, runs=[run(name="   ")])]).feed)["about"]["runs"]
-    assert told[0]["name"] == "resnet50-1a2b"
+    (told,) = Served([tick(1, runs=[run(name="   ")])]).known().runs.values()
+    assert told["name"] == "resnet50-1a2b"
 
 
 def test_an_ended_recording_is_said_to_have_ended_and_is_not_live() -> None:
-    found = ask(Served([tick(1, origin=Origin("replay", "REPLAY x ended", ended=True))]).feed)
+    found = Served([tick(1, origin=Origin("replay", "REPLAY x ended", ended=True))]).told()
     assert (found["live"], found["ended"]) == (False, True)
 
 
 def test_a_viewer_who_slept_for_longer_than_points_are_kept_begins_anew() -> None:
     served = Served([tick(1)])
-    asleep = ask(served.feed)
+    asleep = served.told()
     for number in range(2, 500):
         served.writer.append(tick(number))
-    behind = ask(served.feed, asleep["boot"], asleep["seq"], 0)
-    assert "spark" not in behind
-    assert behind["t"][0] == TIME / 1e9 + 2
+    behind = served.told(boot=asleep["boot"], since=asleep["seq"])
+    assert not behind["series"]["whole"]
+    assert behind["series"]["t"][0] == TIME / 1e9 + 2
     for number in range(500, 1500):
         served.writer.append(tick(number))
         if number % 250 == 0:
-            awake = ask(served.feed, behind["boot"], behind["seq"])
-    late, steady = (ask(served.feed, one["boot"], one["seq"]) for one in (asleep, awake))
-    assert "spark" in late
-    assert late["t"] == [TIME / 1e9 + 1499]
-    assert "spark" not in steady
+            awake = served.told(boot=behind["boot"], since=behind["seq"])
+    late, steady = (served.told(boot=one["boot"], since=one["seq"]) for one in (asleep, awake))
+    assert late["series"]["whole"]
+    assert late["series"]["t"][-1] == TIME / 1e9 + 1499
+    assert served.told("gpu", asleep["boot"], asleep["seq"])["series"]["t"] == [TIME / 1e9 + 1499]
+    assert not steady["series"]["whole"]
 
 
 @pytest.mark.parametrize(
@@ -313,11 +321,11 @@ def test_a_gpu_without_a_listed_process_is_empty_only_where_its_values_prove_it(
     values: dict[str, float], is_empty: bool
 ) -> None:
     served = Served([tick(1, [sample(0, **values)])])
-    (row,) = ask(served.feed)["about"]["gpus"]
+    (row,) = (gpu.about for gpu in served.known().gpus)
     assert row["empty"] is is_empty
 
 
 def test_heat_that_lowers_the_clocks_needs_attention() -> None:
     ticks = [tick(n, [sample(0, utilization=0.9, throttled_hw_thermal=0.5 * n)]) for n in range(1, 10)]
-    told = json.loads(Served(ticks).feed.delta("", 0, 0).plain)["about"]["look"]
+    told = Served(ticks).known().findings
     assert [(note["kind"], note["level"], note["about"]) for note in told] == [("heat_throttled", "bad", "GPU 0")]

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -15,23 +16,26 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.diagnosis.finding import Severity
 from gpumon.frame import RunState
 from gpumon.metrics import BY_NAME, PROCESSES, Availability
-from gpumon_web import levels
+from gpumon_web import levels, run_page
 from gpumon_web.live import PageFeed
-from gpumon_web.page import KINDS, Now, Page, Rows
+from gpumon_web.page import KINDS, Args, Now, Page, Rows
 from gpumon_web.pages import PAGES
 from gpumon_web.routes import layout_json
 from tests.builders import device, process, run, sample, tick
+from tests.runs import BEGAN, Book, training
 from tests.web.served import Served
 
 MOST_PARTS = 80
 """Dash components in a layout: React takes a millisecond to mount each."""
 ASSETS = Path(gpumon_web.__file__).parent / "assets"
-NAMING = ("data-bind", "data-show", "data-dim", "data-empty-from", "data-subject", "data-outline")
+NAMING = (
+    "data-bind", "data-show", "data-unless", "data-dim", "data-empty-from", "data-subject", "data-outline",
+    "data-columns", "data-most",
+)  # fmt: skip
 """Attributes that name a value."""
-BY_SCRIPTS = ("63-run.js", "12-old.js")
-"""Scripts of pages that have no layout yet."""
-MOVED = [page for page in PAGES.values() if page.layout]
 GIB = 2.0**30
+RUN = run().id
+"""A run that both the ring and the ledger know."""
 FINISHED = {
     "id": "net-1a2b", "name": "net", "user": "alice", "state": "finished", "started": 1.0, "seconds": 60.0,
     "epochs_done": 3, "epochs_planned": 4, "utilization_mean": 0.5, "energy": 9.0, "gpus": 2, "framework": "keras",
@@ -64,9 +68,26 @@ def fleet() -> Now:
         return views.now()
 
 
+def document(page: Page) -> dict[str, Any]:
+    """What the ledger has for a page: the list of runs, or one that goes on and runs out of memory."""
+    if not page.of_run:
+        return {"runs": [FINISHED, RUNNING], "problem": ""}
+    with TemporaryDirectory() as directory, Book(Path(directory)) as book:
+        training(book, RUN, 3, gpus=2)
+        book.out_of_memory(f"tag.1000.4711.{RUN}")
+        found, _ = run_page.run_document([str(book.path)], RUN, "", None, None, BEGAN + 90, None)
+    assert found
+    return {**found, "id": RUN, "now": BEGAN + 90}
+
+
 def kept(page: Page) -> dict[str, Any]:
     """What a page shows of the ledger."""
-    return page.kept({"runs": [FINISHED, RUNNING], "problem": ""}) if page.kept else {}
+    return page.kept(document(page)).values if page.kept else {}
+
+
+def args(page: Page) -> Args:
+    """Arguments of an address that names something."""
+    return {**page.args, "id": RUN} if page.of_run else page.args
 
 
 def parts(component: Any, attribute: str = "") -> list[Any]:
@@ -81,16 +102,15 @@ def page_layout_is_tree(component: Any) -> bool:
     return hasattr(component, "_traverse")
 
 
-@pytest.fixture(params=MOVED, ids=[page.name for page in MOVED])
+@pytest.fixture(params=PAGES.values(), ids=PAGES)
 def page(request: pytest.FixtureRequest) -> Page:
     found: Page = request.param
     return found
 
 
 def test_layout_and_values_name_the_same(page: Page) -> None:
-    assert page.layout is not None
     layout = page.layout()
-    told = {**page.live(fleet(), page.args), **kept(page)}
+    told = {**page.live(fleet(), args(page)), **kept(page)}
     bound = {getattr(one, name) for name in NAMING for one in parts(layout, name)} - {""}
     tables = {getattr(one, "data-rows") for one in parts(layout, "data-rows")}
     assert bound == {name for name, value in told.items() if not isinstance(value, Rows)}
@@ -98,13 +118,11 @@ def test_layout_and_values_name_the_same(page: Page) -> None:
 
 
 def test_every_kind_is_one_that_the_scripts_know(page: Page) -> None:
-    assert page.layout is not None
     assert {getattr(one, "data-kind") for one in parts(page.layout(), "data-kind")} <= KINDS
 
 
 def test_every_row_has_every_column_and_a_key(page: Page) -> None:
-    assert page.layout is not None
-    told = {**page.live(fleet(), page.args), **kept(page)}
+    told = {**page.live(fleet(), args(page)), **kept(page)}
     for table in parts(page.layout(), "data-rows"):
         columns = {getattr(one, name) for one in parts(table, "data-col") for name in ("data-col", "data-by")}
         rows = told[getattr(table, "data-rows")]
@@ -117,26 +135,23 @@ def test_every_row_has_every_column_and_a_key(page: Page) -> None:
 
 
 def test_values_are_json_and_name_the_same_whatever_is_known(page: Page) -> None:
-    full, nothing = page.live(fleet(), page.args), page.live(Now(), page.args)
+    full, nothing = page.live(fleet(), args(page)), page.live(Now(), args(page))
     assert set(full) == set(nothing)
     json.dumps([full, nothing, kept(page)], allow_nan=False)
 
 
 def test_lines_have_names_that_the_page_shows(page: Page) -> None:
-    lines = page.series(fleet(), page.args)
-    told = json.dumps(page.live(fleet(), page.args))
-    assert page.layout is not None
+    lines = page.series(fleet(), args(page))
+    told = json.dumps(page.live(fleet(), args(page)))
     figures = parts(page.layout(), "data-figure")
     assert all(f'"series": "{name}"' in told or (figures and name in BY_NAME) for name in lines)
 
 
 def test_a_page_has_few_components(page: Page) -> None:
-    assert page.layout is not None
     assert len(parts(page.layout())) <= MOST_PARTS
 
 
 def test_a_layout_comes_as_react_takes_it(page: Page) -> None:
-    assert page.layout is not None
     served = Served([tick(1)])
     assert served.json(f"/api/layout?page={page.name}") == json.loads(layout_json(page))
 
@@ -148,7 +163,7 @@ def test_an_address_of_no_page_gets_the_layout_of_the_first() -> None:
 
 def test_every_module_of_a_page_is_in_the_list() -> None:
     modules = {path.stem for path in (ASSETS.parent / "pages").glob("*.py")} - {"__init__"}
-    assert modules == {page.name for page in MOVED}
+    assert modules == set(PAGES)
 
 
 def test_each_name_is_an_address_and_a_place_that_exists() -> None:
@@ -168,17 +183,17 @@ def test_the_tabs_and_places_of_the_skeleton_are_the_pages() -> None:
 
 
 def test_no_script_knows_a_page_that_has_a_module() -> None:
-    scripts = [path for path in ASSETS.glob("*.js") if path.name not in BY_SCRIPTS and "plotly" not in path.name]
+    scripts = [path for path in ASSETS.glob("*.js") if "plotly" not in path.name]
     assert len(scripts) > 8
     for path in scripts:
         text = path.read_text()
-        for page in MOVED:
+        for page in PAGES.values():
             for mention in (f'=== "{page.name}"', f"#/{page.name}", f"page-{page.name}", f"pages.{page.name}"):
                 assert mention not in text, f"{path.name} names {mention}"
 
 
 def test_reading_the_modules_of_pages_loads_no_dash() -> None:
-    code = "import sys, gpumon_web.run_page; print({'dash', 'flask', 'plotly'} & set(sys.modules))"
+    code = "import sys, gpumon_web.kept; print({'dash', 'flask', 'plotly'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
 
 

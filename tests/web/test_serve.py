@@ -58,9 +58,9 @@ def test_the_printed_link_opens_the_page_and_sigterm_ends_it_at_once(live_dir: P
     with web(env, "--source", "sim", "--port", 0) as (server, link):
         assert ask(link, "/", token=False)[0] == 401
         assert ask(link, "/")[0] == 200
-        first = until(lambda: (found := json.loads(ask(link, "/api/delta")[1]))["gpus"] and found)
+        first = until(lambda: (found := json.loads(ask(link, "/api/delta")[1]))["tables"] and found)
         assert first["label"] == "SIMULATED"
-        assert len(first["gpus"]) == 8
+        assert len(first["tables"]["gpus"]["order"]) == 8
         until(lambda: json.loads(ask(link, "/api/delta")[1])["seq"] > first["seq"])
         server.send_signal(signal.SIGTERM)
         assert server.wait(timeout=PATIENCE) == 0

@@ -6,7 +6,6 @@ anything from a browser: every answer is a file, the skeleton, or one of the rou
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 
@@ -124,9 +123,9 @@ def skeleton(*, signs_out: bool) -> html.Div:
 def section(page: Page) -> html.Section:
     """The place of a page, empty until it is opened, and what the scripts have to know of it."""
     known = data(
-        page=page.name, title=page.title, tab_of=page.tab or page.name, args=json.dumps(dict(page.args)),
-        layout="1" if page.layout else "", kept="1" if page.kept else "", needs_id="1" if page.needs_id else "",
-        without_gpus=page.without_gpus,
+        page=page.name, title=page.title, tab_of=page.tab or page.name, args=" ".join(page.args),
+        kept_args=" ".join((*page.args, *page.kept_args)), kept="1" if page.kept else "",
+        needs_id="1" if page.needs_id else "", without_gpus=page.without_gpus,
     )  # fmt: skip
     # With an id and without `disable_n_clicks`, Dash would count each click inside.
     return html.Section(id=f"page-{page.name}", className="page", hidden=True, disable_n_clicks=True, **known)

@@ -1,18 +1,14 @@
-"""The ring as browsers get it: what is new since their last question, encoded once for all of them.
+"""The ring as pages read it: its newest frame, who is on which GPU, and lines of what is new.
 
-Nobody waits and nothing runs while nobody asks: the first question of a tick takes the new frames in,
-and every other one of that tick gets the same bytes. A viewer carries two numbers, the newest frame it
-has and the newest `about` (who is on which GPU); `boot` tells it that both begin anew.
+Nobody waits and nothing runs while nobody asks: the first question of a tick takes the new frames in. Frames have
+numbers; `boot` tells that they begin anew.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
 import secrets
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
@@ -20,7 +16,7 @@ from typing import Any, NamedTuple
 from gpumon.analysis.epochs import Epochs
 from gpumon.frame import Frame
 from gpumon.history.open import open_history
-from gpumon.history.query import HOST, Query
+from gpumon.history.query import Query
 from gpumon.history.windows import USUAL
 from gpumon.json_value import logged, shown
 from gpumon.live import Live, LiveState
@@ -40,7 +36,6 @@ COLUMNS = tuple(panel.metric.name for panel in GPU_PANELS)
 SPARK = "gpu.utilization"
 ABOUT_EVERY = 5.0
 """Seconds after which what moves slowly is told again; at once when somebody comes, goes, or an epoch ends."""
-_KEPT_ANSWERS = 64
 
 
 class JsonBody(NamedTuple):
@@ -75,11 +70,10 @@ class Feed:
         self._dropped = 0
         self._gap: float | None = None
         self._first = Point(0, 0.0)
-        self._about: dict[str, Any] = {}
-        self._about_number = 0
+        self.about: dict[str, Any] = {}
+        """All that changes seldom. The caller holds `lock`."""
         self._about_at = 0.0
         self._outline: tuple[Any, ...] = ()
-        self._answers: OrderedDict[tuple[Any, ...], JsonBody] = OrderedDict()
 
     @property
     def boot(self) -> str:
@@ -90,22 +84,6 @@ class Feed:
     def newest(self) -> int:
         """The number of the newest frame that was taken in."""
         return self._newest
-
-    def delta(self, boot: str, since: int, about: int) -> JsonBody:
-        """Return the changes for a viewer that has seen frame `since` and `about` of `boot`."""
-        with self.lock:
-            self.refresh()
-            head = self.head()
-            # Who slept for longer than points are kept begins anew: else his lines would go across what he missed.
-            if boot != self.boot or not self._dropped <= since <= self._newest:
-                since, about = 0, 0
-            key = (json.dumps(head), since, about == self._about_number)
-            known = self._answers.get(key)
-            if known is None:
-                known = self._answers[key] = self._encode(head, since, about)
-                if len(self._answers) > _KEPT_ANSWERS:
-                    self._answers.popitem(last=False)
-            return known
 
     def head(self) -> dict[str, Any]:
         """Return the state for the head of every page. The caller holds `lock`."""
@@ -123,11 +101,6 @@ class Feed:
             "problem": origin.problem,
             "left_out": self.frame.left_out if self.frame else "",
         }
-
-    @property
-    def about(self) -> tuple[int, dict[str, Any]]:
-        """All that changes seldom, and its number, which changes with it. The caller holds `lock`."""
-        return self._about_number, self._about
 
     def values(self, uuid: str) -> dict[str, float | None]:
         """The newest value of each metric that pages show. The caller holds `lock`."""
@@ -180,7 +153,8 @@ class Feed:
         key = outline(self.frame)
         if key != self._outline or not 0 <= self.frame.time - self._about_at < ABOUT_EVERY:
             self._outline, self._about_at = key, self.frame.time
-            self._tell_about(self.frame)
+            live, of = self.live, self.fleet.about
+            self.about = of(self.frame, self.epochs, live.origin(), live.driver(), live.hostname(), self.history)
 
     def known(self) -> dict[str, Any]:
         """From when to when there are samples, and whether there were more before. The caller holds `lock`."""
@@ -205,13 +179,6 @@ class Feed:
             self._points.append(Point(frame.number, frame.time))
             self._gap = None
 
-    def _tell_about(self, frame: Frame) -> None:
-        live = self.live
-        about = self.fleet.about(frame, self.epochs, live.origin(), live.driver(), live.hostname(), self.history)
-        if about != self._about:
-            self._about = about
-            self._about_number += 1
-
     def _begin_anew(self) -> None:
         self._restarts += 1
         self._points.clear()
@@ -221,40 +188,6 @@ class Feed:
         self.logged.clear()
         self.epochs = Epochs()
         self.fleet = Fleet()
-        self._answers.clear()
-
-    def _encode(self, head: dict[str, Any], since: int, about: int) -> JsonBody:
-        points = [point for point in self._points if point.number > since]
-        body = {**head}
-        if since == 0:
-            body["spark"] = self._spark()
-            points = points[-1:]
-        times = [point.time for point in points]
-        body["t"] = [round(time, 3) for time in times]
-        body["gpus"] = {uuid: {name: self._picked(uuid, name, times) for name in COLUMNS} for uuid in self._devices()}
-        if self.frame is not None and not self.frame.samples:
-            body["host"] = host_row(self.frame)
-        if about != self._about_number:
-            body["about"] = self._about
-        body["about_number"] = self._about_number
-        plain = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
-        return JsonBody(plain, gzip.compress(plain, 5, mtime=0))
-
-    def _spark(self) -> dict[str, Any]:
-        """Small charts begin with one metric over the first window, with its gaps."""
-        end = self.history.end
-        found = {
-            uuid: self.history.query(Query(uuid, (SPARK,), end - FIRST_WINDOW, end, POINTS))[SPARK]
-            for uuid in self._devices()
-        }
-        times = next((series.times for series in found.values()), ())
-        return {
-            "t": [round(min(time, end), 3) for time in times],
-            "gpus": {uuid: [shown(value) for value in series.mean] for uuid, series in found.items()},
-        }
-
-    def _devices(self) -> list[str]:
-        return [uuid for uuid in self.history.subjects() if uuid != HOST]
 
     def _picked(self, uuid: str, name: str, times: Sequence[float]) -> list[float | None]:
         return [shown(value) for value in self.history.at(uuid, name, times)]

@@ -115,14 +115,9 @@ class PageFeed:
         """Whether all that an address gives are arguments of its page."""
         return not given or given.keys() <= PAGES.get(page, _FIRST).args.keys()
 
-    def answer(self, page: str, given: Mapping[str, str], boot: str, since: int, about: int) -> JsonBody:
-        """Return the changes for a viewer of `page`, with the arguments of its address; of an unknown page the first.
-
-        Who names no page, or one that a script of its own draws, gets values by GPU and metric (`Feed.delta`).
-        """
-        found = PAGES.get(page, _FIRST) if page else _FIRST
-        if "page" not in given or found.layout is None:
-            return self._feed.delta(boot, since, about)
+    def answer(self, page: str, given: Mapping[str, str], boot: str, since: int) -> JsonBody:
+        """Return the changes for a viewer of `page` with the arguments of its address; of an unknown page the first."""
+        found = PAGES.get(page, _FIRST)
         args = {name: given.get(name, "")[:LONGEST_TEXT] or usual for name, usual in found.args.items()}
         return self.delta(found, args, boot, since)
 
@@ -154,7 +149,7 @@ class PageFeed:
         if (self._boot, self._seen) == (feed.boot, feed.newest) or feed.frame is None:
             return self._now
         self._boot, self._seen = feed.boot, feed.newest
-        time, (_, about) = feed.frame.time, feed.about
+        time, about = feed.frame.time, feed.about
         if not 0 <= time - self._means_at < MEAN_EVERY:
             self._means_at = time
             self._means = {gpu["uuid"]: feed.mean(gpu["uuid"], SPARK, FIRST_WINDOW) for gpu in about["gpus"]}
@@ -175,7 +170,7 @@ class PageFeed:
         users |= {holder["user"] or "" for gpu in now.gpus for holder in gpu.about["holders"]}
         indices = [gpu.about["index"] for gpu in now.gpus]
         return {
-            "hostname": self._feed.about[1]["hostname"],
+            "hostname": self._feed.about["hostname"],
             "users": sorted(users - {""}),
             "home": gpu_address(indices[0]) if len(indices) == 1 else "",
             "has_gpus": bool(indices),

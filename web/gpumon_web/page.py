@@ -18,13 +18,14 @@ Args = Mapping[str, str]
 Cells = dict[str, Any]
 """Values by name: of a page, or of a row, as JSON has them."""
 
-NUMBERS = frozenset(
-    ("count", "percent", "bytes", "watts", "celsius", "megahertz", "joules", "duration", "span", "elapsed", "lasting")
-)
+NUMBERS = frozenset({
+    "count", "percent", "bytes", "watts", "celsius", "megahertz", "joules", "duration", "span", "elapsed", "lasting",
+    "logged",
+})  # fmt: skip
 """Kinds of values that stand at the right of a column, and sort from the largest first."""
 KINDS = NUMBERS | {
     "text", "mono", "age", "state", "standing", "places", "tag", "person", "link", "bar", "parts", "memory", "rich",
-    "notes", "spark",
+    "notes", "spark", "choices", "download",
 }  # fmt: skip
 """Kinds of values that the scripts can show (assets/25-kinds.js)."""
 
@@ -46,6 +47,10 @@ class Column(NamedTuple):
     """It stands at the right though its kind does not say so."""
     small_unit: str = ""
     """`unit`: the unit is smaller than the number; `big`: so, and the number is large."""
+    most: str = ""
+    """The value that is the largest of the column, so that all its cells have one unit."""
+    each_of: str = ""
+    """The value that names the columns in its place: one for each name, whose cells are under it in the row's cell."""
 
 
 class Rows(list[Cells]):
@@ -88,6 +93,19 @@ class Now(NamedTuple):
         return [self.runs[run] for run in gpu.about["runs"] if run in self.runs]
 
 
+class KeptValues(NamedTuple):
+    """The part of a page that comes from the ledger."""
+
+    values: Cells
+    """Values by name; `Rows` fill the table of that name. One that `live` gives too counts where that is None."""
+    figures: Mapping[str, Cells | None] = MappingProxyType({})
+    """Plotly figures by name; None: there is nothing to draw."""
+    totals: Mapping[str, int] = MappingProxyType({})
+    """The number of rows of tables of which only the newest are among `values`."""
+    again: float = 10.0
+    """Seconds after which it is worth asking again."""
+
+
 def _no_values(now: Now, args: Args) -> Cells:
     return {}
 
@@ -102,17 +120,22 @@ class Page(NamedTuple):
     name: str
     """The first part of the address behind `#/`."""
     title: str
-    layout: Callable[[], Component] | None = None
-    """None: a script of its own still draws it."""
+    layout: Callable[[], Component]
     live: Callable[[Now, Args], Cells] = _no_values
-    kept: Callable[[Cells], Cells] | None = None
+    kept: Callable[[Cells], KeptValues] | None = None
     """Further values from the document of runs that the ledger keeps; made in another process, asked for seldom."""
+    rest: Callable[[Cells], KeptValues] | None = None
+    """All rows of the tables of which `kept` gives the newest, for whoever wants to see them."""
+    of_run: bool = False
+    """These documents are of the run that the argument `id` names, on the device `gpu`; else the list of runs."""
     series: Callable[[Now, Args], Mapping[str, tuple[str, str]]] = _no_series
     """Lines that grow: name -> (UUID of a GPU, metric)."""
     has_past: bool = False
     """A viewer gets the last ten minutes of its lines when it opens the page."""
     args: Args = MappingProxyType({})
     """Arguments of its address, and what they are where it does not say."""
+    kept_args: Args = MappingProxyType({})
+    """Further ones, that only what the ledger keeps depends on."""
     tab: str = ""
     """The tab that is marked while it is shown; its own where empty and `is_tab`."""
     is_tab: bool = True

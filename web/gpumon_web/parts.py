@@ -1,9 +1,11 @@
 """The vocabulary of layouts: components with `data-*` attributes that the scripts fill by kind.
 
 `data-bind=NAME data-kind=KIND` shows a value; `data-old=TEXT` stands in its place once nothing new comes.
-`data-show=NAME` is hidden while a value is empty, `data-dim=NAME` dimmed while it is true.
-`table[data-rows=NAME]` shows rows, by its `th[data-col=CELL data-kind=KIND data-by=CELL]`.
-`[data-figure=ADDRESS data-subject=NAME data-outline=NAME]` becomes a live figure.
+`data-show=NAME` is hidden while a value is empty, `data-unless=NAME` while it is not; `data-dim=NAME` is dimmed while
+it is true. `table[data-rows=NAME]` shows rows, by its `th[data-col=CELL data-kind=KIND data-by=CELL]`; one with
+`data-columns=NAME` stands for a column for each name in that value.
+`[data-figure=ADDRESS data-subject=NAME data-outline=NAME]` becomes a live figure, `[data-kept-figure=NAME]` one that
+comes whole with what the ledger keeps.
 `[data-search=NAME]` becomes a field that filters the rows of a table.
 """
 
@@ -27,14 +29,16 @@ def bound(
 
 
 def headline(
-    title: str, name: str, kind: str, below: str = "", chips: str = "", extra: str = "", *, is_first: bool = False,
-    old: str | None = None, old_below: str | None = None,
+    title: str, name: str, kind: str, below: str = "", chips: str = "", extra: str = "", *, titled: str = "",
+    is_first: bool = False, old: str | None = None, old_below: str | None = None,
 ) -> Component:  # fmt: skip
     """A card with one number: `name` its value, `chips`, `extra` and `below` names of what stands beside and under it.
 
-    `old` stands for the value once nothing new comes, `old_below` for what stands under it.
+    `titled` names a value that is its title instead. `old` stands for the value once nothing new comes, `old_below` for
+    what stands under it.
     """
-    parts = [html.Span(title, className="what"), bound(name, kind, className="value", old=old, **data(unit="unit"))]
+    what = bound(titled, "text", className="what") if titled else html.Span(title, className="what")
+    parts = [what, bound(name, kind, className="value", old=old, **data(unit="unit"))]
     emptied = old_below if old is None else ""
     if chips:
         parts.append(bound(chips, "rich", className="chips", old=emptied))
@@ -65,6 +69,12 @@ def shown_if(name: str, component: Component) -> Component:
     return component
 
 
+def hidden_if(name: str, component: Component) -> Component:
+    """`component`, hidden while the value `name` is neither empty nor missing."""
+    setattr(component, "data-unless", name)
+    return component
+
+
 def choice(arg: str, label: str, options: Sequence[tuple[str, str]], usual: str) -> Component:
     """Buttons of which one is pressed: the argument `arg` of the address, `usual` where it does not say."""
     buttons = [html.Button(words, type="button", **data(arg=arg, value=value)) for value, words in options]
@@ -80,6 +90,15 @@ def figure(address: str, subject: str, outline: str, label: str) -> Component:
     return html.Div(
         className="plot", role="img", **aria(label=label), **data(figure=address, subject=subject, outline=outline)
     )
+
+
+def kept_figure(name: str, label: str, *, loading: str, empty: str, whole: str) -> Component:
+    """The place of the figure `name` of what the ledger keeps, inside of a card: zooms stay while it comes anew.
+
+    `loading` and `empty` stand in its place before it came and where there is none; `whole` is the button to all of it.
+    """
+    named = data(kept_figure=name, loading=loading, empty=empty, whole=whole)
+    return html.Div(className="plot", role="img", **aria(label=label), **named)
 
 
 def table(
@@ -130,9 +149,8 @@ def _heading(column: Column) -> Component:
     css = ["num"] if column.is_number or column.kind in NUMBERS else []
     named = data(
         col=column.key, kind=known_kind(column.kind), by=column.sorts_by or column.key, unit=column.small_unit,
-        head="1" if column.is_head else "",
+        head="1" if column.is_head else "", most=column.most, columns=column.each_of, sort="1" if column.sort else "",
+        help=column.help,
     )  # fmt: skip
-    title = html.Button(column.title, type="button", className="sort", title=column.help or None)
-    inside = title if column.sort else column.title
     classes = " ".join((*css, column.css)).strip()
-    return html.Th(inside, scope="col", role="columnheader", className=classes, **named)
+    return html.Th(column.title, scope="col", role="columnheader", className=classes, **named)

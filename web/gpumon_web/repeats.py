@@ -28,7 +28,7 @@ GOOD_FOR = 5.0
 WORTH = 1024
 """Bytes from which on an answer is sent compressed."""
 _QUERY = re.compile(
-    r"(?:page=(\w{1,20})&)?boot=([0-9a-f.]{0,32})&since=(\d{1,15})&about=(\d{1,15})((?:&\w{1,20}=[\w.-]{0,100})*)",
+    r"page=(\w{1,20})&boot=([0-9a-f.]{0,32})&since=(\d{1,15})((?:&\w{1,20}=[\w.-]{0,100})*)",
     re.ASCII,
 )
 """The page, the newest of what the viewer has, and arguments that need no decoding."""
@@ -72,16 +72,14 @@ class Repeats:
         start_response("200 OK", headers)
         return (body,)
 
-    def _asked(self, query: str) -> tuple[str, dict[str, str], str, int, int] | None:
+    def _asked(self, query: str) -> tuple[str, dict[str, str], str, int] | None:
         """The arguments of `PageFeed.answer`; None for a question that no page asks."""
         found = _QUERY.fullmatch(query)
         if found is None:
             return None
-        page, boot, since, about, rest = found.groups()
+        page, boot, since, rest = found.groups()
         given = dict(part.split("=") for part in rest.split("&")[1:])
-        if not self._views.takes(page or "", given):
-            return None
-        return page or "", given if page is None else {**given, "page": page}, boot, int(since), int(about)
+        return (page, given, boot, int(since)) if self._views.takes(page, given) else None
 
     def note(self, request: Request, answer: Response, now: float) -> None:
         """Remember what a whole request was allowed; `now` is seconds since 1970."""

@@ -65,7 +65,7 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
             return failure(request, 503, "Busy", "Wait a moment and try again.", {"Retry-After": "2"})
 
     def delta() -> Response:
-        answer = views.answer(_text("page"), request.args, _text("boot"), _whole("since"), _whole("about"))
+        answer = views.answer(_text("page"), request.args, _text("boot"), _whole("since"))
         is_packed, body = choose(answer, takes_gzip(request))
         return Response(body, mimetype="application/json", headers=PACKED if is_packed else None)
 
@@ -74,10 +74,12 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
         return Response(layouts.get(_text("page"), next(iter(layouts.values()))), mimetype="application/json")
 
     def kept() -> Response:
-        name = _text("page")
-        if name not in PAGES or PAGES[name].kept is None:
+        page, whole = PAGES.get(_text("page")), bool(_text("rest"))
+        if page is None or (page.rest if whole else page.kept) is None:
             return failure(request, 404, "No such page", "No page of this name shows runs of the ledger.")
-        return sent(partial(runs.kept, name), "the list of runs")
+        args = {name: _text(name) for name in (*page.args, *page.kept_args)}
+        what = "this run" if page.of_run else "the list of runs"
+        return sent(partial(runs.rest if whole else runs.kept, page, args), what)
 
     def gpu() -> Response:
         wanted, begin, end, length = _text("gpu"), _number("from"), _number("to"), _number("window")
@@ -137,7 +139,7 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
 
 def layout_json(page: Page) -> str:
     """A page's layout as React gets it, with the name of the page."""
-    found = {"page": page.name, "layout": page.layout() if page.layout else None}
+    found = {"page": page.name, "layout": page.layout()}
     return json.dumps(found, default=lambda component: component.to_plotly_json(), separators=(",", ":"))
 
 

@@ -10,7 +10,7 @@ import gzip
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpumon.analysis.epochs import Span
@@ -32,8 +32,6 @@ from gpumon.reports.export_epochs import lines
 from gpumon_web.answers import NOTHING, UNCHANGED, Packed
 from gpumon_web.course import Logged, extended, recent_course, with_newest
 from gpumon_web.levels import OF_SEVERITY
-from gpumon_web.page import Rows
-from gpumon_web.pages import PAGES
 
 LISTED = 500
 """Runs on the list."""
@@ -76,34 +74,14 @@ class Recent(NamedTuple):
 
 def listed(paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any) -> Packed | str:
     """Every run, the newest first, and why those of the past are missing if they are."""
-    document, version = _listing(paths, live, now, known)
-    return UNCHANGED if document is None else _packed(document, version)
+    document, version = list_of_runs(paths, live, now, known)
+    return UNCHANGED if document is None else packed(document, version)
 
 
-def kept(paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, page: str) -> Packed | str:
-    """Values of the page `page` that come from this list."""
-    document, version = _listing(paths, live, now, known)
-    if document is None:
-        return UNCHANGED
-    shown_as = PAGES[page].kept
-    assert shown_as is not None
-    values = shown_as(document)
-    tables = {name: rows for name, rows in values.items() if isinstance(rows, Rows)}
-    body = {
-        "values": {name: value for name, value in values.items() if name not in tables},
-        "tables": {
-            name: {"order": [row["key"] for row in rows], "cells": {row["key"]: row for row in rows}}
-            for name, rows in tables.items()
-        },
-        "users": sorted({run["user"] for run in document["runs"]} - {""}),
-    }
-    return _packed(body, version)
-
-
-def _listing(
+def list_of_runs(
     paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """The document and its version; no document where it is still the one of version `known`."""
+    """The list of runs and its version; no list where it is still the one of version `known`."""
     version = None if live else repr(_stamps(paths))
     if version is not None and version == known:
         return None, version
@@ -128,6 +106,16 @@ def one(
     paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any
 ) -> Packed | str:
     """One run: its newest epochs, its ranks, and its figure on `device` (a UUID; else its first)."""
+    document, version = run_document(paths, run, device, live, ring, now, known)
+    if document is None:
+        return UNCHANGED
+    return packed(document, version) if document else NOTHING
+
+
+def run_document(
+    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any
+) -> tuple[dict[str, Any] | None, str | None]:
+    """All that is known of one run, and its version: empty of a run that is not, none where it is still `known`."""
     try:
         with Ledgers(paths) as ledgers:
             found = _find(ledgers, run)
@@ -135,28 +123,29 @@ def one(
                 ledger, row = found
                 version = None if live or row.state is RunState.RUNNING else _version(ledger, row)
                 if version is not None and version == known:
-                    return UNCHANGED
-                return _packed(_page(ledger=ledger, run=run, device=device, live=live, ring=ring, now=now), version)
+                    return None, version
+                return _page(ledger=ledger, run=run, device=device, live=live, ring=ring, now=now), version
     except GpumonError:
         pass  # the list of runs says why; what the ring tells is still shown
     if live is None:
-        return NOTHING
-    return _packed({"run": live, "live": live, "epochs": [], "ranks": [], "marks": [], "devices": []})
+        return {}, None
+    return {"run": live, "live": live, "epochs": [], "ranks": [], "marks": [], "devices": []}, None
 
 
 def epochs(paths: Sequence[str], run: str, known: Any) -> Packed | str:
     """Every epoch of a run, as rows of the page's table."""
 
-    def made(record: Record) -> Packed:
-        found = aggregate.epochs(record)
-        return _packed({"epochs": _rows(record, found)})
+    return of_record(paths, run, known, lambda record: packed({"epochs": all_epochs(record)}))
 
-    return _of_record(paths, run, known, made)
+
+def all_epochs(record: Record) -> list[dict[str, Any]]:
+    """Its epochs as rows."""
+    return _rows(record, aggregate.epochs(record))
 
 
 def table(paths: Sequence[str], run: str, known: Any) -> Packed | str:
     """Its table of epochs as CSV."""
-    return _of_record(paths, run, known, lambda record: Packed(_compressed(line.encode() for line in lines(record))))
+    return of_record(paths, run, known, lambda record: Packed(_compressed(line.encode() for line in lines(record))))
 
 
 def _page(ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring | None, now: float) -> dict[str, Any]:
@@ -251,7 +240,8 @@ def _phases(record: Record, ring: Ring | None) -> list[list[Any]]:
     return [[span.begin, run_json.known(span.end), span.phase] for span in found]
 
 
-def _of_record(paths: Sequence[str], run: str, known: Any, made: Any) -> Packed | str:
+def of_record(paths: Sequence[str], run: str, known: Any, made: Callable[[Record], Packed]) -> Packed | str:
+    """The answer that `made` gives of a run's record, unchanged until another word of the run is written."""
     try:
         with Ledgers(paths) as ledgers:
             found = _find(ledgers, run)
@@ -261,8 +251,7 @@ def _of_record(paths: Sequence[str], run: str, known: Any, made: Any) -> Packed 
             version = _version(ledger, row)
             if version == known:
                 return UNCHANGED
-            packed: Packed = made(ledger.record(run, phases=False, times=True))
-            return packed._replace(version=version)
+            return made(ledger.record(run, phases=False, times=True))._replace(version=version)
     except GpumonError:
         return NOTHING  # the list of runs says why
 
@@ -288,7 +277,8 @@ def _stamps(paths: Sequence[str]) -> list[Any]:
     return found
 
 
-def _packed(value: Any, version: Any = None) -> Packed:
+def packed(value: Any, version: Any = None) -> Packed:
+    """`value` as JSON, compressed."""
     return Packed(
         gzip.compress(json.dumps(value, separators=(",", ":"), allow_nan=False).encode(), 5, mtime=0), version
     )

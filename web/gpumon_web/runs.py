@@ -1,7 +1,7 @@
 """Runs for the pages: what the ledger keeps of them, and what the ring tells of those that go on.
 
-What the ring tells is read here, at the moment it is asked for; the ledger is read where work is done (`run_page`), and
-what came of it is kept while it is fresh.
+What the ring tells is read here, at the moment it is asked for; the ledger is read where work is done (`run_page`,
+`kept`), and what came of it is kept while it is fresh.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Any
 
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.reports import run_json
-from gpumon_web import run_page
+from gpumon_web import kept, run_page
 from gpumon_web.answers import AnswerCache, Packed
 from gpumon_web.course import COURSE
 from gpumon_web.feed import Feed, said
 from gpumon_web.fleet import run_row
+from gpumon_web.page import Args, Page
 from gpumon_web.run_page import Ring
-from gpumon_web.work import Inline, Work
+from gpumon_web.work import Inline, Task, Work
 
 FRESH = 2.0
 """Seconds for which an answer is good for all who ask: a page asks for a running one every five."""
@@ -41,40 +42,49 @@ class Runs:
 
     def all(self) -> Future[Packed]:
         """Every run, the newest first."""
-        live = self._live()
-        return self._answers.get(
-            ("runs",), self._fresh,
-            lambda known: self._work.ask(run_page.listed, lambda: (self._ledgers(), live, self._now(), known)),
-        )  # fmt: skip
-
-    def kept(self, page: str) -> Future[Packed]:
-        """The values of a page that come from this list."""
-        live = self._live()
-        return self._answers.get(
-            ("kept", page), self._fresh,
-            lambda known: self._work.ask(run_page.kept, lambda: (self._ledgers(), live, self._now(), known, page)),
-        )  # fmt: skip
+        return self._of_list(("runs",), run_page.listed)
 
     def one(self, run: str, device: str) -> Future[Packed]:
         """One run with its newest epochs, its figure that of `device` (a UUID; else its first)."""
+        return self._of_run(("run", run, device), run_page.one)
 
-        def start(known: Any) -> Future[Any]:
-            live, ring = self._live().get(run), self._ring(run, device)
-            return self._work.ask(run_page.one, lambda: (self._ledgers(), run, device, live, ring, self._now(), known))
+    def kept(self, page: Page, args: Args) -> Future[Packed]:
+        """The values of a page that come from the ledger."""
+        if not page.of_run:
+            return self._of_list(("kept", page.name), kept.of_list, page.name)
+        return self._of_run(("kept", args.get("id", ""), args.get("gpu", ""), page.name), kept.of_run, page.name)
 
-        return self._answers.get(("run", run, device), self._fresh, start)
+    def rest(self, page: Page, args: Args) -> Future[Packed]:
+        """All rows of the tables of which such values have the newest."""
+        return self._of_record(("rest", args.get("id", ""), page.name), kept.rest_of_run, page.name)
 
     def epochs(self, run: str) -> Future[Packed]:
         """All its epochs."""
-        return self._of_record("epochs", run_page.epochs, run)
+        return self._of_record(("epochs", run), run_page.epochs)
 
     def table(self, run: str) -> Future[Packed]:
         """Its table of epochs as CSV."""
-        return self._of_record("table", run_page.table, run)
+        return self._of_record(("table", run), run_page.table)
 
-    def _of_record(self, what: str, task: Callable[..., Any], run: str) -> Future[Packed]:
+    def _of_list(self, key: tuple[str, ...], task: Task, *more: str) -> Future[Packed]:
+        live = self._live()
         return self._answers.get(
-            (what, run), self._fresh, lambda known: self._work.ask(task, lambda: (self._ledgers(), run, known))
+            key, self._fresh,
+            lambda known: self._work.ask(task, lambda: (self._ledgers(), live, self._now(), known, *more)),
+        )  # fmt: skip
+
+    def _of_run(self, key: tuple[str, ...], task: Task, *more: str) -> Future[Packed]:
+        _, run, device, *_ = key
+
+        def start(known: Any) -> Future[Any]:
+            live, ring = self._live().get(run), self._ring(run, device)
+            return self._work.ask(task, lambda: (self._ledgers(), run, device, live, ring, self._now(), known, *more))
+
+        return self._answers.get(key, self._fresh, start)
+
+    def _of_record(self, key: tuple[str, ...], task: Task, *more: str) -> Future[Packed]:
+        return self._answers.get(
+            key, self._fresh, lambda known: self._work.ask(task, lambda: (self._ledgers(), key[1], known, *more))
         )
 
     def _live(self) -> dict[str, dict[str, Any]]:

@@ -21,6 +21,11 @@ def text(words: str, css: str = "") -> Cells:
     return {"text": words, "css": css}
 
 
+def fact(name: str, words: Any, time: float | None = None) -> Cells | None:
+    """A fact with its name, or the moment `time` (s since 1970), in the viewer's time zone; None where it is not."""
+    return {"fact": name, "text": str(words or ""), "time": time} if words or time is not None else None
+
+
 def person(name: str) -> Cells:
     """A user, with the color that is the user's everywhere."""
     return {"person": name}

@@ -6,21 +6,66 @@ const vm = require("node:vm");
 
 const ASSETS = path.join(__dirname, "../../../web/gpumon_web/assets");
 
-// An element that has children, text, attributes and classes, and no looks.
+const camel = (name) => name.replace(/-(\w)/g, (_, letter) => letter.toUpperCase());
+
+// An element that has a place among others, text, attributes, classes and listeners, and no looks.
 class Element {
-  constructor(tag) {
-    Object.assign(this, { tag, children: [], attributes: {}, dataset: {}, style: { setProperty() {} }, own: "", hidden: false, className: "" });
+  constructor(tag, attributes = {}, ...children) {
+    Object.assign(this, { tag, children: [], attributes: {}, dataset: {}, style: { setProperty() {} }, own: "", hidden: false, className: "", parentElement: null, told: {} });
+    for (const [name, value] of Object.entries(attributes)) { if (name === "class") { this.className = value; } else { this.setAttribute(name, value); } }
+    this.append(...children);
   }
+  get tagName() { return this.tag.toUpperCase(); }
   get textContent() { return this.own + this.children.map((one) => one.textContent ?? one).join(""); }
   set textContent(text) { this.own = text; this.children = []; }
   get firstChild() { return this.children[0] || null; }
-  append(...children) { this.children.push(...children); }
-  appendChild(child) { this.children.push(child); return child; }
-  replaceChildren(...children) { this.own = ""; this.children = children; }
-  setAttribute(name, value) { this.attributes[name] = value; }
+  get previousElementSibling() { return this.parentElement.children[this.parentElement.children.indexOf(this) - 1] || null; }
+  get tBodies() { return this.find("tbody"); }
+  get classList() {
+    const all = () => this.className.split(" ").filter(Boolean);
+    return {
+      contains: (name) => all().includes(name),
+      toggle: (name, on) => { this.className = [...all().filter((one) => one !== name), ...(on ? [name] : [])].join(" "); },
+    };
+  }
+  put(place, ...children) {
+    for (const child of children) { if (child instanceof Element) { child.remove(); child.parentElement = this; } }
+    this.children.splice(place, 0, ...children);
+  }
+  append(...children) { this.put(this.children.length, ...children); }
+  appendChild(child) { this.append(child); return child; }
+  insertBefore(child, other) { child.remove(); this.put(other ? this.children.indexOf(other) : this.children.length, child); }
+  before(...others) { this.parentElement.put(this.parentElement.children.indexOf(this), ...others); }
+  after(...others) { this.parentElement.put(this.parentElement.children.indexOf(this) + 1, ...others); }
+  replaceChildren(...children) { this.own = ""; this.children = []; this.append(...children); }
+  replaceWith(other) { this.before(other); this.remove(); }
+  remove() {
+    if (this.parentElement) { this.parentElement.children.splice(this.parentElement.children.indexOf(this), 1); }
+    this.parentElement = null;
+  }
+  cloneNode() {
+    const twin = new Element(this.tag, { ...this.attributes, class: this.className }, ...this.children.map((one) => (one.cloneNode ? one.cloneNode() : one)));
+    Object.assign(twin.dataset, this.dataset);
+    return Object.assign(twin, { own: this.own, hidden: this.hidden });
+  }
+  setAttribute(name, value) {
+    this.attributes[name] = value;
+    if (name.startsWith("data-")) { this.dataset[camel(name.slice(5))] = value; }
+  }
   getAttribute(name) { return this.attributes[name] ?? null; }
-  addEventListener() {}
+  addEventListener(name, heard) { this.told[name] = heard; }
+  click() { this.told.click({}); }
   find(tag) { return [...(this.tag === tag ? [this] : []), ...this.children.flatMap((one) => (one.find ? one.find(tag) : []))]; }
+  // Of selectors `tag`, `.class`, `[data-name]`, and a tag with one of the others.
+  matches(selector) {
+    const [, tag, name, data] = /^(\w*)(?:\.([\w-]+))?(?:\[data-([\w-]+)\])?$/.exec(selector);
+    return (!tag || this.tag === tag) && (!name || this.classList.contains(name)) && (!data || this.dataset[camel(data)] !== undefined);
+  }
+  querySelectorAll(selector) {
+    return this.children.filter((one) => one instanceof Element).flatMap((one) => [...(one.matches(selector) ? [one] : []), ...one.querySelectorAll(selector)]);
+  }
+  querySelector(selector) { return this.querySelectorAll(selector)[0] || null; }
+  closest(selector) { return this.matches(selector) ? this : this.parentElement && this.parentElement.closest(selector); }
 }
 
 // The scripts by the beginnings of their names, in a world of their own; `answers` are what fetch gives, one by one.
@@ -43,6 +88,7 @@ exports.load = function (names, answers = []) {
       createElement: (tag) => new Element(tag),
     },
   };
+  world.IntersectionObserver = class { observe() {} };
   world.window = world;
   world.addEventListener = () => {};
   world.matchMedia = () => ({ matches: false, addEventListener() {} });

@@ -14,13 +14,13 @@
   let wait = 1;
   let opened = null;
 
-  const empty = () => ({ values: new Map(), tables: new Map(), series: { t: [], lines: new Map() } });
+  const empty = () => ({ values: new Map(), kept: new Map(), tables: new Map(), figures: new Map(), series: { t: [], lines: new Map() } });
 
   const feed = {
     boot: "", seq: 0, interval: 1,
     page: "", args: {}, // as the address names them
     resets: 0, // how often lines began anew, of the page that is open
-    view: empty(), // values, rows and lines of that page
+    view: empty(), // values, rows, figures and lines of that page; `kept` are the values that the ledger has of it
     server: null, // facts of the server for every page; null before the first numbers
     // connecting, live, stale, ended (a recording), reconnecting, locked
     state: "connecting", said: "", label: "", problem: "", leftOut: "",
@@ -28,7 +28,10 @@
     age: 0, // seconds for which the daemon had been silent when it was last asked; null where that is not known
     heard: 0, // when the server last answered
     on(listener) { listeners.push(listener); },
-    open, merge, tell,
+    open, keep, tell,
+    // A value by name: what is so now, else what the ledger has.
+    value: (name) => feed.view.values.get(name) ?? feed.view.kept.get(name) ?? null,
+    has: (name) => feed.view.values.has(name) || feed.view.kept.has(name),
     // Seconds for which nothing new has come; NaN where that is not known.
     silence() {
       if (feed.state === "live" || feed.state === "ended") { return 0; }
@@ -54,7 +57,6 @@
     if (wanted === opened) { return; }
     opened = wanted;
     Object.assign(feed, { page, args, seq: 0, view: empty() });
-    g.forget();
     if (asking) { asking.abort(); asking = null; }
     poll();
   }
@@ -64,7 +66,7 @@
   }
 
   function take(delta) {
-    const news = delta.page === undefined ? g.takeOld(delta) : takeNew(delta);
+    const news = merged(delta);
     feed.boot = delta.boot;
     feed.seq = delta.seq;
     feed.interval = delta.interval;
@@ -79,29 +81,38 @@
     return news;
   }
 
-  function takeNew(delta) {
+  function merged(delta) {
     if (delta.now) { feed.now = delta.now; }
     if (Object.keys(delta.server).length) {
       feed.server = { ...feed.server, ...delta.server };
       g.theme.meet(feed.server.users);
     }
-    if (delta.reset) { feed.view.values.clear(); feed.view.tables.clear(); }
-    const news = merge(delta);
+    if (delta.reset) {
+      feed.view.values.clear();
+      for (const name of Object.keys(delta.tables)) { feed.view.tables.delete(name); }
+    }
+    const news = merge(delta, feed.view.values);
     grow(delta.series);
-    return { ...news, delta, reset: Boolean(delta.reset), about: false };
+    return { ...news, delta, reset: Boolean(delta.reset) };
+  }
+
+  // What the ledger has of the page that is open.
+  function keep(found) {
+    for (const [name, figure] of Object.entries(found.figures)) { feed.view.figures.set(name, figure); }
+    return merge(found, feed.view.kept);
   }
 
   // Values and cells of rows, put over those that are known; gives what is new: names, and for each table its cells.
-  function merge({ values, tables }) {
+  function merge({ values, tables }, into) {
     const view = feed.view;
     const changed = { values: [], tables: new Map() };
     for (const [name, value] of Object.entries(values)) {
-      if (view.values.has(name) && same(view.values.get(name), value)) { continue; }
-      view.values.set(name, value);
+      if (into.has(name) && same(into.get(name), value)) { continue; }
+      into.set(name, value);
       changed.values.push(name);
     }
-    for (const [name, { order, cells }] of Object.entries(tables)) {
-      const table = view.tables.get(name) || { order: [], rows: new Map() };
+    for (const [name, { order, cells, total }] of Object.entries(tables)) {
+      const table = view.tables.get(name) || { order: [], rows: new Map(), total: 0 };
       const fresh = new Map();
       for (const [key, row] of Object.entries(cells)) {
         const known = table.rows.get(key);
@@ -110,8 +121,10 @@
         if (news.length) { fresh.set(key, news); }
       }
       if (order) {
-        table.order = order;
-        const kept = new Set(order);
+        // Some rows of more: those that are known stay.
+        table.order = total > order.length ? [...new Set([...table.order, ...order])] : order;
+        table.total = Math.max(total || 0, table.order.length);
+        const kept = new Set(table.order);
         for (const key of table.rows.keys()) { if (!kept.has(key)) { table.rows.delete(key); } }
       }
       view.tables.set(name, table);
@@ -151,7 +164,7 @@
     let failure = null;
     const limit = setTimeout(() => mine.abort(), PATIENCE);
     try {
-      const query = new URLSearchParams({ page: feed.page, boot: feed.boot, since: feed.seq, about: feed.aboutNumber, ...feed.args });
+      const query = new URLSearchParams({ page: feed.page, boot: feed.boot, since: feed.seq, ...feed.args });
       const answer = await fetch(`api/delta?${query}`, { signal: mine.signal, cache: "no-store", credentials: "same-origin" });
       if (!answer.ok) { throw new Refusal(answer.status); }
       found = await answer.json();
@@ -177,7 +190,7 @@
     feed.said = locked ? "open the link that gpumon web printed" : "reconnecting";
     wait = Math.min(SLOWEST, wait * GROWTH);
     again(document.hidden ? HIDDEN : wait);
-    tell({ reset: false, delta: null, about: false, values: [], tables: new Map() });
+    tell({ reset: false, delta: null, values: [], tables: new Map() });
   }
 
   function again(seconds) {

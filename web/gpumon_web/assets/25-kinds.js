@@ -7,14 +7,20 @@
   const absent = (value) => value === null || value === undefined;
 
   const texts = {
-    // Words, or those for what is so now and those for what was.
-    text: (value) => (absent(value) ? "" : value.old === undefined ? String(value) : g.feed.isFresh() ? value.text : value.old), mono: (value) => value || t.MISSING,
+    text: words, mono: (value) => value || t.MISSING,
     count: t.count, percent: t.percent, bytes: t.bytes, watts: t.watts, celsius: t.celsius, megahertz: t.megahertz,
-    joules: (value) => t.joules(value), duration: t.duration, span: t.span,
+    joules: (value, node) => t.joules(value, node.dataset.most ? g.feed.value(node.dataset.most) : undefined), duration: t.duration, span: t.span,
     elapsed: (value) => (t.known(value) ? t.span(now() - value) : t.MISSING), age: (value) => t.age(value, now()),
     // A number of seconds, or since when something has lasted.
     lasting: (value) => t.duration(absent(value) ? NaN : value.since === undefined ? value : now() - value.since),
   };
+
+  // Words; those for what is so now and those for what was; or words and a moment.
+  function words(value) {
+    if (absent(value)) { return ""; }
+    if (value.time !== undefined) { return `${value.text} ${t.moment(value.time)}`; }
+    return value.old === undefined ? String(value) : g.feed.isFresh() ? value.text : value.old;
+  }
 
   const drawn = {
     state: (one) => {
@@ -49,10 +55,19 @@
     },
     rich: (lines) => lines.map(line).filter(Boolean),
     // Sentences, each with the place that it leads to.
-    notes: (notes) => notes.map((note) => g.make("li", {}, note.link
-      ? g.make("a", { href: address(note.link), title: note.action || null }, note.about ? g.make("span", { class: `tag ${note.level}`, text: note.about }) : null,
-        g.make("span", { text: note.time === undefined ? note.text : `${note.text}, ${t.moment(note.time)}` }))
-      : g.make("span", { class: "mut", text: note.text }))),
+    notes: (notes) => notes.map((note) => {
+      const about = note.about ? g.make("span", { class: `tag ${note.level}`, text: note.about }) : null;
+      const text = note.time === undefined ? note.text : `${note.text}, ${t.moment(note.time)}`;
+      if (note.link) { return g.make("li", {}, g.make("a", { href: address(note.link), title: note.action || null }, about, g.make("span", { text }))); }
+      return g.make("li", {}, about, g.make("span", { class: about ? null : "mut", text }));
+    }),
+    // A number of the user's own: one that is none is no missing value but an alarm.
+    logged: (value) => [g.make("span", { class: t.odd(value) ? "alarm" : null, text: t.plain(value) })],
+    // Buttons of which one is pressed: each sets an argument of the address.
+    choices: (all) => all.map((one) => g.make("button", {
+      type: "button", text: one.text, title: one.title, "aria-pressed": String(one.is_pressed), click: () => { g.go({ [one.arg]: one.value }); },
+    })),
+    download: (one) => [g.make("a", { class: "button", text: one.text, href: one.href.startsWith("api/") ? one.href : "#/", download: true })],
   };
 
   const address = (link) => (link.startsWith("#/") ? link : "#/");
@@ -69,6 +84,7 @@
     if ("person" in one) { return g.person(one.person); }
     if ("link" in one) { return g.make("a", { class: one.css, text: one.text, href: address(one.link), "aria-label": one.label || null }); }
     if ("tag" in one) { return one.now && !g.feed.isFresh() ? null : g.make("span", { class: `tag ${one.level}`, text: one.tag }); }
+    if ("fact" in one) { return g.make("span", { class: "fact" }, `${one.fact} `, g.make("b", { text: one.time === null ? one.text : t.moment(one.time) })); }
     if ("bar" in one) { return g.bar(pieces(one.bar), one.css); }
     return g.make("span", { class: one.css, text: one.text });
   }
@@ -81,7 +97,7 @@
     if (kind === "spark") { spark(node, value); return; }
     if (!g.feed.isFresh() && node.dataset.old !== undefined) { old(node, kind); return; }
     if (!texts[kind]) { node.replaceChildren(...(absent(value) ? [] : drawn[kind](value))); return; }
-    const text = texts[kind](value);
+    const text = texts[kind](value, node);
     if (!node.dataset.unit) { g.put(node, text); return; }
     g.putValue(node, text);
   };

@@ -3,11 +3,15 @@
 "use strict";
 (function (g) {
   const CHUNK = 60;
+  const t = g.text;
 
-  // `table`: the element with data-rows; gives what draws it.
-  g.rows = function (table) {
+  // `table`: the element with data-rows; `rest` is called when somebody wants rows that are not here: to see them, or to
+  // sort by them. Gives what draws it.
+  g.rows = function (table, rest) {
     const { rows: name, order: first, down: isDown, empty: nothing, loading, noMatch, dense, emptyFrom } = table.dataset;
-    const heads = [...table.querySelectorAll("th[data-col]")];
+    const places = [...table.querySelectorAll("th[data-col]")];
+    let heads = places;
+    let shape = ""; // what the columns depend on
     const body = table.tBodies[0];
     const empty = g.make("p", { class: "empty", hidden: true });
     const more = g.make("button", { class: "more", type: "button", hidden: true, click: () => { grow(); } });
@@ -18,33 +22,68 @@
     let wanted = "";
     table.parentElement.append(empty, more);
 
-    for (const head of heads) {
-      const button = head.querySelector("button");
-      if (button) {
-        button.addEventListener("click", () => {
-          down = by === head.dataset.col ? !down : head.classList.contains("num");
-          by = head.dataset.col;
-          mark();
-          draw(new Map());
+    const nameOf = (head) => `${head.dataset.col} ${head.dataset.part || ""}`.trim();
+    const cellOf = (row, { col, part }) => (part === undefined ? row[col] : Object.hasOwn(row[col], part) ? row[col][part] : t.MISSING);
+
+    // A head of which rows can be sorted becomes a button: one part fewer for React to mount.
+    function sortsBy(head) {
+      if (!head.dataset.sort) { return; }
+      const button = g.make("button", { type: "button", class: "sort", title: head.dataset.help || null, text: head.textContent });
+      head.replaceChildren(button);
+      button.addEventListener("click", () => {
+        down = by === nameOf(head) ? !down : head.classList.contains("num");
+        by = nameOf(head);
+        mark();
+        draw(new Map());
+        if (lacks()) { rest(); }
+      });
+    }
+    places.forEach(sortsBy);
+
+    const all = () => g.feed.view.tables.get(name);
+    const lacks = (wished = Infinity) => Boolean(all()) && all().rows.size < Math.min(wished, all().total);
+
+    // The columns as they are now: one that stands for several is in the page as those.
+    function columns() {
+      heads = places.flatMap((place) => {
+        if (!place.dataset.columns) { return [place]; }
+        place.hidden = true;
+        while (place.previousElementSibling && place.previousElementSibling.dataset.part !== undefined) { place.previousElementSibling.remove(); }
+        return (g.feed.value(place.dataset.columns) || []).map((part) => {
+          const head = place.cloneNode(true);
+          head.hidden = false;
+          head.dataset.part = part;
+          head.textContent = part;
+          place.before(head);
+          sortsBy(head);
+          return head;
         });
-      }
+      });
+      if (!heads.some((head) => nameOf(head) === by)) { by = first; down = Boolean(isDown); }
+      mark();
+      for (const [key, made] of drawn) { made.line.remove(); drawn.delete(key); }
     }
 
     function mark() {
       for (const head of heads) {
-        if (head.querySelector("button")) {
-          g.attribute(head, "aria-sort", by !== head.dataset.col ? "none" : down ? "descending" : "ascending");
+        if (head.dataset.sort) {
+          g.attribute(head, "aria-sort", by !== nameOf(head) ? "none" : down ? "descending" : "ascending");
         }
       }
     }
 
     const missing = (value) => value === null || value === undefined || Number.isNaN(value);
-    const plain = (value) => (value && value.since !== undefined ? g.feed.now - value.since : value);
+    // A value to sort by; a logged number that is none is the largest.
+    function plain(value) {
+      if (value && value.since !== undefined) { return g.feed.now - value.since; }
+      return value === t.MISSING ? null : value;
+    }
 
     // What is missing comes last in either direction.
-    function sorted(all, found) {
-      const cell = heads.find((head) => head.dataset.col === by).dataset.by;
-      const value = new Map(found.map((key) => [key, plain(all.rows.get(key)[cell])]));
+    function sorted(rows, found) {
+      const head = heads.find((one) => nameOf(one) === by).dataset;
+      const cell = (row) => (head.part === undefined ? row[head.by] : t.odd(cellOf(row, head)) ? Infinity : cellOf(row, head));
+      const value = new Map(found.map((key) => [key, plain(cell(rows.get(key)))]));
       return [...found].sort((one, other) => {
         const [a, b] = [value.get(one), value.get(other)];
         if (missing(a) || missing(b)) { return missing(a) - missing(b); }
@@ -60,7 +99,8 @@
       }));
       // A large number, or one with a small unit, has an element of its own.
       const shown = cells.map((cell, at) => {
-        const { unit } = heads[at].dataset;
+        const { unit, most } = heads[at].dataset;
+        if (most) { cell.dataset.most = most; }
         return unit ? cell.appendChild(g.make("span", { class: unit === "big" ? "big" : null, "data-unit": unit })) : cell;
       });
       return { line: g.make("tr", { role: "row" }, ...cells), shown, isNew: true };
@@ -68,33 +108,35 @@
 
     // `changed`: the names of the cells that are new, by row; null: all are.
     function draw(changed) {
-      const all = g.feed.view.tables.get(name);
-      const order = all ? all.order : [];
-      const found = wanted ? order.filter((key) => (all.rows.get(key).search || "").includes(wanted)) : order;
-      const keys = found.length ? sorted(all, found).slice(0, limit) : [];
+      const now = JSON.stringify(places.flatMap(({ dataset }) => [dataset.columns, dataset.most]).map((one) => one && g.feed.value(one)));
+      if (shape !== now) { shape = now; columns(); }
+      const { order, rows, total } = all() || { order: [], rows: new Map(), total: 0 };
+      const found = wanted ? order.filter((key) => (rows.get(key).search || "").includes(wanted)) : order;
+      const keys = found.length ? sorted(rows, found).slice(0, limit) : [];
       const keep = new Set(keys);
       for (const [key, made] of drawn) { if (!keep.has(key)) { made.line.remove(); drawn.delete(key); } }
       keys.forEach((key, place) => {
         if (!drawn.has(key)) { drawn.set(key, build()); }
         const made = drawn.get(key);
-        fill(made, all.rows.get(key), changed && !made.isNew ? changed.get(key) || [] : null);
+        fill(made, rows.get(key), changed && !made.isNew ? changed.get(key) || [] : null);
         if (body.children[place] !== made.line) { body.insertBefore(made.line, body.children[place] || null); }
         made.isNew = false;
       });
       if (dense) { table.parentElement.classList.toggle("dense", order.length > Number(dense)); }
       if (emptyFrom) { g.show(empty, "text", g.feed.view.values.get(emptyFrom)); }
-      else { g.put(empty, !all ? loading : wanted && order.length ? noMatch : nothing); }
+      else { g.put(empty, !all() ? loading : wanted && order.length ? noMatch : nothing); }
       g.hide(empty, keys.length > 0);
       g.hide(table, !keys.length);
-      g.hide(more, found.length <= limit);
-      if (found.length > limit) { g.put(more, `Show more: ${found.length - limit} of ${found.length} are hidden`); }
+      const count = wanted ? found.length : total;
+      g.hide(more, count <= limit);
+      if (count > limit) { g.put(more, `Show more: ${count - limit} of ${count} are hidden`); }
     }
 
     function fill({ line, shown }, row, cells) {
       heads.forEach((head, at) => {
         const { col, kind } = head.dataset;
         if (cells && !cells.includes(col) && !g.moves(kind)) { return; }
-        g.show(shown[at], kind, row[col]);
+        g.show(shown[at], kind, cellOf(row, heads[at].dataset));
         if (kind === "state") { line.classList.toggle("old", g.stateNow(row[col]) === "stale"); }
       });
     }
@@ -102,6 +144,7 @@
     function grow() {
       limit += limit < 4 * CHUNK ? CHUNK : limit;
       draw(new Map());
+      if (lacks(limit)) { rest(); }
     }
 
     new IntersectionObserver((seen) => {

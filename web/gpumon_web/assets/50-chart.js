@@ -128,6 +128,13 @@
     return [begin, begin + wide];
   };
 
+  // A stretch of time in an address, in seconds since 1970.
+  g.ofRange = (range) => ({ from: range && range[0].toFixed(1), to: range && range[1].toFixed(1) });
+  g.rangeOf = function (params) {
+    const range = [Number(params.get("from")), Number(params.get("to"))];
+    return params.has("from") && range.every(g.text.known) && range[0] < range[1] ? range : null;
+  };
+
   // `place` an empty element; `zoomed(range or null)` is told when somebody zooms, pans, or goes back.
   g.chart = function (place, zoomed) {
     let figure = null;

@@ -41,12 +41,11 @@
     }
 
     function open(params) {
-      const range = [Number(params.get("from")), Number(params.get("to"))];
       const before = view.window;
       const given = params.get("window");
       view = {
         window: options.some((button) => button.dataset.value === given) ? given : windows.dataset.usual,
-        range: params.has("from") && range.every(t.known) && range[0] < range[1] ? range : null,
+        range: g.rangeOf(params),
         run: params.get("run") || "",
       };
       beyond = "";
@@ -58,10 +57,7 @@
 
     // A link that shows the same elsewhere; the browser's history keeps pages, not each turn of the wheel.
     function remember() {
-      const query = new URLSearchParams({ window: view.window });
-      if (view.range) { query.set("from", view.range[0].toFixed(1)); query.set("to", view.range[1].toFixed(1)); }
-      if (view.run) { query.set("run", view.run); }
-      history.replaceState(null, "", `${location.hash.split("?")[0]}?${query}`);
+      g.setArguments({ window: view.window, ...g.ofRange(view.range), run: view.run || null });
       g.moved();
     }
 
@@ -200,7 +196,7 @@
     }
 
     return {
-      open,
+      open, clear,
       about() { load(false); },
       tick(news) {
         load(false);

@@ -1,8 +1,8 @@
 // A page whose layout comes from the server: mounted by React when it is first opened, and filled with values by kind.
 "use strict";
 (function (g) {
-  const EVERY = 10; // s between questions for what the ledger keeps
-  const SOON = 3; // s after one that got no answer
+  const SOON = 3; // s between questions for what the ledger keeps, after one that got no answer
+  const SETTLES = 1; // s that the ledger may take to write what just happened
 
   // The layout of the page that is opened first is asked for before Dash is up, by its name in the address.
   let early = null;
@@ -31,15 +31,19 @@
   // A page in the form that the router knows: show(), about() and tick().
   g.view = function (section) {
     const ask = g.asker();
+    const askRest = g.asker();
     const isKept = Boolean(section.dataset.kept);
+    const names = section.dataset.keptArgs.split(" ").filter(Boolean);
     let bound = null; // name -> elements, once the layout is there
     let tables = [];
     let figures = [];
     let params = new URLSearchParams();
     let asked = 0;
     let outline = "";
+    let seen = null; // the view that is shown
+    let wantsRest = false; // and waits for it
     let wasFresh = true;
-    const page = { title: section.dataset.title, alone: true, build() { mount(section, ready); }, show, about, tick };
+    const page = { title: section.dataset.title, build() { mount(section, ready); }, show, about, tick };
 
     function ready() {
       bound = new Map();
@@ -47,23 +51,35 @@
         if (!bound.has(node.dataset.bind)) { bound.set(node.dataset.bind, []); }
         bound.get(node.dataset.bind).push(node);
       }
-      tables = [...section.querySelectorAll("[data-rows]")].map(g.rows);
+      tables = [...section.querySelectorAll("[data-rows]")].map((table) => g.rows(table, rest));
       for (const place of section.querySelectorAll("[data-search]")) {
         g.searchField(place, tables.find((table) => table.name === place.dataset.search));
       }
-      figures = [...section.querySelectorAll("[data-figure]")].map(g.figure);
+      figures = [...section.querySelectorAll("[data-figure]")].map(g.figure)
+        .concat([...section.querySelectorAll("[data-kept-figure]")].map(g.keptFigure));
       for (const figure of figures) { figure.open(params); }
       about();
-      if (!section.hidden && g.feed.state !== "connecting") { load(); }
+      if (!section.hidden) { load(); }
     }
 
     function show(given) {
       asked = 0;
       params = given;
+      outline = "";
       if (!bound) { return; }
+      if (isKept && seen !== g.feed.view) { clear(); }
+      seen = g.feed.view;
       for (const figure of figures) { figure.open(params); }
       about();
       load();
+    }
+
+    // Of something else, nothing is known until it came.
+    function clear() {
+      for (const nodes of bound.values()) {
+        for (const node of nodes) { g.show(node, node.dataset.kind, node.dataset.unit ? g.text.MISSING : null); }
+      }
+      for (const figure of figures) { figure.clear(); }
     }
 
     // Everything anew.
@@ -78,15 +94,15 @@
 
     // What is there only while a value says so, or dimmed then.
     function places() {
-      const { values } = g.feed.view;
-      const has = (name) => { const one = values.get(name); return Boolean(one) && one.length !== 0; };
-      for (const node of section.querySelectorAll("[data-show]")) { g.hide(node, values.size > 0 && !has(node.dataset.show)); }
+      const isKnown = isKept || g.feed.view.values.size > 0;
+      const has = (name) => { const one = g.feed.value(name); return Boolean(one) && one.length !== 0; };
+      for (const node of section.querySelectorAll("[data-show]")) { g.hide(node, isKnown && !has(node.dataset.show)); }
+      for (const node of section.querySelectorAll("[data-unless]")) { g.hide(node, has(node.dataset.unless)); }
       for (const node of section.querySelectorAll("[data-dim]")) { node.classList.toggle("old", has(node.dataset.dim)); }
     }
 
     function value(node, name) {
-      const { values } = g.feed.view;
-      if (values.has(name)) { g.show(node, node.dataset.kind, values.get(name)); }
+      if (g.feed.has(name)) { g.show(node, node.dataset.kind, g.feed.value(name)); }
       if (node.tagName === "P") { g.hide(node, !node.textContent); } // a paragraph of nothing would be a gap
     }
 
@@ -101,21 +117,43 @@
       load();
     }
 
-    // What comes from the ledger: every ten seconds, and at once when a run began, ended, or is in another epoch.
+    // What comes from the ledger: seldom, and soon after a run began, ended, or is in another epoch.
     function load() {
-      if (!isKept || g.feed.state === "connecting") { return; }
-      const runs = JSON.stringify((g.feed.server || {}).runs || []);
-      if (runs !== outline) { outline = runs; asked = 0; }
+      if (!isKept) { return; }
+      if (g.feed.server) {
+        const id = params.get("id");
+        const runs = JSON.stringify(g.feed.server.runs.filter(([run]) => !names.includes("id") || run === id));
+        if (outline && runs !== outline) { asked = Math.min(asked, performance.now() + SETTLES * 1000); }
+        outline = runs;
+      }
       if (performance.now() < asked) { return; }
-      asked = performance.now() + EVERY * 1000;
+      asked = Infinity;
       const view = g.feed.view;
-      ask(`api/kept?page=${encodeURIComponent(section.dataset.page)}`, (found, took) => {
-        asked = performance.now() + (found ? Math.max(EVERY, took * 20) : SOON) * 1000;
-        if (!found || view !== g.feed.view) { return; }
-        g.theme.meet(found.users);
-        const news = g.feed.merge(found);
-        for (const name of news.values) { for (const node of bound.get(name) || []) { value(node, name); } }
-        for (const table of tables) { table.draw(news.tables.get(table.name) || new Map()); }
+      ask(`api/kept?${query()}`, (found, took) => {
+        asked = performance.now() + (found ? Math.max(found.again, took * 20) : SOON) * 1000;
+        if (found && view === g.feed.view) { keep(found); }
+      });
+    }
+
+    const query = () => new URLSearchParams([["page", section.dataset.page], ...names.map((name) => [name, params.get(name) || ""])]);
+
+    function keep(found) {
+      g.theme.meet(found.users);
+      const news = g.feed.keep(found);
+      for (const name of news.values) { for (const node of bound.get(name) || []) { value(node, name); } }
+      for (const table of tables) { table.draw(news.tables.get(table.name) || new Map()); }
+      if (news.values.length) { places(); }
+      for (const figure of figures) { figure.about(); }
+    }
+
+    // The newest rows come by themselves; the others once somebody scrolls to them, or sorts by something else.
+    function rest() {
+      if (wantsRest) { return; }
+      wantsRest = true;
+      const view = g.feed.view;
+      askRest(`api/kept?rest=1&${query()}`, (found) => {
+        wantsRest = false;
+        if (found && view === g.feed.view) { keep(found); }
       });
     }
     return page;

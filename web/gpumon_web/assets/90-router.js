@@ -18,6 +18,24 @@
   // What values are of, and no figure: a change of the other arguments is none of the page.
   const subject = (params) => (params.get("id") ? { id: params.get("id") } : {});
 
+  // Other arguments of the address, those that are null without: the browser's history keeps pages, and not each turn of
+  // the wheel.
+  g.setArguments = function (changes) {
+    const [path, query] = location.hash.split("?");
+    const all = new URLSearchParams(query || "");
+    for (const [name, value] of Object.entries(changes)) {
+      if (value === null) { all.delete(name); } else { all.set(name, value); }
+    }
+    const text = String(all);
+    history.replaceState(null, "", text ? `${path}?${text}` : path);
+  };
+
+  // The same page with other arguments.
+  g.go = function (changes) {
+    g.setArguments(changes);
+    route();
+  };
+
   // An address without an id is of what was seen last on this page.
   const last = new Map();
   function remember(name, params) {
@@ -30,7 +48,7 @@
     const length = place().params.get("window");
     return length ? `?window=${encodeURIComponent(length)}` : "";
   };
-  g.moved = () => { if (current && current.dataset.layout) { page(current).about(); } };
+  g.moved = () => { if (current) { page(current).about(); } };
 
   const byName = (name) => sections.find((section) => section.dataset.page === name);
 
@@ -79,8 +97,7 @@
     // The server, too, takes the first page for an unknown one, so that the question can go out before this script.
     const known = section === asked && byName(name) === asked;
     g.feed.open(known || section === sections[0] ? name : section.dataset.page, subject(params));
-    if (shown.show) { shown.show(params); }
-    if (g.feed.server && shown.about) { shown.about(); }
+    shown.show(params);
     if (moved) { window.scrollTo(0, 0); document.getElementById("main").focus({ preventScroll: true }); }
   }
 
@@ -88,23 +105,15 @@
     if (g.feed.server && land()) { route(); }
     g.status();
     const shown = page(current);
-    if (current.dataset.layout) {
-      if (news.reset) { shown.about(); }
-      shown.tick(news);
-      return;
-    }
-    if (!g.feed.about) { if (shown.alone) { shown.tick(null); } return; }
-    if (news.delta === null) { shown.tick(null); return; }
-    if (news.reset || news.about) { shown.about(); }
-    if (!(news.reset && news.about)) { shown.tick(news.reset ? null : news.delta); }
+    if (news.reset) { shown.about(); }
+    shown.tick(news);
   }
 
   // Whether the page in place of those that need a GPU is shown.
   g.isWithoutGpus = () => Boolean(current) && sections.some((section) => section.dataset.withoutGpus === current.dataset.page);
 
   function again() {
-    if (current.dataset.layout) { page(current).about(); }
-    else if (g.feed.about) { page(current).tick(null); }
+    page(current).about();
   }
 
   function start() {
@@ -123,7 +132,7 @@
     setInterval(() => { if (g.feed.server && !g.feed.isFresh() && !document.hidden) { page(current).tick(null); } }, 1000);
     g.status();
     route();
-    if (g.feed.server) { heard({ reset: true, about: true, delta: null, values: [], tables: new Map() }); }
+    if (g.feed.server) { heard({ reset: true, delta: null, values: [], tables: new Map() }); }
   }
 
   // Dash puts the page up a moment after our scripts have come; the first question need not wait for it.

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from gpumon_web.page import Page
-from gpumon_web.pages import fleet, gpu, none, runs
-
-_BY_SCRIPTS = (Page("run", "Run", is_tab=False, tab="runs", needs_id=True),)
-"""Pages that scripts of their own still draw (assets/63-run.js)."""
+from gpumon_web.pages import fleet, gpu, none, run, runs
 
 PAGES: dict[str, Page] = {
-    page.name: page for page in (fleet.PAGE, gpu.PAGE, runs.PAGE, *_BY_SCRIPTS, none.PAGE)
+    page.name: page for page in (fleet.PAGE, gpu.PAGE, runs.PAGE, run.PAGE, none.PAGE)
 }  # fmt: skip

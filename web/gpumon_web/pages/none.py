@@ -8,7 +8,7 @@ from gpumon import units
 from gpumon.metrics import Unit
 from gpumon.vendors import VENDORS
 from gpumon_web import levels
-from gpumon_web.page import Args, Cells, Now, Page
+from gpumon_web.page import Args, Cells, KeptValues, Now, Page
 from gpumon_web.pages.gpu import of_total
 from gpumon_web.tokens import run_address, run_name
 
@@ -78,7 +78,7 @@ def live(now: Now, args: Args) -> Cells:
     }
 
 
-def kept(document: Cells) -> Cells:
+def kept(document: Cells) -> KeptValues:
     """The newest runs, and where all of them are."""
     runs, problem = document["runs"], document["problem"]
     notes = [
@@ -90,8 +90,9 @@ def kept(document: Cells) -> Cells:
         for run in runs[:RUNS]
     ]  # fmt: skip
     if runs:
-        return {"newest": [*notes, {"level": "", "about": "", "text": "All runs", "link": "#/runs"}]}
-    return {"newest": [{"text": f"Past runs are unavailable: {problem}" if problem else "No runs yet."}]}
+        return KeptValues({"newest": [*notes, {"level": "", "about": "", "text": "All runs", "link": "#/runs"}]})
+    said = f"Past runs are unavailable: {problem}" if problem else "No runs yet."
+    return KeptValues({"newest": [{"text": said}]})
 
 
 PAGE = Page("none", "No GPU", layout, live, kept, is_tab=False, tab="fleet")

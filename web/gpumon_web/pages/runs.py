@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpumon import units
-from gpumon_web.page import Cells, Column, Page, Rows
+from gpumon_web.page import Cells, Column, KeptValues, Page, Rows
 from gpumon_web.tokens import line, link, progress, run_address, run_name, run_state, text
 
 if TYPE_CHECKING:
@@ -43,13 +43,15 @@ def layout() -> Component:
     )
 
 
-def kept(document: Cells) -> Cells:
+def kept(document: Cells) -> KeptValues:
     """Rows of the runs that the ledger and the ring know, and why those of the past are missing if they are."""
     problem = document["problem"]
-    return {
-        "problem": f"Past runs are unavailable: {problem}" if problem else "",
-        "runs": Rows(row(run) for run in document["runs"]),
-    }
+    return KeptValues(
+        {
+            "problem": f"Past runs are unavailable: {problem}" if problem else "",
+            "runs": Rows(row(run) for run in document["runs"]),
+        }
+    )
 
 
 def row(run: Cells) -> Cells:

@@ -1,0 +1,173 @@
+"use strict";
+const assert = require("node:assert");
+const test = require("node:test");
+const { Element, load } = require("./browser.js");
+
+const HEADS = [
+  { col: "name", by: "name", kind: "text", sort: "1", head: "1" }, { col: "size", by: "size", kind: "bytes", sort: "1", num: true },
+  { col: "since", by: "since", kind: "lasting", sort: "1", num: true },
+];
+
+// A table of these heads, with rows by key; `draw` is told what is new as the page is.
+function table(rows, { heads = HEADS, order = "name", total, values = {}, set = {} } = {}) {
+  const { gpumon } = load(["00", "10", "20", "25", "32"]);
+  const wanted = [];
+  gpumon.feed.state = "live";
+  gpumon.feed.now = 1000;
+  const cells = heads.map(({ num, ...data }) => {
+    const head = new Element("th", { class: num ? "num" : "" });
+    head.textContent = data.col;
+    Object.assign(head.dataset, data);
+    return head;
+  });
+  const node = new Element("table", {}, new Element("thead", {}, new Element("tr", {}, ...cells)), new Element("tbody"));
+  Object.assign(node.dataset, { rows: "t", order, down: "", empty: "Nothing.", loading: "Loading.", noMatch: "No match.", ...set });
+  const box = new Element("div", {}, node);
+  const drawn = gpumon.rows(node, () => { wanted.push(1); });
+  const lines = () => node.tBodies[0].children;
+  const found = {
+    gpumon, node, box, drawn, wanted, lines, keys: () => lines().map((line) => line.children[0].textContent),
+    head: (name) => node.querySelectorAll("th").find((one) => !one.hidden && one.textContent === name),
+    sort: (name) => found.head(name).querySelector("button").click(),
+    empty: box.querySelector(".empty"), more: box.querySelector(".more"),
+    keep(all, of) {
+      const news = gpumon.feed.keep({ figures: {}, values, tables: { t: { order: Object.keys(all), cells: all, total: of || 0 } } });
+      drawn.draw(news.tables.get("t"));
+    },
+  };
+  if (rows) { found.keep(rows, total); } else { drawn.draw(null); }
+  return found;
+}
+
+const ROWS = { a: { name: "a2", size: 2048, since: 5 }, b: { name: "a10", size: null, since: { since: 900 } }, c: { name: "a1", size: 4096, since: null } };
+const many = (count, from = 0) => Object.fromEntries(Array.from({ length: count }, (_, at) => [`k${from + at}`, { name: `n${from + at}`, size: from + at, since: 0 }]));
+
+test("rows stand in the order of their column, names by the numbers in them", () => {
+  const t = table(ROWS);
+  assert.deepStrictEqual(t.keys(), ["a1", "a2", "a10"]);
+  assert.strictEqual(t.head("name").getAttribute("aria-sort"), "ascending");
+});
+
+test("a click sorts, numbers from the largest, and another one turns the order; what is missing comes last", () => {
+  const t = table(ROWS);
+  t.sort("size");
+  assert.deepStrictEqual(t.keys(), ["a1", "a2", "a10"]);
+  t.sort("size");
+  assert.deepStrictEqual(t.keys(), ["a2", "a1", "a10"]);
+  assert.strictEqual(t.head("size").getAttribute("aria-sort"), "ascending");
+  assert.strictEqual(t.head("name").getAttribute("aria-sort"), "none");
+});
+
+test("what goes on is sorted by how long it has", () => {
+  const t = table(ROWS);
+  t.sort("since");
+  assert.deepStrictEqual(t.keys(), ["a10", "a2", "a1"]);
+});
+
+test("a row keeps its place in the page, and only what is new of it is drawn", () => {
+  const t = table(ROWS);
+  const [line] = t.lines();
+  const [, size] = line.children;
+  size.textContent = "untouched";
+  t.keep({ ...ROWS, c: { name: "a1", size: 4096, since: 7 } });
+  assert.strictEqual(t.lines()[0], line);
+  assert.strictEqual(size.textContent, "untouched");
+  assert.strictEqual(line.children[2].textContent, "7.0 s");
+});
+
+test("a row that is gone leaves, and a new one comes", () => {
+  const t = table(ROWS);
+  t.keep({ c: ROWS.c, d: { name: "z", size: 1, since: 1 } });
+  assert.deepStrictEqual(t.keys(), ["a1", "z"]);
+});
+
+test("of many rows only those are in the page that somebody scrolled to", () => {
+  const t = table(many(200));
+  assert.strictEqual(t.lines().length, 60);
+  assert.strictEqual(t.more.textContent, "Show more: 140 of 200 are hidden");
+  t.more.click();
+  assert.strictEqual(t.lines().length, 120);
+  t.more.click();
+  t.more.click();
+  assert.ok(t.more.hidden);
+  assert.strictEqual(t.wanted.length, 0, "all are here");
+});
+
+test("rows that are not here are asked for when somebody sorts, or wants to see them", () => {
+  const t = table(many(100), { total: 5000 });
+  assert.strictEqual(t.more.textContent, "Show more: 4940 of 5000 are hidden");
+  t.more.click();
+  assert.strictEqual(t.wanted.length, 1);
+  t.sort("size");
+  assert.strictEqual(t.wanted.length, 2);
+  t.keep(many(5000));
+  t.sort("size");
+  assert.strictEqual(t.wanted.length, 2);
+});
+
+test("newest rows of more leave those alone that are known", () => {
+  const t = table(many(100));
+  t.keep(many(10, 95), 105);
+  assert.strictEqual(t.gpumon.feed.view.tables.get("t").rows.size, 105);
+  t.keep(many(3));
+  assert.strictEqual(t.gpumon.feed.view.tables.get("t").rows.size, 3, "these are all");
+});
+
+test("a search leaves what has its words, and says when nothing has", () => {
+  const t = table({ a: { ...ROWS.a, search: "alice net" }, b: { ...ROWS.b, search: "bob vit" } });
+  t.drawn.search(" BOB ");
+  assert.deepStrictEqual(t.keys(), ["a10"]);
+  t.drawn.search("carol");
+  assert.strictEqual(t.empty.textContent, "No match.");
+  assert.ok(t.node.hidden);
+  t.drawn.search("");
+  assert.strictEqual(t.lines().length, 2);
+});
+
+test("before rows came it says so, and then that there is none", () => {
+  const t = table(null);
+  assert.strictEqual(t.empty.textContent, "Loading.");
+  t.keep({});
+  assert.strictEqual(t.empty.textContent, "Nothing.");
+  assert.ok(!t.empty.hidden);
+});
+
+const LOGGED = { col: "logged", by: "logged", kind: "logged", sort: "1", num: true, columns: "names" };
+const TRAINED = { a: { name: "a", logged: { loss: 2 } }, b: { name: "b", logged: { loss: "NaN", "__proto__": 1 } }, c: { name: "c", logged: {} } };
+
+test("a column that stands for several is in the page as those, and each sorts", () => {
+  const t = table(TRAINED, { heads: [HEADS[0], LOGGED], values: { names: ["loss", "constructor"] } });
+  assert.deepStrictEqual(t.lines().map((line) => line.children.map((cell) => cell.textContent)), [["a", "2", "–"], ["b", "NaN", "–"], ["c", "–", "–"]]);
+  assert.strictEqual(t.lines()[1].find("span")[0].className, "alarm");
+  t.sort("loss");
+  assert.deepStrictEqual(t.keys(), ["b", "a", "c"], "what diverged is the largest, what is missing the last");
+});
+
+test("other names are other columns, and the order is that of the first again where its column is gone", () => {
+  const values = { names: ["loss"] };
+  const t = table(TRAINED, { heads: [HEADS[0], LOGGED], values });
+  t.sort("loss");
+  values.names = ["accuracy", "loss"];
+  t.keep(TRAINED);
+  assert.strictEqual(t.head("loss").getAttribute("aria-sort"), "descending");
+  values.names = ["accuracy"];
+  t.keep(TRAINED);
+  assert.strictEqual(t.head("loss"), undefined);
+  assert.deepStrictEqual(t.keys(), ["a", "b", "c"]);
+  assert.strictEqual(t.lines()[0].children.length, 2);
+});
+
+test("a name of a column is text", () => {
+  const t = table(TRAINED, { heads: [HEADS[0], LOGGED], values: { names: ["<b>x</b>"] } });
+  assert.strictEqual(t.head("<b>x</b>").find("b").length, 0);
+});
+
+test("energies of a column have the unit of its largest, also those that came before it", () => {
+  const heads = [HEADS[0], { col: "energy", by: "energy", kind: "joules", sort: "1", num: true, most: "most" }];
+  const values = { most: 1800 };
+  const t = table({ a: { name: "a", energy: 1800 } }, { heads, values });
+  assert.strictEqual(t.lines()[0].children[1].textContent, "1800 J");
+  values.most = 36000;
+  t.keep({ a: { name: "a", energy: 1800 }, b: { name: "b", energy: 36000 } });
+  assert.deepStrictEqual(t.lines().map((line) => line.children[1].textContent), ["0.5 Wh", "10.0 Wh"]);
+});

@@ -1,0 +1,208 @@
+"""The page of a run: what the ledger keeps of it, and what the ring tells while it goes on."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.frame import Mark, RunState
+from gpumon_web.page import Now
+from gpumon_web.pages.run import LOGGED, epoch, far, kept, live, logged_names
+from gpumon_web.run_page import ROWS, run_document
+from tests.builders import TIME, boundary, device, run, sample, tick
+from tests.runs import BEGAN, GIB, Book, training, uuid_of
+from tests.web.served import Served
+
+NET = "net-1a2b"
+
+
+def document(book: Book, of: str = NET, now: float = BEGAN + 1000) -> dict[str, Any]:
+    """What the page gets of a run that only the ledger knows."""
+    found, _ = run_document([str(book.path)], of, "", None, None, now, None)
+    assert found is not None
+    return {"run": None, **found, "id": of, "now": now}
+
+
+def sent(served: Served, of: str = NET, more: str = "") -> Any:
+    """What a browser gets of it."""
+    return served.json(f"/api/kept?page=run&id={of}{more}")
+
+
+def test_a_run_that_is_over_says_how_many_epochs_it_did_and_how_long_it_took(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, NET, 3)
+        found = kept(document(book))
+    values = found.values
+    assert (values["epoch_is"], values["epoch"], values["epoch_below"]) == ("Epochs done", "3 of 3", "last: epoch 2")
+    assert values["left_is"] == "Took"
+    assert values["left_below"] == {"text": "ended", "time": pytest.approx(BEGAN + 35, abs=1)}
+    assert values["mean_range"].startswith("from 10")
+    assert values["state"] == {"tag": "finished", "level": "", "now": False}
+    assert found.again > 60
+
+
+def test_a_run_whose_end_nobody_recorded_is_not_said_to_have_ended(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        book.rank(book.run(NET, state=RunState.DIED))
+        values = kept(document(book)).values
+    assert values["left_below"] == "end not recorded"
+    assert values["mean_range"] == values["idle"] == values["power"] == ""
+    assert (values["utilization"], values["energy"], values["csv"]) == (None, None, None)
+
+
+def test_a_run_that_is_none_has_a_title_that_says_so_and_no_values(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        book.run(NET)
+    values = sent(Served([tick(1)], [str(book.path)]), "nope")["values"]
+    assert values["title"] == "No such run"
+    assert "the id nope" in values["gone"]
+    assert {value for name, value in values.items() if name not in ("title", "gone")} == {None}
+
+
+def test_what_the_ring_tells_stands_before_what_the_ledger_has_and_nothing_else_does() -> None:
+    working = run(epoch=4, state=RunState.RUNNING, phase="validate", started=TIME / 1e9)
+    served = Served([tick(100, [sample(0)], runs=[working])])
+    told = live(served.known(), {"id": working.id})
+    assert (told["title"], told["epoch_is"], told["left_is"]) == (working.name, "Epoch", "Time left")
+    assert told["epoch"].startswith("4")
+    assert told["epoch_below"] == "validate"
+    assert told["left_below"] == "1 min so far"
+    assert told["left"] == "–", "an estimate that there is not is unknown, and not an older one"
+    over = Served([tick(100, [sample(0)], runs=[run(state=RunState.FAILED)])])
+    told = live(over.known(), {"id": working.id})
+    assert {name for name, value in told.items() if value is not None} == {"title", "state"}
+    assert told["state"]["level"] == "bad"
+    assert set(live(Now(), {"id": "nope"}).values()) == {None}
+
+
+def test_a_run_that_goes_on_has_its_epoch_from_the_ledger_where_the_ring_tells_none(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        rank = book.rank(book.run(NET, epochs=9))
+        book.epoch(rank, 0)
+        book.epoch(rank, 1)
+        found = document(book)
+    values = far(found, found["run"])
+    assert (values["epoch"], values["epoch_below"]) == ("1", "2 of 9 done")
+    assert kept(found).again < 10
+
+
+def test_a_running_epoch_has_taken_as_long_as_it_goes_on(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        rank = book.rank(book.run(NET))
+        book.epoch(rank, 0)
+        book.epoch(rank, 1, ended=None, seconds=None)
+        found = document(book)
+    first, second = (epoch(one, found["run"]) for one in found["epochs"])
+    assert isinstance(first["seconds"], float | int)
+    assert second["seconds"] == {"since": found["epochs"][1]["begun"]}
+    over = epoch(found["epochs"][1], {**found["run"], "state": "died"})
+    assert over["seconds"] is None
+
+
+@pytest.mark.parametrize(
+    ("known", "peak", "text"),
+    [
+        ({"framework_peak": 2 * GIB, "framework_peak_reached": True}, 2 * GIB, "2.0 GiB"),
+        ({"framework_peak": 2 * GIB, "framework_peak_reached": False}, 2 * GIB, "≤ 2.0 GiB"),
+        ({"run_allocated_peak": GIB, "memory_used_peak": 3 * GIB}, GIB, "≥ 1.0 GiB"),
+        ({"memory_used_peak": 3 * GIB}, 3 * GIB, "3.0 GiB"),
+        ({}, None, "–"),
+    ],
+)
+def test_a_peak_says_whether_it_is_a_bound(known: dict[str, Any], peak: float | None, text: str) -> None:
+    nothing = dict.fromkeys((
+        "seconds", "ended", "begun", "utilization_mean", "idle_share", "wait_share", "beside", "framework_peak",
+        "framework_peak_reached", "run_allocated_peak", "memory_used_peak", "energy",
+    ))  # fmt: skip
+    verdict = {"kind": "", "text": "fine", "level": "ok"}
+    cells = epoch({**nothing, **known, "ordinal": 0, "epoch": 0, "metrics": {}, "verdict": verdict},
+                  {"user": None, "state": "finished"})  # fmt: skip
+    assert (cells["peak_bytes"], cells["peak"]) == (peak, text)
+    assert cells["utilization"][0]["line"][0]["text"] == "–"
+
+
+def test_logged_metrics_have_a_column_each_and_no_more_than_four() -> None:
+    rows = [{"metrics": {"loss": 1.0}}, {"metrics": dict.fromkeys(("loss", "a", "b", "c", "d"), 1.0)}]
+    assert logged_names(rows) == ["loss", "a", "b", "c"]
+    assert len(logged_names(rows)) == LOGGED
+
+
+def test_an_allocation_that_failed_is_noted_with_its_rank_where_there_are_several(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, NET, 2, gpus=2)
+        book.out_of_memory(f"tag.1000.4712.{NET}")
+        book.out_of_memory(f"tag.1000.4711.{NET}", 2, asked=None)
+        found = kept(document(book)).values["noted"]
+    assert sorted(note["text"].partition(",")[0] for note in found) == ["rank 0", "rank 1"]
+    assert any(note["text"].endswith("requested 2.0 GiB, 1.0 GiB free") for note in found)
+    assert any(note["text"].endswith("requested –, 1.0 GiB free") for note in found)
+    assert {note["level"] for note in found} == {"bad"}
+
+
+def test_phases_other_than_training_are_shaded_as_far_as_the_figure_reaches(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, NET, 3)
+        key, begun = (
+            book.db.execute(f"SELECT {what}").fetchone()[0]
+            for what in ("key FROM rank", "begun FROM epoch WHERE ordinal = 2")
+        )
+    phase = boundary(7, 2, Mark.PHASE, key)._replace(phase="validate", time_ns=begun + 8_000_000_000)
+    working = run(key, id=NET, started=BEGAN, state=RunState.RUNNING)
+    served = Served([tick(1, [sample(0)], runs=[working], boundaries=[phase])], [str(book.path)])
+    figure = sent(served)["figures"]["course"]
+    _, end = figure["layout"]["xaxis"]["range"]
+    shades = [shape for shape in figure["layout"]["shapes"] if shape["fillcolor"] == "@warn/0.1"]
+    assert shades
+    assert all(shape["x0"] < shape["x1"] <= end + 1 for shape in shades)
+
+
+def test_a_run_without_a_course_has_no_figure(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        book.rank(book.run(NET))
+    found = sent(Served([tick(1)], [str(book.path)]))
+    assert found["figures"] == {"course": None}
+    assert found["tables"]["ranks"]["order"] == [f"tag.1000.4711.{NET}"]
+
+
+def test_the_newest_epochs_come_with_a_run_and_the_rest_when_it_is_wanted(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, NET, ROWS + 50, course=False)
+    served = Served([tick(1)], [str(book.path)])
+    newest = sent(served)["tables"]["epochs"]
+    assert newest["order"] == [str(at) for at in range(50, ROWS + 50)]
+    assert newest["total"] == ROWS + 50
+    rest = sent(served, more="&rest=1")["tables"]["epochs"]
+    assert len(rest["order"]) == rest["total"] == ROWS + 50
+    assert {key: rest["cells"][key] for key in newest["order"]} == newest["cells"]
+
+
+def test_each_device_of_a_run_has_a_button_and_the_figure_is_of_the_one_that_is_pressed(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, NET, 2, gpus=2)
+    served = Served([tick(1)], [str(book.path)])
+    pressed = [[one["is_pressed"] for one in sent(served, more=more)["values"]["devices"]]
+               for more in ("", f"&gpu={uuid_of(1)}")]  # fmt: skip
+    assert pressed == [[True, False], [False, True]]
+    alone = tmp_path / "alone"
+    with Book(alone) as book:
+        training(book, NET, 2)
+    assert sent(Served([tick(1)], [str(book.path)]))["values"]["devices"] == []
+
+
+def test_a_loss_that_is_no_number_is_a_word(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        book.epoch(book.rank(book.run(NET)), 0, metrics='{"loss": "NaN"}')
+    found = sent(Served([tick(1)], [str(book.path)]))
+    assert found["values"]["logged_names"] == ["loss"]
+    assert found["tables"]["epochs"]["cells"]["0"]["logged"] == {"loss": "NaN"}
+    assert not math.isnan(found["values"]["most_energy"])
+
+
+def test_a_page_without_rest_has_none(tmp_path: Path) -> None:
+    served = Served([tick(1)])
+    assert served.client().get("/api/kept?page=runs&rest=1").status_code == 404
+    assert served.client().get("/api/kept?page=gpu").status_code == 404
+    assert served.client().get(f"/api/kept?page=run&rest=1&id={device().uuid}").status_code == 404
