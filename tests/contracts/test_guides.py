@@ -1,0 +1,139 @@
+"""The pages for those who work on gpumon name what there is: files, modules, tests, targets and pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+EXTENDING = ROOT / "docs" / "extending.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+PAGES = [CONTRIBUTING, ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GUIDES = (ARCHITECTURE, CONTRIBUTING, EXTENDING)
+TREE = ("gpumon", "tui", "web", "tests", "docs", "benchmarks", "examples")
+MADE = re.compile(r"^(?:# |\+\+\+ )(\S+\.py)$", re.MULTILINE)
+"""A file that an example makes or changes."""
+TESTS = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests").rglob("*.py")))
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def prose(page: Path) -> str:
+    """The page without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def quoted(page: Path) -> Iterator[str]:
+    """All that stands between backticks."""
+    yield from re.findall(r"`([^`\n]+)`", prose(page))
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links name them."""
+    heads = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name)
+def test_every_path_that_a_guide_names_is_there(page: Path) -> None:
+    """Those that an example makes count for its own page only."""
+    made = set(MADE.findall(page.read_text(encoding="utf-8")))
+    paths = {word for word in quoted(page) if word.split("/")[0] in TREE and "/" in word and " " not in word}
+    assert paths
+    assert {path for path in paths - made if not (ROOT / path).exists()} == set()
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name)
+def test_every_module_that_a_guide_names_is_there(page: Path) -> None:
+    lost = set()
+    for word in quoted(page):
+        if re.fullmatch(r"gpumon(_tui|_web)?(\.\w+)+", word):
+            module = (ROOT / {"gpumon_tui": "tui", "gpumon_web": "web"}.get(word.split(".")[0], "")).joinpath(
+                *word.split(".")
+            )
+            owner = module.parent.with_suffix(".py")  # the last part may be a name in it
+            owner = owner if owner.is_file() else module.parent / "__init__.py"
+            is_module = module.is_dir() or module.with_suffix(".py").is_file()
+            if not is_module and not (owner.is_file() and re.search(rf"\b{module.name}\b", owner.read_text("utf-8"))):
+                lost.add(word)
+    assert lost == set()
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name)
+def test_every_test_that_a_guide_names_is_there(page: Path) -> None:
+    files = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    named = {word for word in quoted(page) if re.fullmatch(r"test_\w+(\.py)?", word)}
+    assert {word for word in named if word not in files and f"def {word}(" not in TESTS} == set()
+
+
+def rows() -> dict[str, str]:
+    """The table of places in the architecture: a package of the tree, and what its row says."""
+    found = re.findall(r"^\| ([^|]+) \| (.+) \|$", ARCHITECTURE.read_text(encoding="utf-8"), re.MULTILINE)
+    return {place: what for cell, what in found for place in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_what_the_table_of_places_lists_lies_there() -> None:
+    lost = set()
+    for place, what in rows().items():
+        folder = ROOT / place
+        if not folder.is_dir() or place in ("gpumon/launcher/", "gpumon/tags/"):
+            continue  # a module, or a row that tells of another place
+        for word in re.findall(r"`([a-z_]+/?)`", what):
+            inside = [*folder.glob(f"{word}.*"), *folder.glob(word)]
+            if not inside and not re.search(rf"\b{word}\b", " ".join(path.name for path in folder.rglob("*.py"))):
+                lost.add(f"{place} {word}")
+    assert lost == set()
+
+
+def test_every_package_has_its_place_in_the_table() -> None:
+    packages = {path.parent.name for path in (ROOT / "gpumon").glob("*/__init__.py")}
+    packages |= {"gpumon_tui", "gpumon_web"}
+    told = {part for place in rows() for part in place.split("/")}
+    assert packages - told == set()
+
+
+def test_every_layer_stands_in_the_diagram() -> None:
+    diagram = ARCHITECTURE.read_text(encoding="utf-8").split("## Who may import whom")[1].split("```")[1]
+    inside = {
+        path.stem for path in (ROOT / "gpumon").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert inside - {"__init__", "__main__"} - set(re.findall(r"\w+", diagram)) == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    lost = set()
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        path, _, anchor = target.partition("#")
+        if target.startswith("http"):
+            continue
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and file.suffix == ".md" and anchor not in anchors(file)):
+            lost.add(target)
+    assert lost == set()
+
+
+@pytest.mark.parametrize("page", [CONTRIBUTING, ROOT / "README.md"], ids=name)
+def test_every_target_of_make_is_there(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    text = page.read_text(encoding="utf-8")
+    assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE)) - targets == set()
+
+
+def test_the_diffs_of_the_page_on_extending_fit_the_code() -> None:
+    """What a diff takes away or keeps stands in the file, so that it can still be applied."""
+    lost = []
+    for block in re.findall(r"^```diff\n(.*?)^```", EXTENDING.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        text = ""
+        for line in block.splitlines():
+            if line.startswith("+++ "):
+                text = (ROOT / line[4:]).read_text(encoding="utf-8")
+            elif line[:1] in (" ", "-") and line[1:].strip() and f"{line[1:]}\n" not in text:
+                lost.append(line)
+    assert lost == []
