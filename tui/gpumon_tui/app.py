@@ -25,6 +25,8 @@ from gpumon_tui.guard import Guard, stop
 from gpumon_tui.instead import Instead, Past, Simulation
 from gpumon_tui.keys import BINDINGS, FOOT
 from gpumon_tui.layout import Plan, Tables, plan
+from gpumon_tui.renderables.attention import counted
+from gpumon_tui.screens.attention import Attention
 from gpumon_tui.screens.help import Help
 from gpumon_tui.textual_private import partial_updates
 from gpumon_tui.textual_private.flow_control import FlowControl
@@ -57,7 +59,7 @@ class GpumonApp(App[None]):
     BINDINGS = BINDINGS
     CSS = f"""
     Screen {{ background: {theme.BACKGROUND}; color: {theme.TEXT}; overflow: hidden; }}
-    Help {{ background: {theme.BACKGROUND} 60%; }}
+    Scrolled {{ background: {theme.BACKGROUND} 60%; }}
     HeaderBar, Keys {{ background: {theme.PANEL}; }}
     Container {{ visibility: hidden; }} /* they only share out room: Textual would paint each behind its widgets */
     Lines {{ visibility: visible; }}
@@ -159,6 +161,8 @@ class GpumonApp(App[None]):
         self._arrange()
         for part in self._parts:
             part.show()
+        if isinstance(self.screen, Attention):
+            self.screen.show()
 
     def on_resize(self, event: events.Resize) -> None:
         """Share the screen out anew, before any widget hears of its new size."""
@@ -238,6 +242,11 @@ class GpumonApp(App[None]):
         if not isinstance(self.screen, Help):
             self.push_screen(Help(self.view))
 
+    def action_attention(self) -> None:
+        """What needs attention."""
+        if not isinstance(self.screen, Attention):
+            self.push_screen(Attention(self.view))
+
     def _fatal_error(self) -> None:
         """End; Textual would print everything that was in memory, with the names of other people's processes."""
         self._close_messages_no_wait()
@@ -275,6 +284,8 @@ class GpumonApp(App[None]):
         )
         view.has_simulation = self.instead.has_simulation and view.frame is not None and not view.samples
         offered = (("s", "back"),) if self.instead.is_simulated else OFFERED if view.has_simulation else ()
+        if told := counted(view.findings()):
+            offered = (*offered, ("a", told))
         if offered != self._keys.offered:
             self._keys.offered = offered
             self._keys.show()

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from gpumon.analysis.epochs import Drawn, Epochs
 from gpumon.analysis.gpu_state import Activity, GpuState
-from gpumon.analysis.gpu_status import gpu_statuses
+from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.ranks import Ranks, ranks_of
+from gpumon.diagnosis.finding import Finding, Severity
+from gpumon.diagnosis.live import findings, is_news
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.history.open import open_history
 from gpumon.history.query import HOST
@@ -28,6 +30,10 @@ from gpumon_tui.renderables.text_width import safe
 
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
+
+
+FINDINGS_EVERY = 5.0
+"""Seconds after which findings are judged anew; at once when a GPU or a run has another state."""
 
 
 class View:
@@ -60,8 +66,10 @@ class View:
         """The history is still being taken in."""
         self._joined: list[Ranks] = []
         self._joined_of: Frame | None = None
+        self._judged: tuple[GpuStatus, ...] = ()
         self._states: dict[str, GpuState] = {}
         self._states_of: tuple[Frame | None, bool] = None, False
+        self._findings: Memo[list[Finding]] = Memo()
         self._subject: str | None = None
         self._panel = 0
         self._panels: Memo[tuple[Panel, ...]] = Memo()
@@ -83,12 +91,35 @@ class View:
 
     def judged(self, sample: Sample) -> GpuState:
         """The state of a GPU of the frame on screen."""
+        self._judge()
+        return self._states.get(sample.device.uuid, GpuState.UNKNOWN)
+
+    def _judge(self) -> None:
         frame, live = self.frame, not self.age
         if frame is not None and self._states_of != (frame, live):
-            found = gpu_statuses(frame, self.ranks, self.activity, live)
-            self._states = {status.sample.device.uuid: status.state for status in found}
+            self._judged = gpu_statuses(frame, self.ranks, self.activity, live)
+            self._states = {status.sample.device.uuid: status.state for status in self._judged}
             self._states_of = frame, live
-        return self._states.get(sample.device.uuid, GpuState.UNKNOWN)
+
+    def findings(self) -> list[Finding]:
+        """What needs attention in the frame on screen; that a GPU is free is said beside it."""
+        frame = self.frame
+        if frame is None:
+            return []
+
+        def found() -> list[Finding]:
+            self._judge()
+            all_found = findings(self._judged, self.ranks, self.epochs, frame.time, self.history)
+            return [one for one in all_found if one.severity is not Severity.INFO and is_news(one)]
+
+        runs = tuple((run.key, run.state, run.memory.ooms) for run in frame.runs)
+        states = tuple(self.judged(sample) for sample in frame.samples)
+        return self._findings.get(0, (frame.time // FINDINGS_EVERY, states, runs, self.age > 0, self.filling), found)
+
+    @property
+    def selected(self) -> frozenset[str]:
+        """The UUID of the selected GPU and the id of the selected run."""
+        return frozenset((self.subject, self.selected_run)) - {""}
 
     @property
     def age(self) -> float:

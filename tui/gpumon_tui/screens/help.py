@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from rich.segment import Segment
-from textual import events
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
-from textual.widget import Widget
 
 from gpumon_tui import theme
 from gpumon_tui.keys import KEYS
 from gpumon_tui.renderables.text_width import Line
+from gpumon_tui.screens.scrolled import Scrolled, Text
 from gpumon_tui.view import View
-from gpumon_tui.widgets.lines import Lines
 
 COLORS: tuple[Line, ...] = (
     [Segment("▄▄▄▃▁▁ ", theme.ink(theme.MINT)), Segment("utilization; a training should keep it high", theme.PLAIN)],
@@ -49,10 +44,8 @@ WORDS = (
 )
 
 
-class Text(Lines):
+class Explained(Text):
     """The help's lines."""
-
-    DEFAULT_CSS = "Text { height: auto; }"
 
     def lines(self) -> list[Line]:
         keys: list[Line] = [
@@ -73,38 +66,9 @@ class Text(Lines):
             [Segment("press any key to close", theme.DIM)],
         ]
 
-    def get_content_height(self, *_: object) -> int:
-        """As many rows as there are lines."""
-        return len(self.lines())
 
-
-class Help(ModalScreen[None]):
+class Help(Scrolled):
     """Above the main screen; any key but those that scroll closes it."""
 
-    DEFAULT_CSS = f"""
-    Help {{ align: center middle; }}
-    Help > VerticalScroll {{
-        width: 84; max-width: 100%; height: auto; max-height: 100%;
-        background: {theme.PANEL}; border: round {theme.CYAN}; padding: 0 2;
-        scrollbar-size-vertical: 1;
-    }}
-    """
-
     def __init__(self, view: View) -> None:
-        super().__init__()
-        self._view = view
-
-    def compose(self) -> ComposeResult:
-        scroll: Widget = VerticalScroll(Text(self._view))
-        yield scroll
-
-    def on_key(self, event: events.Key) -> None:
-        """Close, unless the key scrolls."""
-        if event.key not in ("up", "down", "pageup", "pagedown", "home", "end"):
-            event.stop()
-            event.prevent_default()
-            self.dismiss()
-
-    def on_click(self) -> None:
-        """Close."""
-        self.dismiss()
+        super().__init__(Explained(view))

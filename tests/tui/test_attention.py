@@ -1,0 +1,91 @@
+"""What needs attention: the key, the list, and its order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from gpumon.diagnosis.finding import Finding, Severity, Subject
+from gpumon_tui.app import GpumonApp
+from gpumon_tui.renderables.attention import NOTHING, UNKNOWN, attention, counted, selected_first, wrapped
+from gpumon_tui.renderables.text_width import length, width
+from gpumon_tui.screens.attention import Attention
+from tests.tui.fakes import FakeFeed
+from tests.tui.screen import play, text
+
+
+def finding(subject: str, severity: Severity = Severity.WARNING, summary: str = "idle for 7 min") -> Finding:
+    return Finding("kind", severity, Subject("gpu", subject, f"GPU {subject}"), summary, "Ask the holder.")
+
+
+def said(lines: Any) -> list[str]:
+    return ["".join(segment.text for segment in line) for line in lines]
+
+
+def test_each_finding_has_its_severity_its_summary_and_what_to_do() -> None:
+    assert said(attention([finding("3")], (), 60)) == ["GPU 3  warning", "  idle for 7 min", "  Ask the holder."]
+
+
+def test_findings_of_what_is_selected_come_first_and_then_the_most_severe() -> None:
+    found = [finding("1", Severity.CRITICAL), finding("2"), finding("3", Severity.CRITICAL), finding("4")]
+    assert [one.subject.id for one in selected_first(found, {"4", "3"})] == ["3", "4", "1", "2"]
+
+
+@pytest.mark.parametrize("cells", [12, 20, 34, 80])
+def test_no_line_is_wider_than_its_room_and_no_word_is_lost(cells: int) -> None:
+    long = finding("3", summary="idle for at least 6 h 37 min, 41.3 GiB held by 日本語の名前, dave")
+    lines = attention([long], (), cells, is_old=True)
+    assert all(length(line) <= cells for line in lines)
+    if cells >= 20:
+        words = " ".join(said(lines)).split()
+        assert [word for word in long.summary.split() if word not in words] == []
+
+
+def test_a_word_without_room_is_cut() -> None:
+    assert all(width(line) <= 8 for line in wrapped("an extraordinarily long word", 8))
+
+
+def test_without_a_finding_the_list_says_so_and_old_data_say_that_they_are_old() -> None:
+    assert said(attention([], (), 60)) == [NOTHING]
+    assert said(attention([], (), 60, is_old=True))[0] == UNKNOWN
+    assert counted([]) == ""
+    assert counted([finding("1"), finding("2")]) == "2 findings"
+
+
+def test_hostile_text_stays_text() -> None:
+    (head, *_) = attention([finding("1")._replace(subject=Subject("run", "r", "[red]x[/]\x1b[2J"))], (), 60)
+    assert "\x1b" not in "".join(said([head]))
+    assert "[red]x[/]" in "".join(said([head]))
+
+
+@pytest.mark.parametrize("size", [(40, 10), (80, 24), (160, 50)])
+def test_a_key_opens_the_list_and_any_other_closes_it(size: tuple[int, int]) -> None:
+    seen: dict[str, Any] = {}
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("a")
+        await pilot.pause()
+        seen["open"], seen["kind"] = text(app), type(app.screen)
+        app.draw()
+        await pilot.pause()
+        seen["again"] = text(app)
+        await pilot.press("x")
+        await pilot.pause()
+        seen["closed"] = type(app.screen)
+
+    play(FakeFeed(lost=(3,)), size, script)
+    assert seen["kind"] is Attention
+    assert seen["closed"] is not Attention
+    screen = "\n".join(seen["open"])
+    assert "Attention" in screen
+    assert "GPU 3  critical" in screen
+    assert seen["open"] == seen["again"]
+
+
+def test_the_line_of_keys_counts_what_needs_attention() -> None:
+    assert "finding" in play(FakeFeed(lost=(3,)), (120, 40))[-1]
+    calm = play(FakeFeed(gpus=1, seconds=5), (120, 40))[-1]
+    assert "finding" not in calm
+    assert "quit" in calm

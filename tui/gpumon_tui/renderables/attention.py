@@ -1,0 +1,60 @@
+"""Findings as lines: those of what is selected first, each with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+
+from gpumon import units
+from gpumon.diagnosis.finding import Finding, Severity
+from gpumon_tui import theme
+from gpumon_tui.renderables.text_width import Line, cut, safe, width
+
+STYLES: dict[Severity, Style] = {
+    Severity.INFO: theme.DIM, Severity.WARNING: theme.WARN, Severity.CRITICAL: theme.CRITICAL,
+}  # fmt: skip
+_INDENT = "  "
+NOTHING = "Nothing needs attention."
+UNKNOWN = "The current state is unknown; this is what was last seen."
+
+
+def selected_first(found: Sequence[Finding], selected: Collection[str]) -> list[Finding]:
+    """Findings about `selected` (UUIDs of GPUs, ids of runs) first, then the others; each part by severity."""
+    return sorted(found, key=lambda one: (one.subject.id not in selected, -one.severity))
+
+
+def attention(found: Sequence[Finding], selected: Collection[str], cells: int, is_old: bool = False) -> list[Line]:
+    """A block of lines for each finding, none wider than `cells`; `is_old`: nothing newer is known."""
+    lines: list[Line] = [cut([Segment(UNKNOWN, theme.WARN)], cells), []] if is_old else []
+    if not found and not is_old:
+        lines.append(cut([Segment(NOTHING, theme.PLAIN)], cells))
+    for one in selected_first(found, selected):
+        style = STYLES[one.severity]
+        head: Line = [
+            Segment(safe(one.subject.title), theme.TITLE if one.subject.id in selected else theme.STRONG),
+            Segment(f"  {one.severity.name.lower()}", style),
+        ]
+        lines.append(cut(head, cells))
+        for text, ink in ((one.summary, theme.PLAIN), (one.action, theme.DIM)):
+            lines += [[Segment(_INDENT + part, ink)] for part in wrapped(safe(text), cells - len(_INDENT))]
+    return lines
+
+
+def wrapped(text: str, cells: int) -> Iterator[str]:
+    """Lines of whole words of at most `cells` cells; a longer word is cut."""
+    line = ""
+    for word in text.split():
+        longer = f"{line} {word}" if line else word
+        if line and width(longer) > cells:
+            yield line
+            longer = word
+        line = longer if width(longer) <= cells else "".join(part.text for part in cut([Segment(longer)], cells))
+    if line:
+        yield line
+
+
+def counted(found: Sequence[Finding]) -> str:
+    """The number of findings for people: `2 findings`; empty for none."""
+    return units.counted(len(found), "finding") if found else ""

@@ -1,0 +1,33 @@
+"""The findings: what needs attention, and what to do about it."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+
+from gpumon_tui import theme
+from gpumon_tui.renderables.attention import attention
+from gpumon_tui.renderables.text_width import Line
+from gpumon_tui.screens.scrolled import Scrolled, Text
+from gpumon_tui.view import View
+
+
+class Findings(Text):
+    """The findings of the frame on screen, those of the selected GPU and run first."""
+
+    dims = False
+
+    def lines(self) -> list[Line]:
+        view, cells = self.view, self.size.width or 78
+        return [
+            [Segment("Attention", theme.TITLE)],
+            *attention(view.findings(), view.selected, cells, is_old=view.age > 0),
+            [],
+            [Segment("press any key to close", theme.DIM)],
+        ]
+
+
+class Attention(Scrolled):
+    """Above the main screen."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(Findings(view))

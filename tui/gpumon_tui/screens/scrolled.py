@@ -1,0 +1,60 @@
+"""A window above the main screen with lines that scroll; any other key closes it."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+
+from gpumon_tui import theme
+from gpumon_tui.widgets.lines import Lines
+
+_SCROLL = frozenset(("up", "down", "pageup", "pagedown", "home", "end"))
+
+
+class Text(Lines):
+    """As many rows as there are lines."""
+
+    DEFAULT_CSS = "Text { height: auto; }"
+
+    def get_content_height(self, *_: object) -> int:
+        """Return the number of lines."""
+        return len(self.lines())
+
+
+class Scrolled(ModalScreen[None]):
+    """Shows `text`."""
+
+    DEFAULT_CSS = f"""
+    Scrolled {{ align: center middle; }}
+    Scrolled > VerticalScroll {{
+        width: 84; max-width: 100%; height: auto; max-height: 100%;
+        background: {theme.PANEL}; border: round {theme.CYAN}; padding: 0 2;
+        scrollbar-size-vertical: 1;
+    }}
+    """
+
+    def __init__(self, text: Text) -> None:
+        super().__init__()
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        """Compose the lines in a box that scrolls."""
+        yield VerticalScroll(self._text)
+
+    def show(self) -> None:
+        """Draw the lines again, in the room that they need now."""
+        self._text.refresh(layout=True)
+        self._text.show()
+
+    def on_key(self, event: events.Key) -> None:
+        """Close, unless the key scrolls."""
+        if event.key not in _SCROLL:
+            event.stop()
+            event.prevent_default()
+            self.dismiss()
+
+    def on_click(self) -> None:
+        """Close."""
+        self.dismiss()
