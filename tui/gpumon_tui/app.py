@@ -243,7 +243,7 @@ class GpumonApp(App[None]):
             self.push_screen(Help(self.view))
 
     def action_attention(self) -> None:
-        """What needs attention."""
+        """Show what needs attention."""
         if not isinstance(self.screen, Attention):
             self.push_screen(Attention(self.view))
 

@@ -102,7 +102,7 @@ class View:
             self._states_of = frame, live
 
     def findings(self) -> list[Finding]:
-        """What needs attention in the frame on screen; that a GPU is free is said beside it."""
+        """Return what needs attention in the frame on screen; that a GPU is free is shown beside it."""
         frame = self.frame
         if frame is None:
             return []
