@@ -6,12 +6,9 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import NamedTuple
 
-from gpumon import units
-from gpumon.frame import NAN, Boundary, Process, Run, RunState
+from gpumon.frame import NAN, Process, Run, RunState
 from gpumon.missing import is_known
 
-OUT_OF_MEMORY = "out of memory"
-"""Beginning of the note of an out-of-memory error."""
 TOGETHER = 10.0
 """Seconds within which runs began together."""
 _WORST = (RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.RUNNING, RunState.FINISHED)
@@ -75,24 +72,6 @@ def memory_of(runs: Sequence[Run], processes: Iterable[Process]) -> float:
     keys = {run.key for run in runs}
     used = _sum(process.memory_used for process in processes if process.run in keys)
     return used if is_known(used) else _sum(run.memory.reserved for run in runs)
-
-
-def notes(ranks: Ranks, faults: Sequence[Boundary]) -> list[str]:
-    """Return the incidents of a run, for people: out-of-memory errors, by their boundaries, and a resume."""
-    found = [_out_of_memory(faults, ranks.ooms)] if faults or ranks.ooms > 0 else []
-    if ranks.slowest.resumed:
-        found.append(f"resumed at epoch {ranks.slowest.first_epoch}")
-    return found
-
-
-def _out_of_memory(faults: Sequence[Boundary], ooms: float) -> str:
-    """The last error; those that nobody saw happen are only counted."""
-    if not faults:
-        return f"{OUT_OF_MEMORY} {units.whole(ooms)} times" if ooms > 1 else f"{OUT_OF_MEMORY} once"
-    last = max(faults, key=lambda fault: fault.time_ns)
-    text = f"{OUT_OF_MEMORY}: requested {units.bytes_binary(last.asked)}, {units.bytes_binary(last.free)} free"
-    often = f" ({len(faults)} times)" if len(faults) > 1 else ""
-    return f"{text}, at {units.clock(last.time_ns / 1e9)}{often}"
 
 
 def _sum(values: Iterable[float]) -> float:

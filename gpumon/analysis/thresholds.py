@@ -25,3 +25,9 @@ THROTTLED = 0.1
 """Share of the time in which the driver may lower the clocks."""
 MOSTLY_IDLE = 0.5
 """Share of the time in which no kernel may run."""
+START_APART = 10.0
+"""°C between the temperatures at which two runs began, from which on one was hot and one cold."""
+OTHERS_HOLD = 2.0**30
+"""Bytes that other processes may hold on a GPU of a run that is compared."""
+SAMPLED = 0.95
+"""Share of the time of a compared epoch that must have been sampled."""

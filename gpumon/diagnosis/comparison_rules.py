@@ -1,10 +1,14 @@
-"""Reasons for which two runs are not comparable, in sentences for people."""
+"""Rules about runs side by side: reasons for which they may not be comparable."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from gpumon import units
+from gpumon.analysis.thresholds import OTHERS_HOLD, SAMPLED, START_APART
+from gpumon.diagnosis.context import Rule, diagnose
+from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.frame import NAN
 from gpumon.ledger.aggregate import EpochSummary
 from gpumon.ledger.records import DeviceRow, Record
@@ -12,42 +16,120 @@ from gpumon.ledger.schema import WHOLE_RUN
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 
-HEAT = 10.0
-"""°C between the temperatures at which two runs began, from which on one was hot and one cold."""
-OTHERS = 2.0**30
-"""Bytes that other processes may hold on a GPU before they are named."""
-SAMPLED = 0.95
-"""Share of the time that must have been seen."""
+
+class ComparedRun(NamedTuple):
+    """A run of a comparison."""
+
+    name: str
+    """Its letter in the comparison."""
+    record: Record
+    epochs: Sequence[EpochSummary]
+    """Those that count."""
 
 
-def doubts(records: Sequence[Record], epochs: Sequence[Sequence[EpochSummary]]) -> list[str]:
-    """Why these runs may not be comparable; `epochs` are those of each that count."""
-    names = letters(len(records))
-    found = [
-        *_differ("different GPUs", names, [_models(record.devices) for record in records]),
-        *_differ("different numbers of GPUs", names, [str(len(record.devices)) for record in records]),
-        *_differ("different power limits", names, [_limits(record.devices) for record in records]),
-        *_differ("different drivers", names, [record.run.driver for record in records]),
-        *_differ("different numbers of planned epochs", names, [str(record.run.epochs or "") for record in records]),
-        *_differ("different numbers of steps per epoch", names, [_steps(counted) for counted in epochs]),
-        *_differ("not all measured on real GPUs", names, [record.run.label or "live" for record in records]),
-        *_differ("peak tensor memory from different sources", names, [_peaks(counted) for counted in epochs]),
-        *_heat(names, records),
-    ]
-    for name, record, counted in zip(names, records, epochs, strict=True):
-        found += _alone(name, record, counted)
-    return found
+def doubts(runs: Sequence[ComparedRun]) -> list[Finding]:
+    """Return the reasons for which these runs may not be comparable: of all of them first, then run by run."""
+    return [*diagnose(COMPARISON_RULES, [runs]), *diagnose(COMPARED_RUN_RULES, runs)]
 
 
-def letters(count: int) -> list[str]:
-    """Return the letters of runs in a comparison: A, B, C …"""
-    return [chr(ord("A") + i) if i < 26 else f"Z{i - 25}" for i in range(count)]
+def different_gpus(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
+    """They ran on different models."""
+    yield from _differ("different GPUs", runs, lambda run: _models(run.record.devices))
 
 
-def _differ(what: str, names: Sequence[str], values: Sequence[str]) -> Iterator[str]:
+def different_numbers_of_gpus(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
+    """They ran on more or fewer GPUs."""
+    yield from _differ("different numbers of GPUs", runs, lambda run: str(len(run.record.devices)))
+
+
+def different_power_limits(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
+    """Their GPUs were allowed more or less power."""
+    yield from _differ("different power limits", runs, lambda run: _limits(run.record.devices))
+
+
+def different_drivers(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
+    """Their drivers have different versions."""
+    yield from _differ("different drivers", runs, lambda run: run.record.run.driver)
+
+
+def different_plans(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
+    """They planned more or fewer epochs."""
+    yield from _differ("different numbers of planned epochs", runs, lambda run: str(run.record.run.epochs or ""))
+
+
+def different_steps(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
+    """Their epochs have more or fewer steps."""
+    yield from _differ("different numbers of steps per epoch", runs, lambda run: _steps(run.epochs))
+
+
+def not_all_real(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
+    """Some are of a simulation or a recording."""
+    yield from _differ("not all measured on real GPUs", runs, lambda run: run.record.run.label or "live")
+
+
+def different_peaks(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
+    """Their peaks of tensor memory mean different things."""
+    yield from _differ("peak tensor memory from different sources", runs, lambda run: _peaks(run.epochs))
+
+
+def different_heat(runs: Sequence[ComparedRun]) -> Iterator[Finding]:
+    """One began hot and one cold."""
+    starts = [_first(run.record, lambda values: values.value("temperature_start")) for run in runs]
+    known = [start for start in starts if is_known(start)]
+    if known and max(known) - min(known) > START_APART:
+        each = ", ".join(
+            f"{run.name} at {units.number(start, Unit.CELSIUS)}" for run, start in zip(runs, starts, strict=True)
+        )
+        apart = units.number(START_APART, Unit.CELSIUS)
+        evidence = {run.name: start for run, start in zip(runs, starts, strict=True)}
+        yield _doubt("different_heat", f"GPU start temperatures differ by more than {apart}: {each}", evidence)
+
+
+def others_hold_memory(run: ComparedRun) -> Iterator[Finding]:
+    """Other processes held memory on one of its GPUs."""
+    rows = run.record.whole_epochs
+    held = [more for row in rows if is_known(more := row.value("memory_used_peak") - row.value("run_used_peak"))]
+    others = max(held, default=0.0)
+    if others > OTHERS_HOLD:
+        summary = f"other processes held up to {units.number(others, Unit.BYTES)} on a GPU of {run.name}"
+        yield _doubt("others_hold_memory", summary, {"bytes": others})
+
+
+def incompletely_sampled(run: ComparedRun) -> Iterator[Finding]:
+    """Nobody sampled during part of an epoch."""
+    missed = [epoch for epoch in run.epochs if epoch.sampled_share < SAMPLED]
+    if missed:
+        summary = f"{run.name}: {len(missed)} of {len(run.epochs)} epochs are incompletely sampled"
+        yield _doubt("incompletely_sampled", summary, {"epochs": float(len(missed))})
+
+
+def no_epochs(run: ComparedRun) -> Iterator[Finding]:
+    """There is nothing to compare yet."""
+    if not run.epochs:
+        yield _doubt("no_epochs", f"{run.name}: no epoch has ended", {})
+
+
+COMPARISON_RULES: tuple[Rule[Sequence[ComparedRun]], ...] = (
+    different_gpus, different_numbers_of_gpus, different_power_limits, different_drivers, different_plans,
+    different_steps, not_all_real, different_peaks, different_heat,
+)  # fmt: skip
+"""About all runs together."""
+COMPARED_RUN_RULES: tuple[Rule[ComparedRun], ...] = (others_hold_memory, incompletely_sampled, no_epochs)
+"""About each of them."""
+
+_SUBJECT = Subject("comparison", "", "These runs")
+
+
+def _doubt(kind: str, summary: str, evidence: Mapping[str, float]) -> Finding:
+    return Finding(kind, Severity.WARNING, _SUBJECT, summary, "", evidence)
+
+
+def _differ(what: str, runs: Sequence[ComparedRun], of: Callable[[ComparedRun], str]) -> Iterator[Finding]:
     """A sentence when two that are known differ."""
+    values = [of(run) for run in runs]
     if len({value for value in values if value}) > 1:
-        yield f"{what}: " + ", ".join(f"{name} {value or '?'}" for name, value in zip(names, values, strict=True))
+        each = ", ".join(f"{run.name} {value or '?'}" for run, value in zip(runs, values, strict=True))
+        yield _doubt(what.lower().replace(" ", "_"), f"{what}: {each}", {})
 
 
 def _models(devices: Sequence[DeviceRow]) -> str:
@@ -75,37 +157,9 @@ def _peaks(epochs: Sequence[EpochSummary]) -> str:
     return "read between steps, where activations are freed" if read else ""
 
 
-def _heat(names: Sequence[str], records: Sequence[Record]) -> Iterator[str]:
-    starts = [_first(record, lambda values: values.value("temperature_start")) for record in records]
-    known = [start for start in starts if is_known(start)]
-    if known and max(known) - min(known) > HEAT:
-        each = ", ".join(
-            f"{name} at {units.number(start, Unit.CELSIUS)}" for name, start in zip(names, starts, strict=True)
-        )
-        yield f"GPU start temperatures differ by more than {units.number(HEAT, Unit.CELSIUS)}: {each}"
-
-
 def _first(record: Record, value: Callable[..., float]) -> float:
     """Of the whole run, else of its first epoch; the hottest device's."""
     rows = [row for row in record.whole_epochs if row.ordinal == WHOLE_RUN] or [
         row for row in record.whole_epochs if row.ordinal == 0
     ]
     return max((one for row in rows if is_known(one := value(row))), default=NAN)
-
-
-def _alone(name: str, record: Record, epochs: Sequence[EpochSummary]) -> Iterator[str]:
-    others = max(
-        (
-            more
-            for row in record.whole_epochs
-            if is_known(more := row.value("memory_used_peak") - row.value("run_used_peak"))
-        ),
-        default=0.0,
-    )
-    if others > OTHERS:
-        yield f"other processes held up to {units.number(others, Unit.BYTES)} on a GPU of {name}"
-    missed = [epoch for epoch in epochs if epoch.sampled_share < SAMPLED]
-    if missed:
-        yield f"{name}: {len(missed)} of {len(epochs)} epochs are incompletely sampled"
-    if not epochs:
-        yield f"{name}: no epoch has ended"

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from gpumon import units
+from gpumon.diagnosis.comparison_rules import ComparedRun, doubts
 from gpumon.frame import NAN
 from gpumon.ledger import aggregate
 from gpumon.ledger.aggregate import EpochSummary
@@ -22,7 +23,6 @@ from gpumon.ledger.records import Record
 from gpumon.ledger.schema import USAGE
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
-from gpumon.reports.comparable import doubts, letters
 from gpumon.reports.run_json import SCHEMA, known
 from gpumon.reports.text_table import TextColumn, draw
 
@@ -131,13 +131,19 @@ def compare(records: Sequence[Record]) -> Comparison:
         medians = [median(one) for one in values]
         if not all(not is_known(one) for one in medians):
             found.append(MeasureComparison(measure, medians, [difference(values[0], other) for other in values[1:]]))
+    sides = [ComparedRun(*one) for one in zip(letters(len(records)), records, counted, strict=True)]
     return Comparison(
         records,
         [len(epochs) for epochs in counted],
         [len(all_) - len(epochs) for all_, epochs in zip(finished, counted, strict=True)],
         found,
-        doubts(records, counted),
+        [doubt.summary for doubt in doubts(sides)],
     )
+
+
+def letters(count: int) -> list[str]:
+    """Return the letters of runs in a comparison: A, B, C …"""
+    return [chr(ord("A") + i) if i < 26 else f"Z{i - 25}" for i in range(count)]
 
 
 def difference(first: Sequence[float], other: Sequence[float]) -> Difference:

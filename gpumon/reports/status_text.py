@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpumon import units
-from gpumon.analysis.ranks import Ranks, memory_of, notes
+from gpumon.analysis.ranks import Ranks, memory_of
 from gpumon.diagnosis.now import Judged
 from gpumon.frame import Driver, Frame, Origin, Process, Run, RunState, Sample
 from gpumon.metrics import BY_NAME, HOST_INDEX, Availability
@@ -61,10 +61,12 @@ def lines(
         if run is not None and (parts := _parts(status.sample)):
             yield _BELOW + parts
     indexes = {sample.device.uuid: sample.device.index for sample in frame.samples}
+    if found.runs:
+        from gpumon.diagnosis.rank_rules import notes  # for runs alone: this command is to be quick
     for ranks in found.runs:
         yield "run  " + _run(ranks, frame, found.progress(ranks))
-        for text in notes(ranks, found.epochs.faults([run.key for run in ranks.all])):
-            yield _BELOW + text
+        for incident in notes(ranks, found.epochs.faults([run.key for run in ranks.all])):
+            yield _BELOW + incident.summary
         if ranks.is_distributed:
             yield from (_BELOW + _rank(run, indexes, frame) for run in ranks.all[:_RANKS])
             if len(ranks.all) > _RANKS:

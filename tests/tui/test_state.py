@@ -8,7 +8,9 @@ import pytest
 
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.progress import share_done, time_left
-from gpumon.analysis.ranks import memory_of, notes, ranks_of
+from gpumon.analysis.ranks import memory_of, ranks_of
+from gpumon.diagnosis.finding import Severity
+from gpumon.diagnosis.rank_rules import notes
 from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState
 from gpumon.history.query import HOST, Query, Series
 from gpumon.history.recent import SLACK, RecentHistory
@@ -210,15 +212,17 @@ def test_runs_that_began_together_are_in_the_order_of_their_names() -> None:
 def test_what_befell_a_run_is_told() -> None:
     fault = boundary(5, 2, 20, Mark.OUT_OF_MEMORY)._replace(asked=2 * GIB, free=1.1 * GIB)
     (resumed,) = ranks_of([RUN._replace(first_epoch=2)])
-    text, second = notes(resumed, [fault])
-    assert text.startswith("out of memory: requested 2.0 GiB, 1.1 GiB free, at ")
-    assert second == "resumed at epoch 2"
+    oom, resume = notes(resumed, [fault])
+    assert oom.summary.startswith("out of memory: requested 2.0 GiB, 1.1 GiB free, at ")
+    assert resume.summary == "resumed at epoch 2"
+    assert (oom.severity, resume.severity) == (Severity.CRITICAL, Severity.INFO)
     (plain,) = ranks_of([RUN])
     assert notes(plain, []) == []
     (often,) = ranks_of([RUN._replace(memory=FrameworkMemory(ooms=2.0))])
-    assert notes(often, []) == ["out of memory 2 times"], "counted, though nobody saw it"
-    assert "requested –, – free" in notes(plain, [fault._replace(asked=nan, free=nan)])[0]
-    assert "(2 times)" in notes(plain, [fault, fault])[0]
+    (counted,) = notes(often, [])
+    assert counted.summary == "out of memory 2 times", "counted, though nobody saw it"
+    assert "requested –, – free" in notes(plain, [fault._replace(asked=nan, free=nan)])[0].summary
+    assert "(2 times)" in notes(plain, [fault, fault])[0].summary
 
 
 def test_a_loss_that_is_no_number_stands_first_and_alarms() -> None:

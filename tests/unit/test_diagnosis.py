@@ -17,7 +17,7 @@ from gpumon.analysis.gpu_state import Activity
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.ranks import ranks_of
 from gpumon.clock import SECOND
-from gpumon.diagnosis import gpu_rules, run_rules
+from gpumon.diagnosis import comparison_rules, gpu_rules, rank_rules, run_rules
 from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.context import GpuContext, RunContext, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
@@ -182,11 +182,19 @@ def test_findings_as_json_leave_out_what_is_unknown() -> None:
     }
 
 
-@pytest.mark.parametrize(("module", "rules"), [(gpu_rules, GPU_RULES), (run_rules, RUN_RULES)])
+@pytest.mark.parametrize(
+    ("module", "rules"),
+    [
+        (gpu_rules, GPU_RULES),
+        (run_rules, RUN_RULES),
+        (rank_rules, rank_rules.RANK_RULES),
+        (comparison_rules, (*comparison_rules.COMPARISON_RULES, *comparison_rules.COMPARED_RUN_RULES)),
+    ],
+)
 def test_every_rule_is_in_its_table(module: ModuleType, rules: tuple[Any, ...]) -> None:
     written = {
         function
-        for _, function in inspect.getmembers(module, inspect.isgeneratorfunction)
-        if function.__module__ == module.__name__
+        for name, function in inspect.getmembers(module, inspect.isgeneratorfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
     }
     assert written == set(rules), "a rule outside the table is never asked"

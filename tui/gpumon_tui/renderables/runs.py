@@ -10,7 +10,8 @@ from rich.style import Style
 from gpumon import units
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.progress import progress
-from gpumon.analysis.ranks import OUT_OF_MEMORY, Ranks, memory_of
+from gpumon.analysis.ranks import Ranks, memory_of
+from gpumon.diagnosis.finding import Finding, Severity
 from gpumon.frame import Process, Run, RunState
 from gpumon_tui import theme
 from gpumon_tui.renderables.bar import bar_text
@@ -48,7 +49,7 @@ NAME_CELLS = 10
 
 def row(
     ranks: Ranks, epochs: Epochs, processes: Sequence[Process], indexes: Mapping[str, int], now: float, lead: str = "",
-    told: Sequence[str] = (),
+    told: Sequence[Finding] = (),
 ) -> Row:  # fmt: skip
     """One row for a run, as far as its slowest rank is.
 
@@ -58,7 +59,11 @@ def row(
     word, style = RESUMED if state is RunState.RUNNING and slowest.resumed else STATES[state]
     far = progress(ranks, epochs, now)
     goes_on = state is RunState.RUNNING
-    metrics = Cell(" · ".join(told), theme.CRITICAL) if told and state in ENDED_BADLY else _metrics(first)
+    metrics = (
+        Cell(" · ".join(note.summary for note in told), theme.CRITICAL)
+        if told and state in ENDED_BADLY
+        else _metrics(first)
+    )
     return (
         Cell(lead + safe(first.name), theme.RUN),
         Cell(safe(first.user)),
@@ -98,9 +103,10 @@ def rank_row(run: Run, first: Run, processes: Sequence[Process], indexes: Mappin
     )
 
 
-def note_row(text: str) -> Row:
+def note_row(note: Finding) -> Row:
     """Return the row of a run's problems, across all columns."""
-    return (Cell(f"{INDENT}{INDENT}{text}", theme.CRITICAL if text.startswith(OUT_OF_MEMORY) else theme.PLAIN),)
+    style = theme.CRITICAL if note.severity is Severity.CRITICAL else theme.PLAIN
+    return (Cell(f"{INDENT}{INDENT}{note.summary}", style),)
 
 
 def numbers(uuids: Sequence[str], indexes: Mapping[str, int]) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from gpumon.analysis.ranks import Ranks, notes
+from gpumon.analysis.ranks import Ranks
+from gpumon.diagnosis.finding import Finding
+from gpumon.diagnosis.rank_rules import notes
 from gpumon.frame import Frame
 from gpumon_tui.renderables import epochs, processes, runs
 from gpumon_tui.renderables.table import Row, table
@@ -68,7 +70,7 @@ class Entry(NamedTuple):
     """A run with what is below it when it is open."""
 
     ranks: Ranks
-    notes: list[str]
+    notes: list[Finding]
     below: list[RunKey]
 
     @property
