@@ -10,7 +10,7 @@ from gpumon.analysis.thresholds import OTHERS_HOLD, SAMPLED, START_APART
 from gpumon.diagnosis.context import Rule, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.frame import NAN
-from gpumon.ledger.aggregate import EpochSummary
+from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, Record
 from gpumon.ledger.schema import WHOLE_RUN
 from gpumon.metrics import Unit

@@ -10,7 +10,7 @@ from gpumon.diagnosis.context import RunContext, diagnose
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.run_rules import RUN_RULES
 from gpumon.frame import NAN, Mark
-from gpumon.ledger.aggregate import EpochSummary
+from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record
 from gpumon.missing import is_known
 

@@ -10,7 +10,7 @@ from gpumon.figures.axes import instant, numbers_of, placed
 from gpumon.figures.escape import literal
 from gpumon.figures.run_series import RunSeries
 from gpumon.history.query import MOST
-from gpumon.ledger.aggregate import EpochSummary
+from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.missing import is_known
 
 Line = dict[str, Any]

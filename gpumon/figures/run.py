@@ -23,7 +23,7 @@ from gpumon.figures.run_background import (
 )
 from gpumon.figures.run_series import RunSeries, diverged_points
 from gpumon.figures.scales import scale_of
-from gpumon.ledger.aggregate import EpochSummary
+from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, MarkRow
 from gpumon.metrics import BY_NAME, Unit
 

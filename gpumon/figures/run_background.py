@@ -11,7 +11,7 @@ from gpumon.figures.bands import band_shape
 from gpumon.figures.marks import note, out_of_memory_caption, out_of_memory_line
 from gpumon.figures.run_series import RunSeries
 from gpumon.frame import Mark
-from gpumon.ledger.aggregate import EpochSummary
+from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import MarkRow
 from gpumon.missing import is_known
 

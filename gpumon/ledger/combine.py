@@ -175,3 +175,11 @@ _OVER_DEVICES: Mapping[OverDevices, Callable[[Sequence[Sequence[float]]], Sequen
     OverDevices.HIGHEST: lambda cells: _each(cells, max, highest),
     OverDevices.LOWEST: lambda cells: _each(cells, min, lowest),
 }
+
+
+def by_stretch(rows: Iterable[UsageRow]) -> dict[tuple[int, str], list[UsageRow]]:
+    """Rows by the ordinal of their epoch and their phase."""
+    groups: dict[tuple[int, str], list[UsageRow]] = {}
+    for row in rows:
+        groups.setdefault((row.ordinal, row.phase), []).append(row)
+    return groups

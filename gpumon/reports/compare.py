@@ -18,7 +18,7 @@ from gpumon import units
 from gpumon.diagnosis.comparison_rules import ComparedRun, doubts
 from gpumon.frame import NAN
 from gpumon.ledger import aggregate
-from gpumon.ledger.aggregate import EpochSummary
+from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record
 from gpumon.ledger.schema import USAGE
 from gpumon.metrics import Unit

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from gpumon.diagnosis.past import epoch_findings
-from gpumon.ledger.aggregate import EpochSummary, epochs
+from gpumon.ledger.aggregate import epochs
+from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record
 from gpumon.ledger.schema import USAGE
 from gpumon.metrics import Unit

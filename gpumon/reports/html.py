@@ -22,8 +22,8 @@ from gpumon.figures.run import Figure, figure
 from gpumon.figures.run_background import SHADES
 from gpumon.figures.run_series import run_series
 from gpumon.frame import NAN, Mark
-from gpumon.ledger import aggregate
-from gpumon.ledger.aggregate import EpochSummary
+from gpumon.ledger import aggregate, phase_summary
+from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, Record, RunTrace
 from gpumon.ledger.schema import USAGE
 from gpumon.metrics import Unit
@@ -47,7 +47,7 @@ def page(record: Record, traces: Sequence[RunTrace], now: float) -> str:
     total = aggregate.whole(record, epochs, now)
     devices = _drawn(record, traces)
     logged = run_series(record, traces, "")
-    spans = aggregate.spans(record)
+    spans = phase_summary.spans(record)
     figures = [
         figure(
             run_series(record, traces, device.uuid if device else "-"),
@@ -159,7 +159,7 @@ def _tabs(devices: Sequence[DeviceRow | None]) -> Iterator[str]:
 
 def _epochs(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
     if epochs:
-        phases = aggregate.phases(record) if len(epochs) <= PHASES_UP_TO else {}
+        phases = phase_summary.phases(record) if len(epochs) <= PHASES_UP_TO else {}
         columns, rows = run_text.epoch_table(epochs, phases, total)
         yield from _table("Epochs", columns, rows, last_is_total=True)
 

@@ -14,8 +14,8 @@ from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.past import findings, verdict
 from gpumon.frame import RunState
 from gpumon.json_value import logged
-from gpumon.ledger import aggregate
-from gpumon.ledger.aggregate import EpochSummary
+from gpumon.ledger import aggregate, phase_summary
+from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, Record, RunRow, RunSummary
 from gpumon.ledger.schema import USAGE
 from gpumon.run_facts import facts_as_json
@@ -39,7 +39,7 @@ def listing(runs: Iterable[RunSummary], now: float) -> dict[str, Any]:
 
 def whole(record: Record, now: float) -> dict[str, Any]:
     """A run with its epochs and their phases, joined over ranks and devices, and its ranks."""
-    phases = aggregate.phases(record)
+    phases = phase_summary.phases(record)
     epochs = aggregate.epochs(record)
     total = aggregate.whole(record, epochs, now)
     running = record.run.state is RunState.RUNNING

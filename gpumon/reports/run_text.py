@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpumon import units
 from gpumon.diagnosis.past import findings
 from gpumon.frame import TRAINING, Mark, RunState
-from gpumon.ledger import aggregate
-from gpumon.ledger.aggregate import EpochSummary
+from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.combine import totals
+from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, Record, UsageRow
 from gpumon.ledger.schema import USAGE, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.metrics import Unit
@@ -83,7 +83,7 @@ def lines(
     yield ""
     if epochs:
         shown = epochs[-tail:] if tail else epochs
-        columns, rows = epoch_table(shown, aggregate.phases(record) if phases else {}, total)
+        columns, rows = epoch_table(shown, phase_summary.phases(record) if phases else {}, total)
         yield from draw(columns, rows, width)
         if len(shown) < len(epochs):
             yield f"the last {len(shown)} of {units.count(len(epochs))} epochs"

@@ -18,7 +18,7 @@ import pytest
 
 from gpumon.database import NewerFile, on_network, open_to_write
 from gpumon.frame import RunState
-from gpumon.ledger import aggregate
+from gpumon.ledger import phase_summary
 from gpumon.ledger.migrations import LEDGER_FILE, MIGRATIONS, VERSION
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.schema import USAGE
@@ -188,7 +188,7 @@ def test_a_ledger_of_version_2_is_read_as_it_is_and_brought_up_to_date(tmp_path:
         assert math.isnan(epoch.wait), "no wait is exactly 0: nobody measured this one"
         assert (math.isnan(epoch.trained), math.isnan(epoch.peak.value)) == (True, True)
         assert record.run.lasted(0.0) == 10.0
-        assert [phase.phase for phase in aggregate.phases(record)[0]] == ["train", "validate"]
+        assert [phase.phase for phase in phase_summary.phases(record)[0]] == ["train", "validate"]
         open_to_write(str(path), LEDGER_FILE, shared=False, uid=UID, log=pytest.fail).close()
     assert ask(path, "PRAGMA user_version") == [(VERSION,)]
 

@@ -21,7 +21,7 @@ from gpumon.figures.run_series import RunSeries, bridged, run_series, thinned
 from gpumon.frame import NAN
 from gpumon.history.downsample import Envelope
 from gpumon.history.query import MOST
-from gpumon.ledger import aggregate
+from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record, RunTrace
 from gpumon.reports.html import page
@@ -46,7 +46,8 @@ def drawn(book: Book, run_id: str = "resnet50-1a2b") -> dict[str, Any]:
     record, traces = read(book, run_id)
     course = run_series(record, traces, uuid_of(0))
     logged = run_series(record, traces, "")
-    return figure(course, logged, record.devices[0], aggregate.epochs(record), record.marks, aggregate.spans(record))
+    spans = phase_summary.spans(record)
+    return figure(course, logged, record.devices[0], aggregate.epochs(record), record.marks, spans)
 
 
 def test_a_spike_stays_when_points_are_joined() -> None:

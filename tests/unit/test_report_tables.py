@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from gpumon import units
 from gpumon.errors import GpumonError
 from gpumon.frame import RunState
-from gpumon.ledger import aggregate
+from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record
 from gpumon.ledger.schema import USAGE, WHOLE_RUN
@@ -252,7 +252,7 @@ def test_steps_that_nobody_counted_are_not_known_and_not_none(book: Book) -> Non
         book.phase(key, ordinal, "train", 8.0, steps=10)
         book.phase(key, ordinal, "validate", 2.0, steps=0)  # a callback counts no batches of validation
     record = record_of(book)
-    train, validate = aggregate.phases(record)[0]
+    train, validate = phase_summary.phases(record)[0]
     assert (train.steps, validate.steps) == (10, None)
     assert aggregate.whole(record, aggregate.epochs(record), NOW).steps == 20
     rows = [row for row in run_text.lines(record, NOW, 0, phases=True) if row.startswith("  validate")]

@@ -15,7 +15,7 @@ from gpumon.errors import GpumonError
 from gpumon.figures.run import figure
 from gpumon.figures.run_series import run_series
 from gpumon.frame import RunState
-from gpumon.ledger import aggregate
+from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record
 from gpumon.reports import compare, export, export_epochs, html, run_json, run_list, run_text
@@ -41,7 +41,7 @@ def cells_of(record: Record, *, phases: bool = False) -> list[dict[str, str]]:
     """The table of `runs show`, by heading."""
     epochs = aggregate.epochs(record)
     total = aggregate.whole(record, epochs, NOW)
-    columns, rows = run_text.epoch_table(epochs, aggregate.phases(record) if phases else {}, total)
+    columns, rows = run_text.epoch_table(epochs, phase_summary.phases(record) if phases else {}, total)
     return [dict(zip([column.heading for column in columns], row, strict=True)) for row in rows]
 
 
@@ -253,7 +253,7 @@ def test_phases_keep_the_order_of_the_first_epoch(book: Book, placed: bool) -> N
         parts = (("train", train, None), ("validate", validate, f"[[{train}, {validate}]]"))
         for place, (phase, seconds, spans) in enumerate(parts):
             book.phase(key, ordinal, phase, seconds, spans=spans, place=place if placed else None)
-    found = aggregate.phases(record_of(book))
+    found = phase_summary.phases(record_of(book))
     assert [[phase.phase for phase in phases] for phases in found.values()] == [["train", "validate"]] * 3
 
 
@@ -328,7 +328,7 @@ def test_a_part_of_a_run_can_be_read_by_itself(book: Book) -> None:
         with pytest.raises(GpumonError):
             ledger.record("none", ordinals=(0, 1))
     assert [epoch.ordinal for epoch in aggregate.epochs(some)] == [10, 11, 12]
-    assert sorted(aggregate.phases(some)) == [10, 11, 12]
+    assert sorted(phase_summary.phases(some)) == [10, 11, 12]
     assert aggregate.whole(some, [], NOW).value("energy") > 0, "the totals are those of the whole run"
     assert len(times.phases) == 200
     assert {row.phase for row in times.usage} == {""}

@@ -16,7 +16,7 @@ from gpumon.history.downsample import Envelope
 from gpumon.history.grid import Grid, aligned
 from gpumon.history.query import MOST, Query
 from gpumon.history.recent import RecentHistory
-from gpumon.ledger import aggregate
+from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.missing import is_known
 
 COURSE = (
@@ -148,7 +148,7 @@ def _nothing(count: int) -> Envelope:
     return Envelope([NAN] * count, [NAN] * count, [NAN] * count)
 
 
-def with_newest(epochs: Sequence[aggregate.EpochSummary], newest: Iterable[Stretch]) -> list[aggregate.EpochSummary]:
+def with_newest(epochs: Sequence[EpochSummary], newest: Iterable[Stretch]) -> list[EpochSummary]:
     """`epochs` of the ledger, the last ones as long as the ring knows them, and those that only the ring knows yet."""
     found = list(epochs)
     since = found[-1].begun - _SAME if found else -math.inf
@@ -161,7 +161,7 @@ def with_newest(epochs: Sequence[aggregate.EpochSummary], newest: Iterable[Stret
                 found[-1] = found[-1]._replace(seconds=seconds)
         else:
             found.append(
-                aggregate.EpochSummary(
+                EpochSummary(
                     ordinal=len(found),
                     epoch=stretch.epoch,
                     phase="",

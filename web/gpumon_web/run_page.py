@@ -22,8 +22,8 @@ from gpumon.figures.run_series import RunSeries, run_series
 from gpumon.frame import TRAINING, RunState
 from gpumon.history.recent import RecentHistory
 from gpumon.json_value import shown
-from gpumon.ledger import aggregate
-from gpumon.ledger.aggregate import EpochSummary
+from gpumon.ledger import aggregate, phase_summary
+from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import Record, RunRow, RunSummary
 from gpumon.missing import is_known
@@ -198,7 +198,7 @@ def _rows(record: Record, found: Sequence[EpochSummary]) -> list[dict[str, Any]]
     ordinals = {epoch.ordinal for epoch in found}
     # Only how long its phases took is shown, and that takes no usage.
     of_them = record._replace(phases=[row for row in record.phases if row.ordinal in ordinals], usage=[])
-    phases = aggregate.phases(of_them)
+    phases = phase_summary.phases(of_them)
     running = record.run.state is RunState.RUNNING
     return [epoch_row(epoch, phases.get(epoch.ordinal, ()), running) for epoch in found]
 
@@ -236,7 +236,7 @@ def _phases(record: Record, ring: Ring | None) -> list[list[Any]]:
     """Phases of the first rank that are no training: [begin, end or None, name], the ledger's, then the ring's."""
     newer = ring.spans.get(record.ranks[0].key, ()) if ring and record.ranks else ()
     since = newer[0].begin if newer else math.inf
-    found = [*(span for span in aggregate.spans(record) if span.end <= since), *newer]
+    found = [*(span for span in phase_summary.spans(record) if span.end <= since), *newer]
     return [[span.begin, run_json.known(span.end), span.phase] for span in found]
 
 

@@ -1,0 +1,80 @@
+"""One line of a run: an epoch, a phase or the whole, joined over ranks and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from gpumon.frame import NAN
+from gpumon.ledger.records import UNMEASURED, USAGE_INDEX, LivePeak
+
+
+class EpochSummary(NamedTuple):
+    """An epoch, a phase of one, or a whole run, of all ranks and devices together."""
+
+    ordinal: int
+    epoch: int
+    """Its number, as the training counts."""
+    phase: str
+    begun: float
+    ended: float
+    """NaN while it goes on, and where the run went away in it."""
+    seconds: float
+    times: int
+    """Number of times that a phase was entered; 1 of others."""
+    steps: int | None
+    """None where nobody counted, and of a whole of which a part is not known."""
+    wait: float
+    """Seconds waited for data, mean over ranks."""
+    metrics: Mapping[str, float]
+    ranks: int
+    utilization_from: str
+    values: Sequence[float] = UNMEASURED
+    """In the order of `schema.USAGE`, joined over devices."""
+    batch: float = NAN
+    """Samples of a step, of all ranks together."""
+    trained: float = NAN
+    """Seconds of training among them, to which the steps belong; NaN where that is the whole time, or unknown."""
+    wait_of: float = NAN
+    """Seconds of the phases in which the wait was measured; NaN where that is the whole time, or unknown."""
+    peak: LivePeak = LivePeak()
+    """The framework's own peak of live tensors, of the fullest device."""
+    sampled_share: float = NAN
+    """Share of the time that samples saw, of the rank and device that was seen least; NaN without a length."""
+
+    def value(self, column: str) -> float:
+        """The value of a column of `schema.USAGE`, by its name."""
+        return self.values[USAGE_INDEX[column]]
+
+    @property
+    def steps_per_second(self) -> float:
+        """Of the time spent in training, where that is known: not of validation and checkpoints."""
+        seconds = self.trained if self.trained > 0 else self.seconds
+        return self.steps / seconds if seconds > 0 and self.steps else NAN
+
+    @property
+    def wait_share(self) -> float:
+        """Share of the time in which the training waited for data, of the phases in which that was measured."""
+        seconds = self.wait_of if self.wait_of > 0 else self.seconds
+        # In this order: of 1 and NaN `min` gives whichever comes first.
+        return min(self.wait / seconds, 1.0) if seconds > 0 else NAN
+
+    @property
+    def live_peak(self) -> LivePeak:
+        """The most in live tensors: reached where the framework tells or readings between steps agree, else no more.
+
+        Its value is NaN where the framework has no such counter, or it was not read.
+        """
+        return self.peak._replace(reached=True) if self.value("run_allocated_peak") >= self.peak.value else self.peak
+
+    @property
+    def energy_per_step(self) -> float:
+        return self.value("energy") / self.steps if self.steps else NAN
+
+    @property
+    def samples_per_second(self) -> float:
+        return self.steps_per_second * self.batch
+
+    @property
+    def energy_per_sample(self) -> float:
+        return self.energy_per_step / self.batch if self.batch > 0 else NAN
