@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.nvml import CompilerMissing, Stub, build
 
-# How long an example takes says how busy the machine is.
-settings.register_profile("gpumon", deadline=None)
+# How long an example takes, or is in the making, says how busy the machine is.
+settings.register_profile("gpumon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gpumon")
 
 ROOT = Path(__file__).parent.parent

@@ -280,7 +280,9 @@ def test_a_head_that_no_event_bears_out_loses_nothing(tags: Path, reader: TagRea
     assert len(reader.poll().boundaries) > 5
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     st.lists(st.tuples(st.integers(0, wire.SIZE - 1), st.binary(min_size=1, max_size=64)), min_size=1, max_size=8),
     st.booleans(),

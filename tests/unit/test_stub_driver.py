@@ -437,20 +437,23 @@ def test_a_reading_can_be_unsupported_by_call_and_by_field(stub: Stub, ask: Ask)
 
 def test_latency_makes_a_call_slow(stub: Stub, ask: Ask) -> None:
     stub.set_latency("nvmlDeviceGetPowerUsage", 50_000, gpu=1)
-    began = time.monotonic()
-    ask("n.nvmlDeviceGetPowerUsage(h[0])")
-    assert time.monotonic() - began < 0.05
-    ask("n.nvmlDeviceGetPowerUsage(h[1])")
-    assert time.monotonic() - began >= 0.05
+
+    def took(gpu: int) -> float:
+        began = time.monotonic()
+        ask(f"n.nvmlDeviceGetPowerUsage(h[{gpu}])")
+        return time.monotonic() - began
+
+    assert min(took(0) for _ in range(20)) < 0.05, "one of them is quick on a busy machine too"
+    assert took(1) >= 0.05
 
 
 def test_a_hang_ends_when_the_test_says_so(stub: Stub, ask: Ask) -> None:
-    stub.set_latency("nvmlDeviceGetName", 60_000_000)
+    stub.set_latency("nvmlDeviceGetName", 3_600_000_000)
     release = threading.Timer(0.1, stub.set_latency, ["nvmlDeviceGetName", 0])
-    release.start()
     began = time.monotonic()
+    release.start()
     assert ask("n.nvmlDeviceGetName(h[0])")
-    assert 0.1 <= time.monotonic() - began < 10
+    assert 0.1 <= time.monotonic() - began < 600
     release.join()
 
 
