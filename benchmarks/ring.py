@@ -71,7 +71,7 @@ def measure(stage: Stage, effort: Effort) -> Result:
             other.close()
 
     def floor() -> object:
-        raw = os.pread(reader.fd, layout.slot_size, layout.slot_at(writer.head))
+        raw = os.pread(reader.fd, layout.slot_size, layout.full.at(writer.head))
         return zlib.crc32(memoryview(raw)[16 : used(raw)])
 
     def take(name: str, ours: Callable[[], object], theirs: Callable[[], object] | None, turn: int) -> None:

@@ -15,7 +15,7 @@ from threading import Event, Thread
 from gpumon.clock import LONGEST, SECOND, SHORTEST, Clock
 from gpumon.errors import AlreadyRunning, GpumonError, RingError, UsageError
 from gpumon.followers import LEDGER, Followers
-from gpumon.frame import Frame, Origin, Tick
+from gpumon.frame import Frame, Tick
 from gpumon.origin import Capability
 from gpumon.paths import LOCK, RING, Places, history_path, ledger_path, make_live_dir, make_tag_dir
 from gpumon.procfs import boot_id
@@ -23,7 +23,7 @@ from gpumon.ring.directory import RowsExhausted
 from gpumon.ring.layout import STOPPED
 from gpumon.ring.lock import WriterLock
 from gpumon.ring.reader import RingReader
-from gpumon.ring.writer import NoRoom, RingWriter
+from gpumon.ring.writer import FRAME_LADDER, NoRoom, RingWriter
 from gpumon.sampler import Sampler
 from gpumon.sources.base import Request
 from gpumon.sources.host import HostSource
@@ -74,7 +74,7 @@ class Recorder:
     more devices come than it has rows, or when somebody cut or removed the file.
     """
 
-    def __init__(self, sampler: Sampler, clock: Clock, directory: str | None = None, slots: int | None = None) -> None:
+    def __init__(self, sampler: Sampler, clock: Clock, directory: str | None = None, frames: int | None = None) -> None:
         self.sampler = sampler
         self.writer: RingWriter | None = None
         self.say: Callable[[str], None] = _say
@@ -82,7 +82,7 @@ class Recorder:
         """Get every tick after the ring, and are closed with this recorder."""
         self._clock = clock
         self.directory = directory
-        self._slots = slots
+        self._frames = frames
         self._lock = _lock(directory) if directory else None
         self._check_at = 0
         self._log = _DaemonLog(lambda text: self.say(text))
@@ -93,13 +93,12 @@ class Recorder:
 
     def store(self, tick: Tick) -> None:
         """Append a tick, in a new ring when it does not fit the old one."""
-        devices = len(tick.samples)
         if self.writer is None:
-            self.writer = self._make(devices, tick.origin)
+            self.writer = self._make(tick)
         try:
             self.writer.append(tick)
         except RowsExhausted:
-            self.writer = self._make(devices, tick.origin)
+            self.writer = self._make(tick)
             self.writer.append(tick)
         self.followers.add(tick)
 
@@ -189,18 +188,26 @@ class Recorder:
         if lock is not None:
             lock.release()
 
-    def _make(self, devices: int, origin: Origin) -> RingWriter:
-        interval = self.sampler.interval_ns
+    def _make(self, tick: Tick) -> RingWriter:
+        interval, origin = self.sampler.interval_ns, tick.origin
+        uuids = {sample.device.uuid for sample in tick.samples}
         if self.directory is None:
-            return RingWriter.private(devices, interval, *([self._slots] if self._slots else []))
+            former, self.writer = self.writer, None
+            writer = RingWriter.private(
+                len(uuids), interval, self._frames or FRAME_LADDER[0], former=former.fd if former else None, uuids=uuids
+            )
+            if former is not None:
+                former.close()
+            return writer
         # A recording begins anew each time; what was sampled from hardware goes on.
         continues = origin.source if Capability.NOW in origin.capabilities else None
         former, self._former = self.writer or self._former, None
         self.writer = None
         try:
             return RingWriter.create(
-                f"{self.directory}/{RING}", devices, interval, continues=continues, former=former.fd if former else None
-            )
+                f"{self.directory}/{RING}", len(uuids), interval, continues=continues,
+                former=former.fd if former else None, uuids=uuids,
+            )  # fmt: skip
         except FileNotFoundError as error:
             raise self._gone() from error
         except IsADirectoryError as error:

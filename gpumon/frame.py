@@ -273,12 +273,14 @@ class Parts(Protocol):
 class Frame:
     """One tick as views see it: immutable, and each part is decoded on its first use.
 
-    A frame is what `RingReader` gives. Its numbers are those of the `Tick` that was stored.
+    A frame is what `RingReader` gives. Its numbers are those of the `Tick` that was stored; of one that is not full,
+    gauges have seven digits.
     """
 
     __slots__ = (
         "_boundaries", "_host", "_parts", "_processes", "_runs", "_samples",
-        "dropped", "dropped_runs", "interval", "monotonic_ns", "number", "sample_duration", "skipped_ticks", "time",
+        "dropped", "dropped_runs", "interval", "is_full", "monotonic_ns", "number", "sample_duration", "skipped_ticks",
+        "time",
     )  # fmt: skip
 
     def __init__(
@@ -292,6 +294,7 @@ class Frame:
         dropped: int,
         parts: Parts,
         dropped_runs: int = 0,
+        is_full: bool = True,
     ) -> None:
         self.number = number
         """Counts from 1 and never goes back as long as a ring's history goes on."""
@@ -309,6 +312,9 @@ class Frame:
         """Processes that had no room in this frame."""
         self.dropped_runs = dropped_runs
         """Runs that had no room in this frame, or whose boards were not read."""
+        self.is_full = is_full
+        """Whether it has processes and runs: of all but the last minutes the ring keeps values and boundaries only.
+        Where it is false nothing is known of processes, and `runs` has those that began or ended with this frame."""
         self._parts = parts
         self._samples: tuple[Sample, ...] | None = None
         self._host: tuple[float, ...] | None = None
@@ -339,14 +345,14 @@ class Frame:
 
     @property
     def processes(self) -> tuple[Process, ...]:
-        """Processes on devices, by device memory, the largest first."""
+        """Processes on devices, by device memory, the largest first; none where the frame is not full."""
         if self._processes is None:
             self._processes = self._parts.processes()
         return self._processes
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """Every training that publishes a board, running or just ended."""
+        """Every training that publishes a board, running or just ended; see `is_full`."""
         if self._runs is None:
             self._runs = self._parts.runs()
         return self._runs

@@ -71,7 +71,7 @@ class Live:
         return self._try(lambda reader: reader.newest())
 
     def since(self, number: int) -> list[Frame]:
-        """Frames newer than `number`, oldest first.
+        """Frames newer than `number`, oldest first; those of more than some minutes ago are not full (`Frame.is_full`).
 
         A ring that begins anew counts from 1 again; then all its frames are newer.
         """

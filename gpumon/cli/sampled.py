@@ -19,7 +19,7 @@ from gpumon.errors import EXIT_USAGE, GpumonError, SourceError, UsageError
 from gpumon.live import Live
 from gpumon.paths import Places
 
-_SLOTS = 4
+_FRAMES = 4
 _STARTING = 30.0
 """Seconds that the child may take until it asks the driver: on a busy machine, loading our modules takes a while."""
 _ASKING = b"."
@@ -61,7 +61,7 @@ def _sample(where: Places, arguments: argparse.Namespace, asks: Callable[[], obj
     clock = SystemClock()
     source = source_of(arguments)
     sampler = make_sampler(source, where, clock, arguments.interval, arguments.speed, past=False)
-    recorder = Recorder(sampler, clock, slots=_SLOTS)
+    recorder = Recorder(sampler, clock, frames=_FRAMES)
     asks()
     recorder.take_one()
     return recorder.open_ring()

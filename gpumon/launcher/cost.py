@@ -90,7 +90,8 @@ class CommandCost:
     def take(self, frame: Frame, ended: int = 0) -> None:
         """The next frame. `ended` is when the command ended; 0 while it runs."""
         self.devices = len(frame.samples)
-        if frame.monotonic_ns >= self._began and not (ended and frame.monotonic_ns > ended):
+        # Of a frame that is not full the processes are not known: what held before is taken to hold still.
+        if frame.is_full and frame.monotonic_ns >= self._began and not (ended and frame.monotonic_ns > ended):
             self._holding = self._held_in(frame)
             self.hidden = self.hidden or any(not process.user for process in frame.processes)
         last, self._last = self._last, frame

@@ -34,3 +34,16 @@ def is_doubtful(raw: bytes | bytearray, offsets: Iterable[int] = (0,), stride: i
         return True
     infinite = int.from_bytes(highest.translate(_HIGHEST), "little")
     return bool(infinite & int.from_bytes(second.translate(_NOT_NAN), "little"))
+
+
+_EXPONENT_SINGLE = bytes(high & 0x7F > 0x5F and high != 0x7F for high in range(256))
+_NOT_NAN_SINGLE = bytes(second != 0xC0 for second in range(256))
+
+
+def is_doubtful_single(raw: bytes | bytearray) -> bool:
+    """Whether one of little-endian float32 values might not be believable."""
+    highest = raw[3::4]
+    if highest.translate(_EXPONENT_SINGLE).find(1) >= 0:
+        return True
+    infinite = int.from_bytes(highest.translate(_HIGHEST), "little")
+    return bool(infinite & int.from_bytes(raw[2::4].translate(_NOT_NAN_SINGLE), "little"))

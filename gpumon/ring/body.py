@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import lru_cache
 
-from gpumon.frame import NAN, Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState, Sample, Tick
-from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
+from gpumon.frame import NAN, Boundary, Frame, FrameworkMemory, Process, Run, RunState, Sample, Tick
 from gpumon.ring.believable import believable, is_doubtful
 from gpumon.ring.directory import Directory, Known
+from gpumon.ring.events import pack_boundary, read_boundary
 from gpumon.ring.layout import (
     BOUNDARY,
     BOUNDARY_ROOM,
@@ -22,14 +21,14 @@ from gpumon.ring.layout import (
     Layout,
     slot_head,
 )
+from gpumon.ring.rows import read_host, read_samples
+from gpumon.ring.values import ValueEncoder
 
 _NANS = (NAN,) * RUN_METRICS
 _HELD = len(FrameworkMemory._fields)
-_GPU_NAMES = tuple(metric.name for metric in GPU_METRICS)
 _PROCESS_FLOATS = range(PROCESS.size - 6 * 8, PROCESS.size, 8)
 _STAMPS = 1 << 63
 _STATES = frozenset(RunState)
-_HOST_NAMES = tuple(metric.name for metric in HOST_METRICS)
 
 
 class Encoder:
@@ -42,6 +41,8 @@ class Encoder:
         self._host = struct.Struct(f"<{len(layout.host)}d")
         self._processes: tuple[Sequence[Process], bytes, int, int] | None = None
         self.buffer = bytearray(layout.slot_size)
+        self.values = ValueEncoder(layout)
+        """Has the values alone of what was encoded last."""
 
     def encode(self, tick: Tick, boundaries: Sequence[Boundary]) -> tuple[int, int, tuple[int, ...], int]:
         """Fill the buffer behind the slot's header.
@@ -55,7 +56,7 @@ class Encoder:
         most_runs = (layout.slot_size - kept - layout.variable_at) // RUN.size
         runs = sorted(tick.runs, key=lambda run: run.state)[: max(0, most_runs)]
         run_ids = [directory.run(run) for run in runs]
-        self._encode_rows(tick.samples)
+        self._encode_rows(tick)
         self._host.pack_into(buffer, layout.host_at, *tick.host)
         at = layout.variable_at
         room = max(0, layout.slot_size - kept - at - len(runs) * RUN.size) // PROCESS.size
@@ -72,27 +73,26 @@ class Encoder:
             at += RUN.size
         fit = min(len(boundaries), (layout.slot_size - at) // BOUNDARY.size)
         for event in boundaries[:fit]:
-            BOUNDARY.pack_into(
-                buffer, at, directory.run_id(event.run), event.number, event.mark, directory.string(event.phase),
-                event.epoch, event.step, event.monotonic_ns, event.time_ns, event.wait, event.asked, event.free,
-            )  # fmt: skip
+            buffer[at : at + BOUNDARY.size] = pack_boundary(event, directory)
             at += BOUNDARY.size
         return at, fit, (layout.rows, n_processes, len(runs), fit, dropped), len(tick.runs) - len(runs) + tick.unread
 
-    def _encode_rows(self, samples: Sequence[Sample]) -> None:
-        rows, record = self._layout.rows, self._layout.row
+    def _encode_rows(self, tick: Tick) -> None:
+        directory, rows, record = self._directory, self._layout.rows, self._layout.row
         grid = [NAN] * (len(self._layout.gpu) * rows)
         states = bytearray(record.size * rows)
-        for sample in samples:
-            row = self._directory.row(sample.device)
+        for sample in tick.samples:
+            row = directory.row(sample.device)
             grid[row::rows] = sample.values
             age = min(int(sample.age * 1000), 0xFFFFFFFF)
             record.pack_into(
-                states, row * record.size, sample.state, self._directory.run_id(sample.run), age,
+                states, row * record.size, sample.state, directory.run_id(sample.run), age,
                 _stamp(sample.monotonic_ns), _stamp(sample.counters_monotonic_ns),
             )  # fmt: skip
         self.buffer[SLOT.size : SLOT.size + len(states)] = states
         self._metrics.pack_into(self.buffer, self._layout.metrics_at, *grid)
+        if self._layout.n_values:
+            self.values.encode(states, grid, tick.host)
 
     def _encode_processes(self, processes: Sequence[Process], room: int) -> tuple[bytes, int, int]:
         # The list is read every few seconds only; in between it is the same object.
@@ -135,26 +135,13 @@ class SlotParts:
 
     def samples(self) -> tuple[Sample, ...]:
         layout, raw, record = self._layout, self._raw, self._layout.row
-        rows = layout.rows
-        grid = _floats(raw, layout.metrics_at, len(layout.gpu) * rows)
-        order = _order(layout.gpu, _GPU_NAMES)
-        found = []
-        for row, device in self._known.devices.items():
-            if not 0 <= row < rows:
-                continue
-            state, run_id, age, *stamps = record.unpack_from(raw, SLOT.size + row * record.size)
-            if state == Availability.ABSENT:
-                continue
-            values = grid[row::rows] if order is None else _reorder(grid[row::rows], order)
-            run = self._known.runs.get(run_id)
-            found.append(Sample(device, Availability(state), values, run.key if run else "", age / 1000, *stamps))
-        found.sort(key=lambda sample: sample.device.index)
-        return tuple(found)
+        grid = _floats(raw, layout.metrics_at, len(layout.gpu) * layout.rows)
+        rows = list(record.iter_unpack(raw[SLOT.size : layout.metrics_at]))
+        return read_samples(rows, grid, layout.gpu, self._known)
 
     def host(self) -> tuple[float, ...]:
         values = _floats(self._raw, self._layout.host_at, len(self._layout.host))
-        order = _order(self._layout.host, _HOST_NAMES)
-        return values if order is None else _reorder(values, order)
+        return read_host(values, self._layout.host)
 
     def processes(self) -> tuple[Process, ...]:
         found = []
@@ -215,32 +202,9 @@ class SlotParts:
 
     def boundaries(self) -> tuple[Boundary, ...]:
         at = self._layout.variable_at + self._n[0] * PROCESS.size + self._n[1] * RUN.size
-        found = []
-        for i in range(self._n[2]):
-            run_id, number, mark, phase, epoch, step, monotonic, time, *amounts = BOUNDARY.unpack_from(
-                self._raw, at + i * BOUNDARY.size
-            )
-            run = self._known.runs.get(run_id)
-            if run is None or not Mark.EPOCH_BEGIN <= mark <= Mark.EPOCH_ABORTED:
-                continue
-            text = self._known.strings.get(phase, "")
-            wait, asked, free = believable(amounts)
-            found.append(
-                Boundary(
-                    run=run.key,
-                    number=number,
-                    mark=Mark(mark),
-                    epoch=epoch,
-                    step=step,
-                    phase=text,
-                    monotonic_ns=monotonic,
-                    time_ns=time,
-                    wait=wait,
-                    asked=asked,
-                    free=free,
-                )
-            )
-        return tuple(found)
+        places = range(at, at + self._n[2] * BOUNDARY.size, BOUNDARY.size)
+        found = (read_boundary(self._raw, place, self._known) for place in places)
+        return tuple(boundary for boundary in found if boundary is not None)
 
 
 def decode(raw: bytes, layout: Layout, known: Known) -> Frame:
@@ -267,16 +231,3 @@ def _stamp(monotonic: int) -> int:
 def _floats(raw: bytes, at: int, count: int) -> tuple[float, ...]:
     values = struct.unpack_from(f"<{count}d", raw, at)
     return believable(values) if is_doubtful(raw[at : at + 8 * count]) else values
-
-
-@lru_cache(maxsize=8)
-def _order(stored: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[int, ...] | None:
-    """Where each metric of this version is in a file of another one; None when nothing moved."""
-    if stored == wanted:
-        return None
-    place = {name: i for i, name in enumerate(stored)}
-    return tuple(place.get(name, -1) for name in wanted)
-
-
-def _reorder(values: Sequence[float], order: tuple[int, ...]) -> tuple[float, ...]:
-    return tuple(values[i] if i >= 0 else NAN for i in order)

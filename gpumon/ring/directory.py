@@ -7,7 +7,7 @@ file, so the newest directory explains every frame. JSON of a stranger is checke
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any, NamedTuple
@@ -79,6 +79,10 @@ class Directory:
             self.devices[row] = device
         return row
 
+    def has_rows_of(self, known: Known) -> bool:
+        """Whether every device has the row that it has there."""
+        return all(row in known.devices and known.devices[row].uuid == uuid for uuid, row in self._rows.items())
+
     def row_of(self, uuid: str) -> int:
         """The row of a known device; -1 for an unknown one."""
         return self._rows.get(uuid, -1)
@@ -123,6 +127,11 @@ class Directory:
         if problem != self.ledger:
             self.ledger, self.dirty = problem, True
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there is more of it than is worth keeping."""
+        return self._string_bytes > _STRING_BYTES or len(self._runs) > _KEEP_RUNS
+
     def forget(self, strings: Iterable[str], runs: Iterable[str]) -> None:
         """Drop what neither of these names, when there is too much of it."""
         if self._string_bytes > _STRING_BYTES:
@@ -163,13 +172,12 @@ class Directory:
         return BLOB.pack(version, len(body), crc32(body), 0) + body
 
     @classmethod
-    def resume(cls, rows: int, known: Known) -> Directory:
-        """The directory of a predecessor, to go on with."""
+    def resume(cls, rows: int, known: Known, kept: Collection[int]) -> Directory:
+        """The directory of a predecessor, to go on with; of its devices those in the rows `kept`."""
         directory = cls(rows)
-        for row, device in sorted(known.devices.items()):
-            if row < rows:
-                directory.devices[row] = device
-                directory._rows[device.uuid] = row
+        for row, device in enumerate(device for row, device in sorted(known.devices.items()) if row in kept):
+            directory.devices[row] = device
+            directory._rows[device.uuid] = row
         directory._strings = {text: number for number, text in known.strings.items()}
         directory._string_bytes = sum(len(text.encode()) for text in directory._strings)
         directory._runs = {run.key: (number, _facts(run)) for number, run in known.runs.items()}

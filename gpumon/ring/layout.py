@@ -1,24 +1,30 @@
 """The bytes of a ring file.
 
 Everything is little-endian, and every offset is fixed for the life of the file. One process writes
-an inode, with one `pwrite` a frame; readers use `pread` and judge only their private copy: a
+an inode, with one `pwrite` a record; readers use `pread` and judge only their private copy: a
 record is whole (its CRC says so) or it does not exist, on any CPU and under any crash.
 
     0       superblock, immutable: `SUPERBLOCK`, then its CRC32
     256     hot words, one 24-byte write each tick: `HOT`
-    4096    schema, JSON: {"rows", "gpu": [metric names], "host": [metric names]}
+    4096    schema, JSON: {"rows", "gpu": [metric names], "host": [metric names], "wide": [those that are f8 in
+            slots of values], "values": slots of values, "events": slots of events}
     dir_off directory, two copies of `dir_capacity` bytes, the newer one in copy `version & 1`:
             `BLOB` (version, length, CRC32, 0) and JSON (devices by row, strings, runs, origin)
-    header_size + (number % n_slots) * slot_size
-            slot: `SLOT`, rows[R], f8 metrics[M][R], f8 host[H], processes, runs, boundaries
+    header_size, then areas of slots; the record with a number lies in slot `number % slots` of its area:
+            full    `n_slots` times: `SLOT`, rows[R], f8 metrics[M][R], f8 host[H], processes, runs, boundaries
+            values  `SLOT`, rows[R], f4 metrics and host, f8 metrics and host: see `values`
+            events  boundaries, and runs that began or ended, each with the number of its frame: see `events`
 
-A slot's CRC32 covers bytes 16 up to 16 + length. `number` counts frames from 1. Strings are never
-in a frame, only their ids. All values are f8, so that byte counts and counters stay exact.
+The newest frames are in both of the first areas. Older ones have only their values and their events: so an hour
+of them takes little room. A slot's CRC32 covers bytes 16 up to 16 + length. `number` counts frames from 1.
+Strings are never in a slot, only their ids. In full frames all values are f8, so that byte counts stay exact; in
+slots of values gauges are f4, while counters and bit masks are f8.
 
 Layouts have numbers. The writer knows the newest one; the reader knows all in `ROWS`, so that a view reads
 the ring of a daemon that has run since before an upgrade, and a new daemon takes its history over. The next
 layout adds a line to `ROWS` and raises `MAJOR`; what else changes goes into properties of `Layout`, which knows
-its number. `tests/unit/test_ring_layouts.py` holds a file of each layout that was ever released.
+its number. `tests/unit/test_ring_layouts.py` holds a file of each layout that was ever released. Until layout 2
+there was no area but the full one.
 """
 
 from __future__ import annotations
@@ -31,10 +37,10 @@ from typing import NamedTuple
 from zlib import crc32
 
 from gpumon.errors import RingError
-from gpumon.metrics import GPU_METRICS, HOST_METRICS
+from gpumon.metrics import GPU_METRICS, HOST_METRICS, METRICS, Kind, Unit
 
 MAGIC = b"GPUMRNG\x01"
-MAJOR = 2
+MAJOR = 3
 """The layout that is written."""
 MINOR = 0
 
@@ -54,7 +60,7 @@ is 0)."""
 SLOT = struct.Struct("<QIIQqqIHHHHIIIII")
 """The fields of `SlotHead`."""
 CRC_FROM = 16
-ROWS = {1: struct.Struct("<BxxxII"), 2: struct.Struct("<BxxxIIqq")}
+ROWS = {1: struct.Struct("<BxxxII"), 2: struct.Struct("<BxxxIIqq"), 3: struct.Struct("<BxxxIIqq")}
 """Of each layout: availability, run id or 0, age ms; since 2 when the gauges and the counters were true (monotonic
 ns, 0 where it is not known). A field is only ever appended, in the order of `Sample`."""
 PROCESS = struct.Struct("<IHBxIII6d")
@@ -65,20 +71,51 @@ phase; epoch_started, updated, wait, framework memory as in `Run`; metrics; lost
 BOUNDARY = struct.Struct("<IQBxxxIiqqq3d")
 """run id, number, mark, phase, epoch, step, monotonic ns, time ns, wait, asked, free"""
 
+EVENT_SIZE = 24 + BOUNDARY.size
+
 KINDS = ("compute", "graphics")
 RUN_METRICS = 8
 
-# Room in a slot behind the fixed part. Boundaries take what processes and runs leave, and wait for
+# Room in a full slot behind the fixed part. Boundaries take what processes and runs leave, and wait for
 # the next frame when there is none.
-PROCESS_ROOM = 64
+PROCESS_ROOM = 256
 RUN_ROOM = 48
 BOUNDARY_ROOM = 32
 
 # What a reader believes of a stranger's file before it allocates anything.
 _MAX_SLOT = 1 << 20
 _MAX_SLOTS = 1 << 20
+_MAX_EVENTS = 1 << 16
 _MAX_ROWS = 512
 MAX_SCHEMA = 1 << 16
+
+FULL_FRAMES = 128
+"""Frames kept with processes and runs: two minutes at one a second."""
+EVENTS = 4096
+"""Events kept, whatever the time between them."""
+
+
+class Area(NamedTuple):
+    """Slots of one size, one after the other."""
+
+    begin: int
+    slot_size: int
+    slots: int
+
+    @property
+    def end(self) -> int:
+        return self.begin + self.slot_size * self.slots
+
+    def at(self, number: int) -> int:
+        """Offset of the slot of a record, by its number."""
+        return self.begin + number % self.slots * self.slot_size
+
+    def range(self, first: int, last: int) -> Iterator[int]:
+        """Where the slots of records `first` to `last` - 1 begin; at most as many as there are slots."""
+        begin, step = self.at(first), self.slot_size
+        end = begin + (last - first) * step
+        over = max(0, end - self.end)  # that many bytes lie at the front
+        return chain(range(begin, end - over, step), range(self.begin, self.begin + over, step))
 
 
 class Layout(NamedTuple):
@@ -95,6 +132,10 @@ class Layout(NamedTuple):
     schema: bytes
     major: int = MAJOR
     """The number of the layout."""
+    wide: tuple[str, ...] = ()
+    """Metrics that are f8 in slots of values."""
+    n_values: int = 0
+    n_events: int = 0
 
     @property
     def row(self) -> struct.Struct:
@@ -103,7 +144,7 @@ class Layout(NamedTuple):
 
     @property
     def metrics_at(self) -> int:
-        """Offset of the metrics block in a slot."""
+        """Offset of the metrics block in a slot of either kind."""
         return SLOT.size + self.row.size * self.rows
 
     @property
@@ -116,35 +157,55 @@ class Layout(NamedTuple):
         return self.host_at + 8 * len(self.host)
 
     @property
+    def value_size(self) -> int:
+        """Bytes of a slot of values."""
+        wide = set(self.wide)
+        widths = [8 if name in wide else 4 for name in self.gpu], [8 if name in wide else 4 for name in self.host]
+        return _round_up(self.metrics_at + sum(widths[0]) * self.rows + sum(widths[1]), 8)
+
+    @property
+    def full(self) -> Area:
+        """Frames with all their parts."""
+        return Area(self.header_size, self.slot_size, self.n_slots)
+
+    @property
+    def values(self) -> Area:
+        """Frames with their values alone."""
+        return Area(self.full.end, self.value_size, self.n_values)
+
+    @property
+    def events(self) -> Area:
+        """Boundaries, and runs that began or ended."""
+        return Area(self.values.end, EVENT_SIZE, self.n_events)
+
+    @property
+    def frames(self) -> int:
+        """Frames kept, with or without their other parts."""
+        return max(self.n_slots, self.n_values)
+
+    @property
     def size(self) -> int:
         """Bytes of the whole file."""
-        return self.header_size + self.n_slots * self.slot_size
+        return self.events.end
 
     @property
     def schema_crc(self) -> int:
         return crc32(self.schema)
 
-    def slot_at(self, number: int) -> int:
-        return self.header_size + (number % self.n_slots) * self.slot_size
-
-    def slots_at(self, first: int, last: int) -> Iterator[int]:
-        """Where the slots of frames `first` to `last` - 1 begin; at most as many as there are slots."""
-        begin, step = self.slot_at(first), self.slot_size
-        end = begin + (last - first) * step
-        over = max(0, end - self.header_size - self.n_slots * step)  # that many bytes lie at the front
-        return chain(range(begin, end - over, step), range(self.header_size, self.header_size + over, step))
-
 
 def rows_for(devices: int) -> int:
-    """Rows for so many devices, with some to spare for those that are plugged in later."""
-    return max(4, (devices + 4 + 3) // 4 * 4)
+    """Rows for so many devices; one that is plugged in later gets a new file."""
+    return max(1, devices)
 
 
-def plan(rows: int, n_slots: int) -> Layout:
-    """The layout this version writes."""
+def plan(rows: int, frames: int) -> Layout:
+    """The layout this version writes, for so many frames; without areas of its own for the values of a few."""
     gpu = tuple(metric.name for metric in GPU_METRICS)
     host = tuple(metric.name for metric in HOST_METRICS)
-    schema = json.dumps({"rows": rows, "gpu": gpu, "host": host}, separators=(",", ":")).encode()
+    wide = tuple(metric.name for metric in METRICS if metric.kind is Kind.COUNTER or metric.unit is Unit.BITS)
+    n_values, n_events = (frames, EVENTS) if frames > FULL_FRAMES else (0, 0)
+    parts = {"rows": rows, "gpu": gpu, "host": host, "wide": wide, "values": n_values, "events": n_events}
+    schema = json.dumps(parts, separators=(",", ":")).encode()
     processes = max(PROCESS_ROOM, 8 * rows)
     slot = SLOT.size + ROWS[MAJOR].size * rows + 8 * (len(gpu) * rows + len(host))
     slot += PROCESS.size * processes + RUN.size * RUN_ROOM + BOUNDARY.size * BOUNDARY_ROOM
@@ -154,12 +215,15 @@ def plan(rows: int, n_slots: int) -> Layout:
         rows=rows,
         gpu=gpu,
         host=host,
-        n_slots=n_slots,
+        n_slots=min(frames, FULL_FRAMES),
         slot_size=_round_up(slot, 64),
         header_size=header,
         dir_offset=dir_offset,
         dir_capacity=DIR_CAPACITY,
         schema=schema,
+        wide=wide,
+        n_values=n_values,
+        n_events=n_events,
     )
 
 
@@ -254,10 +318,10 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
     if crc32(raw[: SUPERBLOCK.size]) != int.from_bytes(raw[SUPERBLOCK.size : SUPERBLOCK.size + 4], "little"):
         raise RingError("the head of the ring file is damaged: restart the daemon")
     if head.major not in ROWS:
-        found, known = f"{head.major}.{head.minor}", f"{min(ROWS)} to {MAJOR}"
+        version, known = f"{head.major}.{head.minor}", f"{min(ROWS)} to {MAJOR}"
         older = "restart the daemon with this version"
         to_do = "a newer gpumon writes it: upgrade this one" if head.major > MAJOR else older
-        raise RingError(f"the ring has layout {found}, this gpumon reads {known}: {to_do}")
+        raise RingError(f"the ring has layout {version}, this gpumon reads {known}: {to_do}")
     sizes_fit = head.slot_size <= _MAX_SLOT and head.dir_capacity <= _MAX_SLOT and head.schema_length <= MAX_SCHEMA
     if not (sizes_fit and 0 < head.n_slots <= _MAX_SLOTS):
         raise RingError("the sizes in the ring file make no sense: restart the daemon")
@@ -265,11 +329,11 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
     schema = schema[at : at + head.schema_length]
     if at < 0 or crc32(schema) != head.schema_crc:
         raise RingError("the schema of the ring file is damaged: restart the daemon")
-    rows, gpu, host = _parse_schema(schema)
+    found = _parse_schema(schema)
     layout = Layout(
-        rows=rows,
-        gpu=gpu,
-        host=host,
+        rows=found.rows,
+        gpu=found.gpu,
+        host=found.host,
         n_slots=head.n_slots,
         slot_size=head.slot_size,
         header_size=head.header_size,
@@ -277,8 +341,11 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
         dir_capacity=head.dir_capacity,
         schema=schema,
         major=head.major,
+        wide=found.wide,
+        n_values=found.values,
+        n_events=found.events,
     )
-    if layout.variable_at > head.slot_size:
+    if layout.variable_at > head.slot_size or (layout.n_values and layout.value_size > _MAX_SLOT):
         raise RingError("the schema of the ring file does not fit its slots: restart the daemon")
     return layout, Superblock(
         generation=head.generation,
@@ -291,16 +358,32 @@ def unpack_superblock(raw: bytes, schema: bytes) -> tuple[Layout, Superblock]:
     )
 
 
-def _parse_schema(schema: bytes) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+class _Schema(NamedTuple):
+    rows: int
+    gpu: tuple[str, ...]
+    host: tuple[str, ...]
+    wide: tuple[str, ...]
+    values: int
+    events: int
+
+
+def _parse_schema(schema: bytes) -> _Schema:
     try:
         found = json.loads(schema)
         rows, gpu, host = found["rows"], found["gpu"], found["host"]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        # Until layout 2 there was none of these.
+        wide, values, events = found.get("wide", []), found.get("values", 0), found.get("events", 0)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise RingError("the schema of the ring file cannot be read: restart the daemon") from error
-    names = isinstance(gpu, list) and isinstance(host, list) and all(isinstance(name, str) for name in gpu + host)
-    if not names or not isinstance(rows, int) or not 0 <= rows <= _MAX_ROWS:
+    are_lists = all(isinstance(names, list) for names in (gpu, host, wide))
+    bounds = (rows, _MAX_ROWS), (values, _MAX_SLOTS), (events, _MAX_EVENTS)
+    if (
+        not are_lists
+        or not all(isinstance(name, str) for name in gpu + host + wide)
+        or not all(isinstance(number, int) and 0 <= number <= most for number, most in bounds)
+    ):
         raise RingError("the schema of the ring file makes no sense: restart the daemon")
-    return rows, tuple(gpu), tuple(host)
+    return _Schema(rows, tuple(gpu), tuple(host), tuple(wide), values, events)
 
 
 def frame_number(raw: bytes) -> int:

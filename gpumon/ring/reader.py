@@ -9,16 +9,19 @@ from __future__ import annotations
 import os
 import struct
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gpumon.errors import RingError
 from gpumon.frame import Frame
 from gpumon.procfs import boot_id, is_alive
-from gpumon.ring.believable import believable, is_doubtful
+from gpumon.ring.believable import believable, is_doubtful, is_doubtful_single
 from gpumon.ring.body import decode
 from gpumon.ring.directory import NOTHING, Known, unpack
+from gpumon.ring.events import Events, read_events
 from gpumon.ring.layout import (
     BLOB,
+    CRC_FROM,
     HOT,
     HOT_OFFSET,
     MAX_SCHEMA,
@@ -26,16 +29,20 @@ from gpumon.ring.layout import (
     SCHEMA_OFFSET,
     STOPPED,
     SUPERBLOCK,
+    Area,
     Head,
     frame_number,
     slot_head,
     unpack_superblock,
 )
+from gpumon.ring.values import decode_values, value_column
 
 _TIMES = slice(16, 40)
 """Number, monotonic ns and time ns of a frame in its slot, each in 8 bytes."""
 _HEAD_READ = SCHEMA_OFFSET + 4096
 """Bytes of superblock and schema that are read at first: nearly always all of them."""
+_FIRST_READ = 8192
+"""Bytes of a slot that are read at first: nearly always all that it has."""
 _LAPPED = 2
 """Frames so close to being overwritten that a reader without a CRC leaves them out."""
 
@@ -64,6 +71,7 @@ class RingReader:
         except BaseException:
             os.close(fd)
             raise
+        self._full, self._values = self.layout.full, self.layout.values
         self._known = NOTHING
         self._unnamed = os.fstat(fd).st_nlink == 0
 
@@ -97,23 +105,46 @@ class RingReader:
             head = self._hot()[0]
             if head == 0:
                 return None
-            frame = self.get(head)
-            if frame is not None:
-                return frame
-        return self.get(head - 1)
-
-    def get(self, number: int) -> Frame | None:
-        """One frame, or None when it is not (or no longer) there."""
-        raw = self.raw(number)
+            raw = self.raw(head)
+            if raw is not None:
+                return self.decode(raw)
+        raw = self.raw(head - 1)
         return None if raw is None else self.decode(raw)
 
     def since(self, number: int, most: int = 1 << 30) -> list[Frame]:
-        """Frames after `number` that are still there, oldest first; the newest `most` of them."""
+        """Frames after `number` that are still there, oldest first; the newest `most` of them.
+
+        All but the last `FULL_FRAMES` of them have their values alone: `Frame.is_full`.
+        """
         head = self._hot()[0]
         # A head from a damaged file may be any number; the slots decide what is true.
-        first = max(number + 1, head - self.layout.n_slots + 1, head - most + 1, 1)
-        found = (self.get(wanted) for wanted in range(first, head + 1))
-        return [frame for frame in found if frame is not None]
+        first = max(number + 1, head - self.layout.frames + 1, head - most + 1, 1)
+        return self.frames(range(first, head + 1))
+
+    def frames(self, numbers: Sequence[int]) -> list[Frame]:
+        """Return those of some frames that are there, in the same order."""
+        found = []
+        full_since = numbers[-1] - self.layout.n_slots if numbers else 0
+        happened: Mapping[int, Events] | None = None
+        for number in numbers:
+            raw = self.raw(number) if number > full_since else None
+            if raw is not None:
+                found.append(self.decode(raw))
+                continue
+            raw = self.raw_values(number)
+            if raw is None:
+                continue
+            if slot_head(raw).directory_version > self._known.version:
+                self.directory()
+            if happened is None:
+                happened = self.events()
+            known = happened.get(number, Events())
+            found.append(decode_values(raw, self.layout, self._known, known.runs, known.boundaries))
+        return found
+
+    def events(self) -> Mapping[int, Events]:
+        """Return the events in runs by the frame with which they became known, as far as they are kept."""
+        return read_events(self.fd, self.layout, self.directory())
 
     def series(self, metric: str, frames: int) -> tuple[list[int], list[tuple[float, ...]]]:
         """Times (ns since 1970) and values by row of one GPU metric in the newest `frames` frames.
@@ -121,30 +152,28 @@ class RingReader:
         Reads only the bytes it needs, without their CRC: a frame counts when its number is the one
         wanted and it cannot have been overwritten meanwhile. The newest frame is checked in full.
         """
-        layout = self.layout
-        column = struct.Struct(f"<{layout.rows}d")
-        at = layout.metrics_at + column.size * layout.gpu.index(metric)
+        area, (at, column) = self._column(metric)
         end = at + column.size
         head = self._hot()[0]
-        first = max(1, head - min(frames, layout.n_slots) + 1)
+        first = max(1, head - min(frames, area.slots) + 1)
         heads, columns = bytearray(), bytearray()
         fd, pread = self.fd, os.pread
-        for offset in layout.slots_at(first, head):
+        for offset in area.range(first, head):
             raw = pread(fd, end, offset)
             if len(raw) < end:
                 break  # somebody cut the file
             heads += raw[_TIMES]
             columns += raw[at:]
         else:
-            newest = self.raw(head) or b""
+            newest = self._whole(area, head) or b""
             heads += newest[_TIMES]
             columns += newest[at:end]
         words = struct.unpack(f"<{len(heads) // 8}q", heads)
         numbers, times = words[::3], list(words[2::3])
         values = list(column.iter_unpack(columns))
-        if is_doubtful(columns):
+        if (is_doubtful_single if column.format.endswith("f") else is_doubtful)(columns):
             values = [believable(found) for found in values]
-        oldest = self._hot()[0] - layout.n_slots + _LAPPED
+        oldest = self._hot()[0] - area.slots + _LAPPED
         if first >= oldest and numbers == tuple(range(first, first + len(numbers))):
             return times, values
         kept = [i for i, number in enumerate(numbers) if number == first + i >= oldest]
@@ -164,9 +193,12 @@ class RingReader:
         return self._known
 
     def raw(self, number: int) -> bytes | None:
-        """The bytes of one whole frame."""
-        raw = os.pread(self.fd, self.layout.slot_size, self.layout.slot_at(number))
-        return raw if number > 0 and frame_number(raw) == number else None
+        """The bytes of one whole full frame."""
+        return self._whole(self._full, number)
+
+    def raw_values(self, number: int) -> bytes | None:
+        """The bytes of the values of one frame, when they are whole."""
+        return self._whole(self._values, number) if self._values.slots else None
 
     def decode(self, raw: bytes) -> Frame:
         """A frame from bytes that `raw` gave."""
@@ -175,15 +207,33 @@ class RingReader:
         return decode(raw, self.layout, self._known)
 
     def whole_frames(self) -> list[int]:
-        """Numbers of all frames that are whole, in order. The head is only a hint after a crash."""
-        layout = self.layout
-        found = []
-        for slot in range(layout.n_slots):
-            number = frame_number(os.pread(self.fd, layout.slot_size, layout.header_size + slot * layout.slot_size))
-            if number and number % layout.n_slots == slot:
-                found.append(number)
+        """Numbers of all frames of which anything is whole, in order. The head is only a hint after a crash."""
+        found = set(self._numbers(self._full)) | set(self._numbers(self._values))
         newest = max(found, default=0)
-        return sorted(number for number in found if number > newest - layout.n_slots)
+        return sorted(number for number in found if number > newest - self.layout.frames)
+
+    def _numbers(self, area: Area) -> Iterator[int]:
+        for slot in range(area.slots):
+            number = frame_number(os.pread(self.fd, area.slot_size, area.at(slot)))
+            if number and number % area.slots == slot:
+                yield number
+
+    def _whole(self, area: Area, number: int) -> bytes | None:
+        if number <= 0:
+            return None
+        at = area.at(number)
+        raw = os.pread(self.fd, min(area.slot_size, _FIRST_READ), at)
+        if len(raw) == _FIRST_READ and slot_head(raw).length > _FIRST_READ - CRC_FROM:
+            raw = os.pread(self.fd, area.slot_size, at)
+        return raw if frame_number(raw) == number else None
+
+    def _column(self, metric: str) -> tuple[Area, tuple[int, struct.Struct]]:
+        """Where the values of a GPU metric are: the area, the offset in its slots, and what they are."""
+        layout = self.layout
+        if layout.n_values:
+            return self._values, value_column(layout, metric)
+        column = struct.Struct(f"<{layout.rows}d")
+        return self._full, (layout.metrics_at + column.size * layout.gpu.index(metric), column)
 
     def _hot(self) -> tuple[int, int, int, int]:
         raw = os.pread(self.fd, HOT.size, HOT_OFFSET)

@@ -11,15 +11,16 @@ import errno
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from zlib import crc32
 
 from gpumon.errors import GpumonError, RingError
-from gpumon.frame import Boundary, Tick
+from gpumon.frame import Boundary, Frame, Tick
 from gpumon.procfs import boot_id, start_time
 from gpumon.ring.body import Encoder
-from gpumon.ring.directory import Directory
+from gpumon.ring.directory import Directory, Known
+from gpumon.ring.events import EventWriter, whole_events
 from gpumon.ring.fresh import open_fresh, remove_left_over
 from gpumon.ring.layout import (
     CRC_FROM,
@@ -29,6 +30,7 @@ from gpumon.ring.layout import (
     SCHEMA_OFFSET,
     SLOT,
     STOPPED,
+    Area,
     Layout,
     Superblock,
     pack_superblock,
@@ -38,7 +40,7 @@ from gpumon.ring.layout import (
 )
 from gpumon.ring.reader import RingReader
 
-SLOT_LADDER = (3600, 1800, 900, 300)
+FRAME_LADDER = (3600, 1800, 900, 300)
 """Frames kept; when the file system has no room for one, the next is tried."""
 _BACKLOG = 8192
 _U32 = 0xFFFFFFFF
@@ -64,6 +66,8 @@ class RingWriter:
         self._directory = directory or Directory(layout.rows)
         self._version = 0
         self._encoder = Encoder(layout, self._directory)
+        self._full, self._values = layout.full, layout.values
+        self._events = EventWriter(fd, layout, self._directory)
         self._boundaries: deque[Boundary] = deque(maxlen=_BACKLOG)
         now = time.time_ns()
         who = Superblock(
@@ -90,9 +94,10 @@ class RingWriter:
         *,
         continues: str | None = None,
         former: int | None = None,
+        uuids: Collection[str] = (),
         mode: int = 0o644,
     ) -> RingWriter:
-        """Put a new ring at `path`.
+        """Put a new ring at `path`, with rows for `devices`: for those with `uuids`, where they are known.
 
         The frames of the one that was there are kept when it came from the source `continues`, in
         this boot; `former` is a descriptor of it, where it has lost its name. `interval` in ns.
@@ -100,12 +105,13 @@ class RingWriter:
         """
         remove_left_over(path)
         old = _open_old(path, continues, former) if continues else None
-        rows = max(rows_for(devices), old.layout.rows if old else 0)
+        past = _Past(old) if old else None
+        rows = rows_for(max(devices, past.devices_with(uuids) if past else 0))
         fd, temporary, layout = _allocate(path, rows)
         try:
-            writer = cls(fd, layout, path, interval, Directory.resume(rows, old.directory()) if old else None)
-            if old is not None:
-                writer._take_over(old)
+            writer = cls(fd, layout, path, interval, past.directory(rows) if past else None)
+            if past is not None:
+                writer._take_over(past)
             writer.heartbeat()
             os.fchmod(fd, mode)
             os.rename(temporary, path)
@@ -120,12 +126,23 @@ class RingWriter:
         return writer
 
     @classmethod
-    def private(cls, devices: int, interval: int, n_slots: int = SLOT_LADDER[0]) -> RingWriter:
-        """A ring of this process alone, in memory that goes with it. Read it through `fd`."""
-        layout = plan(rows_for(devices), n_slots)
+    def private(
+        cls, devices: int, interval: int, frames: int = FRAME_LADDER[0], *,
+        former: int | None = None, uuids: Collection[str] = (),
+    ) -> RingWriter:  # fmt: skip
+        """A ring of this process alone, in memory that goes with it. Read it through `fd`.
+
+        The frames of the private ring behind the descriptor `former` are kept; the rest as in `create`.
+        """
+        past = _Past(RingReader(os.dup(former))) if former is not None else None
+        rows = rows_for(max(devices, past.devices_with(uuids) if past else 0))
+        layout = plan(rows, frames)
         fd = os.memfd_create("gpumon-ring", os.MFD_CLOEXEC)
         os.ftruncate(fd, layout.size)  # sparse: pages come as frames do
-        writer = cls(fd, layout, None, interval)
+        writer = cls(fd, layout, None, interval, past.directory(rows) if past else None)
+        if past is not None:
+            writer._take_over(past)
+            past.reader.close()
         writer.heartbeat()
         return writer
 
@@ -184,24 +201,35 @@ class RingWriter:
         self.heartbeat(STOPPED)
         os.close(self.fd)
 
-    def _write(self, tick: Tick, number: int, boundaries: Sequence[Boundary]) -> int:
+    def _write(self, tick: Tick, number: int, boundaries: Sequence[Boundary], is_full: bool = True) -> int:
         """Write a frame; returns how many of `boundaries` it took."""
-        encoder, directory, layout = self._encoder, self._directory, self.layout
+        encoder, directory = self._encoder, self._directory
         end, sent, counts, dropped_runs = encoder.encode(tick, boundaries)
-        directory.forget(_strings_in(tick), [run.key for run in tick.runs])
+        if directory.is_crowded:
+            directory.forget(_strings_in(tick), [run.key for run in tick.runs])
         self._store_directory()
-        SLOT.pack_into(
-            encoder.buffer, 0, 2 * number, 0, end - CRC_FROM, number, tick.monotonic_ns, tick.time_ns,
-            self._version, *counts, min(tick.interval_ns // 1000, _U32), min(tick.sample_duration_ns // 1000, _U32),
-            tick.skipped_ticks & _U32, min(dropped_runs, _U32),
-        )  # fmt: skip
-        view = memoryview(encoder.buffer)
-        encoder.buffer[8:12] = crc32(view[CRC_FROM:end]).to_bytes(4, "little")
-        os.pwrite(self.fd, view[:end], layout.slot_at(number))
+        # A full frame comes last: where it is whole, its values and its events are there too.
+        if self._values.slots:
+            values = encoder.values
+            self._events.write(tick, boundaries[:sent], number)
+            self._store(self._values, values.buffer, values.end, tick, number, (counts[0], 0, 0, 0, 0, 0))
+        if is_full:
+            self._store(self._full, encoder.buffer, end, tick, number, (*counts, dropped_runs))
         self.head = number
         self.is_failing = False
         self.heartbeat()
         return sent
+
+    def _store(self, area: Area, buffer: bytearray, end: int, tick: Tick, number: int, counts: tuple[int, ...]) -> None:
+        """Give what `buffer` has up to `end` its head, and write it. `counts` ends with the dropped runs."""
+        SLOT.pack_into(
+            buffer, 0, 2 * number, 0, end - CRC_FROM, number, tick.monotonic_ns, tick.time_ns, self._version,
+            *counts[:5], min(tick.interval_ns // 1000, _U32), min(tick.sample_duration_ns // 1000, _U32),
+            tick.skipped_ticks & _U32, min(counts[5], _U32),
+        )  # fmt: skip
+        view = memoryview(buffer)
+        buffer[8:12] = crc32(view[CRC_FROM:end]).to_bytes(4, "little")
+        os.pwrite(self.fd, view[:end], area.at(number))
 
     def _store_directory(self) -> None:
         directory, layout = self._directory, self.layout
@@ -216,28 +244,59 @@ class RingWriter:
     def _directory_at(self, version: int) -> int:
         return self.layout.dir_offset + (version & 1) * self.layout.dir_capacity
 
-    def _take_over(self, old: RingReader) -> None:
-        """Copy every whole frame, byte for byte where the layouts agree."""
-        same = old.layout == self.layout
-        self._version = old.directory().version
+    def _take_over(self, past: _Past) -> None:
+        """Copy all that is whole: byte for byte where layout and rows agree."""
+        old = past.reader
+        self._version = past.known.version
         self._store_directory()
-        numbers = old.whole_frames()[-self.layout.n_slots :]
-        for number in numbers:
-            raw = old.raw(number)
-            if raw is None or slot_head(raw).directory_version > old.directory().version:
-                continue  # overwritten; or nothing explains its ids, and ours will mean something else
-            if same:
-                os.pwrite(self.fd, raw, self.layout.slot_at(number))
-            else:
-                tick = _tick_of(old, raw)
-                self._write(tick, number, tick.boundaries)
+        numbers = past.numbers[-self.layout.frames :]
+        if old.layout == self.layout and self._directory.has_rows_of(past.known):
+            self._copy(old, numbers)
+        else:
+            full_since = numbers[-1] - self.layout.n_slots if numbers else 0
+            for frame in old.frames(numbers):
+                is_full = frame.is_full and frame.number > full_since
+                self._write(_tick_of(frame, past.known), frame.number, frame.boundaries, is_full)
         self.head = numbers[-1] if numbers else 0
 
+    def _copy(self, old: RingReader, numbers: Sequence[int]) -> None:
+        for number, raw in whole_events(old.fd, old.layout):
+            self._events.copy(number, raw)
+        for happened in old.events().values():
+            self._events.know(happened.runs)
+        for number in numbers:
+            for area, slot in ((self._full, old.raw(number)), (self._values, old.raw_values(number))):
+                if slot is not None:
+                    os.pwrite(self.fd, slot, area.at(number))
 
-def _tick_of(old: RingReader, raw: bytes) -> Tick:
+
+class _Past:
+    """Remains of a predecessor: frames that are whole, and explained by its directory."""
+
+    def __init__(self, reader: RingReader) -> None:
+        self.reader = reader
+        self.known = reader.directory()
+        self.numbers: list[int] = []
+        self._rows: set[int] = set()
+        """Rows that have a device in one of them."""
+        for number in reader.whole_frames():
+            raw = reader.raw_values(number) or reader.raw(number)
+            if raw is not None and slot_head(raw).directory_version <= self.known.version:
+                self.numbers.append(number)
+                states = raw[SLOT.size : reader.layout.metrics_at : reader.layout.row.size]
+                self._rows.update(row for row, state in enumerate(states) if state)
+
+    def devices_with(self, uuids: Collection[str]) -> int:
+        """Count the devices in its frames and among `uuids`."""
+        return len({device.uuid for row, device in self.known.devices.items() if row in self._rows} | set(uuids))
+
+    def directory(self, rows: int) -> Directory:
+        """Its directory to go on with, without devices that no frame has any more."""
+        return Directory.resume(rows, self.known, self._rows)
+
+
+def _tick_of(frame: Frame, known: Known) -> Tick:
     """A stored frame as a tick again, for a file of another layout."""
-    frame = old.decode(raw)
-    known = old.directory()
     return Tick(
         monotonic_ns=frame.monotonic_ns,
         time_ns=round(frame.time * 1e9),
@@ -283,8 +342,8 @@ def _allocate(path: str, rows: int) -> tuple[int, str, Layout]:
 
 
 def _fill(fd: int, path: str, rows: int) -> Layout:
-    for n_slots in SLOT_LADDER:
-        layout = plan(rows, n_slots)
+    for frames in FRAME_LADDER:
+        layout = plan(rows, frames)
         try:
             # All pages now: a hole that finds no page later would lose frames.
             os.posix_fallocate(fd, 0, layout.size)
@@ -294,7 +353,7 @@ def _fill(fd: int, path: str, rows: int) -> Layout:
             os.ftruncate(fd, 0)
         else:
             return layout
-    needed = plan(rows, SLOT_LADDER[-1]).size / 2**20
+    needed = plan(rows, FRAME_LADDER[-1]).size / 2**20
     raise NoRoom(f"{os.path.dirname(path)} has no room for {needed:.0f} MiB of live data: pass another --dir")
 
 

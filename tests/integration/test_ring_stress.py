@@ -14,10 +14,11 @@ from tests.programs import PATIENCE
 
 WRITER = """
 import sys, time
-from gpumon.ring import writer
+from gpumon.ring import layout, writer
 from gpumon.frame import NAN
 from tests.builders import tick, sample, process, run, boundary
-writer.SLOT_LADDER = (int(sys.argv[3]),)  # few slots: every read races with the writer
+writer.FRAME_LADDER = (int(sys.argv[3]),)  # few slots: every read races with the writer
+layout.FULL_FRAMES = int(sys.argv[4])
 ring = writer.RingWriter.create(sys.argv[1], 8, 1)
 seconds = float(sys.argv[2])
 end = time.monotonic() + seconds
@@ -41,9 +42,13 @@ reader = RingReader.open(sys.argv[1])
 seconds = float(sys.argv[2])
 end = time.monotonic() + seconds
 reads = false = empty = 0
+metrics = ("gpu.power", "gpu.energy", "gpu.utilization", "gpu.fan")
 def is_true(frame):
     value = float(frame.number)
-    metrics = ("gpu.power", "gpu.energy", "gpu.utilization", "gpu.fan")
+    if not frame.is_full:
+        return (all(sample.value(metric) == value for sample in frame.samples for metric in metrics)
+            and len(frame.samples) == 8 and set(frame.host) == {value} and not frame.processes
+            and (frame.number == 1 or not frame.runs))
     return (all(sample.value(metric) == value for sample in frame.samples for metric in metrics)
         and len(frame.samples) == 8 and set(frame.host) == {value}
         and all(p.memory_used == value and p.host_memory == value for p in frame.processes)
@@ -58,23 +63,28 @@ while time.monotonic() < end or reads <= 25 * seconds:
     if not is_true(frame):
         false += 1
     if reads % 50 == 0:
-        false += sum(not is_true(frame) for frame in reader.since(frame.number - 3))
+        false += sum(not is_true(frame) for frame in reader.since(frame.number - int(sys.argv[3])))
 print(reads, empty, false)
 """
 
 
 @pytest.mark.parametrize("seconds", [4.0, pytest.param(30.0, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("slots", [1, 64])
-def test_no_torn_frame_is_accepted(tmp_path: Path, seconds: float, slots: int) -> None:
+@pytest.mark.parametrize(("slots", "full", "back"), [(1, 64, 3), (64, 64, 3), (64, 2, 64)])
+def test_no_torn_frame_is_accepted(tmp_path: Path, seconds: float, slots: int, full: int, back: int) -> None:
+    """With two of 64 frames full, the others have their values alone."""
     path = tmp_path / "ring"
     writer = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), str(seconds + 1), str(slots)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", WRITER, str(path), str(seconds + 1), str(slots), str(full)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     while not path.exists() or RingReader.open(str(path)).newest() is None:
         assert writer.poll() is None
         time.sleep(0.01)
     readers = [
-        subprocess.Popen([sys.executable, "-c", READER, str(path), str(seconds)], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", READER, str(path), str(seconds), str(back)], stdout=subprocess.PIPE, text=True
+        )
         for _ in range(4)
     ]
     totals = [

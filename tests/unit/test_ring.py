@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> str:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ring of 64 frames, so that it is soon lapped."""
-    monkeypatch.setattr(writer, "SLOT_LADDER", (64,))
+    monkeypatch.setattr(writer, "FRAME_LADDER", (64,))
 
 
 def test_a_tick_comes_back_as_a_frame_with_the_same_numbers(path: str) -> None:
@@ -245,7 +245,7 @@ def test_a_cut_file_gives_a_clear_error_or_no_frame(path: str, left: int) -> Non
 def test_a_full_file_system_gets_a_smaller_ring_and_at_last_a_clear_error(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room = [10 * 2**20]
+    room = [layout.plan(1, 3600).size - 1]
 
     def allocate(fd: int, _: int, length: int) -> None:
         if length > room[0]:
@@ -254,7 +254,7 @@ def test_a_full_file_system_gets_a_smaller_ring_and_at_last_a_clear_error(
 
     monkeypatch.setattr(os, "posix_fallocate", allocate)
     ring = RingWriter.create(path, 1, SECOND)
-    assert ring.layout.n_slots < 3600
+    assert ring.layout.frames < 3600
     assert ring.layout.size <= room[0]
     ring.append(tick(1))
     room[0] = 0
@@ -315,8 +315,8 @@ def test_a_ring_with_other_metrics_is_read_by_name(path: str, monkeypatch: pytes
     """A newer version may have appended metrics, an older one may lack some."""
     real = layout.plan
 
-    def newer(rows: int, n_slots: int) -> layout.Layout:
-        planned = real(rows, n_slots)
+    def newer(rows: int, frames: int) -> layout.Layout:
+        planned = real(rows, frames)
         names = [*planned.gpu]
         names[0] = "gpu.of_the_future"
         schema = planned.schema.replace(b'"gpu.utilization"', b'"gpu.of_the_future"')

@@ -152,5 +152,5 @@ def test_a_ring_of_an_unknown_layout_is_refused_with_what_to_do(path: str, major
 
 @pytest.mark.parametrize(("first", "last"), [(1, 1), (1, 9), (5, 12), (10, 20), (14, 24), (9, 10)])
 def test_slots_of_frames_are_found_across_the_end_of_the_ring(first: int, last: int) -> None:
-    planned = layout.plan(rows=2, n_slots=10)
-    assert list(planned.slots_at(first, last)) == [planned.slot_at(number) for number in range(first, last)]
+    area = layout.plan(rows=2, frames=10).full
+    assert list(area.range(first, last)) == [area.at(number) for number in range(first, last)]

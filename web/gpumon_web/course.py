@@ -33,14 +33,20 @@ _SAME = 0.5
 
 
 class Logged:
-    """Logged metrics in the last frames: a value holds until the next one is logged."""
+    """Logged metrics in the last frames: a value holds until the next one is logged, or until nobody knows."""
 
     def __init__(self) -> None:
+        self.since = math.inf
+        """The time (s since 1970) from which on every frame had what runs had logged."""
         self._runs: OrderedDict[str, deque[tuple[float, Mapping[str, float]]]] = OrderedDict()
         self._last: dict[str, str] = {}
 
     def add(self, frame: Frame) -> None:
         """Take in a frame; they come in order."""
+        if not frame.is_full:
+            self._interrupt(frame.time)
+            return
+        self.since = min(self.since, frame.time)
         for run in frame.runs:
             said = repr(run.metrics)  # a NaN equals nothing, and its text equals itself
             if not run.metrics or self._last.get(run.key) == said:
@@ -52,14 +58,25 @@ class Logged:
 
     def clear(self) -> None:
         """Forget everything."""
+        self.since = math.inf
         self._runs.clear()
         self._last.clear()
 
     def only(self, keys: Iterable[str]) -> Logged:
         """Copy what some ranks logged, for somebody who reads it while frames come."""
         found = Logged()
+        found.since = self.since
         found._runs = OrderedDict((key, self._runs[key].copy()) for key in keys if key in self._runs)
         return found
+
+    def _interrupt(self, time: float) -> None:
+        """Let nothing that was logged before hold from `time` on."""
+        if self.since < time:
+            for changes in self._runs.values():
+                if changes[-1][1]:
+                    changes.append((time, {}))
+            self._last.clear()
+        self.since = math.inf
 
     def timeline(self, keys: Iterable[str], begun: float, step: float, times: Sequence[float]) -> RunSeries:
         """Return the values at `times`, those of frames, in cells of `step` seconds, of the first rank that logged."""

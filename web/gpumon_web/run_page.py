@@ -187,7 +187,7 @@ def _recent(record: Record, uuid: str, ring: Ring, course: RunSeries, logged: Ru
     return Recent(
         whole or extended(course, history, uuid),
         ring.logged.timeline(keys, whole.begun, whole.step, times)
-        if whole
+        if whole and ring.logged.since <= whole.begun + whole.step
         else ring.logged.extended(logged, keys, times),
         ring.logged.diverged(keys),
         ring.epochs.get(keys[0], ()) if keys else (),

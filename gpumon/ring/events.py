@@ -1,0 +1,161 @@
+"""Events in runs, for frames of which only the values are kept: boundaries, and runs that began or ended.
+
+An event is one slot of 96 bytes that proves itself: `EVENT`, then the record of its kind. Events have numbers of their
+own, from 1, and name the frame with which they became known. They are written behind a frame, before it is the newest.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
+from zlib import crc32
+
+from gpumon.frame import Boundary, Mark, Run, RunState, Tick
+from gpumon.ring.believable import believable
+from gpumon.ring.directory import Directory, Known
+from gpumon.ring.layout import BOUNDARY, EVENT_SIZE, Layout
+
+EVENT = struct.Struct("<IBxxxQQ")
+"""CRC32 of what follows it, kind, number, frame"""
+RUN_CHANGE = struct.Struct("<IBxxxiIqIddd")
+"""run id, state, epoch, phase, step, lost, epoch_started, updated, wait as in `Run`"""
+_CRC_FROM = 4
+_BOUNDARY, _RUN = 1, 2
+_REMEMBERED = 256
+"""Runs whose state is remembered, beside those of now."""
+_STATES = frozenset(RunState)
+
+
+class Events(NamedTuple):
+    """Events that became known with one frame."""
+
+    runs: tuple[Run, ...] = ()
+    """Those that were new, or whose state was."""
+    boundaries: tuple[Boundary, ...] = ()
+
+
+class EventWriter:
+    """The writer's side."""
+
+    def __init__(self, fd: int, layout: Layout, directory: Directory) -> None:
+        self._fd = fd
+        self._area = layout.events
+        self._directory = directory
+        self._head = 0
+        self._states: dict[str, RunState] = {}
+
+    def write(self, tick: Tick, boundaries: Sequence[Boundary], frame: int) -> None:
+        """Store the events of a frame. Raises OSError; then nothing of it counts."""
+        known = self._directory.run_id
+        changed = [run for run in tick.runs if self._states.get(run.key) is not run.state and known(run.key)]
+        if not changed and not boundaries:
+            return
+        bodies = chain(
+            ((_RUN, self._run(run)) for run in changed),
+            ((_BOUNDARY, pack_boundary(boundary, self._directory)) for boundary in boundaries),
+        )
+        head = self._head
+        for kind, body in bodies:
+            head += 1
+            raw = EVENT.pack(0, kind, head, frame) + body.ljust(BOUNDARY.size, b"\0")
+            os.pwrite(self._fd, crc32(raw[_CRC_FROM:]).to_bytes(4, "little") + raw[_CRC_FROM:], self._area.at(head))
+        self._head = head
+        self.know(changed)
+        if len(self._states) > len(tick.runs) + _REMEMBERED:
+            self._states = {run.key: run.state for run in tick.runs}
+
+    def copy(self, number: int, raw: bytes) -> None:
+        """Take over the event of a predecessor of the same layout."""
+        os.pwrite(self._fd, raw, self._area.at(number))
+        self._head = max(self._head, number)
+
+    def know(self, runs: Sequence[Run]) -> None:
+        """Remember the states of runs that need not be told again."""
+        self._states.update((run.key, run.state) for run in runs)
+
+    def _run(self, run: Run) -> bytes:
+        return RUN_CHANGE.pack(
+            self._directory.run_id(run.key), run.state, run.epoch, self._directory.string(run.phase), run.step,
+            run.lost_events, run.epoch_started, run.updated, run.wait,
+        )  # fmt: skip
+
+
+def whole_events(fd: int, layout: Layout) -> list[tuple[int, bytes]]:
+    """Number and bytes of each event that is whole, in their order."""
+    area, found = layout.events, []
+    stored = os.pread(fd, area.end - area.begin, area.begin)
+    for slot, at in enumerate(range(0, len(stored) - EVENT_SIZE + 1, EVENT_SIZE)):
+        raw = stored[at : at + EVENT_SIZE]
+        crc, _, number, _ = EVENT.unpack_from(raw)
+        if number and number % area.slots == slot and crc32(raw[_CRC_FROM:]) == crc:
+            found.append((number, raw))
+    newest = max(found, default=(0, b""))[0]
+    return sorted(event for event in found if event[0] > newest - area.slots)
+
+
+def read_events(fd: int, layout: Layout, known: Known) -> dict[int, Events]:
+    """Return the events that are kept, by frame."""
+    runs: dict[int, list[Run]] = {}
+    boundaries: dict[int, list[Boundary]] = {}
+    for _, raw in whole_events(fd, layout):
+        _, kind, _, frame = EVENT.unpack_from(raw)
+        if kind == _BOUNDARY and (boundary := read_boundary(raw, EVENT.size, known)) is not None:
+            boundaries.setdefault(frame, []).append(boundary)
+        elif kind == _RUN and (run := _read_run(raw, known)) is not None:
+            runs.setdefault(frame, []).append(run)
+    return {
+        frame: Events(tuple(runs.get(frame, ())), tuple(boundaries.get(frame, ())))
+        for frame in runs.keys() | boundaries.keys()
+    }
+
+
+def pack_boundary(event: Boundary, directory: Directory) -> bytes:
+    """A boundary as slots have it."""
+    return BOUNDARY.pack(
+        directory.run_id(event.run), event.number, event.mark, directory.string(event.phase),
+        event.epoch, event.step, event.monotonic_ns, event.time_ns, event.wait, event.asked, event.free,
+    )  # fmt: skip
+
+
+def read_boundary(raw: bytes, at: int, known: Known) -> Boundary | None:
+    """A boundary of a slot; None where its run or its mark is unknown."""
+    run_id, number, mark, phase, epoch, step, monotonic, time, *amounts = BOUNDARY.unpack_from(raw, at)
+    run = known.runs.get(run_id)
+    if run is None or not Mark.EPOCH_BEGIN <= mark <= Mark.EPOCH_ABORTED:
+        return None
+    wait, asked, free = believable(amounts)
+    return Boundary(
+        run=run.key,
+        number=number,
+        mark=Mark(mark),
+        epoch=epoch,
+        step=step,
+        phase=known.strings.get(phase, ""),
+        monotonic_ns=monotonic,
+        time_ns=time,
+        wait=wait,
+        asked=asked,
+        free=free,
+    )
+
+
+def _read_run(raw: bytes, known: Known) -> Run | None:
+    run_id, state, epoch, phase, step, lost, *times = RUN_CHANGE.unpack_from(raw, EVENT.size)
+    run = known.runs.get(run_id)
+    if run is None:
+        return None
+    epoch_started, updated, wait = believable(times)
+    return run._replace(
+        state=RunState(state) if state in _STATES else RunState.DIED,
+        epoch=epoch,
+        step=step,
+        phase=known.strings.get(phase, ""),
+        epoch_started=epoch_started,
+        updated=updated,
+        wait=wait,
+        lost_events=lost,
+        metrics={},
+    )
