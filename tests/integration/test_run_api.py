@@ -608,11 +608,13 @@ class Meddle:
 
 def test_a_step_is_cheap(look: Look) -> None:
     with gpumon.run("net") as run:
-        began = monotonic()
+        times = []
         for _ in range(2000):
+            began = monotonic()
             run.step()
+            times.append(monotonic() - began)
         # The benchmark has the real bound; this only catches a system call that waits.
-        assert (monotonic() - began) / 2000 < 200e-6
+        assert sorted(times)[1000] < 200e-6
 
 
 class _Loader:

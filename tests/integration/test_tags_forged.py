@@ -93,7 +93,7 @@ def test_what_is_no_board_of_its_owner_is_left_alone(
         plant(tags, b"hello " * 8192)
     began = time.monotonic()
     assert reader.poll().runs == []
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 30, "seconds; a terabyte takes longer, and a pipe for ever"
 
 
 def test_a_board_that_was_in_the_making_is_found_later(tags: Path, reader: TagReader, valid: bytes) -> None:
