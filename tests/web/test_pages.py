@@ -66,6 +66,12 @@ def test_no_page_is_wider_than_a_phone(browser: Browser, simulated: str) -> None
                 ".map((one) => one.outerHTML.slice(0, 200))"
             )
             assert wide == [], place
+            cut = page.evaluate(
+                "[...document.querySelectorAll('.page:not([hidden]) td, .page:not([hidden]) td .progress')]"
+                ".filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1)"
+                ".map((one) => one.outerHTML.slice(0, 200))"
+            )
+            assert cut == [], place
 
 
 def test_numbers_move_by_themselves(browser: Browser, simulated: str) -> None:

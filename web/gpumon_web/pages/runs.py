@@ -17,7 +17,7 @@ COLUMNS = (
     Column("state", "State", "tag", sorts_by="state_name"),
     Column("started", "Started", "age"),
     Column("seconds", "Time", "lasting"),
-    Column("epochs", "Epochs", "rich", sorts_by="epochs_done", is_number=True),
+    Column("epochs", "Epochs", "rich", css="c-epochs", sorts_by="epochs_done", is_number=True),
     Column("utilization", "Utilization", "percent"),
     Column("energy", "Energy", "joules"),
     Column("gpus", "GPUs", "count"),
