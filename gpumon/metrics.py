@@ -115,6 +115,7 @@ class Metric(NamedTuple):
 
 _C = Kind.COUNTER
 
+# name, title, column, unit, help, kind
 GPU_METRICS: tuple[Metric, ...] = (
     Metric("gpu.utilization", "Utilization", "UTIL", Unit.RATIO,
            "Share of the driver's last sample period (1/6 to 1 s) in which at least one kernel ran; "

@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     ended = child.wait(watcher.tree.holds if watcher else lambda pid: pid == child.pid)
     at = monotonic_ns()
     try:
-        _tell(watcher, arguments.name or words[0], ended, began, at, trouble)
+        _tell(watcher, arguments.name or words[0], ended, began_ns=began, ended_ns=at, trouble=trouble)
     except Exception as error:
         try:
             sys.stderr.write(f"gpumon: the cost of this command is unknown: {type(error).__name__}: {error}\n")
@@ -122,14 +122,14 @@ def _watch(
     return watcher, trouble
 
 
-def _tell(watcher: Watcher | None, name: str, ended: Ended, began: int, at: int, trouble: str) -> None:
+def _tell(watcher: Watcher | None, name: str, ended: Ended, *, began_ns: int, ended_ns: int, trouble: str) -> None:
     """Print what it cost."""
     from gpumon.launcher.summary import text
     from gpumon.launcher.watcher import CommandReport
 
-    report = watcher.finish(ended, at) if watcher is not None else CommandReport()
+    report = watcher.finish(ended, ended_ns) if watcher is not None else CommandReport()
     if trouble:
         report = report._replace(problem=trouble)
     color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    sys.stderr.write(text(name, ended, (at - began) / SECOND, report, color=color))
+    sys.stderr.write(text(name, ended, (ended_ns - began_ns) / SECOND, report, color=color))
     sys.stderr.flush()

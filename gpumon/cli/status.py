@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         from gpumon.reports.status_text import lines
 
-        for line in lines(frame, origin, driver, hostname, note, before, live=is_live, age=age):
+        for line in lines(frame, origin, driver, hostname, note, before=before, live=is_live, age=age):
             print(line)
         for part in origin.parts:
             if part.origin.problem and not origin.problem:

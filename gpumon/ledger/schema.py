@@ -90,26 +90,27 @@ def _own(name: str, title: str, heading: str, unit: Unit, help: str,
     return UsageColumn(name, title, heading, unit, help, over_devices=over_devices, over_time=over_time)
 
 
+# name, title, heading, unit, help; then the rules, or the metric that it is measured from
 USAGE: tuple[UsageColumn, ...] = (
     _own("seconds", "Time", "TIME", Unit.SECONDS, "Duration, by the training's own boundaries.",
-         OverDevices.HIGHEST, OverTime.SUM),
+         over_devices=OverDevices.HIGHEST, over_time=OverTime.SUM),
     _own("sampled", "Time sampled", "SAMPLED", Unit.SECONDS,
          "Time covered by samples; less than the duration if no daemon was running.",
-         OverDevices.LOWEST, OverTime.SUM),
+         over_devices=OverDevices.LOWEST, over_time=OverTime.SUM),
     _own("utilization_mean", "Utilization", "UTIL", Unit.RATIO, "Mean over time."),
     _own("utilization_p5", "Utilization, 5th percentile", "P5", Unit.RATIO, "Utilization was lower for 5 % of "
                                                                             "the time.",
-         OverDevices.LOWEST, OverTime.UNKNOWN),
+         over_devices=OverDevices.LOWEST, over_time=OverTime.UNKNOWN),
     _own("utilization_p95", "Utilization, 95th percentile", "P95", Unit.RATIO, "Utilization was higher for 5 % of "
                                                                                "the time.",
-         OverDevices.HIGHEST, OverTime.UNKNOWN),
+         over_devices=OverDevices.HIGHEST, over_time=OverTime.UNKNOWN),
     _own("idle_share", "Idle", "IDLE", Unit.RATIO, f"Share of the time with utilization below {IDLE * 100:g} %."),
     _own("energy", "Energy", "ENERGY", Unit.JOULES,
          "Of the whole board, from the driver's counter, interpolated at the boundaries; unknown below one second "
-         "and on MIG instances.", OverDevices.SUM, OverTime.SUM),
+         "and on MIG instances.", over_devices=OverDevices.SUM, over_time=OverTime.SUM),
     UsageColumn("power_mean", "Power", "POWER", Unit.WATTS,
                 "Mean over time: energy by time if energy is known, else mean of the samples.",
-                OverDevices.SUM, OverTime.MEAN, MeasuredBy.MEAN, "gpu.power"),
+                over_devices=OverDevices.SUM, over_time=OverTime.MEAN, measured_by=MeasuredBy.MEAN, of="gpu.power"),
     _peak("memory_used_peak", "Device memory, peak", "MEM MAX", Unit.BYTES, "Peak memory of all processes.",
           "gpu.memory_used"),
     _mean("memory_used_mean", "Device memory", "MEM", Unit.BYTES, "Mean memory of all processes.",
@@ -129,7 +130,8 @@ USAGE: tuple[UsageColumn, ...] = (
     _own("capped_share", "Power capped", "CAPPED", Unit.RATIO,
          "Share of the time during which the power limit held the clocks down; normal at full load."),
     UsageColumn("temperature_start", "Temperature at the start", "TEMP 0", Unit.CELSIUS, "The first reading.",
-                OverDevices.MEAN, OverTime.FIRST, MeasuredBy.FIRST, "gpu.temperature"),
+                over_devices=OverDevices.MEAN, over_time=OverTime.FIRST,
+                measured_by=MeasuredBy.FIRST, of="gpu.temperature"),
     _mean("temperature_mean", "Temperature", "TEMP", Unit.CELSIUS, "Mean over time.", "gpu.temperature"),
     _peak("temperature_peak", "Temperature, peak", "TEMP MAX", Unit.CELSIUS, "The highest reading.", "gpu.temperature"),
     _mean("clock_sm_mean", "SM clock", "CLOCK", Unit.HERTZ, "Mean over time.", "gpu.clock_sm"),

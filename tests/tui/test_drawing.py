@@ -322,7 +322,9 @@ def test_the_runs_own_memory_stands_out_from_that_of_others() -> None:
 
 def test_a_lone_cell_stands_across_all_columns() -> None:
     columns_ = (TableColumn("A", 5), TableColumn("B", 5))
-    lines = table("T", columns_, [(Cell("out of memory: asked"),)], -1, 0, 24, 4, False, "")
+    lines = table(
+        "T", columns_, [(Cell("out of memory: asked"),)], cursor=-1, top=0, cells=24, height=4, active=False, empty=""
+    )
     assert plain(lines[2]) == " out of memory: asked   "
 
 
@@ -370,8 +372,14 @@ def test_only_thresholds_of_the_table_are_yellow_and_red() -> None:
 def test_a_table_drops_columns_by_their_worth() -> None:
     columns_ = (TableColumn("A", 5, keep=1), TableColumn("B", 5, keep=9), TableColumn("C", 0, keep=5))
     rows = [(Cell("one"), Cell("two"), Cell("three"))]
-    wide = [plain(line) for line in table("T", columns_, rows, 0, 0, 40, 5, True, "none")]
+    wide = [
+        plain(line)
+        for line in table("T", columns_, rows, cursor=0, top=0, cells=40, height=5, active=True, empty="none")
+    ]
     assert "one" in wide[2]
-    narrow = [plain(line) for line in table("T", columns_, rows, 0, 0, 21, 5, True, "none")]
+    narrow = [
+        plain(line)
+        for line in table("T", columns_, rows, cursor=0, top=0, cells=21, height=5, active=True, empty="none")
+    ]
     assert "one" not in narrow[2]
     assert "two" in narrow[2]

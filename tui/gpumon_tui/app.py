@@ -321,8 +321,8 @@ class GpumonApp(App[None]):
         size = size or self.size
         problem_rows = 0 if view.samples else self._gpus.problem_rows(size.width)
         new = plan(
-            *size, len(view.samples), problem_rows, len(view.processes), len(view.ranks),
-            self._runs.room_wanted(), view.tells_processes,
+            *size, gpus=len(view.samples), problem_rows=problem_rows, processes=len(view.processes),
+            runs=len(view.ranks), below=self._runs.room_wanted(), split=view.tells_processes,
         )  # fmt: skip
         if new == self._plan:
             return

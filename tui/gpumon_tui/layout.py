@@ -80,11 +80,19 @@ def plan(
     rest -= split_rows
     wanted = _wanted(tables, processes, runs, sum(below))
     if rest < FEWEST_CHART_ROWS + FEWEST_TABLE_ROWS:
-        return Plan(columns, card_rows, gpu_rows, 0, 0, tables, rest, *_trainings(tables, rest, runs, below))
+        run_rows, training_rows, epochs = _trainings(tables, rest, runs, below)
+        return Plan(
+            columns=columns, card_rows=card_rows, gpu_rows=gpu_rows, charts=0, chart_rows=0, tables=tables,
+            table_rows=rest, run_rows=run_rows, training_rows=training_rows, epochs=epochs,
+        )  # fmt: skip
     table_rows = max(FEWEST_TABLE_ROWS, min(wanted, rest // 2))
     charts = min(3, max(1, width // CHART_CELLS))
-    trainings = _trainings(tables, table_rows, runs, below)
-    return Plan(columns, card_rows, gpu_rows, charts, rest - table_rows, tables, table_rows, *trainings, split_rows)
+    run_rows, training_rows, epochs = _trainings(tables, table_rows, runs, below)
+    return Plan(
+        columns=columns, card_rows=card_rows, gpu_rows=gpu_rows, charts=charts, chart_rows=rest - table_rows,
+        tables=tables, table_rows=table_rows, run_rows=run_rows, training_rows=training_rows, epochs=epochs,
+        split_rows=split_rows,
+    )  # fmt: skip
 
 
 def _gpus(width: int, body: int, gpus: int, kept: int) -> tuple[int, int, int]:

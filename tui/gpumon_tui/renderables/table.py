@@ -49,8 +49,9 @@ def fitting(columns: tuple[TableColumn, ...], cells: int) -> tuple[tuple[int, Ta
 
 
 def table(
-    title: str, columns: tuple[TableColumn, ...], rows: Sequence[Row], cursor: int, top: int, cells: int, height: int,
-    active: bool, empty: str, aside: str = "", count: float | None = None,
+    title: str, columns: tuple[TableColumn, ...], rows: Sequence[Row], *,
+    cursor: int, top: int, cells: int, height: int, active: bool, empty: str, aside: str = "",
+    count: float | None = None,
 ) -> list[Line]:  # fmt: skip
     """Title, headings and the rows from `top` on; `cursor` of -1 marks none, `aside` stands after the title.
 

@@ -93,7 +93,11 @@ class Table(Lines):
         aside = "  ".join(text for text in (f"and {self.left_out} more" if self.left_out else "", self.aside) if text)
         empty = "" if keys else self.empty
         count = self.count if keys or self.is_told else NAN
-        return table(self.title, self.columns, rows, cursor, self.top, *self.size, self.active, empty, aside, count)
+        cells, height = self.size
+        return table(
+            self.title, self.columns, rows, cursor=cursor, top=self.top, cells=cells, height=height,
+            active=self.active, empty=empty, aside=aside, count=count,
+        )  # fmt: skip
 
     def move(self, step: int) -> None:
         """Move the cursor; it stays within the rows."""
