@@ -55,15 +55,15 @@ class Encoder:
         kept = min(len(boundaries), BOUNDARY_ROOM) * BOUNDARY.size
         most_runs = (layout.slot_size - kept - layout.variable_at) // RUN.size
         runs = sorted(tick.runs, key=lambda run: run.state)[: max(0, most_runs)]
-        run_ids = [directory.run(run) for run in runs]
+        placed = [(run_id, run) for run in runs if (run_id := directory.run(run))]
         self._encode_rows(tick)
         self._host.pack_into(buffer, layout.host_at, *tick.host)
         at = layout.variable_at
-        room = max(0, layout.slot_size - kept - at - len(runs) * RUN.size) // PROCESS.size
+        room = max(0, layout.slot_size - kept - at - len(placed) * RUN.size) // PROCESS.size
         packed, n_processes, dropped = self._encode_processes(tick.processes, room)
         buffer[at : at + len(packed)] = packed
         at += len(packed)
-        for run_id, run in zip(run_ids, runs, strict=True):
+        for run_id, run in placed:
             values = tuple(run.metrics.values())[:RUN_METRICS]
             RUN.pack_into(
                 buffer, at, run_id, run.state, len(values), run.epoch, run.step, directory.string(run.phase),
@@ -75,7 +75,8 @@ class Encoder:
         for event in boundaries[:fit]:
             buffer[at : at + BOUNDARY.size] = pack_boundary(event, directory)
             at += BOUNDARY.size
-        return at, fit, (layout.rows, n_processes, len(runs), fit, dropped), len(tick.runs) - len(runs) + tick.unread
+        dropped_runs = len(tick.runs) - len(placed) + tick.unread
+        return at, fit, (layout.rows, n_processes, len(placed), fit, dropped), dropped_runs
 
     def _encode_rows(self, tick: Tick) -> None:
         directory, rows, record = self._directory, self._layout.rows, self._layout.row

@@ -24,13 +24,18 @@ from gpumon.run_facts import RunFacts, read_facts
 from gpumon.text import clean
 from gpumon.vendors import NVIDIA
 
-# Beyond so much, what no frame of now refers to is forgotten. With the bounds on each text, all that
-# one frame can refer to fits into `layout.DIR_CAPACITY`.
+# Beyond so much, what no frame of now refers to is forgotten.
 _STRING_BYTES = 64 * 1024
+_RUN_BYTES = 64 * 1024
 _KEEP_RUNS = 64
+# Beyond so much nothing is taken in: users choose their names, and `layout.DIR_CAPACITY` is to hold them all.
+_MOST_STRING_BYTES = 120 * 1024
+_MOST_RUN_BYTES = 88 * 1024
 _TEXT = 96
 _GPUS = 16
 _PARTS = 16
+_ID_ROOM = 16
+"""Bytes of an id and what stands around it."""
 
 _STATIC = (
     "key", "id", "name", "pid", "user", "rank", "local_rank", "world_size", "framework", "epochs",
@@ -62,6 +67,7 @@ class Directory:
         self._strings: dict[str, int] = {}
         self._string_bytes = 0
         self._runs: dict[str, tuple[int, tuple[Any, ...]]] = {}
+        self._run_bytes = 0
         self._next_string = 1
         self._next_run = 1
 
@@ -88,24 +94,31 @@ class Directory:
         return self._rows.get(uuid, -1)
 
     def string(self, text: str) -> int:
-        """The id of a text; 0 is the empty one."""
+        """The id of a text; 0 is the empty one, and one without room."""
         if not text:
             return 0
         text = text[:_TEXT]
         found = self._strings.get(text)
         if found is None:
+            size = _string_size(text)
+            if self._string_bytes + size > _MOST_STRING_BYTES:
+                return 0
             found = self._strings[text] = self._next_string
             self._next_string += 1
-            self._string_bytes += len(text.encode())
+            self._string_bytes += size
             self.dirty = True
         return found
 
     def run(self, run: Run) -> int:
-        """The id of a run, whose lasting facts are stored when they are new."""
+        """The id of a run, whose lasting facts are stored when they are new; 0 where there is no room for them."""
         facts = _facts(run)
         known = self._runs.get(run.key)
         if known is not None and known[1] == facts:
             return known[0]
+        size = self._run_bytes + _run_size(facts) - (_run_size(known[1]) if known else 0)
+        if size > _MOST_RUN_BYTES:
+            return known[0] if known else 0
+        self._run_bytes = size
         number = known[0] if known else self._next_run
         self._next_run += not known
         self._runs[run.key] = (number, facts)
@@ -130,19 +143,21 @@ class Directory:
     @property
     def is_crowded(self) -> bool:
         """Whether there is more of it than is worth keeping."""
-        return self._string_bytes > _STRING_BYTES or len(self._runs) > _KEEP_RUNS
+        is_long = self._string_bytes > _STRING_BYTES or self._run_bytes > _RUN_BYTES
+        return is_long or len(self._runs) > _KEEP_RUNS
 
     def forget(self, strings: Iterable[str], runs: Iterable[str]) -> None:
         """Drop what neither of these names, when there is too much of it."""
+        before = len(self._strings), len(self._runs)
         if self._string_bytes > _STRING_BYTES:
             used = {text[:_TEXT] for text in strings}
             self._strings = {text: number for text, number in self._strings.items() if text in used}
-            self._string_bytes = sum(len(text.encode()) for text in self._strings)
-            self.dirty = True
-        if len(self._runs) > _KEEP_RUNS:
+            self._string_bytes = sum(map(_string_size, self._strings))
+        if self._run_bytes > _RUN_BYTES or len(self._runs) > _KEEP_RUNS:
             used = set(runs)
             self._runs = {key: known for key, known in self._runs.items() if key in used}
-            self.dirty = True
+            self._run_bytes = sum(_run_size(facts) for _, facts in self._runs.values())
+        self.dirty = self.dirty or before != (len(self._strings), len(self._runs))
 
     def pack(self, version: int, capacity: int) -> bytes:
         """The stored form. Raises RingError when it does not fit."""
@@ -154,10 +169,7 @@ class Directory:
                     if device is not None
                 },
                 "strings": {str(number): text for text, number in self._strings.items()},
-                "runs": {
-                    str(number): dict(zip((*_STATIC, *RunFacts._fields, "metrics"), facts, strict=True))
-                    for number, facts in self._runs.values()
-                },
+                "runs": {str(number): _told(facts) for number, facts in self._runs.values()},
                 "origin": _written(self.origin),
                 "driver": _written_driver(self.driver),
                 "hostname": self.hostname,
@@ -179,8 +191,9 @@ class Directory:
             directory.devices[row] = device
             directory._rows[device.uuid] = row
         directory._strings = {text: number for number, text in known.strings.items()}
-        directory._string_bytes = sum(len(text.encode()) for text in directory._strings)
+        directory._string_bytes = sum(map(_string_size, directory._strings))
         directory._runs = {run.key: (number, _facts(run)) for number, run in known.runs.items()}
+        directory._run_bytes = sum(_run_size(facts) for _, facts in directory._runs.values())
         directory._next_string, directory._next_run = known.next_ids
         return directory
 
@@ -198,6 +211,23 @@ def _facts(run: Run) -> tuple[Any, ...]:
             value = value[:_GPUS]
         bounded.append(value)
     return (*bounded, *run.facts, tuple(name[:_TEXT] for name in tuple(run.metrics)[:RUN_METRICS]))
+
+
+def _told(facts: tuple[Any, ...]) -> dict[str, Any]:
+    return dict(zip((*_STATIC, *RunFacts._fields, "metrics"), facts, strict=True))
+
+
+def _run_size(facts: tuple[Any, ...]) -> int:
+    """Bytes that a run takes, with its id."""
+    return _size(_told(facts)) + _ID_ROOM
+
+
+def _string_size(text: str) -> int:
+    return _size(text) + _ID_ROOM
+
+
+def _size(value: object) -> int:
+    return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace"))
 
 
 class Known(NamedTuple):

@@ -207,6 +207,42 @@ def test_names_that_come_and_go_for_ever_do_not_fill_the_directory(path: str) ->
     assert frame.runs[0].key == "tag.399"
 
 
+@pytest.mark.parametrize("runs", [0, 48, 300])
+def test_names_as_long_as_users_can_make_them_cost_runs_and_never_the_daemon(path: str, runs: int) -> None:
+    ring = RingWriter.create(path, 1, SECOND)
+    long = "\U0001f600" * 200
+    for number in range(1, 6):
+        names = [process(pid, name=f"{number}-{pid}{long}", user=f"{number}+{pid}{long}") for pid in range(256)]
+        going = [
+            run(f"tag.{number}.{i}", id=f"{number}-{i}", name=long, user=long, framework=long, phase=f"{i}{long}",
+                metrics={f"{name}{long}": 1.0 for name in range(8)})
+            for i in range(runs)
+        ]  # fmt: skip
+        assert ring.append(tick(number, processes=names, runs=[*going, run("tag.short")])) == number
+    assert ring.lost_writes == 0
+    frame = RingReader.open(path).newest()
+    assert frame is not None
+    assert len(frame.processes) == 256
+    assert len(frame.runs) + frame.dropped_runs == runs + 1
+    assert len(frame.runs) >= min(runs, 20) or runs == 0
+
+
+def test_a_frame_has_room_for_256_processes_beside_48_runs(path: str) -> None:
+    ring = RingWriter.create(path, 8, SECOND)
+    ring.append(
+        tick(
+            1,
+            processes=[process(pid, name=f"train{pid}.py", user=f"user{pid}") for pid in range(256)],
+            runs=[run(f"tag.{number}", metrics={"loss": 1.0}) for number in range(48)],
+            boundaries=[boundary(number, key="tag.1") for number in range(1, 33)],
+        )
+    )
+    frame = RingReader.open(path).newest()
+    assert frame is not None
+    assert (len(frame.processes), len(frame.runs), len(frame.boundaries), frame.left_out) == (256, 48, 32, "")
+    assert {found.user for found in frame.processes} == {f"user{pid}" for pid in range(256)}
+
+
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("seed", range(20))
 def test_random_damage_gives_an_error_or_a_true_frame_never_a_false_one(path: str, seed: int) -> None:
