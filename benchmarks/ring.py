@@ -23,6 +23,7 @@ from gpumon.clock import SECOND
 from gpumon.frame import Frame, Process, Tick
 from gpumon.live import Live
 from gpumon.metrics import GPU_METRICS
+from gpumon.ring.layout import plan
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from tests import builders
@@ -102,7 +103,10 @@ def measure(stage: Stage, effort: Effort) -> Result:
             take("attach, newest frame, detach", attach, blobs.attach, turn // _RARELY)
     for opened in (reader, writer, blobs, live):
         opened.close()
-    return _result(found)
+    result = _result(found)
+    result.budgets.append(Budget(f"file of {GPUS} GPUs", layout.size / 2**20, 12, " MiB"))
+    result.budgets.append(Budget("file of one GPU", plan(1, layout.frames).size / 2**20, 6, " MiB"))
+    return result
 
 
 def _result(found: dict[str, tuple[Figures, Figures]]) -> Result:

@@ -14,6 +14,7 @@ from gpumon.daemon import PrivateSampler, Recorder
 from gpumon.frame import Device, Sample
 from gpumon.paths import Places
 from gpumon.reports.status_details import clock_event_reasons, details
+from gpumon.ring.reader import RingReader
 from gpumon.sampler import Sampler
 from tests import builders
 from tests.builders import frame_of, tick
@@ -69,6 +70,20 @@ def test_frames_that_are_lost_are_logged_and_counted(recorder: Recorder, monkeyp
     monkeypatch.setattr(os, "pwrite", real)
     (line,) = logged(recorder, 2)
     assert "3 were lost" in line
+
+
+@pytest.mark.parametrize("directory", ["daemon", None])
+def test_devices_that_are_swapped_for_others_for_ever_end_no_daemon(tmp_path: Path, directory: str | None) -> None:
+    """As MIG instances, whose UUIDs are new each time; the frames before stay."""
+    clock = FakeClock()
+    recorder = Recorder(Sampler(FakeSource(clock), clock), clock, directory and str(tmp_path))
+    for number in range(1, 41):
+        recorder.store(tick(number, [builders.sample(number // 2), builders.sample(100 + number // 3)]))
+    assert recorder.writer is not None
+    frames = RingReader(os.dup(recorder.writer.fd)).since(0)
+    recorder.close()
+    found = [(frame.number, [sample.device.index for sample in frame.samples]) for frame in frames]
+    assert found == [(number, [number // 2, 100 + number // 3]) for number in range(1, 41)]
 
 
 def test_what_ends_sampling_in_a_views_own_process_is_kept_for_its_end() -> None:

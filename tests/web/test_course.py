@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpumon.frame import Mark, RunState, Tick
+from gpumon.ring.layout import FULL_FRAMES
 from tests.builders import TIME, boundary, device, run, sample, tick
 from tests.runs import BEGAN, Book
 from tests.web.served import Served
@@ -67,6 +68,18 @@ def test_a_run_older_than_the_ring_is_drawn_from_the_ledger_and_then_up_to_now(b
     assert utilization["y"] == [50.0] * len(utilization["y"])
     assert end(utilization) == pytest.approx(59, abs=1)
     assert end(line(figure, "loss")) == pytest.approx(59, abs=1)
+
+
+def test_what_was_logged_before_the_full_frames_is_drawn_from_the_ledger(book: Book) -> None:
+    """The ring has the values of all 200 s, and what was logged in the last 128."""
+    figure = drawn(book, [at(second, 3.0) for second in range(200)])
+    assert line(figure, "Utilization")["y"] == [50.0] * 200
+    loss = line(figure, "loss")
+    times = loss.get("x") or [loss["x0"] + place * loss["dx"] for place in range(len(loss["y"]))]
+    values = {round(time / 1000 - BEGAN, 1): y for time, y in zip(times, loss["y"], strict=True) if y is not None}
+    assert {y for second, y in values.items() if second < 20} == {2.0}
+    assert {y for second, y in values.items() if second >= 20} == {3.0}
+    assert min(second for second in values if second >= 20) >= 200 - FULL_FRAMES, "nobody knows what was logged before"
 
 
 def test_the_open_epoch_has_its_band_up_to_now(book: Book) -> None:
