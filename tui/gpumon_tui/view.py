@@ -68,7 +68,7 @@ class View:
         self._joined_of: Frame | None = None
         self._judged: tuple[GpuStatus, ...] = ()
         self._states: dict[str, GpuState] = {}
-        self._states_of: tuple[Frame | None, bool] = None, False
+        self._states_of: tuple[Frame | None, bool, bool] = None, False, False
         self._findings: Memo[list[Finding]] = Memo()
         self._subject: str | None = None
         self._panel = 0
@@ -96,10 +96,10 @@ class View:
 
     def _judge(self) -> None:
         frame, live = self.frame, not self.age
-        if frame is not None and self._states_of != (frame, live):
+        if frame is not None and self._states_of != (frame, live, self.filling):
             self._judged = gpu_statuses(frame, self.ranks, self.activity, live)
             self._states = {status.sample.device.uuid: status.state for status in self._judged}
-            self._states_of = frame, live
+            self._states_of = frame, live, self.filling
 
     def findings(self) -> list[Finding]:
         """Return what needs attention in the frame on screen; that a GPU is free is shown beside it."""
