@@ -113,7 +113,7 @@ def by_ledger(boundaries: list[Boundary]) -> Seen:
             timeline = timeline_of(timeline.as_json())
         timeline.take(boundary)
         timeline.take(boundary)
-    return [(one.epoch, one.begun, one.ended) for one in timeline.epochs.values()]
+    return [(one.epoch, one.begun_ns, one.ended_ns) for one in timeline.epochs.values()]
 
 
 def by_run_command(boundaries: list[Boundary]) -> tuple[int, float]:
