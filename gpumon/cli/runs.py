@@ -20,6 +20,7 @@ from gpumon.ledger.absent import why_absent
 from gpumon.ledger.reader import NOTHING, Ledgers
 from gpumon.ledger.records import Record, RunTrace
 from gpumon.live import follow
+from gpumon.origin import Capability
 from gpumon.paths import Places, ledger_paths
 from gpumon.reports.export_formats import FORMATS
 from gpumon.reports.find import find
@@ -114,6 +115,9 @@ def _ledger_problem(where: Places) -> str:
     """Why a daemon that runs keeps no run just now; empty when it does."""
     live = follow(where)
     problem = live.ledger_problem()
+    origin = live.origin()
+    if not problem and live.is_alive() and Capability.LIVE not in origin.capabilities:
+        problem = f"the daemon plays {origin.label or origin.source} instead of sampling this machine"
     live.close()
     return f"runs are not being recorded: {problem}" if problem else ""
 

@@ -78,7 +78,9 @@ class Watcher:
         self._over.set()
         self._thread.join(PATIENCE)
         if self._thread.is_alive():
-            return self._report._replace(problem="the driver did not answer: the figures are incomplete")
+            # A driver that hangs, or a machine that has no time for us: which of the two cannot be known here.
+            late = f"sampling did not finish within {PATIENCE:.0f} s: the figures are incomplete"
+            return self._report._replace(problem=self._report.problem or late)
         return self._report
 
     @property

@@ -442,3 +442,10 @@ def test_a_ledger_that_cannot_be_written_is_not_told_as_nothing_recorded(env: di
         assert (shown.returncode, shown.stdout) == (1, "")
         assert shown.stderr.startswith(said)
     assert live.ledger_problem() == "", "who does not run keeps nothing"
+
+
+def test_a_daemon_that_plays_something_is_named_as_why_no_training_is_recorded(env: dict[str, str]) -> None:
+    with daemon("--source", "sim", env=env):
+        listed = gpumon("runs", env=env)
+    said = "gpumon: runs are not being recorded: the daemon plays SIMULATED instead of sampling this machine\n"
+    assert (listed.returncode, listed.stdout, listed.stderr) == (0, "", said)
