@@ -78,8 +78,10 @@ class Watcher:
         self._over.set()
         self._thread.join(PATIENCE)
         if self._thread.is_alive():
-            # A driver that hangs, or a machine that has no time for us: which of the two cannot be known here.
-            late = f"sampling did not finish within {PATIENCE:.0f} s: the figures are incomplete"
+            late = (
+                f"sampling did not finish within {PATIENCE:.0f} s (the driver hangs or the machine is busy): "
+                "the figures are incomplete"
+            )
             return self._report._replace(problem=self._report.problem or late)
         return self._report
 
