@@ -87,7 +87,8 @@ def whole_events(fd: int, layout: Layout) -> list[tuple[int, bytes]]:
     """Number and bytes of each event that is whole, in their order."""
     area, found = layout.events, []
     stored = os.pread(fd, area.end - area.begin, area.begin)
-    for slot, at in enumerate(range(0, len(stored) - EVENT_SIZE + 1, EVENT_SIZE)):
+    used = stored.rstrip(b"\0")  # slots that were never written take no time
+    for slot, at in enumerate(range(0, min(len(used), len(stored) - EVENT_SIZE + 1), EVENT_SIZE)):
         raw = stored[at : at + EVENT_SIZE]
         crc, _, number, _ = EVENT.unpack_from(raw)
         if number and number % area.slots == slot and crc32(raw[_CRC_FROM:]) == crc:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.analysis.epochs import Epochs
 from gpumon.errors import RingError
 from gpumon.frame import NAN, Frame, Mark, Run, RunState
 from gpumon.live import Live
@@ -18,7 +19,7 @@ from gpumon.ring import layout, writer
 from gpumon.ring.events import whole_events
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
-from tests.builders import boundary, device, process, run, sample, tick
+from tests.builders import TIME, boundary, device, process, run, sample, tick
 
 SECOND = 1_000_000_000
 MIB = 2**20
@@ -355,3 +356,29 @@ def test_a_device_that_was_absent_or_lost_is_so_in_older_frames(path: str) -> No
     found = RingReader.open(path).since(0)[0].samples
     assert [(one.device.index, one.state) for one in found] == [(0, Availability.OK), (1, Availability.LOST)]
     assert math.isnan(found[1].value("gpu.power"))
+
+
+def test_a_view_that_opens_late_has_the_epochs_of_a_run_that_is_long_gone(path: str) -> None:
+    ring = RingWriter.create(path, 1, SECOND)
+    keys = ["tag.0", "tag.1"]
+    for number in range(1, 11):
+        state = RunState.RUNNING if number < 10 else RunState.FINISHED
+        ring.append(
+            tick(
+                number,
+                [sample(0, power=1.0, run=keys[0] if state is RunState.RUNNING else "")],
+                runs=[run(key, rank=rank, state=state, updated=TIME / 1e9 + number) for rank, key in enumerate(keys)],
+                boundaries=[boundary(number, number, key=key) for key in keys],
+            )
+        )
+    for number in range(11, 40):
+        ring.append(tick(number))
+    epochs = Epochs()
+    for frame in RingReader.open(path).since(0):
+        epochs.add(frame)
+    assert epochs.runs_on(device(0).uuid) == [keys[0]]
+    marks = epochs.marks(keys)
+    assert [(mark.epoch, mark.run, mark.time) for mark in marks] == [
+        (number, "resnet50-1a2b", TIME / 1e9 + number) for number in range(1, 11)
+    ], "one for both ranks, by the id that they share"
+    assert epochs.lasted(keys) == (TIME / 1e9 + 1, TIME / 1e9 + 10)

@@ -82,6 +82,19 @@ def test_what_was_logged_before_the_full_frames_is_drawn_from_the_ledger(book: B
     assert min(second for second in values if second >= 20) >= 200 - FULL_FRAMES, "nobody knows what was logged before"
 
 
+def test_a_loss_that_was_no_number_before_the_full_frames_keeps_its_mark(tmp_path: Path) -> None:
+    inf, losses = math.inf, [*([1.0] * 180), *([math.nan] * 20)]
+    with Book(tmp_path) as book:
+        rank = book.rank(book.run("net-1a2b", started=BEGAN * 10**9), key=KEY)
+        book.device(rank, 0, uuid=device().uuid)
+        book.trace(rank, device().uuid, {"gpu.utilization": [(0.5,) * 3] * 20})
+        book.trace(rank, "", {"loss": [(2.0,) * 3] * 5 + [(-inf, math.nan, inf)] + [(2.0,) * 3] * 14})
+        figure = drawn(book, [at(second, loss) for second, loss in enumerate(losses)])
+    (marks,) = [one for one in figure["data"] if one.get("marker", {}).get("symbol") == "x"]
+    found = [(x / 1000 - BEGAN, text) for x, text in zip(marks["x"], marks["text"], strict=True)]
+    assert found == [(5.5, "NaN"), (180.0, "NaN")]
+
+
 def test_the_open_epoch_has_its_band_up_to_now(book: Book) -> None:
     begun = boundary(1, 1, Mark.EPOCH_BEGIN, KEY)._replace(time_ns=TIME + 20 * 10**9)
     ticks = [at(second, epoch=int(second >= 20)) for second in range(60)]

@@ -18,7 +18,7 @@ from gpumon.analysis.epochs import Stretch as Seen
 from gpumon.diagnosis.past import verdict
 from gpumon.errors import GpumonError
 from gpumon.figures.run import figure
-from gpumon.figures.run_series import RunSeries, run_series
+from gpumon.figures.run_series import RunSeries, diverged_points, run_series
 from gpumon.frame import TRAINING, RunState
 from gpumon.history.recent import RecentHistory
 from gpumon.json_value import shown
@@ -45,6 +45,8 @@ EPOCH = (
 )  # fmt: skip
 """Columns of the table of epochs."""
 
+Points = Mapping[str, Sequence[tuple[float, float]]]
+"""Times and values by metric."""
 Live = Mapping[str, Any]
 """A row of what the ring tells of a run."""
 
@@ -67,7 +69,7 @@ class Recent(NamedTuple):
 
     course: RunSeries
     logged: RunSeries
-    diverged: Mapping[str, Sequence[tuple[float, float]]] | None = None
+    diverged: Points | None = None
     epochs: Sequence[Seen] = ()
     """Those that the ring knows."""
 
@@ -184,14 +186,24 @@ def _recent(record: Record, uuid: str, ring: Ring, course: RunSeries, logged: Ru
     history = ring.history
     whole = recent_course(history, uuid, record.run.started)
     times = history.sampled()
+    diverged: Points = ring.logged.diverged(keys)
+    if whole and ring.logged.since <= whole.begun + whole.step:
+        up_to_now = ring.logged.timeline(keys, whole.begun, whole.step, times)
+    else:
+        up_to_now = ring.logged.extended(logged, keys, times)
+        diverged = _before(diverged_points(logged), ring.logged.since, diverged)
     return Recent(
         whole or extended(course, history, uuid),
-        ring.logged.timeline(keys, whole.begun, whole.step, times)
-        if whole and ring.logged.since <= whole.begun + whole.step
-        else ring.logged.extended(logged, keys, times),
-        ring.logged.diverged(keys),
+        up_to_now,
+        diverged,
         ring.epochs.get(keys[0], ()) if keys else (),
     )
+
+
+def _before(kept: Points, since: float, newer: Points) -> Points:
+    """Join what the ledger keeps of the time before `since` (s since 1970) and what the ring has since."""
+    older = {name: [point for point in points if point[0] < since] for name, points in kept.items()}
+    return {name: [*older.get(name, ()), *newer.get(name, ())] for name in {**older, **newer}}
 
 
 def _rows(record: Record, found: Sequence[EpochSummary]) -> list[dict[str, Any]]:
