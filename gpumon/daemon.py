@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Event, Thread
+from typing import TYPE_CHECKING
 
 from gpumon.clock import LONGEST, SECOND, SHORTEST, Clock
 from gpumon.errors import AlreadyRunning, GpumonError, RingError, UsageError
@@ -30,6 +31,9 @@ from gpumon.sources.host import HostSource
 from gpumon.sources.registry import open_source
 from gpumon.tags.reader import TagReader
 from gpumon.text import clean
+
+if TYPE_CHECKING:
+    from gpumon.recording.playback import Playback
 
 _CHECK_EVERY = SECOND
 _SMOOTH = 0.1
@@ -77,6 +81,8 @@ class Recorder:
     def __init__(self, sampler: Sampler, clock: Clock, directory: str | None = None, frames: int | None = None) -> None:
         self.sampler = sampler
         self.writer: RingWriter | None = None
+        self.generation = 0
+        """Counts the private rings that were given up for another."""
         self.say: Callable[[str], None] = _say
         self.followers = Followers(clock, self._tell)
         """Get every tick after the ring, and are closed with this recorder."""
@@ -156,6 +162,13 @@ class Recorder:
         for tick in self.sampler.ticks():
             self.store(tick)
 
+    def begin_anew(self) -> None:
+        """Begin another private ring with the next tick: what comes does not follow what is there."""
+        if self.writer is not None and self.directory is None:
+            self.writer.close()
+            self.writer = None
+            self.generation += 1
+
     def open_ring(self) -> int:
         """A new descriptor of a private ring. Raises FileNotFoundError before the first tick."""
         if self.writer is None:
@@ -220,16 +233,23 @@ class Recorder:
 
 
 def make_sampler(
-    spec: str, where: Places, clock: Clock, interval: float, speed: float = 1.0, *, past: bool = True
+    spec: str,
+    where: Places,
+    clock: Clock,
+    interval: float,
+    speed: float = 1.0,
+    *,
+    past: bool = True,
+    playback: Playback | None = None,
 ) -> Sampler:
     """A sampler for `--source`. Host and tags belong to it when the source is this machine, now.
 
-    `past`: also the runs that were over long before, once, for a ledger.
+    `past`: also the runs that were over long before, once, for a ledger; `playback`: of a recording.
     """
     if not SHORTEST <= interval <= LONGEST:
         raise UsageError(f"--interval is {SHORTEST:g} to {LONGEST:g} seconds, not {interval:g}")
     host = HostSource(clock)
-    source = open_source(spec, Request("", clock, host.processes.describe, speed))
+    source = open_source(spec, Request("", clock, host.processes.describe, speed, playback))
     if Capability.LIVE not in source.capabilities:
         # Often enough that a fast recording moves smoothly; every tick of it is stored all the same.
         return Sampler(
@@ -270,13 +290,19 @@ def _say(text: str) -> None:
 
 
 def open_daemon(
-    where: Places, spec: str, interval: float, speed: float, clock: Clock, say: Callable[[str], None] = _say
+    where: Places,
+    spec: str,
+    interval: float,
+    speed: float,
+    clock: Clock,
+    say: Callable[[str], None] = _say,
+    playback: Playback | None = None,
 ) -> Recorder:
     """A recorder that has its directory, its lock and its first frame. `say` is told, in a line, what goes wrong later.
 
     Raises AlreadyRunning, SourceError, UsageError or GpumonError, each with what to do.
     """
-    sampler = make_sampler(spec, where, clock, interval, speed)
+    sampler = make_sampler(spec, where, clock, interval, speed, playback=playback)
     directory = make_live_dir(where)
     try:
         return _start(sampler, where, clock, directory, say)

@@ -258,6 +258,8 @@ class Tick(NamedTuple):
     """Keys of runs that were taken back, because another run tells more of the same. Not stored in the ring."""
     unread: int = 0
     """Trainings whose boards were not read, because their users have too many."""
+    dropped: int = 0
+    """Processes that are not here: of a recorded frame, those for which it had no room."""
 
 
 class Parts(Protocol):

@@ -22,6 +22,7 @@ from gpumon.ring.reader import Heartbeat, RingReader
 from gpumon.units import clock, duration
 
 if TYPE_CHECKING:
+    from gpumon.recording.playback import Playback
     from gpumon.window import Window
 
 NO_DAEMON = "no daemon is running: start one with 'gpumon daemon --detach'"
@@ -54,12 +55,27 @@ class LiveState(NamedTuple):
 class Live:
     """A reader that finds its ring again.
 
+    A ring in memory has no name that it could lose: `generation` counts those that were given up for another.
+
     `opener` gives a descriptor of the ring; it may raise OSError when there is none. `note` is
     what `state` says while all is well, `missing` what it says while there is no ring.
     """
 
-    def __init__(self, opener: Callable[[], int], note: str = "live", missing: str = NO_DAEMON) -> None:
+    def __init__(
+        self,
+        opener: Callable[[], int],
+        note: str = "live",
+        missing: str = NO_DAEMON,
+        generation: Callable[[], int] = lambda: 0,
+        playback: Playback | None = None,
+    ) -> None:
+        self.playback = playback
+        """Of a recording that this process plays: pauses it and takes it elsewhere."""
+        self.has_failed: Callable[[], bool] = lambda: False
+        """Whether sampling in this process has ended by itself: nothing more comes."""
         self._opener = opener
+        self._generation = generation
+        self._read_generation = 0
         self._note = note
         self._reader: RingReader | None = None
         self._look_again = 0.0
@@ -118,6 +134,11 @@ class Live:
     def interval(self) -> float:
         """Seconds between frames as planned."""
         return self._reader.written_by.interval_ns / 1e9 if self._reader else 1.0
+
+    @property
+    def generation(self) -> int:
+        """Changes where frames from now on do not follow those before: a recording was taken to another place."""
+        return self._generation()
 
     def is_alive(self) -> bool:
         """Whether somebody writes the ring now: also one that plays a recording which has ended."""
@@ -180,9 +201,12 @@ class Live:
 
     def _attached(self) -> RingReader:
         """The reader, attached anew when the file it reads has been replaced."""
+        if self._read_generation != self.generation:
+            self.close()
         if self._reader is not None and (self._reader.is_replaced() or self._should_look_again(self._reader)):
             self.close()
         if self._reader is None:
+            self._read_generation = self.generation
             self._reader = RingReader(self._opener())
         return self._reader
 

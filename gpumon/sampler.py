@@ -13,7 +13,7 @@ from gpumon.clock import SECOND, Clock
 from gpumon.frame import NAN, Boundary, Mark, Process, Run, Sample, Tick
 from gpumon.metrics import HOST_METRICS
 from gpumon.origin import Capability
-from gpumon.sources.base import Reading, Source
+from gpumon.sources.base import Pace, Reading, Source
 from gpumon.sources.found import found
 from gpumon.sources.host import HostSource
 from gpumon.tags.holding import with_holdings
@@ -95,6 +95,7 @@ class Sampler:
             runs, boundaries = self._runs_at(reading, seen)
             samples = with_holdings(self._stamped(reading, runs, seen), runs, seen.memory, processes)
             processes = self._with_runs(processes, runs)
+        pace = reading.pace or self._pace(reading)
         return Tick(
             monotonic_ns=reading.monotonic_ns,
             time_ns=reading.time_ns,
@@ -106,12 +107,24 @@ class Sampler:
             origin=self.source.origin(),
             driver=self.source.driver(),
             hostname=reading.hostname or (self._host.hostname if self._host else ""),
-            interval_ns=self.interval_ns,
-            sample_duration_ns=max(0, self._clock.monotonic() - reading.monotonic_ns) if self._live else 0,
-            skipped_ticks=self.skipped_ticks,
+            interval_ns=pace.interval_ns,
+            sample_duration_ns=pace.sample_duration_ns,
+            skipped_ticks=pace.skipped_ticks,
             utilization_samples=reading.utilization_samples,
             withdrawn=seen.withdrawn,
-            unread=seen.unread,
+            unread=seen.unread + pace.dropped_runs,
+            dropped=pace.dropped,
+        )
+
+    def _pace(self, reading: Reading) -> Pace:
+        """How a reading of now was taken."""
+        duration = max(0, self._clock.monotonic() - reading.monotonic_ns) if self._live else 0
+        return Pace(
+            interval_ns=self.interval_ns,
+            sample_duration_ns=duration,
+            skipped_ticks=self.skipped_ticks,
+            dropped=0,
+            dropped_runs=0,
         )
 
     def _runs_at(self, reading: Reading, seen: Poll) -> tuple[list[Run], list[Boundary]]:

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gpumon.clock import SECOND
+from gpumon.durations import seconds
 from gpumon.errors import UsageError
 from gpumon.frame import Device, Frame
 from gpumon.metrics import BY_NAME, GPU_INDEX, HOST_INDEX, Scope
 
 Column = npt.NDArray[np.float64]
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Window:
@@ -63,13 +63,3 @@ class Window:
             {"run": b.run, "epoch": b.epoch, "mark": b.mark.name.lower(), "phase": b.phase, "time": b.time_ns / 1e9}
             for b in sorted(seen.values(), key=lambda boundary: boundary.time_ns)
         ]
-
-
-def seconds(length: str | float) -> float:
-    """A length of time in seconds, from a number or such as "90s", "10m", "2h". Raises UsageError."""
-    if isinstance(length, int | float):
-        return float(length)
-    try:
-        return float(length[:-1]) * _UNITS[length[-1]]
-    except (ValueError, KeyError, IndexError) as error:
-        raise UsageError(f"'{length}' is not a duration: write 90s, 10m or 2h") from error

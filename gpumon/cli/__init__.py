@@ -20,10 +20,11 @@ COMMANDS = {
     "status": "one-shot status of GPUs, processes and runs; --json for programs",
     "run": "run a command and print its GPU cost when it exits",
     "runs": "list, show, compare, report and export runs, epoch by epoch",
+    "record": "record frames into a file that --source replay:FILE plays",
     "daemon": "sample GPUs for all views on this machine until stopped",
 }
 
-_GO_ON = (["daemon"], ["web"], ["run"])
+_GO_ON = (["daemon"], ["web"], ["run"], ["record"])
 """Commands that go on although nobody reads what they say."""
 _HELP = (["-h"], ["--help"])
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from gpumon.cli.options import add_places, add_source, resolve_options, source_of
+from gpumon.cli.options import add_places, add_source, playback_of, resolve_options, source_of
 from gpumon.cli.streams import say
 from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.paths import LOG, Places
@@ -48,7 +48,10 @@ def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, st
     from gpumon.service import Service
 
     def open_recorder() -> Recorder:
-        return open_daemon(where, source_of(arguments), arguments.interval, arguments.speed, SystemClock())
+        playback = playback_of(arguments)
+        return open_daemon(
+            where, source_of(arguments), arguments.interval, arguments.speed, SystemClock(), playback=playback
+        )
 
     def started(recorder: Recorder) -> None:
         sampler = recorder.sampler

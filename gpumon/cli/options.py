@@ -11,13 +11,16 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpumon.clock import LONGEST, SHORTEST
 from gpumon.errors import UsageError
 from gpumon.origin import Capability
 from gpumon.paths import Places, places
 from gpumon.sources.registry import AUTO, KINDS, capabilities, expected
+
+if TYPE_CHECKING:
+    from gpumon.recording.playback import Playback
 
 NAN = float("nan")
 _FILE = "defaults for these and the sampling options: ~/.config/gpumon/config.toml"
@@ -55,6 +58,11 @@ def add_source(parser: argparse.ArgumentParser, default: str = DEFAULT_SOURCE) -
     group.add_argument(
         "--speed", type=float, metavar="N", help="playback speed of a recording (GPUMON_SPEED; default: 1)"
     )
+    for name, begin in (("from", "begin"), ("to", "end")):
+        group.add_argument(
+            f"--{name}", dest=f"play_{name}", metavar="MOMENT",
+            help=f"{begin} of what is played of a recording: 14:03, 2026-11-22 14:03, or 10m after its beginning",
+        )  # fmt: skip
     group.add_argument(
         "--interval",
         type=float,
@@ -76,6 +84,19 @@ def reads_hardware(arguments: argparse.Namespace) -> bool:
 def is_recording(arguments: argparse.Namespace) -> bool:
     """Whether the source to open plays in a time of its own. Raises UsageError for an unknown one."""
     return Capability.NOW not in capabilities(source_of(arguments))
+
+
+def playback_of(arguments: argparse.Namespace) -> Playback | None:
+    """How to play the source to open, if that is a recording. Raises UsageError."""
+    if arguments.source is None or not is_recording(arguments):
+        begin, end = (getattr(arguments, f"play_{name}", None) for name in ("from", "to"))
+        if begin or end:
+            raise UsageError("--from and --to are for a recording: name one with --source replay:FILE")
+        return None
+    from gpumon.recording.playback import Playback
+    from gpumon.recording.portion import Portion
+
+    return Playback(Portion(arguments.play_from or "", arguments.play_to or "").checked())
 
 
 def source_name(arguments: argparse.Namespace) -> str:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gpumon.cli.options import is_recording, source_of
+from gpumon.cli.options import is_recording, playback_of, source_of
 from gpumon.cli.streams import say
 from gpumon.live import WAITING, Live
 from gpumon.paths import Places
@@ -23,7 +23,12 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
 
     clock = SystemClock()
     source = source_of(arguments)
-    recorder = Recorder(make_sampler(source, where, clock, arguments.interval, arguments.speed), clock)
+    playback = playback_of(arguments)
+    recorder = Recorder(
+        make_sampler(source, where, clock, arguments.interval, arguments.speed, playback=playback), clock
+    )
+    if playback is not None:
+        playback.renew = recorder.begin_anew
     if ledger:
         from gpumon.ledger.recorder import LedgerRecorder
         from gpumon.ledger.store import Store
@@ -34,8 +39,12 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
     if arguments.source:
         note = "replayed" if is_recording(arguments) else "live"
     try:
-        yield Live(recorder.open_ring, note, WAITING)
+        live = Live(recorder.open_ring, note, WAITING, lambda: recorder.generation, playback)
+        live.has_failed = lambda: sampler.failure is not None
+        yield live
     finally:
         sampler.stop()
+        if playback is not None and playback.problem:
+            say(f"gpumon: {playback.problem}")
         if sampler.failure is not None:
             say(f"gpumon: sampling ended early: {type(sampler.failure).__name__}: {sampler.failure}")

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from gpumon.cli.options import reads_hardware, source_of
+from gpumon.cli.options import playback_of, reads_hardware, source_of
 from gpumon.errors import EXIT_USAGE, GpumonError, SourceError, UsageError
 from gpumon.live import Live
 from gpumon.paths import Places
@@ -60,7 +60,8 @@ def _sample(where: Places, arguments: argparse.Namespace, asks: Callable[[], obj
 
     clock = SystemClock()
     source = source_of(arguments)
-    sampler = make_sampler(source, where, clock, arguments.interval, arguments.speed, past=False)
+    playback = playback_of(arguments)
+    sampler = make_sampler(source, where, clock, arguments.interval, arguments.speed, past=False, playback=playback)
     recorder = Recorder(sampler, clock, frames=_FRAMES)
     asks()
     recorder.take_one()

@@ -100,9 +100,13 @@ class RecordingReader:
         return sum(length for length, _ in apart) / SECOND / sum(count for _, count in apart) if apart else 1.0
 
     def frames(self, begin_ns: int = 0, end_ns: int = 1 << 62) -> Iterator[Recorded]:
-        """Frames from `begin_ns` to `end_ns` (ns since 1970), in the order of the file, up to the first damage."""
+        """Frames from the first at or after `begin_ns` to the first after `end_ns` (ns since 1970), up to any damage.
+
+        They come in the order of the file, in which times go back where a clock was set.
+        """
+        has_begun = False
         for i, (offset, head) in enumerate(self._places):
-            if head.last_ns < begin_ns or head.first_ns > end_ns:
+            if head.last_ns < begin_ns and not has_begun:
                 continue
             try:
                 found = self._decode(offset, head)
@@ -111,7 +115,11 @@ class RecordingReader:
                 del self._places[max(i, 1) :]
                 return
             for one in found:
-                if begin_ns <= nanoseconds(one.frame.time) <= end_ns:
+                time_ns = nanoseconds(one.frame.time)
+                has_begun = has_begun or time_ns >= begin_ns
+                if has_begun and time_ns > end_ns:
+                    return
+                if has_begun:
                     yield one
 
     def close(self) -> None:

@@ -61,6 +61,7 @@ class Encoder:
         at = layout.variable_at
         room = max(0, layout.slot_size - kept - at - len(placed) * RUN.size) // PROCESS.size
         packed, n_processes, dropped = self._encode_processes(tick.processes, room)
+        dropped = min(dropped + tick.dropped, 0xFFFF)
         buffer[at : at + len(packed)] = packed
         at += len(packed)
         for run_id, run in placed:
@@ -85,7 +86,7 @@ class Encoder:
         for sample in tick.samples:
             row = directory.row(sample.device)
             grid[row::rows] = sample.values
-            age = min(int(sample.age * 1000), 0xFFFFFFFF)
+            age = min(round(sample.age * 1000), 0xFFFFFFFF)
             record.pack_into(
                 states, row * record.size, sample.state, directory.run_id(sample.run), age,
                 _stamp(sample.monotonic_ns), _stamp(sample.counters_monotonic_ns),

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gpumon.clock import Clock
 from gpumon.frame import Boundary, Driver, Origin, Process, Run, Sample
 from gpumon.origin import Capability
+
+if TYPE_CHECKING:
+    from gpumon.recording.playback import Playback
+
+
+class Pace(NamedTuple):
+    """How a recorded frame was sampled, as `Frame` says it."""
+
+    interval_ns: int
+    sample_duration_ns: int
+    skipped_ticks: int
+    dropped: int
+    dropped_runs: int
 
 
 class Reading(NamedTuple):
@@ -27,6 +40,8 @@ class Reading(NamedTuple):
     hostname: str = ""
     utilization_samples: Mapping[str, Sequence[tuple[int, float]]] = {}
     """The driver's own utilization samples since the last reading, as in `Tick.utilization_samples`."""
+    pace: Pace | None = None
+    """Of a frame that was recorded; None where it is sampled now."""
 
 
 Describe = Callable[[int], tuple[str, str, float, float, float]]
@@ -42,6 +57,8 @@ class Request(NamedTuple):
     describe: Describe
     speed: float = 1.0
     """Of a recording: its seconds per second."""
+    playback: Playback | None = None
+    """Of a recording: which part of it, and who may pause it."""
 
 
 class Source(Protocol):

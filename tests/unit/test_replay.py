@@ -230,7 +230,7 @@ def test_the_same_log_in_another_dress_gives_the_same(tmp_path: Path, content: b
         (gzip.compress(bytes(range(256)) * 20, mtime=0), "binary"),
         (b"\x1f\x8b\x08", "cut short"),
         (b"\x1f\x8b garbage that is no gzip at all", "unreadable"),
-        (b"GPUMRNG\x01" + bytes(100), "not supported yet"),
+        (b"GPUMRNG\x01" + bytes(100), "a daemon's ring: record it with 'gpumon record --last 1h -o FILE'"),
         (b"2025/07/27 00:00:00.000, 72 W, 0 %, 1 MiB\n" * 30, "line 1: no header"),
         (b"2025/07/27 00:00:00.000, 72 W, 0 %, 1 MiB\n", "no header"),
         (HEADING.encode(), "no readable row"),

@@ -14,7 +14,7 @@ from gpumon.errors import SourceError
 from gpumon.text import clean
 
 _GZIP = b"\x1f\x8b"
-_RECORDING = b"GPUMRNG\x01"
+_RING = b"GPUMRNG\x01"
 _LONGEST = 65536
 _BOMS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
@@ -32,8 +32,7 @@ class LogLine(NamedTuple):
 class LogFile:
     """A text file that is read once, from its beginning, without holding more than a line.
 
-    Raises SourceError where `path` is missing, not a file, empty, a recording of gpumon's own,
-    or no text.
+    Raises SourceError where `path` is missing, not a file, empty, a daemon's ring, or no text.
     """
 
     def __init__(self, path: str) -> None:
@@ -61,8 +60,8 @@ class LogFile:
         if not regular:
             raise SourceError(f"{self.name} is not a regular file: save the log to a file, then replay that")
         magic = self._raw.peek(8)[:8]
-        if magic == _RECORDING:
-            raise SourceError(f"{self.name} is a gpumon recording: not supported yet, replay an nvidia-smi log")
+        if magic == _RING:
+            raise SourceError(f"{self.name} is a daemon's ring: record it with 'gpumon record --last 1h -o FILE'")
         stream = gzip.GzipFile(fileobj=self._raw) if magic.startswith(_GZIP) else self._raw
         try:
             head = stream.peek(4096)[:4096]

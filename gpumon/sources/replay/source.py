@@ -10,6 +10,7 @@ from gpumon.clock import SECOND, Clock
 from gpumon.errors import SourceError, UsageError
 from gpumon.frame import Driver, Origin
 from gpumon.origin import RECORDED
+from gpumon.recording.portion import LAST, WHOLE, Portion
 from gpumon.sources.base import Reading
 from gpumon.sources.replay.devices import LogDevices
 from gpumon.sources.replay.form import Row
@@ -40,12 +41,14 @@ class ReplaySource:
 
     capabilities = RECORDED
 
-    def __init__(self, path: str, *, speed: float = 1.0, clock: Clock, start: float = 0.0) -> None:
+    def __init__(
+        self, path: str, *, speed: float = 1.0, clock: Clock, start: float = 0.0, portion: Portion = WHOLE
+    ) -> None:
         """Open the log at `path` and read its beginning.
 
-        `speed` is log seconds per second; `start` skips so many seconds of the log.
-        Raises UsageError for a speed that is not positive and finite or a start that is negative,
-        SourceError when the log cannot be read.
+        `speed` is log seconds per second; `start` skips so many seconds of the log; `portion` is what is played.
+        Raises UsageError for a speed that is not positive and finite, a start that is negative or a portion that
+        makes no sense, SourceError when the log cannot be read.
         """
         if not (math.isfinite(speed) and speed > 0):
             raise UsageError(f"invalid speed {speed:g}: give a number greater than 0, such as 10")
@@ -68,8 +71,11 @@ class ReplaySource:
             """Seconds from tick to tick in the log: the median of its beginning."""
             self.tick_period = self.interval / speed
             self._ticks = self._dated(ticks(chain(head, rows), found), clock.time())
+            self._end = LAST
             self._next = self._following()
-            self._seek(int(min(start * SECOND, _FAR)))
+            begin = self._next.time_ns if self._next else 0
+            self._end = portion.end_ns(begin)
+            self._seek(max(int(min(start * SECOND, _FAR)), portion.begin_ns(begin) - begin))
         except BaseException:
             self._log.close()
             raise
@@ -105,8 +111,9 @@ class ReplaySource:
             following = next(self._ticks, None)
         except SourceError as error:
             self._problem, following = str(error), None
-        if following is None:
+        if following is None or following.time_ns > self._end:
             self._log.close()
+            return None
         return following
 
     def origin(self) -> Origin:

@@ -1,0 +1,171 @@
+"""Record frames into one compressed file, which 'gpumon tui --source replay:FILE' plays.
+
+Joins a running daemon; without one, samples in its own process. Records from now on, until Ctrl-C or for a while,
+or, with --last, what the daemon still holds. A recording says who ran what: --anonymize replaces the names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from time import monotonic
+
+from gpumon import __version__
+from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options
+from gpumon.cli.private_sampler import private_sampler
+from gpumon.cli.streams import say
+from gpumon.clock import SECOND
+from gpumon.durations import positive_seconds
+from gpumon.errors import EXIT_OK, GpumonError
+from gpumon.frame import Frame
+from gpumon.live import Live, follow
+from gpumon.origin import Capability
+from gpumon.recording.content import Context, Recorded
+from gpumon.recording.writer import RecordingWriter
+from gpumon.text import clean
+from gpumon.units import bytes_binary, clock, counted, duration
+
+_LONGEST_WAIT = 0.5
+"""Seconds between two looks at the ring: it holds frames of minutes."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="file to make, such as run.gpumon")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--for", dest="length", metavar="DURATION", help="end after 90s, 10m or 2h; default: at Ctrl-C")
+    which.add_argument(
+        "--last", metavar="DURATION", help="record the last 10m or 2h that the daemon still holds, and end"
+    )
+    parser.add_argument(
+        "--anonymize",
+        action="store_true",
+        help="replace the names of users, hosts, runs, processes, logged metrics and GPUs' UUIDs, to share the file",
+    )
+    add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
+    add_places(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    where, arguments = resolve_options(arguments)
+    length = positive_seconds(arguments.length) if arguments.length else None
+    last = positive_seconds(arguments.last) if arguments.last else None
+    live = follow(where)
+    if arguments.source is None and (live.has_writer() or (last and live.latest())):
+        newest = live.latest()
+        return _record(live, arguments, length, last, newest.number if newest else 0)
+    live.close()
+    if last:
+        raise GpumonError("--last records what a daemon holds, and none runs: start one with 'gpumon daemon --detach'")
+    with private_sampler(where, arguments) as own:
+        return _record(own, arguments, length, None, 0)
+
+
+def _record(live: Live, arguments: argparse.Namespace, length: float | None, last: float | None, seen: int) -> int:
+    with _Stop() as stop:
+        facts = {"written_by": f"gpumon {__version__}", "anonymized": arguments.anonymize}
+        writer = RecordingWriter.create(arguments.output, facts, force=arguments.force)
+        recording = _Recording(writer, live)
+        try:
+            if last:
+                recording.take_last(last)
+            else:
+                print(f"recording into {clean(arguments.output)}; Ctrl-C ends it", flush=True)
+                recording.follow(seen, length, stop)
+        finally:
+            writer.close({"missed": recording.missed})
+    recording.report(arguments.output)
+    return EXIT_OK
+
+
+class _Recording:
+    """Frames of a ring on their way into a file."""
+
+    def __init__(self, writer: RecordingWriter, live: Live) -> None:
+        self.missed = 0
+        """Frames that were overwritten before this process got to them."""
+        self._writer = writer
+        self._live = live
+        self._first = self._last = 0.0
+        self._devices = 0
+        self._number = 0
+
+    def take_last(self, seconds: float) -> None:
+        """Record what the ring holds of the last seconds."""
+        frames = self._live.since(0)
+        begin = frames[-1].time - seconds if frames else 0.0
+        if frames and frames[0].time - begin > max(2 * frames[0].interval, 1.0):
+            say(f"gpumon: the daemon holds frames since {clock(frames[0].time)}")
+        self._add(frame for frame in frames if frame.time >= begin)
+
+    def follow(self, seen: int, length: float | None, stop: _Stop) -> None:
+        """Record frames after number `seen` as they come, for so many seconds, until `stop` or a recording's end."""
+        begun, told = monotonic(), ""
+        begun_ns = round(begun * SECOND)
+        self._number = seen
+        while True:
+            left = _LONGEST_WAIT if length is None else begun + length - monotonic()
+            is_last = stop.wait(min(max(left, 0.0), _LONGEST_WAIT, max(self._live.interval() / 2, 0.01))) or left <= 0
+            frames = self._live.since(self._number)
+            origin, state = self._live.origin(), self._live.state()
+            if Capability.NOW in origin.capabilities:  # a simulation begins with ten minutes that are over
+                frames = [frame for frame in frames if frame.monotonic_ns >= begun_ns or seen]
+            self._add(frames)
+            if is_last or self._live.has_failed() or (origin.ended and not frames):
+                return
+            problem = "" if state.live or origin.ended else state.text
+            if problem != told and self._writer.frames:
+                say(f"gpumon: {problem or 'frames come again'}")
+            told = problem
+
+    def report(self, path: str) -> None:
+        """Say what was recorded. Raises GpumonError where nothing was; then the file is gone."""
+        writer = self._writer
+        if not writer.frames:
+            with suppress(OSError):
+                os.unlink(path)
+            raise GpumonError(f"no frame was recorded, because none came: {self._live.state().text}")
+        if self.missed:
+            say(f"gpumon: {counted(self.missed, 'frame')} missed, because this process was held up")
+        print(
+            f"recorded {counted(writer.frames, 'frame')} of {counted(self._devices, 'GPU')} "
+            f"in {duration(self._last - self._first)} into {clean(path)}, {bytes_binary(writer.size)}"
+        )
+
+    def _add(self, frames: Iterator[Frame] | list[Frame]) -> None:
+        context = Context(self._live.origin(), self._live.driver(), self._live.hostname())
+        for frame in frames:
+            if self._number and self._writer.frames:
+                self.missed += max(0, frame.number - self._number - 1)
+            self._writer.add(Recorded(frame, context))
+            self._first, self._last = self._first or frame.time, frame.time
+            self._devices = max(self._devices, len(frame.samples))
+            self._number = frame.number
+
+
+class _Stop:
+    """A wait that a signal ends; none interrupts what is being written."""
+
+    def __enter__(self) -> _Stop:
+        self._woken, wake = os.pipe()
+        os.set_blocking(wake, False)
+        self._wake = wake
+        self._former = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+        self._former_fd = signal.set_wakeup_fd(wake)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._former_fd)
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+        os.close(self._woken)
+        os.close(self._wake)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether a signal came within so many seconds, or before."""
+        return bool(select.select([self._woken], [], [], seconds)[0])

@@ -1,0 +1,36 @@
+"""The controls of a recording that plays: a view sets them, the source obeys, each in its own thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+
+from gpumon.recording.portion import Portion
+
+
+class Playback:
+    """Which part of a recording is played, whether it stands still, and where it is to go on."""
+
+    def __init__(self, portion: Portion | None = None) -> None:
+        self.portion = portion or Portion()
+        self.is_paused = False
+        """Set by a view: nothing becomes due."""
+        self.can_seek = False
+        """Set by a source that is able to."""
+        self.renew: Callable[[], object] = lambda: None
+        """Called by the source before frames that do not follow those before: they need a history of their own."""
+        self.problem = ""
+        """Set by a source: why the recording ends too early, and how far it plays, in a sentence."""
+        self._lock = Lock()
+        self._seconds = 0.0
+
+    def seek(self, seconds: float) -> None:
+        """Ask for another place, so many seconds of the recording after the one that plays; before it, if negative."""
+        with self._lock:
+            self._seconds += seconds
+
+    def take_seek(self) -> float:
+        """The seconds that were asked for since this was called last."""
+        with self._lock:
+            seconds, self._seconds = self._seconds, 0.0
+        return seconds

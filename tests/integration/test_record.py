@@ -1,0 +1,136 @@
+"""`gpumon record`, as a user runs it: from a daemon, without one, killed, and played again."""
+
+from __future__ import annotations
+
+import signal
+import stat
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from gpumon.errors import SourceError
+from tests.programs import PATIENCE, command, daemon, environment, gpumon, status, until
+from tests.recorded import bits, read
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    live = tmp_path / "live"
+    live.mkdir(mode=0o700)
+    return environment(live)
+
+
+@pytest.fixture
+def simulating(env: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The environment of a daemon that simulates one GPU, ten times a second."""
+    with daemon("--source", "sim:one", "--interval", "0.02", env=env):
+        yield env
+
+
+def recorder(env: Mapping[str, str], path: Path, *options: str) -> subprocess.Popen[str]:
+    """A recorder, of which the file has its first frames."""
+    process = subprocess.Popen(
+        command("record", "-o", path, *options), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    until(lambda: has_frames(path))
+    return process
+
+
+def has_frames(path: Path) -> bool:
+    try:
+        return bool(read(path)[0])
+    except SourceError:
+        return False
+
+
+def test_a_daemon_is_recorded_until_ctrl_c(simulating: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "a.gpumon"
+    process = recorder(simulating, path)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert out.splitlines()[0].startswith("recording into ")
+    assert out.splitlines()[1].startswith("recorded ")
+    assert err == ""
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    found, problem = read(path)
+    assert problem == ""
+    numbers = [one.frame.number for one in found]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert f"recorded {len(found)} frame" in out
+
+
+def test_a_recording_is_played_and_recorded_again_without_a_difference(env: dict[str, str], tmp_path: Path) -> None:
+    first, second = tmp_path / "a.gpumon", tmp_path / "b.gpumon"
+    sim = ("--source", "sim:one", "--interval", "0.1")
+    done = gpumon("record", "-o", str(first), "--for", "1s", *sim, env=env)
+    assert done.returncode == 0, done.stderr
+    done = gpumon("record", "-o", str(second), "--source", f"replay:{first}", "--speed", "10", env=env)
+    assert done.returncode == 0, done.stderr
+    (before, _), (after, problem) = read(first), read(second)
+    assert [bits(one.frame, number=False) for one in after] == [bits(one.frame, number=False) for one in before]
+    assert problem == ""
+    assert after[0].context.origin.label.startswith("REPLAY a.gpumon ")
+
+
+def test_the_last_minutes_of_a_daemon_are_recorded_at_once(simulating: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "a.gpumon"
+    done = gpumon("record", "-o", str(path), "--last", "2m", env=simulating)
+    assert done.returncode == 0, done.stderr
+    found, _ = read(path)
+    assert 110 <= found[-1].frame.time - found[0].frame.time <= 121
+    done = gpumon("record", "-o", str(path), "--last", "2h", "--force", env=simulating)
+    assert done.returncode == 0
+    assert "the daemon holds frames since " in done.stderr
+
+
+def test_a_recorder_that_is_killed_leaves_what_it_wrote(env: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "a.gpumon"
+    process = recorder(env, path, "--source", "sim:one", "--interval", "0.1")
+    process.kill()
+    process.communicate()
+    found, problem = read(path)
+    assert found
+    assert problem.startswith("a.gpumon: no end is written, so it was cut, or its recorder was killed: it plays up to ")
+    played = status(env, "--source", f"replay:{path}")
+    assert played["gpus"][0]["state"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("-o", "a", "--last", "2h"), "--last records what a daemon holds, and none runs"),
+        (("-o", "a", "--for", "soon"), "'soon' is not a duration: write 90s, 10m or 2h"),
+        (("-o", "a", "--for", "0s"), "'0s' is not a duration"),
+        (("-o", "no/such/place", "--source", "sim"), "cannot write no/such/place: No such file or directory"),
+        (("-o", ".", "--source", "sim"), ". exists: choose another name, or add --force"),
+        (("-o", ".", "--force", "--source", "sim"), ". is no regular file: choose another name"),
+        (("-o", "a", "--source", "sim", "--for", "1s", "--from", "10m"), "--from and --to are for a recording"),
+        (("-o", "a", "--source", "replay:b", "--from", "noon"), "'noon' is no moment of a recording"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_one_line(
+    options: tuple[str, ...], sentence: str, env: dict[str, str], tmp_path: Path
+) -> None:
+    done = gpumon("record", *options, env=env, cwd=tmp_path)
+    assert done.returncode in (1, 2)
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_full_disk_ends_it_with_one_line(simulating: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "a.gpumon"
+    # A limit on the size of a file stands for a disk that is full; the daemon, and its ring, have none.
+    words = " ".join(map(str, command("record", "-o", path)))
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 8; exec {words}"], env=simulating, capture_output=True, text=True, check=False,
+        timeout=PATIENCE,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("gpumon: a.gpumon: the disk is full: the recording ends at ")
+    assert done.stderr.count("\n") == 1
+    found, problem = read(path)
+    assert found
+    assert problem.startswith("a.gpumon: no end is written")
