@@ -87,7 +87,7 @@ def is_recording(arguments: argparse.Namespace) -> bool:
 
 
 def playback_of(arguments: argparse.Namespace) -> Playback | None:
-    """How to play the source to open, if that is a recording. Raises UsageError."""
+    """Controls of the source to open, if that is a recording. Raises UsageError."""
     if arguments.source is None or not is_recording(arguments):
         begin, end = (getattr(arguments, f"play_{name}", None) for name in ("from", "to"))
         if begin or end:

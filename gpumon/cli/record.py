@@ -24,6 +24,7 @@ from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.frame import Frame
 from gpumon.live import Live, follow
 from gpumon.origin import Capability
+from gpumon.recording.anonymize import Anonymizer
 from gpumon.recording.content import Context, Recorded
 from gpumon.recording.writer import RecordingWriter
 from gpumon.text import clean
@@ -67,10 +68,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _record(live: Live, arguments: argparse.Namespace, length: float | None, last: float | None, seen: int) -> int:
-    with _Stop() as stop:
+    with _SignalWait() as stop:
         facts = {"written_by": f"gpumon {__version__}", "anonymized": arguments.anonymize}
         writer = RecordingWriter.create(arguments.output, facts, force=arguments.force)
-        recording = _Recording(writer, live)
+        recording = _Recording(writer, live, Anonymizer() if arguments.anonymize else None)
         try:
             if last:
                 recording.take_last(last)
@@ -86,7 +87,8 @@ def _record(live: Live, arguments: argparse.Namespace, length: float | None, las
 class _Recording:
     """Frames of a ring on their way into a file."""
 
-    def __init__(self, writer: RecordingWriter, live: Live) -> None:
+    def __init__(self, writer: RecordingWriter, live: Live, anonymizer: Anonymizer | None) -> None:
+        self._anonymizer = anonymizer
         self.missed = 0
         """Frames that were overwritten before this process got to them."""
         self._writer = writer
@@ -103,7 +105,7 @@ class _Recording:
             say(f"gpumon: the daemon holds frames since {clock(frames[0].time)}")
         self._add(frame for frame in frames if frame.time >= begin)
 
-    def follow(self, seen: int, length: float | None, stop: _Stop) -> None:
+    def follow(self, seen: int, length: float | None, stop: _SignalWait) -> None:
         """Record frames after number `seen` as they come, for so many seconds, until `stop` or a recording's end."""
         begun, told = monotonic(), ""
         begun_ns = round(begun * SECOND)
@@ -142,16 +144,17 @@ class _Recording:
         for frame in frames:
             if self._number and self._writer.frames:
                 self.missed += max(0, frame.number - self._number - 1)
-            self._writer.add(Recorded(frame, context))
+            recorded = Recorded(frame, context)
+            self._writer.add(self._anonymizer.recorded(recorded) if self._anonymizer else recorded)
             self._first, self._last = self._first or frame.time, frame.time
             self._devices = max(self._devices, len(frame.samples))
             self._number = frame.number
 
 
-class _Stop:
+class _SignalWait:
     """A wait that a signal ends; none interrupts what is being written."""
 
-    def __enter__(self) -> _Stop:
+    def __enter__(self) -> _SignalWait:
         self._woken, wake = os.pipe()
         os.set_blocking(wake, False)
         self._wake = wake

@@ -37,6 +37,34 @@ class Recorded(NamedTuple):
     context: Context
 
 
+class KnownParts:
+    """The parts of a frame, all there already."""
+
+    __slots__ = ("_boundaries", "_host", "_processes", "_runs", "_samples")
+
+    def __init__(
+        self, samples: tuple[Sample, ...], host: tuple[float, ...], processes: tuple[Process, ...],
+        runs: tuple[Run, ...], boundaries: tuple[Boundary, ...],
+    ) -> None:  # fmt: skip
+        self._samples, self._host, self._processes, self._runs = samples, host, processes, runs
+        self._boundaries = boundaries
+
+    def samples(self) -> tuple[Sample, ...]:
+        return self._samples
+
+    def host(self) -> tuple[float, ...]:
+        return self._host
+
+    def processes(self) -> tuple[Process, ...]:
+        return self._processes
+
+    def runs(self) -> tuple[Run, ...]:
+        return self._runs
+
+    def boundaries(self) -> tuple[Boundary, ...]:
+        return self._boundaries
+
+
 class RecordedColumn(NamedTuple):
     """A column of a table."""
 

@@ -21,6 +21,7 @@ from gpumon.recording.content import (
     TABLES,
     TEXT,
     Context,
+    KnownParts,
     Recorded,
     RecordedColumn,
     Table,
@@ -84,34 +85,6 @@ def _table(told: Any) -> Table:
     return columns
 
 
-class _Parts:
-    """The parts of a frame that was decoded."""
-
-    __slots__ = ("_boundaries", "_host", "_processes", "_runs", "_samples")
-
-    def __init__(
-        self, samples: tuple[Sample, ...], host: tuple[float, ...], processes: tuple[Process, ...],
-        runs: tuple[Run, ...], boundaries: tuple[Boundary, ...],
-    ) -> None:  # fmt: skip
-        self._samples, self._host, self._processes, self._runs = samples, host, processes, runs
-        self._boundaries = boundaries
-
-    def samples(self) -> tuple[Sample, ...]:
-        return self._samples
-
-    def host(self) -> tuple[float, ...]:
-        return self._host
-
-    def processes(self) -> tuple[Process, ...]:
-        return self._processes
-
-    def runs(self) -> tuple[Run, ...]:
-        return self._runs
-
-    def boundaries(self) -> tuple[Boundary, ...]:
-        return self._boundaries
-
-
 class BlockDecoder:
     """One block on its way to frames."""
 
@@ -147,7 +120,7 @@ class BlockDecoder:
         made = []
         for i, row in enumerate(rows):
             number, monotonic_ns, time_ns, skipped, dropped, dropped_runs, context, _, _, _, marks, *paces = row
-            parts = _Parts(
+            parts = KnownParts(
                 tuple(_sample(self._devices[who], values, moments[i]) for who, values in samples[i]),
                 host[i],
                 tuple(_process(self._processes[who], values) for who, values in found[i]),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Pace(NamedTuple):
-    """How a recorded frame was sampled, as `Frame` says it."""
+    """Timing and losses of a recorded frame, as in `Frame`."""
 
     interval_ns: int
     sample_duration_ns: int
@@ -58,7 +58,7 @@ class Request(NamedTuple):
     speed: float = 1.0
     """Of a recording: its seconds per second."""
     playback: Playback | None = None
-    """Of a recording: which part of it, and who may pause it."""
+    """Of a recording: its controls."""
 
 
 class Source(Protocol):

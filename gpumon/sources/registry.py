@@ -60,10 +60,7 @@ class SourceKind(NamedTuple):
 KINDS: tuple[SourceKind, ...] = (
     SourceKind("nvml", "", "NVIDIA GPUs of this machine", HARDWARE),
     SourceKind(
-        "replay",
-        ":FILE",
-        "of gpumon record, or a log of nvidia-smi --query-gpu or dmon, optionally gzipped",
-        RECORDED,
+        "replay", ":FILE", "a recording, or a log of nvidia-smi --query-gpu or dmon, optionally gzipped", RECORDED
     ),
     SourceKind("sim", "[:SCENARIO]", "a simulation", SIMULATED),
 )

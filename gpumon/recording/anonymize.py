@@ -1,0 +1,126 @@
+"""Other names for all that says who and where: so that a recording can be attached to a report of a bug.
+
+Each name gets a number in the order of its first coming, so the same thing has the same name all through a recording,
+and nothing leads back: there is no hash that somebody could try names against. What stays is what a bug is found by:
+times, numbers, models of GPUs, versions of drivers, and words that gpumon or its frameworks brought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpumon.frame import EVALUATION, TRAINING, Boundary, Device, Frame, Origin, Process, Run, Sample
+from gpumon.origin import SourceInfo
+from gpumon.recording.content import Context, KnownParts, Recorded
+from gpumon.recording.encode import nanoseconds
+
+_PHASES = frozenset((TRAINING, *EVALUATION, "checkpoint", "warmup", ""))
+_FRAMEWORKS = frozenset(("torch", "keras", "lightning", "transformers", "tensorflow", "jax", "gpumon run", ""))
+_METRICS = frozenset(("loss", "val_loss", "accuracy", "val_accuracy", "learning_rate", "lr", "grad_norm"))
+_LABELS = frozenset(("", "SIMULATED"))
+_FIRST_PID = 1000
+
+
+class Anonymizer:
+    """Gives what it is shown other names; keeps no more than which names it gave."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, str], str] = {}
+        self._pids: dict[int, int] = {}
+
+    def recorded(self, one: Recorded) -> Recorded:
+        """The same frame under other names."""
+        frame = one.frame
+        parts = KnownParts(
+            samples=tuple(map(self._sample, frame.samples)),
+            host=frame.host,
+            processes=tuple(map(self._process, frame.processes)),
+            runs=tuple(map(self._run, frame.runs)),
+            boundaries=tuple(map(self._boundary, frame.boundaries)),
+        )
+        same = Frame(
+            number=frame.number,
+            monotonic_ns=frame.monotonic_ns,
+            time_ns=nanoseconds(frame.time),
+            interval=frame.interval,
+            sample_duration=frame.sample_duration,
+            skipped_ticks=frame.skipped_ticks,
+            dropped=frame.dropped,
+            parts=parts,
+            dropped_runs=frame.dropped_runs,
+        )
+        return Recorded(same, self._context(one.context))
+
+    def _name(self, kind: str, name: str) -> str:
+        """A name of this kind; none for none."""
+        if not name:
+            return ""
+        known = self._names.get((kind, name))
+        if known is None:
+            number = sum(other == kind for other, _ in self._names) + 1
+            known = self._names[kind, name] = f"{kind}-{number}"
+        return known
+
+    def _usual(self, kind: str, name: str, usual: frozenset[str]) -> str:
+        return name if name in usual else self._name(kind, name)
+
+    def _uuid(self, uuid: str) -> str:
+        """A UUID of the same kind, as of a MIG instance: the vendor is known by it."""
+        kind = next((kind for kind in ("MIG", "GPU") if uuid.startswith(f"{kind}-")), "DEVICE")
+        return self._name(kind, uuid)
+
+    def _pid(self, pid: int) -> int:
+        return self._pids.setdefault(pid, _FIRST_PID + len(self._pids))
+
+    def _metrics(self, logged: Mapping[str, float]) -> dict[str, float]:
+        return {self._usual("metric", name, _METRICS): value for name, value in logged.items()}
+
+    def _sample(self, sample: Sample) -> Sample:
+        device: Device = sample.device
+        device = device._replace(uuid=self._uuid(device.uuid))
+        return sample._replace(device=device, run=self._name("key", sample.run))
+
+    def _process(self, process: Process) -> Process:
+        return process._replace(
+            pid=self._pid(process.pid),
+            uuid=self._uuid(process.uuid),
+            name=self._name("process", process.name),
+            user=self._name("user", process.user),
+            run=self._name("key", process.run),
+        )
+
+    def _run(self, run: Run) -> Run:
+        facts: dict[str, Any] = {
+            name: self._name(name, value) for name, value in run.facts._asdict().items() if isinstance(value, str)
+        }
+        return run._replace(
+            key=self._name("key", run.key),
+            id=self._name("run", run.id),
+            name=self._name("training", run.name),
+            pid=self._pid(run.pid),
+            user=self._name("user", run.user),
+            framework=self._usual("framework", run.framework, _FRAMEWORKS),
+            gpus=tuple(map(self._uuid, run.gpus)),
+            phase=self._usual("phase", run.phase, _PHASES),
+            metrics=self._metrics(run.metrics),
+            facts=run.facts._replace(**facts),
+        )
+
+    def _boundary(self, boundary: Boundary) -> Boundary:
+        return boundary._replace(
+            run=self._name("key", boundary.run),
+            phase=self._usual("phase", boundary.phase, _PHASES),
+            metrics=self._metrics(boundary.metrics),
+        )
+
+    def _context(self, context: Context) -> Context:
+        return context._replace(origin=self._origin(context.origin), hostname=self._name("host", context.hostname))
+
+    def _origin(self, origin: Origin) -> Origin:
+        parts = tuple(SourceInfo(self._origin(part.origin), part.driver) for part in origin.parts)
+        return origin._replace(
+            label=self._usual("source", origin.label, _LABELS),
+            problem=self._name("problem", origin.problem),
+            parts=parts,
+        )
