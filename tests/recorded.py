@@ -26,14 +26,16 @@ def simulated(frames: int, scenario: str = "sim") -> list[Recorded]:
     recorder = Recorder(make_sampler(scenario, Places(), clock, 1.0), clock)
     try:
         recorder.take_one()
+        live = Live(recorder.open_ring)
+        context = Context(live.origin(), live.driver(), live.hostname())
+        found = []
         for i in range(frames):
             clock.advance(1 + (i * 7919 % 1000) / 1e6)
             recorder.take_one()
-        live = Live(recorder.open_ring)
-        context = Context(live.origin(), live.driver(), live.hostname())
-        found = [Recorded(frame, context) for frame in live.since(SIM_PAST + 1)]
-        for one in found:
-            bits(one.frame)  # decoded while the ring is there
+            (frame,) = live.since(SIM_PAST + 1 + i)
+            assert frame.is_full
+            bits(frame)  # decoded while the ring is there
+            found.append(Recorded(frame, context))
         live.close()
         return found
     finally:
@@ -44,8 +46,8 @@ def bits(frame: Frame, *, number: bool = True) -> Any:
     """All of a frame, comparable: floats by their bits, any NaN as another."""
     return comparable((
         frame.number * number, frame.monotonic_ns, frame.time, frame.interval, frame.sample_duration,
-        frame.skipped_ticks, frame.dropped, frame.dropped_runs, frame.samples, frame.host, frame.processes, frame.runs,
-        frame.boundaries,
+        frame.skipped_ticks, frame.is_full, frame.dropped, frame.dropped_runs, frame.samples, frame.host,
+        frame.processes, frame.runs, frame.boundaries,
     ))  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from gpumon.frame import Frame
 from gpumon.live import Live, follow
 from gpumon.origin import Capability
 from gpumon.recording.anonymize import Anonymizer
-from gpumon.recording.content import Context, Recorded
+from gpumon.recording.content import VALUES, Context, Recorded
 from gpumon.recording.writer import RecordingWriter
 from gpumon.text import clean
 from gpumon.units import bytes_binary, clock, counted, duration
@@ -144,7 +144,7 @@ class _Recording:
         for frame in frames:
             if self._number and self._writer.frames:
                 self.missed += max(0, frame.number - self._number - 1)
-            recorded = Recorded(frame, context)
+            recorded = Recorded(frame, context if frame.is_full else context._replace(part=VALUES))
             self._writer.add(self._anonymizer.recorded(recorded) if self._anonymizer else recorded)
             self._first, self._last = self._first or frame.time, frame.time
             self._devices = max(self._devices, len(frame.samples))

@@ -49,6 +49,7 @@ class Anonymizer:
             dropped=frame.dropped,
             parts=parts,
             dropped_runs=frame.dropped_runs,
+            is_full=frame.is_full,
         )
         return Recorded(same, self._context(one.context))
 

@@ -13,6 +13,7 @@ from gpumon.recording.content import (
     BOUNDARY,
     FLOAT,
     FRAME,
+    FULL,
     HOST,
     PROCESS,
     RUN,
@@ -127,12 +128,13 @@ class BlockDecoder:
                 tuple(_run(self._runs[who], values) for who, values in trained[i]),
                 tuple(one for one in islice(boundaries, marks) if one is not None),
             )
+            about = self._contexts[whole(context, 0, len(self._contexts) - 1)]
             interval, duration = (value if 0 <= value <= _LONGEST else 0.0 for value in paces)
             frame = Frame(
                 number, monotonic_ns, time_ns, interval, duration, whole(skipped, 0, _U32 - 1),
-                whole(dropped, 0, _U32 - 1), parts, whole(dropped_runs, 0, _U32 - 1),
+                whole(dropped, 0, _U32 - 1), parts, whole(dropped_runs, 0, _U32 - 1), about.part == FULL,
             )  # fmt: skip
-            made.append(Recorded(frame, self._contexts[whole(context, 0, len(self._contexts) - 1)]))
+            made.append(Recorded(frame, about))
         return made
 
     def _columns(self, name: str, wanted: Table, count: int, logged: int = 0) -> list[Sequence[Any]]:

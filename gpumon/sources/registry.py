@@ -59,9 +59,7 @@ class SourceKind(NamedTuple):
 
 KINDS: tuple[SourceKind, ...] = (
     SourceKind("nvml", "", "NVIDIA GPUs of this machine", HARDWARE),
-    SourceKind(
-        "replay", ":FILE", "a recording, or a log of nvidia-smi --query-gpu or dmon, optionally gzipped", RECORDED
-    ),
+    SourceKind("replay", ":FILE", "a recording, or a log of nvidia-smi --query-gpu or dmon, also gzipped", RECORDED),
     SourceKind("sim", "[:SCENARIO]", "a simulation", SIMULATED),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}

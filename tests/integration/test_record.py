@@ -81,6 +81,10 @@ def test_the_last_minutes_of_a_daemon_are_recorded_at_once(simulating: dict[str,
     assert done.returncode == 0, done.stderr
     found, _ = read(path)
     assert 110 <= found[-1].frame.time - found[0].frame.time <= 121
+    parts = [one.context.part for one in found]
+    assert set(parts) <= {"values", "frames"}
+    assert parts == sorted(parts, reverse=True)
+    assert parts[-1] == "frames"
     done = gpumon("record", "-o", str(path), "--last", "2h", "--force", env=simulating)
     assert done.returncode == 0
     assert "the daemon holds frames since " in done.stderr

@@ -23,7 +23,7 @@ from gpumon.metrics import GPU_INDEX, GPU_METRICS, Availability
 from gpumon.origin import HARDWARE, SourceInfo
 from gpumon.recording import format as forms
 from gpumon.recording.columns import Cursor, FloatPacker, pack_whole, unpack_floats, unpack_whole
-from gpumon.recording.content import TABLES, Context, Recorded
+from gpumon.recording.content import TABLES, VALUES, Context, Recorded
 from gpumon.recording.decode import Schema, decode, schema_to_json
 from gpumon.recording.encode import BlockEncoder, nanoseconds
 from gpumon.recording.reader import RecordingReader, is_recording
@@ -99,7 +99,7 @@ def test_every_field_comes_back() -> None:
     parts = builders.TickParts(tick)
     frame = Frame(9, tick.monotonic_ns, tick.time_ns, 0.5, 0.004, 3, 2, parts, 1)
     origin = Origin("nvml,sim", "A", "b", True, HARDWARE, (SourceInfo(Origin("sim"), Driver("1", "CUDA 13.0")),))
-    one = Recorded(frame, Context(origin, Driver("570", "CUDA 12.8"), "node1", "values"))
+    one = Recorded(frame, Context(origin, Driver("570", "CUDA 12.8"), "node1"))
     (found,) = through_a_block([one])
     assert bits(found.frame) == bits(frame)
     assert found.context == one.context
@@ -143,6 +143,13 @@ def test_a_metric_that_the_file_does_not_have_was_not_recorded(frames: list[Reco
     assert math.isnan(sample.value("gpu.clock_memory"))
     assert sample.device.missing["gpu.clock_memory"] is Availability.NOT_RECORDED
     assert sample.value("gpu.power") == frames[0].frame.samples[0].value("gpu.power")
+
+
+def test_a_stretch_of_values_alone_says_so(frames: list[Recorded]) -> None:
+    values = [one._replace(context=one.context._replace(part=VALUES)) for one in frames[:2]]
+    full, alone = through_a_block([frames[2], values[0]])
+    assert (full.frame.is_full, full.context.part) == (True, "frames")
+    assert (alone.frame.is_full, alone.context.part) == (False, "values")
 
 
 def test_a_table_of_columns_names_each_field_that_changes() -> None:

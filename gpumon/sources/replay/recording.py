@@ -73,7 +73,9 @@ class RecordingSource:
         ended = self._next is None
         how = " ended" if ended else f" ×{self._speed:g}" if self._speed != 1 else ""
         label = f"REPLAY {self._reader.name}{how}" + (f" ({', '.join(remarks)})" if remarks else "")
-        capabilities = self.capabilities | (told.capabilities & Capability.PROCESSES)
+        capabilities = self.capabilities
+        if part == FULL:
+            capabilities |= told.capabilities & Capability.PROCESSES
         return Origin("replay", label, told.problem, ended=ended, capabilities=capabilities)
 
     def driver(self) -> Driver:
