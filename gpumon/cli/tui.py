@@ -50,7 +50,13 @@ def _show(live: Live, interval: float, where: Places, arguments: argparse.Namesp
 
     interval = min(max(interval, 0.25), 1.0)
     asked = not reads_hardware(arguments)
-    return app.run(live, interval=interval, simulation=None if asked else simulation, past=lambda: _past(where))
+    return app.run(
+        live,
+        interval=interval,
+        simulation=None if asked else simulation,
+        past=lambda: _past(where),
+        player=live.playback,
+    )
 
 
 def _past(where: Places) -> Sequence[RunSummary]:

@@ -9,7 +9,7 @@ from gpumon.recording.portion import Portion
 
 
 class Playback:
-    """Which part of a recording is played, whether it stands still, and where it is to go on."""
+    """State of a recording that plays: its portion, whether it stands still, where it is to go on."""
 
     def __init__(self, portion: Portion | None = None) -> None:
         self.portion = portion or Portion()
@@ -17,6 +17,8 @@ class Playback:
         """Set by a view: nothing becomes due."""
         self.can_seek = False
         """Set by a source that is able to."""
+        self.turns = 0
+        """Counts the times that it went elsewhere."""
         self.renew: Callable[[], object] = lambda: None
         """Called by the source before frames that do not follow those before: they need a history of their own."""
         self.problem = ""

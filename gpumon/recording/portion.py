@@ -16,7 +16,7 @@ _HOW = "write a time of day (14:03), a date and a time (2026-11-22 14:03), or a 
 
 
 class Portion(NamedTuple):
-    """Where playing begins and ends, as texts; empty for the recording's own beginning and end."""
+    """Begin and end of playing, as texts; empty for the recording's own beginning and end."""
 
     begin: str = ""
     end: str = ""

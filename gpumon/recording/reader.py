@@ -60,7 +60,7 @@ class RecordingReader:
     def __init__(self, path: str) -> None:
         self.name = clean(os.path.basename(path) or path, 120)
         self.damage = ""
-        """Where it is damaged and how far it plays, in a sentence; empty while none was found."""
+        """Place of the damage and how far it plays, in a sentence; empty while none was found."""
         self._is_complete = False
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -78,7 +78,7 @@ class RecordingReader:
 
     @property
     def problem(self) -> str:
-        """Why it may end too early and how far it plays, in a sentence; empty for one that is whole, as far as read."""
+        """Reason why it may end too early and how far it plays, in a sentence; empty for one that is whole, as far as read."""
         if self.damage or self._is_complete:
             return self.damage
         return f"{self.name}: no end is written, so it was cut, or its recorder was killed: {_plays(self._places)}"

@@ -1,4 +1,4 @@
-"""The writing end of a recording: a block every two minutes, and what is open is on disk every ten seconds.
+"""The writing end of a recording: a block of two minutes after the other, and what is open is on disk every ten seconds.
 
 The block that is open is written over itself as it grows, so that a recorder that is killed leaves all but its last
 seconds, and yet blocks are long enough to be small.
@@ -26,6 +26,7 @@ from gpumon.units import clock
 
 FRAMES_OF_A_BLOCK = 128
 SECONDS_OF_A_BLOCK = 120
+"""The first ones are shorter, so that damage to a short recording costs little of it: 10, 20, 40 and 80 seconds."""
 OPEN_FOR = 10
 """Seconds of frames that a kill may cost."""
 _CELLS = MOST_CELLS // 4
@@ -102,10 +103,11 @@ class RecordingWriter:
 
     def _is_full(self, recorded: Recorded) -> bool:
         first = self._open[0].frame.monotonic_ns
+        longest = min(SECONDS_OF_A_BLOCK, OPEN_FOR << min(self._number, 4))
         return (
             len(self._open) >= FRAMES_OF_A_BLOCK
             or self._cells >= _CELLS
-            or not 0 <= recorded.frame.monotonic_ns - first < SECONDS_OF_A_BLOCK * SECOND
+            or not 0 <= recorded.frame.monotonic_ns - first < longest * SECOND
         )
 
     def _flush(self, *, last: bool) -> None:

@@ -19,7 +19,7 @@ from textual.screen import Screen
 from gpumon.clock import SECOND, Clock, SystemClock
 from gpumon.frame import Frame
 from gpumon_tui import theme
-from gpumon_tui.feed import FrameFeed
+from gpumon_tui.feed import FrameFeed, Player
 from gpumon_tui.freshness import freshness
 from gpumon_tui.guard import Guard, stop
 from gpumon_tui.instead import Instead, Past, Simulation
@@ -73,13 +73,15 @@ class GpumonApp(App[None]):
 
     def __init__(
         self, feed: FrameFeed, *, interval: float = 1.0, live: bool = True, clock: Clock | None = None,
-        simulation: Simulation | None = None, past: Past | None = None,
+        simulation: Simulation | None = None, past: Past | None = None, player: Player | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.instead = Instead(feed, simulation, past)
         self.interval = interval
         self.view = View(interval)
         self.flow = FlowControl()
+        self._player = player
+        self._turns = player.turns if player else 0
         self._changed_only = partial_updates()
         self._live = live
         self._clock = clock or SystemClock()
@@ -119,7 +121,12 @@ class GpumonApp(App[None]):
 
     def poll(self) -> None:
         """Take in new frames and draw, if the terminal keeps up."""
-        view, feed = self.view, self.instead.feed
+        view, feed, player = self.view, self.instead.feed, self._player
+        if player and player.turns != self._turns:
+            self._turns = player.turns
+            self._begin_anew(self._table)
+            view.paused = player.is_paused
+            return
         view.origin, view.driver = feed.origin(), feed.driver()
         view.hostname, view.state = feed.hostname(), feed.state()
         frames = feed.since(self._newest)
@@ -127,7 +134,8 @@ class GpumonApp(App[None]):
             self._came = self._clock.monotonic()
             self._newest = frames[-1].number
             self._latest = frames[-1]
-            if not view.paused:  # a picture that is held is held whole; the feed keeps what comes meanwhile
+            # A picture that is held is held whole; the feed keeps what comes meanwhile. A recording holds itself.
+            if not view.paused or (player and player.is_paused):
                 self._taken = self._newest
                 self._waiting.extend(frames)
                 if view.frame is None and not frames[-1].samples:
@@ -197,13 +205,20 @@ class GpumonApp(App[None]):
         self.draw()
 
     def action_pause(self) -> None:
-        """Hold the picture, or go on with the newest."""
+        """Hold the picture, or go on with the newest; a recording stands still meanwhile."""
         self.view.paused = not self.view.paused
+        if self._player and self._player.can_seek:
+            self._player.is_paused = self.view.paused
         if not self.view.paused:
             self._newest = self._taken
             self.poll()
             self.view.frame = self._latest  # also of a feed that is gone meanwhile
         self.draw()
+
+    def action_seek(self, seconds: int) -> None:
+        """Another place of a recording."""
+        if self._player and self._player.can_seek:
+            self._player.seek(seconds)
 
     def action_table(self) -> None:
         """Keys go to the other table."""
@@ -230,7 +245,7 @@ class GpumonApp(App[None]):
         """A simulation in the place of a machine without a GPU, and back."""
         if self.view.has_simulation or self.instead.is_simulated:
             self.instead.switch()
-            self._begin_anew()
+            self._begin_anew(self._processes)
 
     def action_suspend_process(self) -> None:
         """Back to the shell, which lets the view go on."""
@@ -259,13 +274,13 @@ class GpumonApp(App[None]):
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         super()._display(screen, self._changed_only(renderable))
 
-    def _begin_anew(self) -> None:
-        """Show another source from now on."""
+    def _begin_anew(self, table: Table) -> None:
+        """Show another source, or another place of a recording, from now on."""
         self._newest, self._taken, self._latest = 0, 0, None
         self._waiting.clear()
         self.view.forget()
         self._came = self._clock.monotonic()
-        self._activate(self._processes)
+        self._activate(table)
         self.poll()
 
     def _take_past(self, runs: Sequence[RunSummary]) -> None:
@@ -348,13 +363,18 @@ class GpumonApp(App[None]):
 
 
 def run(
-    feed: FrameFeed, *, interval: float = 1.0, simulation: Simulation | None = None, past: Past | None = None
+    feed: FrameFeed,
+    *,
+    interval: float = 1.0,
+    simulation: Simulation | None = None,
+    past: Past | None = None,
+    player: Player | None = None,
 ) -> int:
     """Show `feed` until the user quits, or until a signal or the end of the terminal ends it; the exit code.
 
     Raises what crashed the view; the terminal is given back before.
     """
-    app = GpumonApp(feed, interval=interval, simulation=simulation, past=past)
+    app = GpumonApp(feed, interval=interval, simulation=simulation, past=past, player=player)
     with Guard(app.end).watching():
         app.run()
     app.instead.close()

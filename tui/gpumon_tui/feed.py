@@ -8,6 +8,20 @@ from gpumon.frame import Driver, Frame, Origin
 from gpumon.live import LiveState
 
 
+class Player(Protocol):
+    """Controls of a recording that this process plays."""
+
+    is_paused: bool
+    """Set here: nothing more of it becomes due."""
+    can_seek: bool
+    """Whether it can be paused and taken elsewhere."""
+    turns: int
+    """Counts the times that it went elsewhere: frames from then on do not follow those before."""
+
+    def seek(self, seconds: float) -> None:
+        """Go so many seconds forward; back, if negative. Some moments later its frames come."""
+
+
 class FrameFeed(Protocol):
     """A reader that never blocks."""
 

@@ -128,6 +128,7 @@ class RecordingSource:
         at = self._time(self._current) if self._current else first
         place = min(max(at + round(seconds * SECOND), first), last)
         self._playback.renew()
+        self._playback.turns += 1
         self._play(place, max(self._begin, place - PAST * SECOND))
 
     @staticmethod
