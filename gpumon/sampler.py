@@ -117,7 +117,7 @@ class Sampler:
         )
 
     def _pace(self, reading: Reading) -> Pace:
-        """How a reading of now was taken."""
+        """Timing of a reading of now."""
         duration = max(0, self._clock.monotonic() - reading.monotonic_ns) if self._live else 0
         return Pace(
             interval_ns=self.interval_ns,

@@ -78,7 +78,7 @@ class RecordingReader:
 
     @property
     def problem(self) -> str:
-        """Reason why it may end too early and how far it plays, in a sentence; empty for one that is whole, as far as read."""
+        """Reason why it ends too early and how far it plays, in a sentence; empty as long as nothing is wrong."""
         if self.damage or self._is_complete:
             return self.damage
         return f"{self.name}: no end is written, so it was cut, or its recorder was killed: {_plays(self._places)}"

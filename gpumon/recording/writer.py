@@ -1,4 +1,4 @@
-"""The writing end of a recording: a block of two minutes after the other, and what is open is on disk every ten seconds.
+"""The writing end of a recording: blocks of two minutes; the one that is open is on disk every ten seconds.
 
 The block that is open is written over itself as it grows, so that a recorder that is killed leaves all but its last
 seconds, and yet blocks are long enough to be small.

@@ -126,6 +126,7 @@ class GpumonApp(App[None]):
             self._turns = player.turns
             self._begin_anew(self._table)
             view.paused = player.is_paused
+            self.draw()
             return
         view.origin, view.driver = feed.origin(), feed.driver()
         view.hostname, view.state = feed.hostname(), feed.state()
