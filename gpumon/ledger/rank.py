@@ -11,10 +11,11 @@ from gpumon import json_value
 from gpumon.clock import SECOND
 from gpumon.frame import EVALUATION, NAN, TRAINING, Device, Run, RunState, Tick, waited_between
 from gpumon.ledger.device import REMEMBERED, DeviceUsage, RecentSamples, device_usage_of
+from gpumon.ledger.epoch import Epoch, Moment
 from gpumon.ledger.framework_peak import Peak
 from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.store import StoredTrace
-from gpumon.ledger.timeline import Epoch, EpochTimeline, Moment, same, timeline_of
+from gpumon.ledger.timeline import EpochTimeline, same, timeline_of
 from gpumon.ledger.trace import TraceRecorder, step_for
 from gpumon.ledger.usage import UsageSums, merged
 from gpumon.ledger.write import LateMetrics, LedgerRow
