@@ -24,6 +24,7 @@ RUN_CHANGE = struct.Struct("<IBxxxiIqIddd")
 """run id, state, epoch, phase, step, lost, epoch_started, updated, wait as in `Run`"""
 _CRC_FROM = 4
 _BOUNDARY, _RUN = 1, 2
+_LAST = 1 << 64
 _REMEMBERED = 256
 """Runs whose state is remembered, beside those of now."""
 _STATES = frozenset(RunState)
@@ -83,25 +84,26 @@ class EventWriter:
         )  # fmt: skip
 
 
-def whole_events(fd: int, layout: Layout) -> list[tuple[int, bytes]]:
-    """Number and bytes of each event that is whole, in their order."""
+def whole_events(fd: int, layout: Layout, first: int = 0, last: int = _LAST) -> list[tuple[int, bytes]]:
+    """Number and bytes of each event of frames `first` to `last` that is whole, in their order."""
     area, found = layout.events, []
     stored = os.pread(fd, area.end - area.begin, area.begin)
     used = stored.rstrip(b"\0")  # slots that were never written take no time
     for slot, at in enumerate(range(0, min(len(used), len(stored) - EVENT_SIZE + 1), EVENT_SIZE)):
         raw = stored[at : at + EVENT_SIZE]
-        crc, _, number, _ = EVENT.unpack_from(raw)
-        if number and number % area.slots == slot and crc32(raw[_CRC_FROM:]) == crc:
+        crc, _, number, frame = EVENT.unpack_from(raw)
+        is_wanted = number and first <= frame <= last and number % area.slots == slot
+        if is_wanted and crc32(raw[_CRC_FROM:]) == crc:
             found.append((number, raw))
     newest = max(found, default=(0, b""))[0]
     return sorted(event for event in found if event[0] > newest - area.slots)
 
 
-def read_events(fd: int, layout: Layout, known: Known) -> dict[int, Events]:
-    """Return the events that are kept, by frame."""
+def read_events(fd: int, layout: Layout, known: Known, first: int = 0, last: int = _LAST) -> dict[int, Events]:
+    """Return the events that are kept of frames `first` to `last`, by frame."""
     runs: dict[int, list[Run]] = {}
     boundaries: dict[int, list[Boundary]] = {}
-    for _, raw in whole_events(fd, layout):
+    for _, raw in whole_events(fd, layout, first, last):
         _, kind, _, frame = EVENT.unpack_from(raw)
         if kind == _BOUNDARY and (boundary := read_boundary(raw, EVENT.size, known)) is not None:
             boundaries.setdefault(frame, []).append(boundary)

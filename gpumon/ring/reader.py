@@ -137,14 +137,14 @@ class RingReader:
             if slot_head(raw).directory_version > self._known.version:
                 self.directory()
             if happened is None:
-                happened = self.events()
+                happened = self.events(number, numbers[-1])
             known = happened.get(number, Events())
             found.append(decode_values(raw, self.layout, self._known, known.runs, known.boundaries))
         return found
 
-    def events(self) -> Mapping[int, Events]:
-        """Return the events in runs by the frame with which they became known, as far as they are kept."""
-        return read_events(self.fd, self.layout, self.directory())
+    def events(self, first: int, last: int) -> Mapping[int, Events]:
+        """Return the events of frames `first` to `last`, by frame, as far as they are kept."""
+        return read_events(self.fd, self.layout, self.directory(), first, last)
 
     def series(self, metric: str, frames: int) -> tuple[list[int], list[tuple[float, ...]]]:
         """Times (ns since 1970) and values by row of one GPU metric in the newest `frames` frames.

@@ -20,7 +20,7 @@ from gpumon.frame import Boundary, Frame, Tick
 from gpumon.procfs import boot_id, start_time
 from gpumon.ring.body import Encoder
 from gpumon.ring.directory import Directory, Known
-from gpumon.ring.events import EventWriter, whole_events
+from gpumon.ring.events import EventWriter, read_events, whole_events
 from gpumon.ring.fresh import open_fresh, remove_left_over
 from gpumon.ring.layout import (
     CRC_FROM,
@@ -262,7 +262,7 @@ class RingWriter:
     def _copy(self, old: RingReader, numbers: Sequence[int]) -> None:
         for number, raw in whole_events(old.fd, old.layout):
             self._events.copy(number, raw)
-        for happened in old.events().values():
+        for happened in read_events(old.fd, old.layout, old.directory()).values():
             self._events.know(happened.runs)
         for number in numbers:
             for area, slot in ((self._full, old.raw(number)), (self._values, old.raw_values(number))):
