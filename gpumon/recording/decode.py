@@ -142,7 +142,8 @@ class BlockDecoder:
         found = {}
         for column in self._schema.tables[name]:
             found[column.name] = self._column(column.kind, count)
-        of_this = [found.get(column.name) or _absent(column, count) for column in wanted]
+        self._cursor.count(count * sum(column.name not in found for column in wanted))
+        of_this = [found[column.name] if column.name in found else _absent(column, count) for column in wanted]
         return [*of_this, *(self._column(FLOAT, count) for _ in range(logged))]
 
     def _column(self, kind: str, count: int) -> list[Any]:

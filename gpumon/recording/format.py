@@ -38,7 +38,7 @@ MOST_STORED = 1 << 25
 MOST_RAW = 1 << 25
 MOST_FRAMES = 4096
 """In a block."""
-MOST_CELLS = 1 << 22
+MOST_CELLS = 1 << 21
 """Numbers in a block: what is constant takes no room in the file, but in memory."""
 
 

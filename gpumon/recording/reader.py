@@ -29,7 +29,8 @@ from gpumon.recording.format import (
 from gpumon.text import clean
 from gpumon.units import clock, counted
 
-_MOST_BLOCKS = 1 << 20
+_MOST_BLOCKS = 1 << 19
+"""In a file: two years of them."""
 
 
 def is_recording(path: str) -> bool:
@@ -143,8 +144,10 @@ class RecordingReader:
 
     def _find_blocks(self, offset: int) -> list[_Place]:
         found: list[_Place] = []
-        while offset < self._size and len(found) < _MOST_BLOCKS:
+        while offset < self._size:
             try:
+                if len(found) == _MOST_BLOCKS:
+                    raise Damaged("not written by gpumon")  # noqa: TRY301
                 head = self._head(offset)
             except Damaged as damaged:
                 self._note(len(found) + 1, offset, str(damaged), found)

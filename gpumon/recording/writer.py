@@ -29,7 +29,7 @@ SECONDS_OF_A_BLOCK = 120
 """The first ones are shorter, so that damage to a short recording costs little of it: 10, 20, 40 and 80 seconds."""
 OPEN_FOR = 10
 """Seconds of frames that a kill may cost."""
-_CELLS = MOST_CELLS // 4
+_CELLS = MOST_CELLS // 2
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -335,6 +335,17 @@ def test_numbers_are_counted_before_they_are_made() -> None:
         cursor.count(forms.MOST_CELLS + 1)
 
 
+def test_columns_that_a_file_does_not_have_are_no_bomb(frames: list[Recorded]) -> None:
+    body = bytearray(BlockEncoder().encode(frames[:1]))
+    (length,) = struct.unpack_from("<I", body)
+    tables = schema_to_json() | {"boundary": []}
+    at = 4 + length + sum(17 for _ in range(10))  # the eleventh column of the frame is how many boundaries it has
+    assert body[at] == 0
+    body[at : at + 17] = struct.pack("<Bqq", 0, 1 << 20, 0)
+    with pytest.raises(forms.Damaged):
+        decode(bytes(body), Schema({"tables": tables}), 1)
+
+
 def test_lengths_beyond_the_limits_are_refused() -> None:
     for stored, raw, count in (
         (forms.MOST_STORED + 1, 1, 1),
