@@ -17,7 +17,7 @@ from gpumon.frame import Frame
 from gpumon.live import Live
 from gpumon.metrics import Availability
 from gpumon.procfs import boot_id
-from gpumon.ring import layout
+from gpumon.ring import layout, writer
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from tests.builders import device, sample, tick
@@ -97,6 +97,28 @@ def test_a_new_daemon_takes_over_every_frame_of_an_earlier_layout(path: str, maj
         assert_is_as_it_was_written(frame)
     (found,) = frames[-1].samples
     assert (found.monotonic_ns, found.counters_monotonic_ns) == (13 * SECOND + 7, 13 * SECOND + 5)
+
+
+@pytest.mark.parametrize("major", FORMER)
+def test_of_an_earlier_layout_values_and_boundaries_stay_for_the_hour(
+    path: str, major: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the hour has eight frames, and four of them are full."""
+    monkeypatch.setattr(writer, "FRAME_LADDER", (8,))
+    monkeypatch.setattr(layout, "FULL_FRAMES", 4)
+    put(path, major, layout.STOPPED)
+    RingWriter.create(path, 2, SECOND, continues="nvml").append(tick(13))
+    frames = RingReader.open(path).since(0)
+    assert [(frame.number, frame.is_full) for frame in frames] == [(n, n >= 10) for n in range(6, 14)]
+    for frame in frames[:-1]:
+        first, second = frame.samples
+        assert (first.device, second.device) == (device(0), device(1))
+        assert (first.value("gpu.power"), first.value("gpu.energy")) == (100.0 + frame.number, 5000.0 + frame.number)
+        assert (second.state, second.age) == (Availability.LOST, 2.5)
+        assert frame.host == tuple(float(i) for i in range(len(frame.host)))
+        assert [found.number for found in frame.boundaries] == [frame.number]
+        if frame.is_full:
+            assert_is_as_it_was_written(frame)
 
 
 def test_the_times_at_which_devices_were_read_come_back(path: str) -> None:
