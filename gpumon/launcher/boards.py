@@ -14,7 +14,8 @@ from gpumon.frame import Run
 from gpumon.paths import Places, tag_dirs
 from gpumon.procfs import boot_id
 from gpumon.tags.reader import Poll, TagReader
-from gpumon.tags.wire import FRONT, BoardHeader, unpack_header
+from gpumon.tags.unpack import unpack_header
+from gpumon.tags.wire import FRONT, BoardHeader
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 

@@ -57,8 +57,10 @@ def _remove_if_dead(path: str, uid: int, now: int) -> None:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != uid or lock_holder(fd) is not None:
             return
+        from gpumon.tags.unpack import unpack_state  # only where there is a dead board: most trainings find none
+
         # Writes through a mapping do not reliably move the file's own time.
-        state = wire.unpack_state(os.pread(fd, wire.FRONT, 0))
+        state = unpack_state(os.pread(fd, wire.FRONT, 0))
         if now - max(found.st_mtime_ns, state.time_ns if state else 0) > KEEP:
             os.unlink(path)
     finally:

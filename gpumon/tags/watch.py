@@ -24,6 +24,7 @@ from gpumon.tags.description import Description, decode
 from gpumon.tags.listing import name_uid
 from gpumon.tags.matching import Claim
 from gpumon.tags.owner import lock_holder, process_by_namespace, read_process
+from gpumon.tags.unpack import text_versions, unpack_event, unpack_header, unpack_memory, unpack_state
 
 KEPT_BOUNDARIES = 1024
 """Of each run, to attribute samples: far more than happen between a sample and its attribution."""
@@ -80,7 +81,7 @@ class Watched:
         self.fd = os.open(name, _OPEN, dir_fd=directory)
         try:
             _check(os.fstat(self.fd), self.uid)
-            self.header = wire.unpack_header(os.pread(self.fd, wire.FRONT, 0))
+            self.header = unpack_header(os.pread(self.fd, wire.FRONT, 0))
         except (BoardError, OSError):
             os.close(self.fd)
             raise
@@ -98,11 +99,11 @@ class Watched:
         # First whether it lives, then what it says: of a dead board what is read is the last word.
         holder = os.getpid() if self._own else lock_holder(self.fd)
         front = os.pread(self.fd, wire.FRONT, 0)
-        state = wire.unpack_state(front)
+        state = unpack_state(front)
         events, lost = self._new_events(front)
         times = now()  # after the reading: no honest event that was read is later than this
         self._read_description(front)
-        _, self.memory = wire.unpack_memory(front)
+        _, self.memory = unpack_memory(front)
         if holder is not None:
             self._identify(holder)
         fresh = [self._boundary(event, times) for event in events]
@@ -135,7 +136,7 @@ class Watched:
         ring = os.pread(self.fd, wire.EVENT_COUNT * wire.EVENT_SIZE, wire.EVENTS)
         more = os.pread(self.fd, wire.EVENT_COUNT * wire.SUPPLEMENT_SIZE, wire.SUPPLEMENTS)
         first = max(self._seen + 1, head - wire.EVENT_COUNT + 1)
-        found = [event for n in range(first, head + 1) if (event := wire.unpack_event(ring, n, more)) is not None]
+        found = [event for n in range(first, head + 1) if (event := unpack_event(ring, n, more)) is not None]
         if not found:
             return [], 0  # a head that no event bears out: looked at again
         newest = found[-1].number
@@ -144,7 +145,7 @@ class Watched:
         return found, missed
 
     def _read_description(self, front: bytes) -> None:
-        for version, length, crc, offset in wire.text_versions(front):
+        for version, length, crc, offset in text_versions(front):
             if version == self._version:
                 return
             text = os.pread(self.fd, length, offset)

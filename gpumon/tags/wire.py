@@ -49,10 +49,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
-from gpumon.errors import BoardError
 from gpumon.vendors import bare
 
 MAGIC = b"GPUMTAG\x01"
@@ -81,20 +80,20 @@ SUPPLEMENTS = 90112
 SUPPLEMENT_SIZE = 16
 TEXT_HEADER = Struct("<IIII")
 
-_PREFIX = Struct("<II")
+PREFIX = Struct("<II")
 _CRC = Struct("<I")
-_HEAD = Struct("<QQQqQQiHH")
-_METRICS = Struct("<8d")
-_SET = Struct("<II")
-_MEMORY_HEAD = Struct("<QQ")
-_MEMORY = Struct("<II9Q")
-_EVENT = Struct("<HHQQQqQiIQQ8d")
-_SUPPLEMENT = Struct("<HHQ")
-_STATE_LEAST = _HEAD.size + _METRICS.size
+STATE_HEAD = Struct("<QQQqQQiHH")
+STATE_METRICS = Struct("<8d")
+STATE_SET = Struct("<II")
+MEMORY_HEAD = Struct("<QQ")
+MEMORY_ENTRY = Struct("<II9Q")
+EVENT_BODY = Struct("<HHQQQqQiIQQ8d")
+SUPPLEMENT_BODY = Struct("<HHQ")
+STATE_LEAST = STATE_HEAD.size + STATE_METRICS.size
 """Of version 1.0."""
-STATE_BODY = _STATE_LEAST + _SET.size
-STATE_SIZE = _PREFIX.size + STATE_BODY
-EVENT_BYTES = 4 + _EVENT.size
+STATE_BODY = STATE_LEAST + STATE_SET.size
+STATE_SIZE = PREFIX.size + STATE_BODY
+EVENT_BYTES = 4 + EVENT_BODY.size
 MAX_METRICS = 8
 NAN = float("nan")
 MAX_MEMORY = 16
@@ -125,7 +124,7 @@ NAME = re.compile(r"tag\.(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})\.[0-9a-f]{8}",
 """The name of a board: uid of its owner and pid as the training sees itself."""
 
 _LENGTH = STATE_BODY.to_bytes(4, "little")
-pack_head = _HEAD.pack
+pack_head = STATE_HEAD.pack
 """number, monotonic, wall clock, step, waited, epoch begin, epoch, phase, flags."""
 
 
@@ -208,23 +207,9 @@ def pack_header(header: BoardHeader) -> bytes:
     return raw[:-4] + _CRC.pack(crc32(raw[:-4]))
 
 
-def unpack_header(front: bytes) -> BoardHeader:
-    """The header of a board. Raises BoardError when this is none, or one of another version."""
-    if len(front) < HEADER.size:
-        raise BoardError("shorter than a header")
-    magic, major, _minor, size, *rest, crc = HEADER.unpack_from(front)
-    if magic != MAGIC:
-        raise BoardError("not a tag board")
-    if crc32(front[: HEADER.size - 4]) != crc:
-        raise BoardError("damaged header")
-    if major != MAJOR:
-        raise BoardError(f"version {major} of the board, this gpumon reads version {MAJOR}")
-    return BoardHeader(size, *rest)
-
-
 def pack_tail(metrics: Metrics) -> bytes:
     """The metrics: the part of a state that changes seldom."""
-    return _METRICS.pack(*_numbers(metrics)) + _SET.pack(_set(metrics), 0)
+    return STATE_METRICS.pack(*_numbers(metrics)) + STATE_SET.pack(_set(metrics), 0)
 
 
 def device_mark(uuid: str) -> int:
@@ -235,28 +220,11 @@ def device_mark(uuid: str) -> int:
 
 def pack_memory(number: int, monotonic_ns: int, devices: Sequence[Memory]) -> bytes:
     """A record of framework memory; devices beyond the sixteenth are left out."""
-    body = _MEMORY_HEAD.pack(number, monotonic_ns) + b"".join(_MEMORY.pack(*device) for device in devices[:MAX_MEMORY])
+    body = MEMORY_HEAD.pack(number, monotonic_ns) + b"".join(
+        MEMORY_ENTRY.pack(*device) for device in devices[:MAX_MEMORY]
+    )
     length = len(body).to_bytes(4, "little")
     return crc32(length + body).to_bytes(4, "little") + length + body
-
-
-def unpack_memory(front: bytes) -> tuple[int, tuple[Memory, ...]]:
-    """(monotonic, devices) of the newest whole record of framework memory; (0, ()) before the first."""
-    best, found = (0, 0), b""
-    for offset in MEMORY:
-        if len(front) < offset + MEMORY_ROOM:
-            continue  # cut short
-        crc, length = _PREFIX.unpack_from(front, offset)
-        if not _MEMORY_HEAD.size <= length <= MEMORY_ROOM - 8 or crc32(front[offset + 4 : offset + 8 + length]) != crc:
-            continue
-        body = front[offset + 8 : offset + 8 + length]
-        head = _MEMORY_HEAD.unpack_from(body)
-        if head[0] > best[0]:
-            best, found = head, body
-    whole = (len(found) - _MEMORY_HEAD.size) // _MEMORY.size if found else 0
-    return best[1], tuple(
-        Memory(*_MEMORY.unpack_from(found, _MEMORY_HEAD.size + i * _MEMORY.size)) for i in range(min(whole, MAX_MEMORY))
-    )
 
 
 def pack_state(head: bytes, tail: bytes) -> bytes:
@@ -265,35 +233,15 @@ def pack_state(head: bytes, tail: bytes) -> bytes:
     return crc32(_LENGTH + body).to_bytes(4, "little") + _LENGTH + body
 
 
-def unpack_state(front: bytes) -> State | None:
-    """The newest whole state of the first `FRONT` bytes of a board, or None before the first."""
-    best: tuple[int, tuple[int, ...], int, int] | None = None
-    for offset in STATES:
-        if len(front) < offset + 256:
-            continue
-        crc, length = _PREFIX.unpack_from(front, offset)
-        if not _STATE_LEAST <= length <= 248 or crc32(front[offset + 4 : offset + 8 + length]) != crc:
-            continue
-        head = _HEAD.unpack_from(front, offset + 8)
-        if head[0] and (best is None or head[0] > best[0]):
-            best = (head[0], head, offset, length)
-    if best is None:
-        return None
-    at = best[2] + 8 + _HEAD.size
-    which = _SET.unpack_from(front, at + _METRICS.size)[0] if best[3] >= STATE_BODY else None
-    fields: tuple[Any, ...] = (*best[1], _logged(_METRICS.unpack_from(front, at), which))
-    return State(*fields)
-
-
 def pack_event(event: Event) -> bytes:
     """An event record; its CRC is seeded with its number, so that an old one cannot pass for a new one."""
-    body = _EVENT.pack(*event[:-2], *_numbers(event.logged))
+    body = EVENT_BODY.pack(*event[:-2], *_numbers(event.logged))
     return _sealed(body, event.number)
 
 
 def pack_supplement(event: Event) -> bytes:
     """Return the bytes of an event beyond its record."""
-    return _sealed(_SUPPLEMENT.pack(_set(event.logged), 0, event.peak), event.number)
+    return _sealed(SUPPLEMENT_BODY.pack(_set(event.logged), 0, event.peak), event.number)
 
 
 def event_offset(number: int) -> int:
@@ -306,36 +254,9 @@ def supplement_offset(number: int) -> int:
     return SUPPLEMENTS + (number % EVENT_COUNT) * SUPPLEMENT_SIZE
 
 
-def unpack_event(ring: bytes, number: int, supplements: bytes = b"") -> Event | None:
-    """Event `number` of the bytes from EVENTS on, or None when it is not there, or not whole.
-
-    `supplements`: the bytes from SUPPLEMENTS on; a board of version 1.0 has none.
-    """
-    body = _whole(ring, event_offset(number) - EVENTS, _EVENT.size, number)
-    if body is None:
-        return None
-    fields = _EVENT.unpack(body)
-    supplement = _whole(supplements, supplement_offset(number) - SUPPLEMENTS, _SUPPLEMENT.size, number)
-    which, _, peak = _SUPPLEMENT.unpack(supplement) if supplement is not None else (None, 0, NOT_KNOWN)
-    whole: tuple[Any, ...] = (*fields[:-MAX_METRICS], _logged(fields[-MAX_METRICS:], which), peak)
-    event = Event(*whole)
-    return event if event.number == number else None
-
-
 def pack_text_header(version: int, text: bytes) -> bytes:
     """The header of a description."""
     return TEXT_HEADER.pack(version, len(text), crc32(text), 0)
-
-
-def text_versions(front: bytes) -> list[tuple[int, int, int, int]]:
-    """(version, length, crc32, offset) of both descriptions, the newer first; absent ones left out."""
-    found = []
-    for where, offset in zip(DESCRIPTIONS, TEXTS, strict=True):
-        if len(front) >= where + TEXT_HEADER.size:
-            version, length, crc, _ = TEXT_HEADER.unpack_from(front, where)
-            if version and length <= TEXT_ROOM:
-                found.append((version, length, crc, offset))
-    return sorted(found, reverse=True)
 
 
 def _numbers(metrics: Metrics) -> list[float]:
@@ -351,19 +272,5 @@ def _set(metrics: Metrics) -> int:
     return which
 
 
-def _logged(numbers: Sequence[float], which: int | None) -> tuple[float | None, ...]:
-    if which is None:  # of version 1.0: a NaN may have been logged or not
-        # NaN is not itself; in place, because a call would cost more than the rest of the loop.
-        return tuple(None if value != value else value for value in numbers)
-    return tuple(value if which >> slot & 1 else None for slot, value in enumerate(numbers))
-
-
 def _sealed(body: bytes, number: int) -> bytes:
     return crc32(body, number & 0xFFFFFFFF).to_bytes(4, "little") + body
-
-
-def _whole(ring: bytes, offset: int, size: int, number: int) -> bytes | None:
-    raw = ring[offset : offset + 4 + size]
-    if len(raw) < 4 + size or crc32(raw[4:], number & 0xFFFFFFFF) != int.from_bytes(raw[:4], "little"):
-        return None
-    return raw[4:]

@@ -81,6 +81,7 @@ import logging, sys
 logging.basicConfig(level=logging.DEBUG)
 import torch, gpumon
 from gpumon.tags import wire
+from gpumon.tags.unpack import unpack_memory
 with gpumon.run("cpu") as run:
     with run.epoch(0):
         run.step()
@@ -88,7 +89,7 @@ with gpumon.run("cpu") as run:
         weights.sum().backward()
     run._memory.read()
     front = bytes(run._board._map[:wire.FRONT])
-print(wire.unpack_memory(front), torch.cuda.is_initialized(), run._memory._readers.keys())
+print(unpack_memory(front), torch.cuda.is_initialized(), run._memory._readers.keys())
 """
 
 Start = Callable[[str], "subprocess.Popen[str]"]

@@ -22,6 +22,7 @@ from gpumon.paths import Places, make_tag_dir
 from gpumon.tags import wire
 from gpumon.tags.matching import devices_of
 from gpumon.tags.reader import BOARDS_PER_USER, TagReader
+from gpumon.tags.unpack import text_versions, unpack_state
 
 UID = os.getuid()
 
@@ -170,7 +171,7 @@ def resealed(
     """`raw` with lies in it, and every CRC right."""
     out = bytearray(raw)
     if state is not None:
-        found = wire.unpack_state(raw)
+        found = unpack_state(raw)
         assert found is not None
         found = found._replace(number=found.number + 1, **state)  # type: ignore[arg-type]
         head = wire.pack_head(*found[:9])
@@ -178,7 +179,7 @@ def resealed(
         offset = wire.STATES[found.number & 1]
         out[offset : offset + len(record)] = record
     if text is not None:
-        version = wire.text_versions(raw)[0][0] + 1
+        version = text_versions(raw)[0][0] + 1
         offset, header = wire.TEXTS[version & 1], wire.DESCRIPTIONS[version & 1]
         out[offset : offset + len(text)] = text
         out[header : header + 16] = wire.pack_text_header(version, text)

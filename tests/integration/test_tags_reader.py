@@ -23,6 +23,7 @@ from gpumon.tags.client import Board
 from gpumon.tags.description import Description
 from gpumon.tags.reader import SHOWN_AFTER_END, TagReader
 from gpumon.tags.sweep import KEEP, sweep
+from gpumon.tags.unpack import unpack_state
 from gpumon.tags.watch import Times, Watched
 from tests.fakes import FakeClock
 from tests.programs import PATIENCE
@@ -255,7 +256,7 @@ def test_no_torn_state_is_accepted_from_a_writer_at_full_speed(start: Start, tmp
     highest = 0
     deadline = time.monotonic() + 2.5
     while time.monotonic() < deadline or (reads <= 1_000 and child.poll() is None):
-        state = wire.unpack_state(os.pread(fd, wire.FRONT, 0))
+        state = unpack_state(os.pread(fd, wire.FRONT, 0))
         reads += 1
         if state is None:
             unreadable += 1

@@ -16,6 +16,7 @@ from gpumon.tags.description import Description
 from gpumon.tags.memory import EVERY, NEVER, SCAN_EVERY, MemoryReader
 from gpumon.tags.out_of_memory import Failures
 from gpumon.tags.running import ActiveRun
+from gpumon.tags.unpack import unpack_event, unpack_memory
 from gpumon.tags.wire import NOT_KNOWN, Memory, device_mark
 from tests.fakes import FakeClock
 
@@ -54,14 +55,14 @@ def front(board: Board) -> bytes:
 
 
 def held(board: Board) -> list[Memory]:
-    return list(wire.unpack_memory(front(board))[1])
+    return list(unpack_memory(front(board))[1])
 
 
 def marks(board: Board) -> list[tuple[int, int, int]]:
     """(asked, free, device) of each out-of-memory mark."""
     assert board._map is not None
     ring = bytes(board._map[wire.EVENTS : wire.EVENTS + wire.EVENT_COUNT * wire.EVENT_SIZE])
-    events = [wire.unpack_event(ring, number) for number in range(1, board._events + 1)]
+    events = [unpack_event(ring, number) for number in range(1, board._events + 1)]
     return [(e.asked, e.free, e.aux) for e in events if e is not None and e.mark == wire.OUT_OF_MEMORY]
 
 
@@ -281,7 +282,7 @@ def peaks(board: Board) -> list[tuple[int, int]]:
     assert board._map is not None
     ring = bytes(board._map[wire.EVENTS : wire.EVENTS + wire.EVENT_COUNT * wire.EVENT_SIZE])
     more = bytes(board._map[wire.SUPPLEMENTS : wire.SIZE])
-    events = [wire.unpack_event(ring, number, more) for number in range(2, board._events + 1)]
+    events = [unpack_event(ring, number, more) for number in range(2, board._events + 1)]
     return [(e.mark, e.peak) for e in events if e is not None]
 
 

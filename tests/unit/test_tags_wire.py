@@ -15,6 +15,7 @@ from gpumon.frame import TRAINING, Mark
 from gpumon.run_facts import RunFacts
 from gpumon.tags import wire
 from gpumon.tags.description import MAX_PHASES, TRAIN, Description, decode, encode
+from gpumon.tags.unpack import text_versions, unpack_event, unpack_header, unpack_memory, unpack_state
 
 HEADER = wire.BoardHeader(wire.SIZE, 1, 2, 3, 4, 5, b"b" * 16, 6, 7)
 METRICS = [0.5, *[math.nan] * 7]
@@ -56,7 +57,7 @@ def test_marks_are_those_of_the_frame() -> None:
 
 
 def test_a_header_comes_back() -> None:
-    assert wire.unpack_header(wire.pack_header(HEADER)) == HEADER
+    assert unpack_header(wire.pack_header(HEADER)) == HEADER
 
 
 @pytest.mark.parametrize("at", [0, 9, 30, 83])
@@ -64,11 +65,11 @@ def test_a_damaged_header_is_refused(at: int) -> None:
     raw = bytearray(wire.pack_header(HEADER))
     raw[at] ^= 1
     with pytest.raises(BoardError):
-        wire.unpack_header(bytes(raw))
+        unpack_header(bytes(raw))
 
 
 def test_the_newer_state_wins_and_comes_back_whole() -> None:
-    found = wire.unpack_state(front_with((7, state(7)), (8, state(8, epoch=5))))
+    found = unpack_state(front_with((7, state(7)), (8, state(8, epoch=5))))
     assert found is not None
     assert (found.number, found.epoch, found.step, found.wait_ns, found.epoch_monotonic_ns) == (8, 5, 33, 44, 9)
     assert found.metrics[0] == 0.5
@@ -78,21 +79,21 @@ def test_the_newer_state_wins_and_comes_back_whole() -> None:
 def test_a_torn_state_gives_way_to_the_one_before() -> None:
     torn = bytearray(state(8))
     torn[60] ^= 1
-    found = wire.unpack_state(front_with((7, state(7)), (8, bytes(torn))))
+    found = unpack_state(front_with((7, state(7)), (8, bytes(torn))))
     assert found is not None
     assert found.number == 7
 
 
 def test_a_board_without_a_state_has_none() -> None:
-    assert wire.unpack_state(bytes(wire.FRONT)) is None
-    assert wire.unpack_state(b"") is None
+    assert unpack_state(bytes(wire.FRONT)) is None
+    assert unpack_state(b"") is None
 
 
 def test_a_longer_state_of_a_later_version_is_read() -> None:
     body = state(1)[8:] + b"later"
     prefix = len(body).to_bytes(4, "little")
     record = crc32(prefix + body).to_bytes(4, "little") + prefix + body
-    found = wire.unpack_state(front_with((1, record)))
+    found = unpack_state(front_with((1, record)))
     assert found is not None
     assert found.number == 1
 
@@ -103,9 +104,9 @@ def test_an_event_is_found_by_its_number_only() -> None:
     ring = bytearray(wire.EVENT_COUNT * wire.EVENT_SIZE)
     offset = wire.event_offset(300) - wire.EVENTS
     ring[offset : offset + wire.EVENT_BYTES] = wire.pack_event(event)
-    assert wire.unpack_event(bytes(ring), 300) == event
-    assert wire.unpack_event(bytes(ring), 300 - wire.EVENT_COUNT) is None
-    assert wire.unpack_event(b"", 300) is None
+    assert unpack_event(bytes(ring), 300) == event
+    assert unpack_event(bytes(ring), 300 - wire.EVENT_COUNT) is None
+    assert unpack_event(b"", 300) is None
 
 
 HELD = (
@@ -122,30 +123,30 @@ def front_with_memory(number: int, record: bytes) -> bytes:
 
 
 def test_framework_memory_comes_back_and_what_was_not_told_is_not_known() -> None:
-    assert wire.unpack_memory(front_with_memory(3, wire.pack_memory(3, 77, HELD))) == (77, HELD)
+    assert unpack_memory(front_with_memory(3, wire.pack_memory(3, 77, HELD))) == (77, HELD)
     assert HELD[1].reserved == wire.NOT_KNOWN
-    assert wire.unpack_memory(bytes(wire.FRONT)) == (0, ())
+    assert unpack_memory(bytes(wire.FRONT)) == (0, ())
 
 
 def test_a_torn_record_of_memory_gives_way_to_the_one_before() -> None:
     front = bytearray(front_with_memory(1, wire.pack_memory(1, 11, HELD[:1])))
     newer = bytearray(wire.pack_memory(2, 22, HELD))
     front[wire.MEMORY[0] : wire.MEMORY[0] + len(newer)] = newer
-    assert wire.unpack_memory(bytes(front))[0] == 22
+    assert unpack_memory(bytes(front))[0] == 22
     front[wire.MEMORY[0] + 30] ^= 1
-    assert wire.unpack_memory(bytes(front)) == (11, HELD[:1])
+    assert unpack_memory(bytes(front)) == (11, HELD[:1])
 
 
 def test_as_many_devices_are_told_as_have_room() -> None:
     many = [wire.Memory(i, i, i) for i in range(100)]
     record = wire.pack_memory(1, 1, many)
     assert len(record) <= wire.MEMORY_ROOM
-    assert len(wire.unpack_memory(front_with_memory(1, record))[1]) == wire.MAX_MEMORY
+    assert len(unpack_memory(front_with_memory(1, record))[1]) == wire.MAX_MEMORY
 
 
 @given(st.binary(max_size=wire.MEMORY_ROOM))
 def test_bytes_of_a_stranger_are_no_record_of_memory_and_do_no_harm(raw: bytes) -> None:
-    monotonic, devices = wire.unpack_memory(front_with_memory(1, raw))
+    monotonic, devices = unpack_memory(front_with_memory(1, raw))
     assert (monotonic, devices) == (0, ()) or len(devices) <= wire.MAX_MEMORY
 
 
@@ -159,7 +160,7 @@ def test_the_newer_description_is_offered_first() -> None:
     for version in (4, 5):
         where = wire.DESCRIPTIONS[version & 1]
         front[where : where + 16] = wire.pack_text_header(version, b"{}")
-    assert [version for version, *_ in wire.text_versions(bytes(front))] == [5, 4]
+    assert [version for version, *_ in text_versions(bytes(front))] == [5, 4]
 
 
 def test_a_description_comes_back() -> None:
