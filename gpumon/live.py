@@ -16,7 +16,8 @@ from gpumon.clock import SECOND
 from gpumon.errors import RingError
 from gpumon.frame import NAN, Driver, Frame, Origin
 from gpumon.missing import is_known
-from gpumon.paths import Places, places, refused_rings, ring_paths
+from gpumon.origin import Capability
+from gpumon.paths import Places, history_paths, places, refused_rings, ring_paths
 from gpumon.ring.layout import RUNNING
 from gpumon.ring.reader import Heartbeat, RingReader
 from gpumon.units import clock, duration
@@ -58,7 +59,8 @@ class Live:
     A ring in memory has no name that it could lose: `generation` counts those that were given up for another.
 
     `opener` gives a descriptor of the ring; it may raise OSError when there is none. `note` is
-    what `state` says while all is well, `missing` what it says while there is no ring.
+    what `state` says while all is well, `missing` what it says while there is no ring; in `where` lies
+    its history.
     """
 
     def __init__(
@@ -68,12 +70,14 @@ class Live:
         missing: str = NO_DAEMON,
         generation: Callable[[], int] = lambda: 0,
         playback: Playback | None = None,
+        where: Places | None = None,
     ) -> None:
         self.playback = playback
         """Of a recording that this process plays: pauses it and takes it elsewhere."""
         self.has_failed: Callable[[], bool] = lambda: False
         """Whether sampling in this process has ended by itself: nothing more comes."""
         self._opener = opener
+        self._where = where
         self._generation = generation
         self._read_generation = 0
         self._note = note
@@ -122,6 +126,12 @@ class Live:
         """Why the daemon keeps no run just now; empty when it does, or nobody runs."""
         known = self._try(lambda reader: reader.directory())
         return known.ledger if known and self.is_alive() else ""
+
+    def history_file(self) -> str:
+        """The file that keeps longer history of what is read here; empty where nobody keeps any."""
+        if self._where is None or Capability.LIVE not in self.origin().capabilities:
+            return ""
+        return next(iter(history_paths(self._where)), "")
 
     def heartbeat(self) -> Heartbeat | None:
         """The writer's last sign of life."""
@@ -244,7 +254,7 @@ def follow(where: Places) -> Live:
                 os.close(fd)
         return chosen
 
-    return Live(opener)
+    return Live(opener, where=where)
 
 
 def _open(path: str) -> int | None:

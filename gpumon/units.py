@@ -137,7 +137,7 @@ def limited(value: float, unit: Unit, sign: str) -> str:
 
 
 def ago(seconds: float) -> str:
-    """A mark on a time axis: `-40s`, `-5m`, `-2h`, `-2h30`."""
+    """A mark on a time axis: `-40s`, `-5m`, `-2h`, `-2h30`, from two days on `-3d`, `-3d12h`."""
     if odd := _odd(seconds):
         return odd
     whole = round(seconds)
@@ -147,7 +147,9 @@ def ago(seconds: float) -> str:
         return f"-{whole}s"
     if whole < 3600:
         return f"-{whole // 60}m" if whole % 60 == 0 else f"-{whole // 60}m{whole % 60:02}"
-    return f"-{whole // 3600}h" if whole % 3600 == 0 else f"-{whole // 3600}h{whole // 60 % 60:02}"
+    if whole < 2 * 86400:
+        return f"-{whole // 3600}h" if whole % 3600 == 0 else f"-{whole // 3600}h{whole // 60 % 60:02}"
+    return f"-{whole // 86400}d" if whole % 86400 < 3600 else f"-{whole // 86400}d{whole // 3600 % 24}h"
 
 
 def clock(seconds: float) -> str:

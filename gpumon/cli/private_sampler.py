@@ -39,7 +39,7 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
     if arguments.source:
         note = "replayed" if is_recording(arguments) else "live"
     try:
-        live = Live(recorder.open_ring, note, WAITING, lambda: recorder.generation, playback)
+        live = Live(recorder.open_ring, note, WAITING, lambda: recorder.generation, playback, where=where)
         live.has_failed = lambda: sampler.failure is not None
         yield live
     finally:

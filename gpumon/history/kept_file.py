@@ -39,13 +39,16 @@ class Reach(NamedTuple):
 
 
 class KeptFile:
-    """The history at `path`. Safe to use from several threads; never raises for what the file is."""
+    """The history at `path`, or none while that is empty. Safe to use from several threads.
 
-    def __init__(self, path: str, now: Callable[[], float] = time.time) -> None:
+    Never raises for what the file is.
+    """
+
+    def __init__(self, path: str = "", now: Callable[[], float] | None = None) -> None:
         self.path = path
         self.problem = ""
         """Why nothing can be read, for people; empty while all is well, or where there is no file yet."""
-        self._now = now
+        self._now = now or time.time
         self._lock = Lock()
         self._db: sqlite3.Connection | None = None
         self._look_at = self._open_at = -inf
@@ -55,6 +58,17 @@ class KeptFile:
         self._lines: OrderedDict[tuple[int, str, str], Line] = OrderedDict()
         self._fresh: set[tuple[int, str, str]] = set()
         """Lines that have all that the file has."""
+
+    def look_in(self, path: str) -> None:
+        """Answer from the file at `path` from now on."""
+        if path == self.path:
+            return
+        with self._lock:
+            self._shut()
+            self._lines.clear()
+            self._fresh.clear()
+            self._look_at = self._open_at = -inf
+            self.path, self.problem = path, ""
 
     def reach(self, shape: TierShape) -> Reach:
         """From when to when there are cells."""
@@ -153,7 +167,7 @@ class KeptFile:
         now = time.monotonic()
         try:
             if self._db is None:
-                if now < self._open_at:
+                if now < self._open_at or not self.path:
                     return nothing
                 self._open_at = now + _RETRY
                 if not os.path.exists(self.path):

@@ -67,7 +67,10 @@ class Line:
         A bucket shorter than a cell has the values of the cell that it lies in.
         """
         first, last = self._place(begin), self._place(end)
-        bounds = [min(max(self._place(edge), first), last) for edge in grid.edges()]
+        step, shift = self.step, 0.5 + 1e-9 + self.first
+        bounds = [ceil(edge / step - shift) for edge in grid.edges()]
+        if bounds[0] < first or bounds[-1] > last:
+            bounds = [min(max(place, first), last) for place in bounds]
         low, mean, high = [nan] * grid.buckets, [nan] * grid.buckets, [nan] * grid.buckets
         lows, highs, totals, weights = self.low, self.high, self.total, self.weight
         one = bounds[0]

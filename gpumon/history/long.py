@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import nan
 from typing import NamedTuple
 
 from gpumon.history.grid import Grid, aligned
+from gpumon.history.kept_file import KeptFile
 from gpumon.history.query import History, Query, Series, Tier
 from gpumon.history.recent import KEEP, RecentHistory
 from gpumon.missing import is_known
+
+_SHORT = 0.1
+"""The share of a window below which its cells do not decide how long buckets are."""
 
 
 class TimeSlice(NamedTuple):
@@ -29,8 +33,9 @@ class LongHistory(RecentHistory):
     for the buckets that are asked for, and where that has nothing, from the next one that has.
     """
 
-    def __init__(self, tiers: Iterable[Tier] = (), keep: int = KEEP) -> None:
+    def __init__(self, tiers: Iterable[Tier] = (), keep: int = KEEP, file: KeptFile | None = None) -> None:
         super().__init__(keep)
+        self._file = file
         self._tiers = tuple(tiers)
 
     @property
@@ -43,10 +48,15 @@ class LongHistory(RecentHistory):
         """Whether any value is known."""
         return super().has(subject, metric) or any(tier.has(subject, metric) for tier in self._tiers)
 
-    def only(self, subject: str, metrics: Collection[str] | None = None) -> LongHistory:
-        """Copy one subject, or some metrics of it, for somebody who reads it while frames come; tiers are shared."""
+    def look_in(self, path: str) -> None:
+        """Take what was kept from the file at `path` from now on; from none where that is empty."""
+        if self._file is not None:
+            self._file.look_in(path)
+
+    def whole(self, subject: str) -> LongHistory:
+        """Copy one subject, as `only` does, for somebody who reads it while frames come; tiers are shared."""
         found = LongHistory(self._tiers, self.keep)
-        found.take(super().only(subject, metrics))
+        found.take(self.only(subject))
         return found
 
     def query(self, query: Query) -> Mapping[str, Series]:
@@ -54,9 +64,10 @@ class LongHistory(RecentHistory):
         spans = self._spans(query)
         if all(span.step == 0.0 for span in spans):
             return super().query(query)
-        grid = query.grid or aligned(
-            spans[0].begin, spans[-1].end, query.points, {span.step for span in spans if span.step}
-        )
+        begin, end = spans[0].begin, spans[-1].end
+        # A short piece of coarse cells does not make all others coarse: they stand in several buckets each.
+        cells = {span.step for span in spans if span.step and span.end - span.begin > _SHORT * (end - begin)}
+        grid = query.grid or aligned(begin, end, query.points, cells)
         parts = []
         for span in spans:
             part = query._replace(begin=span.begin, end=span.end, grid=grid)
@@ -75,13 +86,15 @@ class LongHistory(RecentHistory):
         frames = self.first_frame
         if query.begin >= frames or not self._tiers:
             return []
-        wanted = query.grid.step if query.grid else (query.end - query.begin) / max(1, query.points)
         known = [TimeSlice(tier, tier.step, tier.begin, tier.end) for tier in self._tiers if is_known(tier.begin)]
+        newest = [self.end] if is_known(frames) else [span.end for span in known]
+        until = min(query.end, query.grid.end if query.grid else max(newest, default=query.begin))
+        wanted = query.grid.step if query.grid else (until - query.begin) / max(1, query.points)
         fine = [span for span in known if span.step <= wanted]
         # Fine enough, the coarsest first: it has the least to read; then those too coarse, the finest first.
         order = [*reversed(fine), *known[len(fine) :]]
-        found = [TimeSlice(self, 0.0, frames, query.end)] if is_known(frames) and frames <= query.end else []
-        free = [(query.begin, min(query.end, frames) if is_known(frames) else query.end)]
+        found = [TimeSlice(self, 0.0, frames, until)] if is_known(frames) and frames <= until else []
+        free = [(query.begin, min(until, frames) if is_known(frames) else until)]
         for span in order:
             left = []
             for begin, end in free:
@@ -97,20 +110,32 @@ class LongHistory(RecentHistory):
 
 def _joined(grid: Grid, parts: Sequence[tuple[TimeSlice, Series]]) -> Series:
     """One series from those of stretches that follow each other, all on `grid`; two may share a bucket."""
-    low, mean, high = [nan] * grid.buckets, [nan] * grid.buckets, [nan] * grid.buckets
-    shares = [0.0] * grid.buckets
-    for span, series in parts:
-        first, last = max(0, grid.at(span.begin)), min(grid.buckets - 1, grid.at(span.end))
-        for place in range(first, last + 1):
-            value = series.mean[place]
-            if not is_known(value):
-                continue
-            begin = grid.begin + place * grid.step
-            share = max(min(begin + grid.step, span.end) - max(begin, span.begin), 1e-9)
-            if shares[place]:
-                low[place], high[place] = min(low[place], series.low[place]), max(high[place], series.high[place])
-                mean[place] += (value - mean[place]) * share / (shares[place] + share)
-            else:
-                low[place], mean[place], high[place] = series.low[place], value, series.high[place]
-            shares[place] += share
-    return Series(grid.middles(), low, mean, high, grid.step)
+    (span, series), *others = parts
+    if not others:
+        return series
+    low, mean, high = list(series.low), list(series.mean), list(series.high)
+    done, share = _bucket(grid, span.end), _share(grid, span)
+    for span, series in others:
+        first, last = max(0, grid.at(span.begin)), _bucket(grid, span.end)
+        if first == done and is_known(mean[first]) and is_known(series.mean[first]):
+            part = _share(grid, span, first)
+            low[first], high[first] = min(low[first], series.low[first]), max(high[first], series.high[first])
+            mean[first] += (series.mean[first] - mean[first]) * part / (share + part)
+            first += 1
+        elif first == done and is_known(mean[first]):
+            first += 1
+        rest = slice(first, last + 1)
+        low[rest], mean[rest], high[rest] = series.low[rest], series.mean[rest], series.high[rest]
+        done, share = last, _share(grid, span)
+    return Series(series.times, low, mean, high, grid.step)
+
+
+def _bucket(grid: Grid, end: float) -> int:
+    """The last bucket of a stretch that goes up to `end` (s since 1970)."""
+    return min(grid.buckets - 1, grid.at(end))
+
+
+def _share(grid: Grid, span: TimeSlice, place: int | None = None) -> float:
+    """Seconds of a stretch in a bucket, else in its last one."""
+    begin = grid.begin + (_bucket(grid, span.end) if place is None else place) * grid.step
+    return max(min(begin + grid.step, span.end) - max(begin, span.begin), 1e-9)

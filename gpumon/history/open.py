@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from gpumon.history.kept_file import KeptFile
+from gpumon.history.kept_tier import KeptTier
 from gpumon.history.long import LongHistory
 from gpumon.history.query import Tier
+from gpumon.history.tiers import SHAPES
 
-TIERS: tuple[Callable[[], Tier], ...] = ()
-"""Histories that reach beyond the last frames, from the finest cells to the coarsest."""
+
+def _kept(file: KeptFile) -> Sequence[Tier]:
+    return [KeptTier(file, shape) for shape in SHAPES]
+
+
+TIERS: Sequence[Callable[[KeptFile], Sequence[Tier]]] = (_kept,)
+"""All that keeps longer than the last frames."""
 
 
 def open_history() -> LongHistory:
-    """Return a history without frames, which are added as they come."""
-    return LongHistory([tier() for tier in TIERS])
+    """Return a history without frames, which are added as they come; `look_in` says which file kept more."""
+    file = KeptFile()
+    tiers = [tier for made in TIERS for tier in made(file)]
+    return LongHistory(sorted(tiers, key=lambda tier: tier.step), file=file)

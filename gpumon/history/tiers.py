@@ -26,8 +26,12 @@ class TierShape(NamedTuple):
 
 
 HOUR, DAY = 3600, 86400
-SHAPES = (TierShape(1, 1, 300, HOUR), TierShape(2, 10, 64, DAY), TierShape(3, 300, 64, 31 * DAY))
-"""From the finest to the coarsest; each cell holds whole cells of the tier before."""
+SHAPES = (
+    TierShape(1, 1, 300, HOUR + HOUR // 6), TierShape(2, 10, 64, DAY + HOUR), TierShape(3, 300, 64, 32 * DAY),
+)  # fmt: skip
+"""From the finest to the coarsest; each cell holds whole cells of the tier before.
+
+Each is kept a little longer than the window that it is for, which would begin in the next one else."""
 
 
 class KeptColumns(NamedTuple):

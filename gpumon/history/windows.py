@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 
@@ -17,8 +19,18 @@ class ChartWindow(NamedTuple):
 WINDOWS = (
     ChartWindow(60, "1 min", has_button=True), ChartWindow(120, "2 min"), ChartWindow(300, "5 min"),
     ChartWindow(600, "10 min", has_button=True), ChartWindow(900, "15 min"), ChartWindow(1800, "30 min"),
-    ChartWindow(3600, "1 h", has_button=True),
+    ChartWindow(3600, "1 h", has_button=True), ChartWindow(3 * 3600, "3 h"), ChartWindow(6 * 3600, "6 h"),
+    ChartWindow(12 * 3600, "12 h"), ChartWindow(86400, "24 h", has_button=True), ChartWindow(3 * 86400, "3 d"),
+    ChartWindow(7 * 86400, "7 d", has_button=True), ChartWindow(31 * 86400, "31 d", has_button=True),
 )  # fmt: skip
-"""From the shortest to the longest, which is as long as the last frames are kept at one a second."""
+"""From the shortest to the longest, which is as long as history is kept."""
 USUAL = WINDOWS[3]
 """Until the user chooses another one."""
+ALWAYS = WINDOWS[6]
+"""The longest that is offered however little is known: as long as the last frames are kept at one a second."""
+
+
+def offered(known: float) -> Sequence[ChartWindow]:
+    """Return the windows to choose from where history goes back by `known` seconds; none is longer than it must be."""
+    longer = [window for shorter, window in pairwise(WINDOWS) if shorter.seconds < known]
+    return [window for window in WINDOWS if window.seconds <= ALWAYS.seconds or window in longer]

@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.history.kept_file import KeptFile
+from gpumon.history.kept_tier import KeptTier
+from gpumon.history.open import open_history
 from gpumon.history.query import History
 from gpumon.history.recent import RecentHistory
+from gpumon.history.tiers import SHAPES
 from gpumon.history.windows import USUAL, WINDOWS
 
 ROOT = Path(__file__).parents[2]
@@ -56,10 +60,16 @@ def test_a_history_shows_no_array() -> None:
         assert "array" not in str(function.__annotations__["return"]), name
 
 
-def test_the_last_frames_answer_as_every_history_does() -> None:
-    history: History = RecentHistory()
+def test_the_last_frames_and_every_tier_answer_as_every_history_does() -> None:
+    histories: list[History] = [RecentHistory(), open_history(), KeptTier(KeptFile(), SHAPES[0])]
     public = {name for name in dir(History) if not name.startswith("_")}
-    assert public <= set(dir(history))
+    for history in histories:
+        assert public <= set(dir(history))
+
+
+def test_only_the_opener_makes_the_history_of_a_view() -> None:
+    for path in OUTSIDE:
+        assert not re.search(r"\b(RecentHistory|LongHistory|KeptFile|KeptTier)\(", path.read_text()), path
 
 
 def test_windows_get_longer_and_the_usual_one_is_among_those_with_a_button() -> None:

@@ -72,6 +72,8 @@ class FakeFeed:
     """A recording that has been played."""
     state_of_all: Availability = Availability.OK
     """Of every GPU in every frame from now on."""
+    kept_in: str = ""
+    """The file of longer history."""
     frames: list[Frame] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -89,6 +91,9 @@ class FakeFeed:
 
     def hostname(self) -> str:
         return "node7"
+
+    def history_file(self) -> str:
+        return self.kept_in
 
     def state(self) -> LiveState:
         return self.live

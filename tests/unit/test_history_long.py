@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import nan
+from math import inf, nan
 from typing import NamedTuple
 
 import pytest
@@ -111,7 +111,7 @@ def test_peak_of_a_window_longer_than_the_frames_asks_the_tiers() -> None:
 
 
 def test_a_copy_for_another_thread_keeps_the_tiers() -> None:
-    history = filled(TENTHS).only(GPU)
+    history = filled(TENTHS).whole(GPU)
     assert history.begin == TENTHS.begin
     assert asked(history, 7200).mean[0] == 0.5
 
@@ -130,3 +130,12 @@ def test_nothing_known_is_nothing() -> None:
     history = LongHistory([FakeTier(10.0, nan, nan, 0.5)])
     assert history.begin != history.begin
     assert list(asked(history, 60).mean) == []
+
+
+def test_a_window_without_an_end_is_up_to_the_newest_frame() -> None:
+    history = filled(TENTHS)
+    found = history.query(Query(GPU, (NAME,), NOW - 7200, inf))[NAME]
+    assert found.times[-1] == pytest.approx(NOW, abs=10)
+    grid = Grid(int(NOW // 60) - 120, 60.0, 121)
+    assert len(history.query(Query(GPU, (NAME,), grid.begin, inf, grid=grid))[NAME].mean) == 121
+    assert LongHistory([TENTHS]).query(Query(GPU, (NAME,), NOW - 7200, inf))[NAME].times[-1] < NOW - 590

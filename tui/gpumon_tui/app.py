@@ -130,6 +130,7 @@ class GpumonApp(App[None]):
             return
         view.origin, view.driver = feed.origin(), feed.driver()
         view.hostname, view.state = feed.hostname(), feed.state()
+        view.history.look_in(feed.history_file())
         frames = feed.since(self._newest)
         if frames:
             self._came = self._clock.monotonic()

@@ -34,4 +34,7 @@ class FrameFeed(Protocol):
 
     def hostname(self) -> str: ...
 
+    def history_file(self) -> str:
+        """The file that keeps longer history of the same; empty where there is none."""
+
     def state(self) -> LiveState: ...

@@ -15,7 +15,7 @@ from gpumon.diagnosis.live import findings, is_news
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.history.open import open_history
 from gpumon.history.query import HOST
-from gpumon.history.windows import USUAL, WINDOWS
+from gpumon.history.windows import USUAL, WINDOWS, offered
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import HOST_INDEX, Metric
 from gpumon.missing import is_known
@@ -179,8 +179,11 @@ class View:
 
     def zoom(self, step: int) -> None:
         """A shorter or a longer window."""
-        place = next(place for place, window in enumerate(WINDOWS) if window.seconds == self.window) + step
-        self._window = WINDOWS[min(max(place, 0), len(WINDOWS) - 1)].seconds
+        windows = offered(self.now - self.history.begin)
+        place = (
+            next((place for place, window in enumerate(windows) if window.seconds == self.window), len(windows)) + step
+        )
+        self._window = windows[min(max(place, 0), len(windows) - 1)].seconds
 
     def panels(self) -> tuple[Panel, ...]:
         """The charts there are for the subject, without those it has no values for."""

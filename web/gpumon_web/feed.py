@@ -139,6 +139,7 @@ class Feed:
         frames = self.live.since(self._newest)
         if not frames:
             return
+        self.history.look_in(self.live.history_file())
         if frames[0].number <= self._newest or (self.frame and frames[0].time < self.frame.time - 60):
             self._begin_anew()
         for frame in frames:

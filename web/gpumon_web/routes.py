@@ -97,7 +97,7 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
                 if first is None or last is None or not first < last:
                     oldest = feed.history.begin
                     first, last = (max(oldest, newest - length) if length else oldest), newest
-                history, epochs, known = feed.history.only(uuid), feed.epochs.only(uuid), feed.known()
+                history, epochs, known = feed.history.whole(uuid), feed.epochs.only(uuid), feed.known()
 
             def make() -> Packed:
                 figure = gpu_figure(

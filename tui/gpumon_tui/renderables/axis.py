@@ -9,7 +9,9 @@ from gpumon.history.grid import Grid
 from gpumon.metrics import Metric, Unit
 from gpumon_tui.freshness import NOW
 
-STEPS = (10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
+STEPS = (
+    10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 5 * 86400,
+)  # fmt: skip
 
 
 def time_labels(columns: Grid, cells: int, now: float, edge: str = NOW, apart: int = 12) -> list[tuple[int, str]]:
