@@ -28,7 +28,7 @@ def unavailable(gpu: GpuContext) -> Iterator[Finding]:
 
 def hot(gpu: GpuContext) -> Iterator[Finding]:
     """It, or its memory, is near the temperature at which the driver lowers the clocks."""
-    if gpu.status.sample.state is not Availability.OK:
+    if not _is_current(gpu):
         return
     for metric in HOT:
         value = gpu.value(metric.name)
@@ -41,7 +41,7 @@ def hot(gpu: GpuContext) -> Iterator[Finding]:
 def heat_throttled(gpu: GpuContext) -> Iterator[Finding]:
     """The driver lowers the clocks because it is too hot."""
     severity = heat(gpu.rates)
-    if severity is not Severity.INFO:
+    if severity is not Severity.INFO and _is_current(gpu):
         evidence = {BY_NAME[name].key: share for name, share in gpu.rates.items()}
         yield Finding("heat_throttled", severity, gpu.subject, "heat-throttled", "Check its cooling.", evidence)
 
@@ -54,7 +54,7 @@ def heat(rates: Mapping[str, float]) -> Severity:
 def memory_nearly_full(gpu: GpuContext) -> Iterator[Finding]:
     """The next allocation may fail."""
     used, total = gpu.value("gpu.memory_used"), gpu.value("gpu.memory_total")
-    if gpu.status.sample.state is Availability.OK and used >= BY_NAME["gpu.memory_used"].critical * total:
+    if _is_current(gpu) and used >= BY_NAME["gpu.memory_used"].critical * total:
         summary = f"memory is nearly full: {units.of_total(used, total)}"
         evidence = {"memory_used": used, "memory_total": total}
         yield Finding("memory_nearly_full", Severity.WARNING, gpu.subject, summary, "Reduce the batch size.", evidence)
@@ -90,9 +90,15 @@ def idle_text(gpu: GpuContext) -> str:
     return f"at least {text}" if since is not None and since.at_least else text
 
 
+def _is_current(gpu: GpuContext) -> bool:
+    """Whether its values are of now: neither the driver nor the daemon is silent."""
+    return gpu.status.sample.state is Availability.OK and gpu.status.state is not GpuState.STALE
+
+
 def _idle(gpu: GpuContext) -> float:
+    """Seconds by the monotonic clock: the time of day may have been set meanwhile."""
     since = gpu.status.since
-    return NAN if since is None else gpu.now - since.time
+    return NAN if since is None else since.seconds
 
 
 def _holders(gpu: GpuContext) -> str:

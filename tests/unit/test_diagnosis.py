@@ -72,6 +72,29 @@ def test_the_holder_of_an_idle_gpu_is_named_and_for_how_long() -> None:
     assert finding.summary.endswith("held by a process that the driver does not list")
 
 
+@pytest.mark.parametrize("jump", [6 * 3600, -6 * 3600])
+def test_a_clock_that_is_set_makes_no_gpu_idle_for_longer_or_shorter(jump: int) -> None:
+    one, activity = sample(0, **{**CALM, "memory_used": 40 * GIB}), Activity()
+    for number in range(1, 402):
+        time_ns = TIME + (number + (jump if number > 200 else 0)) * SECOND
+        frame = frame_of(tick(number, [one], [process(user="ada")], time_ns=time_ns))
+        activity.add(frame)
+    (finding,) = findings(gpu_statuses(frame, [], activity), [], None, frame.time)
+    assert finding.summary == "idle for at least 6 min, 40.0 GiB held by ada"
+    assert finding.evidence == {"seconds": 400.0}
+
+
+def test_values_of_a_daemon_that_went_silent_are_no_finding_about_now() -> None:
+    one = sample(0, **{**CALM, "utilization": 0.9, "temperature": 200.0, "memory_used": 79.9 * GIB})
+    frame, rates = frame_of(tick(1, [one], [process()])), {"gpu.throttled_hw_thermal": 1.0}
+    kinds = []
+    for live in (True, False):
+        (status,) = gpu_statuses(frame, [], live=live)
+        found = diagnose(GPU_RULES, [GpuContext(status=status, now=frame.time, rates=rates)])
+        kinds.append([finding.kind for finding in found])
+    assert kinds == [["hot", "heat_throttled", "memory_nearly_full"], []]
+
+
 @pytest.mark.parametrize("state", [Availability.LOST, Availability.STALE, Availability.NO_PERMISSION])
 def test_a_gpu_that_cannot_be_read_has_that_finding_alone(state: Availability) -> None:
     (finding,) = of_gpu(sample(0, state, temperature=200.0, memory_used=80 * GIB, memory_total=80 * GIB))
