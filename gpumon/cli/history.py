@@ -1,0 +1,119 @@
+"""Show what is kept of the past, and export a window of it.
+
+A daemon keeps the last hour in cells of 1 s, the last day in cells of 10 s and a month in cells of 5 min, in the state
+directory. Without a subcommand, list what there is, from when, and how large it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+from gpumon.cli.options import add_places, resolve_options
+from gpumon.durations import positive_seconds
+from gpumon.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.history.open import open_history
+from gpumon.history.overview import Overview, overview
+from gpumon.history.tiers import SHAPES
+from gpumon.live import follow
+from gpumon.paths import Places, history_paths
+from gpumon.reports.text_table import TextColumn, draw
+from gpumon.units import bytes_binary, counted, moment, span
+
+NOTHING = "no history kept yet: start 'gpumon daemon'"
+_STEPS = [str(shape.step) for shape in SHAPES]
+_COLUMNS = (
+    TextColumn("CELLS", 3),
+    TextColumn("FROM", 2),
+    TextColumn("TO", 2),
+    TextColumn("SPAN", 1),
+    TextColumn("SIZE", 1),
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(action="list")
+    add_places(parser)
+    commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")
+    text = "export a window as CSV or Parquet: low, mean and high of each metric"
+    below = commands.add_parser(
+        "export", help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=argparse.SUPPRESS,
+        formatter_class=parser.formatter_class,
+    )  # fmt: skip
+    below.set_defaults(action="export")
+    below.add_argument("--format", choices=("csv", "parquet"), required=True, help="format of the output")
+    below.add_argument("--last", metavar="DURATION", default="24h", help="length of the window (default: 24h)")
+    below.add_argument(
+        "--step", choices=_STEPS, help="seconds in each row (default: the finest that reaches back so far)"
+    )
+    below.add_argument(
+        "-o", "--output", metavar="FILE", default="", help="output file (overwritten if it exists); default: stdout"
+    )
+    add_places(below)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    where, arguments = resolve_options(arguments)
+    if arguments.action == "export":
+        return _export(where, arguments)
+    found = [overview(path) for path in history_paths(where)]
+    if not any(one.tiers for one in found):
+        print(NOTHING)
+    for one in found:
+        _show(one)
+    return EXIT_OK
+
+
+def _show(found: Overview) -> None:
+    rows = [
+        (
+            f"{size.shape.step} s",
+            moment(size.begin),
+            moment(size.end),
+            span(size.end - size.begin),
+            bytes_binary(size.bytes),
+        )
+        for size in found.tiers
+    ]
+    print(f"{found.path}  {bytes_binary(found.bytes)}  {counted(len(found.subjects), 'GPU')}")
+    for line in draw(_COLUMNS, rows):
+        print(line)
+
+
+def _export(where: Places, arguments: argparse.Namespace) -> int:
+    from gpumon.reports.history_export import lines, parquet, rows_of
+
+    length = positive_seconds(arguments.last)
+    if arguments.format == "parquet" and arguments.output in ("", "-"):
+        raise UsageError("parquet is binary: pass -o FILE")
+    paths = history_paths(where)
+    if not paths:
+        raise GpumonError(NOTHING)
+    history, live, known = open_history(), follow(where), overview(paths[0])
+    history.look_in(paths[0])
+    if live.history_file() == paths[0]:
+        for frame in live.since(0):  # the newest are not in the file yet
+            history.add(frame)
+    end = max([time.time()] if live.is_alive() else [size.end for size in known.tiers], default=time.time())
+    live.close()
+    begin = end - length
+    reaching = [size.shape.step for size in known.tiers if size.begin <= begin + size.shape.step]
+    step = float(getattr(arguments, "step", None) or min(reaching, default=SHAPES[-1].step))
+    rows = rows_of(history, known.subjects, begin, end, step)
+    if arguments.format == "parquet":
+        _write(arguments.output, parquet(rows))
+    elif arguments.output in ("", "-"):
+        sys.stdout.writelines(lines(rows))
+    else:
+        _write(arguments.output, "".join(lines(rows)).encode())
+    return EXIT_OK
+
+
+def _write(path: str, made: bytes) -> None:
+    try:
+        with open(path, "wb") as file:
+            file.write(made)
+    except OSError as error:
+        raise GpumonError(f"cannot write {path}: {error.strerror or error}") from error

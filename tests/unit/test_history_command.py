@@ -1,0 +1,99 @@
+"""`gpumon history`: what is kept, and a window of it for other programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from math import nan
+from pathlib import Path
+
+import pytest
+
+from gpumon.cli import main
+from gpumon.history.tiers import SHAPES
+from tests.builders import device
+from tests.months import fill
+
+GPU = device().uuid
+
+
+def values(subject: str, name: str, at: float) -> tuple[float, float, float]:
+    if name not in ("gpu.utilization", "gpu.energy"):
+        return nan, nan, nan
+    return (0.25, 0.5, 0.75) if name == "gpu.utilization" else (400.0, 400.0, 400.0)
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GPUMON_DIR", str(tmp_path / "live"))
+    monkeypatch.setenv("GPUMON_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return tmp_path / "state" / "history.sqlite"
+
+
+@pytest.fixture
+def filled(kept: Path) -> Path:
+    fill(str(kept), [GPU], time.time() // 300 * 300, values, shapes=SHAPES[2:])
+    return kept
+
+
+def test_it_lists_what_is_kept_from_when_and_how_large(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history"]) == 0
+    head, columns, tier = capsys.readouterr().out.splitlines()
+    assert head.startswith(str(filled))
+    assert head.endswith("1 GPU")
+    assert columns.split() == ["CELLS", "FROM", "TO", "SPAN", "SIZE"]
+    assert tier.split()[:2] == ["300", "s"]
+    assert "32 d" in tier
+
+
+def test_without_a_file_it_says_what_to_start(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history"]) == 0
+    assert "gpumon daemon" in capsys.readouterr().out
+    assert main(["history", "export", "--format", "csv"]) == 1
+    assert "gpumon daemon" in capsys.readouterr().err
+
+
+def test_a_window_as_csv_has_a_row_for_each_cell_and_metric(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "export", "--format", "csv", "--last", "2d"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    busy = [row for row in rows if row["metric"] == "gpu.utilization"]
+    assert len(busy) == len(rows) / 2 == pytest.approx(2 * 288, abs=1)
+    assert {row["device"] for row in rows} == {GPU}
+    assert {(row["low"], row["mean"], row["high"], row["unit"]) for row in busy} == {("0.25", "0.5", "0.75", "ratio")}
+    assert {row["unit"] for row in rows} == {"ratio", "joules_per_second"}
+    assert {float(row["begun_seconds"]) % 300 for row in rows} == {0.0}
+
+
+def test_a_window_as_parquet_is_the_same_table(filled: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    path = tmp_path / "day.parquet"
+    assert main(["history", "export", "--format", "parquet", "--last", "1d", "-o", str(path)]) == 0
+    table = parquet.read_table(path)
+    assert table.num_rows == pytest.approx(2 * 288, abs=2)
+    assert set(table["mean"].to_pylist()) == {0.5, 400.0}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--format", "parquet"], "pass -o FILE"),
+        (["--format", "csv", "--last", "soon"], "not a duration"),
+        (["--format", "csv", "--last=-1h"], "not a duration"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_line(
+    filled: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main(["history", "export", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_a_damaged_file_is_one_line(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept.parent.mkdir(mode=0o700)
+    kept.write_bytes(b"no database at all, but long enough to look like one" * 100)
+    assert main(["history"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(kept) in line
