@@ -3,8 +3,8 @@
 Both lie in the same directory (shared memory where there is one) and are used in turn, in changing
 order, so what one reads has been driven out of the nearest caches by the other, as between two
 refreshes of a view; "at once again" is the same a second time. SQLite is handed frames that are packed
-already: gpumon's append contains the packing. The floor is one pread of a slot and the CRC of what is
-in use of it.
+already: gpumon's append contains the packing. The floor is one pread of as much of a slot as a reader reads,
+and the CRC of what is in use of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpumon.frame import Frame, Process, Tick
 from gpumon.live import Live
 from gpumon.metrics import GPU_METRICS
 from gpumon.ring.layout import plan
-from gpumon.ring.reader import RingReader
+from gpumon.ring.reader import FIRST_READ, RingReader
 from gpumon.ring.writer import RingWriter
 from tests import builders
 
@@ -72,7 +72,7 @@ def measure(stage: Stage, effort: Effort) -> Result:
             other.close()
 
     def floor() -> object:
-        raw = os.pread(reader.fd, layout.slot_size, layout.full.at(writer.head))
+        raw = os.pread(reader.fd, FIRST_READ, layout.full.at(writer.head))
         return zlib.crc32(memoryview(raw)[16 : used(raw)])
 
     def take(name: str, ours: Callable[[], object], theirs: Callable[[], object] | None, turn: int) -> None:
@@ -95,7 +95,7 @@ def measure(stage: Stage, effort: Effort) -> Result:
         take(NEWEST, reader.newest, blobs.newest, turn)
         take(f"{NEWEST}, GPUs and processes", lambda: _parts(reader.newest()), lambda: _parts(blobs.newest()), turn)
         take(f"{NEWEST}, through Live", live.latest, None, turn)
-        take(f"floor: pread of {layout.slot_size} bytes", floor, None, turn)
+        take(f"floor: pread of {FIRST_READ} bytes", floor, None, turn)
         if turn % _RARELY == 0:
             series, select = (lambda: reader.series(METRIC, SERIES)), (lambda: blobs.series(METRIC, SERIES))
             take(COLUMN, series, select, turn // _RARELY)

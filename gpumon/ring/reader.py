@@ -41,7 +41,7 @@ _TIMES = slice(16, 40)
 """Number, monotonic ns and time ns of a frame in its slot, each in 8 bytes."""
 _HEAD_READ = SCHEMA_OFFSET + 4096
 """Bytes of superblock and schema that are read at first: nearly always all of them."""
-_FIRST_READ = 8192
+FIRST_READ = 8192
 """Bytes of a slot that are read at first: nearly always all that it has."""
 _LAPPED = 2
 """Frames so close to being overwritten that a reader without a CRC leaves them out."""
@@ -222,8 +222,8 @@ class RingReader:
         if number <= 0:
             return None
         at = area.at(number)
-        raw = os.pread(self.fd, min(area.slot_size, _FIRST_READ), at)
-        if len(raw) == _FIRST_READ and slot_head(raw).length > _FIRST_READ - CRC_FROM:
+        raw = os.pread(self.fd, min(area.slot_size, FIRST_READ), at)
+        if len(raw) == FIRST_READ and slot_head(raw).length > FIRST_READ - CRC_FROM:
             raw = os.pread(self.fd, area.slot_size, at)
         return raw if frame_number(raw) == number else None
 
