@@ -10,9 +10,10 @@ import argparse
 import os
 import select
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from gpumon import __version__
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options
@@ -24,11 +25,15 @@ from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.frame import Frame
 from gpumon.live import Live, follow
 from gpumon.origin import Capability
+from gpumon.paths import history_paths
 from gpumon.recording.anonymize import Anonymizer
-from gpumon.recording.content import VALUES, Context, Recorded
+from gpumon.recording.content import VALUES, Context, Recorded, means_of
 from gpumon.recording.writer import RecordingWriter
 from gpumon.text import clean
-from gpumon.units import bytes_binary, clock, counted, duration
+from gpumon.units import bytes_binary, counted, duration, moment
+
+if TYPE_CHECKING:
+    from gpumon.history.kept_frames import KeptFrame
 
 _LONGEST_WAIT = 0.5
 """Seconds between two looks at the ring: it holds frames of minutes."""
@@ -59,7 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
     live = follow(where)
     if arguments.source is None and (live.has_writer() or (last and live.latest())):
         newest = live.latest()
-        return _record(live, arguments, length, last, newest.number if newest else 0)
+        # A recording, or a simulation, has no history; that of this machine is another's.
+        is_live = Capability.LIVE in live.origin().capabilities
+        histories = history_paths(where) if last and is_live else []
+        return _record(live, arguments, length, last, newest.number if newest else 0, histories)
     live.close()
     if last:
         raise GpumonError("--last records what a daemon holds, and none runs: start one with 'gpumon daemon --detach'")
@@ -67,14 +75,21 @@ def run(arguments: argparse.Namespace) -> int:
         return _record(own, arguments, length, None, 0)
 
 
-def _record(live: Live, arguments: argparse.Namespace, length: float | None, last: float | None, seen: int) -> int:
+def _record(
+    live: Live,
+    arguments: argparse.Namespace,
+    length: float | None,
+    last: float | None,
+    seen: int,
+    histories: Sequence[str] = (),
+) -> int:
     with _SignalWait() as stop:
         facts = {"written_by": f"gpumon {__version__}", "anonymized": arguments.anonymize}
         writer = RecordingWriter.create(arguments.output, facts, force=arguments.force)
         recording = _Recording(writer, live, Anonymizer() if arguments.anonymize else None)
         try:
             if last:
-                recording.take_last(last)
+                recording.take_last(last, histories)
             else:
                 print(f"recording into {clean(arguments.output)}; Ctrl-C ends it", flush=True)
                 recording.follow(seen, length, stop)
@@ -97,13 +112,26 @@ class _Recording:
         self._devices = 0
         self._number = 0
 
-    def take_last(self, seconds: float) -> None:
-        """Record what the ring holds of the last seconds."""
+    def take_last(self, seconds: float, histories: Sequence[str]) -> None:
+        """Record what the ring holds of the last seconds and, before that, what kept history has."""
         frames = self._live.since(0)
-        begin = frames[-1].time - seconds if frames else 0.0
-        if frames and frames[0].time - begin > max(2 * frames[0].interval, 1.0):
-            say(f"gpumon: the daemon holds frames since {clock(frames[0].time)}")
+        if not frames:
+            return
+        begin = frames[-1].time - seconds
+        if frames[0].time - begin > max(2 * frames[0].interval, 1.0):
+            kept = self._kept(begin, frames, histories)
+            for step, frame in kept:
+                self._add([frame], means_of(step))
+            means = f", and history means since {moment(kept[0].frame.time)}" if kept else ""
+            say(f"gpumon: the daemon holds frames since {moment(frames[0].time)}{means}")
         self._add(frame for frame in frames if frame.time >= begin)
+
+    @staticmethod
+    def _kept(begin: float, frames: Sequence[Frame], histories: Sequence[str]) -> list[KeptFrame]:
+        from gpumon.history.kept_frames import kept_frames  # SQLite
+
+        devices = {sample.device.uuid: sample.device for sample in frames[-1].samples}
+        return next((kept for path in histories if (kept := kept_frames(path, begin, frames[0], devices))), [])
 
     def follow(self, seen: int, length: float | None, stop: _SignalWait) -> None:
         """Record frames after number `seen` as they come, for so many seconds, until `stop` or a recording's end."""
@@ -139,12 +167,13 @@ class _Recording:
             f"in {duration(self._last - self._first)} into {clean(path)}, {bytes_binary(writer.size)}"
         )
 
-    def _add(self, frames: Iterator[Frame] | list[Frame]) -> None:
+    def _add(self, frames: Iterator[Frame] | list[Frame], part: str = VALUES) -> None:
+        """Record frames; those that are not full are what `part` says."""
         context = Context(self._live.origin(), self._live.driver(), self._live.hostname())
         for frame in frames:
-            if self._number and self._writer.frames:
+            if self._number and frame.number:
                 self.missed += max(0, frame.number - self._number - 1)
-            recorded = Recorded(frame, context if frame.is_full else context._replace(part=VALUES))
+            recorded = Recorded(frame, context if frame.is_full else context._replace(part=part))
             self._writer.add(self._anonymizer.recorded(recorded) if self._anonymizer else recorded)
             self._first, self._last = self._first or frame.time, frame.time
             self._devices = max(self._devices, len(frame.samples))

@@ -20,6 +20,11 @@ VALUES = "values"
 """Metrics of GPUs and of the host alone, as they were sampled: who was there is not recorded."""
 
 
+def means_of(step: int) -> str:
+    """Name of a stretch of cells of kept history, of so many seconds each: the same, as means."""
+    return f"means of {step} s"
+
+
 class Context(NamedTuple):
     """Facts of many frames at once."""
 

@@ -20,7 +20,7 @@ from gpumon.service import Service
 
 def opened():
     clock = SystemClock()
-    recorder = Recorder(make_sampler("sim", places(), clock, 0.1), clock, slots=4)
+    recorder = Recorder(make_sampler("sim", places(), clock, 0.1), clock, frames=4)
     recorder.take_one()
     return recorder
 

@@ -9,7 +9,7 @@ from gpumon.clock import SECOND, Clock
 from gpumon.errors import SourceError, UsageError
 from gpumon.frame import Driver, Frame, Origin
 from gpumon.origin import RECORDED, Capability
-from gpumon.recording.content import FULL, Recorded
+from gpumon.recording.content import FULL, VALUES, Recorded
 from gpumon.recording.encode import nanoseconds
 from gpumon.recording.playback import Playback
 from gpumon.recording.reader import RecordingReader
@@ -65,7 +65,7 @@ class RecordingSource:
         part = self._current.context.part if self._current else FULL
         remarks = [told.label] if told.label else []
         if part != FULL:
-            remarks.append(f"{part} only")
+            remarks.append("values only" if part == VALUES else part)
         if self._reader.is_anonymized:
             remarks.append("anonymized")
         if self._reader.damage:

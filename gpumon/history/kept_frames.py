@@ -1,0 +1,136 @@
+"""Frames of long ago, as far as kept history has them: for a recording of more than the ring holds.
+
+Each is a cell of the finest tier that reaches so far back: gauges are means, counters their values at the cell's end.
+Who was there is not kept, so processes are missing with their reason.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import NamedTuple
+
+from gpumon.clock import SECOND
+from gpumon.database import open_to_read
+from gpumon.frame import NAN, Device, Frame, Sample
+from gpumon.history.block import BadBlock, cells_of
+from gpumon.history.cell import HistoryCell
+from gpumon.history.migrations import VERSION
+from gpumon.history.query import HOST
+from gpumon.history.tiers import SHAPES, TierShape
+from gpumon.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind
+from gpumon.missing import is_known
+from gpumon.recording.content import KnownParts
+
+_MOST_NAMES = 1024
+
+
+class KeptFrame(NamedTuple):
+    """A frame of a tier."""
+
+    step: int
+    """Seconds that it is the mean of."""
+    frame: Frame
+
+
+class _Cell(NamedTuple):
+    names: tuple[str, ...]
+    cell: HistoryCell
+
+
+def kept_frames(path: str, begin: float, before: Frame, devices: Mapping[str, Device]) -> list[KeptFrame]:
+    """Return frames from `begin` (s since 1970) up to the frame `before`, oldest first; none where there is no history.
+
+    `devices`, by UUID, are those whose names are known. Whatever is damaged is missing.
+    """
+    try:
+        db, version = open_to_read(path)
+    except (sqlite3.Error, OSError):
+        return []
+    found: list[KeptFrame] = []
+    with closing(db):
+        if not 0 < version <= VERSION:
+            return []
+        end = before.time
+        for shape in SHAPES:
+            rows = sorted(_cells(db, shape, begin, end).items())
+            if rows:
+                made = [KeptFrame(shape.step, _frame(shape, number, of, before, devices)) for number, of in rows]
+                found = made + found
+                end = rows[0][0] * shape.step
+    return found
+
+
+def _cells(db: sqlite3.Connection, shape: TierShape, begin: float, end: float) -> dict[int, dict[str, _Cell]]:
+    """Cells that lie between two times, by their number since 1970 and by subject."""
+    first, last = -int(-begin // shape.step), int(end // shape.step)
+    found: dict[int, dict[str, _Cell]] = {}
+    for block, subject, names, cells in _blocks(db, shape, first // shape.cells, last // shape.cells):
+        for place, cell in cells.items():
+            number = block * shape.cells + place
+            if first <= number < last:
+                found.setdefault(number, {})[subject] = _Cell(names, cell)
+    return found
+
+
+def _blocks(
+    db: sqlite3.Connection, shape: TierShape, first: int, last: int
+) -> Iterator[tuple[int, str, tuple[str, ...], dict[int, HistoryCell]]]:
+    try:
+        rows = db.execute(
+            "SELECT number, subject, metrics, crc, data FROM block JOIN schema ON schema.id = block.schema"
+            " WHERE tier = ? AND number BETWEEN ? AND ?",
+            (shape.number, first, last),
+        )
+        for number, subject, named, crc, data in rows:
+            if zlib.crc32(data) == crc:
+                names = tuple(map(str, json.loads(named)))[:_MOST_NAMES]
+                yield number, str(subject), names, cells_of(data, len(names), shape.cells)
+    except (sqlite3.Error, BadBlock, ValueError, TypeError):
+        return  # what was read is there
+
+
+def _frame(
+    shape: TierShape, number: int, of: Mapping[str, _Cell], before: Frame, devices: Mapping[str, Device]
+) -> Frame:
+    time_ns = (number + 1) * shape.step * SECOND
+    strangers = [uuid for uuid in sorted(of) if uuid not in devices and uuid != HOST]
+    samples = [
+        _sample(devices.get(uuid) or Device(uuid, len(devices) + strangers.index(uuid), "unknown model"), cell)
+        for uuid, cell in of.items()
+        if uuid != HOST
+    ]
+    samples.sort(key=lambda sample: sample.device.index)
+    host = _values(of[HOST]) if HOST in of else {}
+    return Frame(
+        number=0,
+        monotonic_ns=before.monotonic_ns - (round(before.time * SECOND) - time_ns),
+        time_ns=time_ns,
+        interval=float(shape.step),
+        sample_duration=0.0,
+        skipped_ticks=0,
+        dropped=0,
+        parts=KnownParts(tuple(samples), tuple(host.get(metric.name, NAN) for metric in HOST_METRICS), (), (), ()),
+        is_full=False,
+    )
+
+
+def _sample(device: Device, cell: _Cell) -> Sample:
+    values = _values(cell)
+    row = tuple(values.get(metric.name, NAN) for metric in GPU_METRICS)
+    lacking = [metric.name for metric, value in zip(GPU_METRICS, row, strict=True) if not is_known(value)]
+    missing = dict.fromkeys((*lacking, PROCESSES), Availability.NOT_RECORDED)
+    known = {name: why for name, why in device.missing.items() if name in missing}
+    return Sample(device._replace(missing={**missing, **known}), Availability.OK, row)
+
+
+def _values(of: _Cell) -> dict[str, float]:
+    """Values of a cell by metric; counters as they stood at its end."""
+    cell = of.cell
+    return {
+        name: (cell.last if name in BY_NAME and BY_NAME[name].kind is Kind.COUNTER else cell.mean)[place]
+        for place, name in enumerate(of.names)
+    }

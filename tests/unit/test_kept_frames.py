@@ -1,0 +1,102 @@
+"""Frames from kept history, for a recording of more than the ring holds."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from gpumon.clock import SECOND
+from gpumon.frame import Frame
+from gpumon.history.kept_frames import kept_frames
+from gpumon.history.recorder import HistoryRecorder
+from gpumon.metrics import HOST_INDEX, PROCESSES, Availability
+from gpumon.recording.content import Context, Recorded, means_of
+from tests import builders
+from tests.recorded import bits, read, write
+
+LENGTH = 4000
+"""Seconds of history: more than a block of each of the two finer tiers."""
+END = (builders.TIME // SECOND // 300 + 20) * 300
+"""A time at which cells of every tier begin (s since 1970)."""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """History that ends at `END`, of a GPU of which the energy is 100 J a second."""
+    path = tmp_path_factory.mktemp("state") / "history.sqlite"
+    history = HistoryRecorder(str(path), os.getuid(), pytest.fail).start()
+    for second in range(END - LENGTH, END):
+        number = second - builders.TIME // SECOND
+        samples = [builders.sample(0, utilization=0.25 + second % 2 / 2, energy=100.0 * (second - END + LENGTH))]
+        history.add(builders.tick(number, samples)._replace(monotonic_ns=(number + LENGTH) * SECOND))
+        if second % 300 == 0:
+            until_taken(history)
+    history.close()
+    return path
+
+
+def until_taken(history: HistoryRecorder) -> None:
+    """Wait until no more ticks wait than it has room for: a daemon has a second for each."""
+    while len(history._ticks) > 200:
+        time.sleep(0.005)
+
+
+def newest() -> Frame:
+    """The oldest frame that the ring still has, at `END`."""
+    number = END - builders.TIME // SECOND
+    return builders.frame_of(builders.tick(number)._replace(monotonic_ns=(number + LENGTH) * SECOND))
+
+
+def test_the_finest_tier_comes_last_and_none_overlaps(path: Path) -> None:
+    found = kept_frames(str(path), END - LENGTH, newest(), {})
+    times = [one.frame.time for one in found]
+    assert times == sorted(set(times))
+    assert times[0] >= END - LENGTH
+    assert times[-1] <= END
+    steps = [one.step for one in found]
+    assert steps == sorted(steps, reverse=True)
+    assert steps[-1] == 1
+    assert sum(steps) >= LENGTH - 600
+
+
+def test_gauges_are_means_and_counters_stand_at_the_end_of_their_cell(path: Path) -> None:
+    device = builders.device()
+    for step, frame in kept_frames(str(path), END - LENGTH, newest(), {device.uuid: device}):
+        (sample,) = frame.samples
+        assert sample.value("gpu.utilization") == pytest.approx(0.5, abs=0.25 if step == 1 else 0.03)
+        assert sample.value("gpu.energy") == pytest.approx(100 * (frame.time - END + LENGTH), abs=101)
+        assert math.isnan(sample.value("gpu.power"))
+        assert frame.host[HOST_INDEX["host.load"]] == HOST_INDEX["host.load"]
+        assert not frame.is_full
+        assert frame.interval == step
+
+
+def test_who_was_there_is_missing_with_its_reason(path: Path) -> None:
+    (*_, (_, frame)) = kept_frames(str(path), END - 60, newest(), {})
+    assert frame.samples[0].device.missing[PROCESSES] is Availability.NOT_RECORDED
+    assert frame.samples[0].device.name == "unknown model"
+    assert frame.processes == ()
+
+
+def test_their_clocks_lead_to_the_ring(path: Path) -> None:
+    (*_, (_, frame)) = kept_frames(str(path), END - 60, newest(), {})
+    assert newest().monotonic_ns - frame.monotonic_ns == round((newest().time - frame.time) * SECOND)
+
+
+def test_a_recording_names_the_length_of_their_cells(path: Path, tmp_path: Path) -> None:
+    kept = kept_frames(str(path), END - LENGTH, newest(), {})
+    write(tmp_path / "a.gpumon", [Recorded(frame, Context(part=means_of(step))) for step, frame in kept])
+    found, problem = read(tmp_path / "a.gpumon")
+    assert [bits(one.frame) for one in found] == [bits(one.frame) for one in kept]
+    assert found[-1].context.part == "means of 1 s"
+    assert problem == ""
+
+
+def test_what_cannot_be_read_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "broken").write_bytes(b"no database" * 100)
+    assert kept_frames(str(tmp_path / "broken"), 0.0, newest(), {}) == []
+    assert kept_frames(str(tmp_path / "absent"), 0.0, newest(), {}) == []
