@@ -17,6 +17,7 @@ from gpumon.clock import LONGEST, SECOND, SHORTEST, Clock
 from gpumon.errors import AlreadyRunning, GpumonError, RingError, UsageError
 from gpumon.followers import LEDGER, Followers
 from gpumon.frame import Frame, Tick
+from gpumon.history.limits import USUAL_LIMITS, HistoryLimits
 from gpumon.origin import Capability
 from gpumon.paths import LOCK, RING, Places, history_path, ledger_path, make_live_dir, make_tag_dir
 from gpumon.procfs import boot_id
@@ -297,6 +298,7 @@ def open_daemon(
     clock: Clock,
     say: Callable[[str], None] = _say,
     playback: Playback | None = None,
+    limits: HistoryLimits = USUAL_LIMITS,
 ) -> Recorder:
     """A recorder that has its directory, its lock and its first frame. `say` is told, in a line, what goes wrong later.
 
@@ -305,13 +307,13 @@ def open_daemon(
     sampler = make_sampler(spec, where, clock, interval, speed, playback=playback)
     directory = make_live_dir(where)
     try:
-        return _start(sampler, where, clock, directory, say)
+        return _start(sampler, where, clock, directory, say, limits=limits)
     except NoRoom:
         # The last rung of the ladder: the disk is slow, but better than nothing.
         if where.explicit or not where.state:
             raise
         fallback = make_live_dir(where._replace(explicit=f"{where.state}/live"))
-        return _start(sampler, where, clock, fallback, say)
+        return _start(sampler, where, clock, fallback, say, limits=limits)
     except OSError as error:  # full, read-only, or something else has the name of one of our files
         what = f"{error.filename}: " if error.filename else ""
         raise GpumonError(
@@ -319,7 +321,9 @@ def open_daemon(
         ) from error
 
 
-def _start(sampler: Sampler, where: Places, clock: Clock, directory: str, say: Callable[[str], None]) -> Recorder:
+def _start(
+    sampler: Sampler, where: Places, clock: Clock, directory: str, say: Callable[[str], None], *, limits: HistoryLimits
+) -> Recorder:
     make_tag_dir(directory, everyone=where.uid == 0 and directory == where.system)
     try:
         recorder = Recorder(sampler, clock, directory)
@@ -329,7 +333,7 @@ def _start(sampler: Sampler, where: Places, clock: Clock, directory: str, say: C
     recorder.say = say
     try:
         _open_ledger(recorder, where, clock, say)
-        _open_history(recorder, where, say)
+        _open_history(recorder, where, say, limits)
         recorder.take_one()
     except BaseException:
         recorder.close()
@@ -352,15 +356,12 @@ def _open_ledger(recorder: Recorder, where: Places, clock: Clock, say: Callable[
     recorder.followers.append(ledger)
 
 
-def _open_history(recorder: Recorder, where: Places, say: Callable[[str], None]) -> None:
+def _open_history(recorder: Recorder, where: Places, say: Callable[[str], None], limits: HistoryLimits) -> None:
     """Let history follow it, for the hardware of this machine, where there is a place."""
-    path = history_path(where)
-    if Capability.LIVE not in recorder.sampler.source.capabilities or not path:
-        return
-    from gpumon.history.recorder import HistoryRecorder  # SQLite: only a daemon needs it
+    if Capability.LIVE in recorder.sampler.source.capabilities and history_path(where):
+        from gpumon.history.recorder import start_history  # SQLite: only a daemon needs it
 
-    shared = where.uid == 0 and os.path.dirname(path) == where.system_state
-    recorder.followers.append(HistoryRecorder(path, where.uid, say, shared=shared).start())
+        recorder.followers.append(start_history(where, say, limits))
 
 
 def _frames_before(path: str, now: int) -> list[Frame]:

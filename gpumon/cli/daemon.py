@@ -45,13 +45,16 @@ def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, st
     """Sample until a signal; `tell` gets the line for people and the directory once the first sample is there."""
     from gpumon.clock import SystemClock
     from gpumon.daemon import Recorder, open_daemon
+    from gpumon.history.limits import HistoryLimits
     from gpumon.service import Service
 
     def open_recorder() -> Recorder:
         playback = playback_of(arguments)
+        limits = HistoryLimits(arguments.history_days, arguments.history_size)
         return open_daemon(
-            where, source_of(arguments), arguments.interval, arguments.speed, SystemClock(), playback=playback
-        )
+            where, source_of(arguments), arguments.interval, arguments.speed, SystemClock(), playback=playback,
+            limits=limits,
+        )  # fmt: skip
 
     def started(recorder: Recorder) -> None:
         sampler = recorder.sampler

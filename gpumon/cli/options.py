@@ -27,6 +27,10 @@ _FILE = "defaults for these and the sampling options: ~/.config/gpumon/config.to
 _MOST = 64 * 1024
 """Bytes of the file."""
 DEFAULT_SOURCE = AUTO
+MOST_DAYS = 32.0
+"""Days of history that a daemon keeps at most."""
+_UNITS = {"M": 2**20, "G": 2**30}
+_LARGEST = 2**40
 _SCENARIOS = "one, idle, laptop, sixteen, hostile"
 
 
@@ -157,8 +161,24 @@ def _interval(name: str, value: Any) -> float:
     return number
 
 
+def _days(name: str, value: Any) -> float:
+    number = MOST_DAYS if value is None else _number(name, value)
+    if not 0 < number <= MOST_DAYS:
+        raise ValueError(f"invalid number of days {number:g}: give more than 0, at most {MOST_DAYS:g}")
+    return number
+
+
+def _size(name: str, value: Any) -> int:
+    text = "512M" if value is None else str(value)
+    number, unit = text[:-1], _UNITS.get(text[-1:].upper(), 0)
+    if not (unit and number.isascii() and number.isdigit() and 0 < int(number) * unit <= _LARGEST):
+        raise ValueError(f"invalid size {_written(value)}: write such as 150M or 2G")
+    return int(number) * unit
+
+
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "dir": _text, "state-dir": _text, "source": _text, "speed": _speed, "interval": _interval,
+    "history-days": _days, "history-size": _size,
 }  # fmt: skip
 """The names in the file, which are those of the flags, and what makes a value of what stands there."""
 

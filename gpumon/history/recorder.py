@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Condition, Thread
 
@@ -17,13 +17,12 @@ from gpumon.clock import SECOND
 from gpumon.database import NewerFile, is_damage, move_aside, open_to_write
 from gpumon.frame import Tick
 from gpumon.history.collect import Block, Collector, TickValues, values_of
+from gpumon.history.limits import USUAL_LIMITS, HistoryLimits, prune
 from gpumon.history.migrations import HISTORY_FILE
-from gpumon.history.tiers import SHAPES
-from gpumon.history.write import SealedBlock, prune, recover, seal, write
+from gpumon.history.write import SealedBlock, recover, seal, write
+from gpumon.paths import Places, history_path
 from gpumon.procfs import boot_id
 
-KEEP: Mapping[int, int] = {shape.number: shape.keep for shape in SHAPES}
-"""Seconds that are kept of each tier, by its number."""
 _BATCH = 16
 """Ticks that wait for the thread: waking it for each would cost more than its work."""
 _PATIENCE = 10 * SECOND
@@ -40,19 +39,30 @@ _LAST = 4.0
 """Seconds for the last blocks when the daemon ends."""
 
 
+def start_history(where: Places, say: Callable[[str], object], limits: HistoryLimits) -> HistoryRecorder:
+    """Return a follower that keeps history for a daemon of this user, at work already."""
+    path = history_path(where)
+    shared = where.uid == 0 and os.path.dirname(path) == where.system_state
+    return HistoryRecorder(path, where.uid, say, shared=shared, limits=limits).start()
+
+
 class HistoryRecorder:
     """Keeps history in the file at `path`. `shared`: others may read it. `say` is told, in a line, what goes wrong."""
 
     name = "history"
     writes = "history"
 
-    def __init__(self, path: str, uid: int, say: Callable[[str], object], *, shared: bool = False) -> None:
+    def __init__(
+        self, path: str, uid: int, say: Callable[[str], object], *, shared: bool = False,
+        limits: HistoryLimits = USUAL_LIMITS,
+    ) -> None:  # fmt: skip
         self.path = path
         self.problem = ""
         """Why nothing is written just now, for people; empty while all is well."""
         self._uid = uid
         self._say = say
         self._shared = shared
+        self._limits = limits
         self._boot = boot_id().hex()
         self._ticks: deque[TickValues] = deque(maxlen=_MOST_TICKS)
         self._changed = Condition()
@@ -145,7 +155,7 @@ class HistoryRecorder:
         self._blocks.clear()
         self._bytes = 0
         if self._newest and self._newest.monotonic_ns - self._steady_ns >= _STEADY:
-            prune(self._connection, self._newest.time_ns / SECOND, KEEP)
+            prune(self._connection, self._newest.time_ns / SECOND, self._limits)
         if self.problem:
             self.problem = ""
             self._say(f"{self.path} is writable again")

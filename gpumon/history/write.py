@@ -1,4 +1,4 @@
-"""Sealed blocks into the file, and what is too old out of it."""
+"""Sealed blocks into the file."""
 
 from __future__ import annotations
 
@@ -48,13 +48,6 @@ def write(connection: sqlite3.Connection, blocks: Iterable[SealedBlock], boot: s
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-
-
-def prune(connection: sqlite3.Connection, now: float, keep: Mapping[int, int]) -> None:
-    """Remove blocks that ended before what is kept of their tier: `keep` has seconds, by the tier's number."""
-    for shape in SHAPES:
-        oldest = int((now - keep[shape.number]) // shape.block)
-        connection.execute("DELETE FROM block WHERE tier = ? AND number < ?", (shape.number, oldest))
 
 
 def recover(connection: sqlite3.Connection, boot: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import time
@@ -11,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli import main
+from gpumon.cli.options import resolve_options
+from gpumon.errors import UsageError
+from gpumon.history.limits import USUAL_LIMITS
 from gpumon.history.tiers import SHAPES
 from tests.builders import device
 from tests.months import fill
@@ -97,3 +101,23 @@ def test_a_damaged_file_is_one_line(kept: Path, capsys: pytest.CaptureFixture[st
     assert main(["history"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert str(kept) in line
+
+
+def settings(text: str, tmp_path: Path) -> tuple[float, int]:
+    (tmp_path / "gpumon").mkdir(exist_ok=True)
+    (tmp_path / "gpumon" / "config.toml").write_text(text)
+    _, found = resolve_options(argparse.Namespace(), {"XDG_CONFIG_HOME": str(tmp_path)})
+    return found.history_days, found.history_size
+
+
+def test_limits_come_from_the_settings_file(tmp_path: Path) -> None:
+    assert settings("", tmp_path) == USUAL_LIMITS
+    assert settings('history-days = 7\nhistory-size = "150M"', tmp_path) == (7.0, 150 * 2**20)
+
+
+@pytest.mark.parametrize(
+    "text", ["history-days = 0", "history-days = 400", 'history-size = "much"', "history-size = 5"]
+)
+def test_a_limit_that_makes_no_sense_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"config\.toml: invalid"):
+        settings(text, tmp_path)

@@ -23,10 +23,11 @@ from gpumon.history.collect import Block, Collector, values_of
 from gpumon.history.grid import Grid
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.kept_tier import KeptTier
+from gpumon.history.limits import HistoryLimits, prune
 from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS, VERSION
 from gpumon.history.query import HOST, Query, Series
 from gpumon.history.tiers import OF_GPU, SHAPES, TierShape
-from gpumon.history.write import prune, recover, seal, write
+from gpumon.history.write import recover, seal, write
 from gpumon.metrics import Availability
 from tests.builders import device, sample, tick
 
@@ -303,11 +304,26 @@ def test_what_a_killed_daemon_had_not_written_of_a_coarse_tier_is_made_from_the_
 def test_what_is_too_old_goes_tier_by_tier(path: Path) -> None:
     stored(path, (at(n, interval=60, utilization=0.5) for n in range(0, 8000, 60)))
     with closing(opened(path)) as connection:
-        prune(connection, BEGIN + 8000, {1: 3600, 2: 6000, 3: 86400})
+        prune(connection, BEGIN + 8000, HistoryLimits())
         oldest = dict(connection.execute("SELECT tier, min(number) FROM block GROUP BY tier"))
-    assert oldest[1] * T1.block == BEGIN + 4200
-    assert oldest[2] * T2.block <= BEGIN + 2000 < (oldest[2] + 1) * T2.block
-    assert oldest[3] * T3.block == BEGIN // T3.block * T3.block
+        prune(connection, BEGIN + 8000, HistoryLimits(days=6000 / 86400))
+        shorter = dict(connection.execute("SELECT tier, min(number) FROM block GROUP BY tier"))
+    assert [oldest[shape.number] * shape.block for shape in SHAPES] == [BEGIN + 3600, BEGIN, BEGIN]
+    assert shorter[2] * T2.block <= BEGIN + 2000 < (shorter[2] + 1) * T2.block
+    assert shorter[3] * T3.block == BEGIN
+
+
+def test_the_oldest_goes_first_where_there_is_too_much(path: Path) -> None:
+    stored(path, (at(n, interval=60, utilization=n % 7) for n in range(0, 8000, 60)))
+    with closing(opened(path)) as connection:
+        ends = "SELECT min((number + 1) * CASE tier WHEN 1 THEN 300 WHEN 2 THEN 640 ELSE 19200 END) FROM block"
+        (whole,) = connection.execute("SELECT sum(length(data)) FROM block").fetchone()
+        before = connection.execute(ends).fetchone()
+        prune(connection, BEGIN + 8000, HistoryLimits(bytes=whole // 2))
+        (left,) = connection.execute("SELECT sum(length(data)) FROM block").fetchone()
+        assert whole // 4 < left <= whole // 2
+        assert connection.execute(ends).fetchone() > before
+        assert connection.execute("SELECT count(*) FROM block WHERE tier = 3").fetchone()[0] > 0
 
 
 def test_a_block_with_a_wrong_checksum_is_a_gap(path: Path) -> None:
