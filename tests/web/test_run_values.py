@@ -73,9 +73,27 @@ def test_what_the_ring_tells_stands_before_what_the_ledger_has_and_nothing_else_
     assert told["left"] == "–", "an estimate that there is not is unknown, and not an older one"
     over = Served([tick(100, [sample(0)], runs=[run(state=RunState.FAILED)])])
     told = live(over.known(), {"id": working.id})
-    assert {name for name, value in told.items() if value is not None} == {"title", "state"}
+    assert {name for name, value in told.items() if value is not None} == {"title", "state", "left_is"}
     assert told["state"]["level"] == "bad"
     assert set(live(Now(), {"id": "nope"}).values()) == {None}
+
+
+def test_of_a_run_that_just_ended_nothing_says_that_it_goes_on(tmp_path: Path) -> None:
+    """The ring says at once that it ended; what the ledger has comes a moment later, and then was made before."""
+    on = {"state": "running", "epoch": "1 (2/9)", "phase": "validate", "progress": 0.2, "left": 90.0}
+    with Book(tmp_path) as book:
+        rank = book.rank(book.run(NET, epochs=9))
+        book.epoch(rank, 0)
+        found = document(book)
+    before = kept({**found, "live": {**found["run"], **on}}).values
+    ended = {**found["run"], **on, "state": "finished", "left": None}
+    told = live(Now(runs={NET: ended}), {"id": NET})
+    shown = {name: value if (value := told.get(name)) is not None else before[name] for name in (*told, *before)}
+    assert shown["state"]["tag"] == "finished"
+    assert (shown["left_is"], shown["left"], shown["left_below"]) == ("Took", "–", "")
+    assert (shown["epoch"], shown["epoch_below"]) == ("0", "1 of 9 done")
+    meanwhile = live(Now(runs={NET: {**found["run"], **on}}, time=BEGAN + 1000), {"id": NET})
+    assert (meanwhile["left_is"], meanwhile["left"], meanwhile["epoch_below"]) == ("Time left", 90.0, "validate")
 
 
 def test_a_run_that_goes_on_has_its_epoch_from_the_ledger_where_the_ring_tells_none(tmp_path: Path) -> None:

@@ -95,7 +95,8 @@ def live(now: Now, args: Args) -> Cells:
     run = now.runs.get(args.get("id", ""))
     if run is None:
         return dict.fromkeys(_LIVE)
-    far = going(run, now.time) if run["state"] == "running" else {}
+    # What a run took comes from the ledger, a moment later; until then nothing may say that it goes on.
+    far = going(run, now.time) if run["state"] == "running" else {"left_is": "Took"}
     return {**dict.fromkeys(_LIVE), "title": run_name(run), "state": run_state(run["state"]), **far}
 
 
@@ -161,9 +162,10 @@ def far(document: Cells, run: Cells) -> Cells:
     # The number of the last epoch is another than how many there were, where they count from 0.
     done = f"{summary.get('done') or 0}{f' of {planned}' if planned else ''}"
     if run["state"] == "running":
-        told = going(run, document["now"])
         last = str(found[-1]["epoch"]) if found else units.MISSING
-        return {**told, "epoch": told["epoch"] or last, "epoch_below": told["epoch_below"] or f"{done} done"}
+        kept = {**going(run, document["now"]), "epoch": last, "epoch_below": f"{done} done"}
+        # The ring tells these as long as they are so; what it told once would outlast the run.
+        return {**kept, "left": units.MISSING, "left_below": ""} if document.get("live") else kept
     ended = run.get("ended")
     return {
         "epoch_is": "Epochs done",
