@@ -253,8 +253,8 @@ def test_a_machine_without_a_gpu_shows_its_own_numbers() -> None:
     assert Served([tick(1)]).known().host == {}
 
 
-def looks(*ticks: Any) -> list[dict[str, str]]:
-    return list(Served(ticks, devices=4).known().findings)
+def looks(*ticks: Any, devices: int = 4) -> list[dict[str, str]]:
+    return list(Served(ticks, devices=devices).known().findings)
 
 
 def idle(index: int, **fields: Any) -> Any:
@@ -329,3 +329,10 @@ def test_heat_that_lowers_the_clocks_needs_attention() -> None:
     ticks = [tick(n, [sample(0, utilization=0.9, throttled_hw_thermal=0.5 * n)]) for n in range(1, 10)]
     told = Served(ticks).known().findings
     assert [(note["kind"], note["level"], note["about"]) for note in told] == [("heat_throttled", "bad", "GPU 0")]
+
+
+def test_what_needs_attention_and_has_no_room_is_counted() -> None:
+    hot = [[sample(at, utilization=0.9, throttled_hw_thermal=0.5 * n) for at in range(9)] for n in range(1, 10)]
+    notes = looks(*(tick(n, samples) for n, samples in enumerate(hot, 1)), devices=9)
+    assert [note["about"] for note in notes] == [*(f"GPU {at}" for at in range(6)), ""]
+    assert (notes[-1]["text"], notes[-1]["link"], notes[-1]["level"]) == ("and 3 more", "", "")

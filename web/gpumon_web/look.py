@@ -1,4 +1,4 @@
-"""The findings that need attention: at most six, the worst first, each with a link."""
+"""The findings that need attention: at most six, the worst first, each with a link, and how many more there are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def worth_a_look(
     found = [finding for finding in findings(statuses, joined, epochs, now, history) if is_news(finding)]
     others = [_note(finding) for finding in found if finding.kind != "free"]
     free = {finding.subject.id for finding in found if finding.kind == "free"}
-    return [*others, *_free([status for status in statuses if status.sample.device.uuid in free], now)][:SHOWN]
+    notes = [*others, *_free([status for status in statuses if status.sample.device.uuid in free], now)]
+    return [*notes[:SHOWN], *_more(len(notes) - SHOWN)]
 
 
 def _note(finding: Finding) -> dict[str, str]:
@@ -36,6 +37,12 @@ def _note(finding: Finding) -> dict[str, str]:
         "action": finding.action,
         "link": f"#/{finding.subject.kind}/{finding.subject.id}",
     }
+
+
+def _more(count: int) -> Iterable[dict[str, str]]:
+    """One sentence for the findings that there is no room for."""
+    if count > 0:
+        yield {"kind": "more", "level": "", "about": "", "text": f"and {count} more", "action": "", "link": ""}
 
 
 def _free(statuses: Sequence[GpuStatus], now: float) -> Iterable[dict[str, str]]:
