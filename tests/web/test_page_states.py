@@ -303,6 +303,44 @@ window.setTimeout = (what, wait, ...more) => {
 """
 
 
+def test_a_page_that_is_opened_while_nobody_answers_claims_nothing_of_when_it_was_left(browser: Browser) -> None:
+    free = sample(0, utilization=0.0, memory_used=0.0, memory_total=16 * GIB)
+    with on_a_port(Served(ticks([free, busy(1)]))) as link, visit(browser, link, strict=False) as visitor:
+        page = visitor.open("#/gpu/1")
+        shown = page.locator("main .page:not([hidden])")
+        expect(shown.locator("h1")).to_have_text("GPU 1")
+        page.evaluate("location.hash = '#/'")
+        expect(shown.locator("[data-bind=free]")).to_have_text("1 of 2")
+        page.evaluate("location.hash = '#/gpu/0'")
+        expect(shown.locator("h1")).to_have_text("GPU 0")
+        visitor.context.set_offline(True)
+        expect(page.locator("body")).to_have_attribute("data-fresh", "false")
+        page.evaluate("location.hash = '#/gpu/1'")
+        expect(page.locator("#problem")).to_contain_text("does not answer")
+        expect(shown.locator("h1")).to_have_text("GPU 1")
+        expect(shown.locator("[data-bind=state]")).to_have_text("stale")
+        page.evaluate("location.hash = '#/'")
+        expect(shown.locator("[data-bind=free]")).to_have_text("–")
+        expect(shown.locator(".chip")).to_have_count(0)
+        expect(shown.locator("tbody tr")).to_have_count(2)
+        page.evaluate("location.hash = '#/gpu/7'")
+        expect(shown.locator("[data-bind=utilization]")).to_have_text("–")
+        expect(shown.locator("[data-bind=model]")).to_have_text("")
+
+
+def test_a_link_to_what_is_shown_leads_there_though_the_address_named_none(browser: Browser, simulated: str) -> None:
+    with visit(browser, simulated) as visitor:
+        page = visitor.open("#/gpu/3")
+        shown = page.locator("main .page:not([hidden])")
+        page.locator("[data-tab=runs]").click()
+        expect(shown.locator("h1")).to_have_text("Runs")
+        page.locator("[data-tab=gpu]").click()
+        expect(shown.locator("h1")).to_have_text("GPU 3")
+        until(lambda: page.evaluate("location.hash") == "#/gpu/3")
+        page.go_back()
+        expect(shown.locator("h1")).to_have_text("Runs")
+
+
 def test_a_tab_that_nobody_sees_asks_seldom_and_catches_up_at_once(browser: Browser) -> None:
     served = Served(ticks([busy(0)]))
     with on_a_port(served) as link, visit(browser, link) as visitor:

@@ -76,3 +76,20 @@ test("a question without an answer is told, and what was live is fresh for a whi
   assert.strictEqual(news.at(-1).delta, null);
   assert.ok(feed.isFresh());
 });
+
+test("where nobody answers, a page has what was seen there last, as old as it is; where somebody does, nothing until it comes", async () => {
+  const { feed } = await heard(delta({ reset: true, values: { v: 1 } }));
+  feed.open("y", {});
+  assert.strictEqual(feed.has("v"), false);
+  feed.open("x", {});
+  assert.strictEqual(feed.has("v"), false);
+  const away = await heard(delta({ reset: true, values: { v: 1 }, live: false, state: "stale", age: 40 }));
+  away.feed.open("y", {});
+  assert.strictEqual(away.feed.has("v"), false);
+  away.feed.now = 500; // of page y, whose values are newer
+  away.feed.open("x", {});
+  assert.strictEqual(away.feed.value("v"), 1);
+  assert.strictEqual(away.feed.now, 100);
+  assert.ok(away.feed.silence() >= 40);
+  assert.ok(!away.feed.isFresh());
+});

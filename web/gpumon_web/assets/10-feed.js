@@ -8,6 +8,7 @@
   const GROWTH = 1.7;
   const PATIENCE = 20000;
   const PATIENT = 5; // s
+  const REMEMBERED = 8; // pages
   const listeners = [];
   let timer = 0;
   let asking = null;
@@ -51,12 +52,19 @@
   };
   g.feed = feed;
 
-  // Another page, or other arguments of it: everything anew, at once.
+  // Another page, or other arguments of it: everything anew, at once. Where nobody answers, what was seen there last is
+  // shown as what it is: old, and from then.
+  const seen = new Map();
   function open(page, args) {
     const wanted = JSON.stringify([page, args]);
     if (wanted === opened) { return; }
+    const { view, now, age, heard } = feed;
+    seen.delete(opened);
+    if (view.values.size || view.kept.size) { seen.set(opened, { view, now, age, heard }); }
+    if (seen.size > REMEMBERED) { seen.delete(seen.keys().next().value); }
     opened = wanted;
-    Object.assign(feed, { page, args, seq: 0, view: empty() });
+    const last = (!feed.isFresh() && seen.get(wanted)) || { view: empty() };
+    Object.assign(feed, { page, args, seq: 0 }, last);
     if (asking) { asking.abort(); asking = null; }
     poll();
   }

@@ -196,7 +196,8 @@
     }
 
     return {
-      open, clear,
+      open,
+      clear() { clear(); g.hide(place, true); },
       about() { load(false); },
       tick(news) {
         load(false);

@@ -3,6 +3,7 @@
 (function (g) {
   const SOON = 3; // s between questions for what the ledger keeps, after one that got no answer
   const SETTLES = 1; // s that the ledger may take to write what just happened
+  const LATE = 1; // s after which what a page showed when it was left may not stand there any more
 
   // The layout of the page that is opened first is asked for before Dash is up, by its name in the address.
   let early = null;
@@ -43,6 +44,7 @@
     let seen = null; // the view that is shown
     let wantsRest = false; // and waits for it
     let wasFresh = true;
+    let late = 0;
     const page = { title: section.dataset.title, build() { mount(section, ready); }, show, about, tick };
 
     function ready() {
@@ -69,6 +71,8 @@
       if (!bound) { return; }
       if (isKept && seen !== g.feed.view) { clear(); }
       seen = g.feed.view;
+      clearTimeout(late);
+      if (g.feed.isFresh()) { late = setTimeout(blank, LATE * 1000); } else { blank(); }
       for (const figure of figures) { figure.open(params); }
       about();
       load();
@@ -80,6 +84,13 @@
         for (const node of nodes) { g.show(node, node.dataset.kind, node.dataset.unit ? g.text.MISSING : null); }
       }
       for (const figure of figures) { figure.clear(); }
+    }
+
+    // What stands here is of when the page was left, and nothing newer has come.
+    function blank() {
+      if (g.feed.view.values.size || g.feed.view.kept.size || section.hidden) { return; }
+      clear();
+      about();
     }
 
     // Everything anew.

@@ -36,11 +36,14 @@
     route();
   };
 
-  // An address without an id is of what was seen last on this page.
+  // An address without an id is of what was seen last on this page, and says so: as a link it leads there too.
   const last = new Map();
   function remember(name, params) {
-    if (params.get("id")) { last.set(name, params.get("id")); }
-    else if (last.has(name) && !byName(name).dataset.needsId) { params.set("id", last.get(name)); }
+    if (params.get("id")) { last.set(name, params.get("id")); return; }
+    if (!last.has(name) || byName(name).dataset.needsId) { return; }
+    params.set("id", last.get(name));
+    const [, query] = location.hash.split("?");
+    history.replaceState(null, "", `#/${name}/${encodeURIComponent(last.get(name))}${query ? `?${query}` : ""}`);
   }
 
   // The arguments of the address that hold for others like the one that is shown.
