@@ -10,8 +10,10 @@ import pytest
 
 from gpumon.frame import Mark, RunState
 from gpumon_web.page import Now
-from gpumon_web.pages.run import LOGGED, epoch, far, kept, live, logged_names
+from gpumon_web.pages.run import kept, live
+from gpumon_web.run_head import far
 from gpumon_web.run_page import ROWS, run_document
+from gpumon_web.run_rows import LOGGED, epoch, logged_names
 from tests.builders import TIME, boundary, device, run, sample, tick
 from tests.runs import BEGAN, GIB, Book, training, uuid_of
 from tests.web.served import Served

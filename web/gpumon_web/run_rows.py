@@ -1,0 +1,111 @@
+"""The tables of a run's page: its epochs and its ranks, and the sentences about failed allocations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpumon import units
+from gpumon.frame import NAN
+from gpumon.metrics import Unit
+from gpumon_web.page import Cells, Column
+from gpumon_web.tokens import bar, line, run_state, share, tag, text
+
+LOGGED = 4
+"""Logged metrics that have a column, of those in the newest epochs."""
+NEWEST = 50
+"""These epochs."""
+
+EPOCHS = (
+    Column("epoch", "Epoch", sorts_by="ordinal", is_head=True),
+    Column("seconds", "Time", "lasting"),
+    Column("utilization", "Utilization", "rich", sorts_by="utilization_mean", is_number=True),
+    Column("idle", "Idle", "percent", "Share of the time in which no kernel ran"),
+    Column(
+        "wait", "Waits for data", "percent", "Share of the time during which it was measured; – if it was not measured"
+    ),
+    Column("beside", "Not training", "duration", "Time in phases other than training"),
+    Column(
+        "peak", "Peak memory", help="Of live tensors by the framework's own counter (≤: reached before), or as read "
+        "between steps (≥); else of the device", sorts_by="peak_bytes", is_number=True,
+    ),
+    Column("energy", "Energy", "joules", most="most_energy"),
+    Column("logged", "Logged", "logged", css="logged", each_of="logged_names"),
+    Column("verdict", "Verdict", "tag", sorts_by="verdict_text"),
+)  # fmt: skip
+RANKS = (
+    Column("rank", "Rank", is_head=True),
+    Column("state", "State", "tag", sorts_by="state_name"),
+    Column("gpus", "GPU"),
+    Column("pid", "PID", "count"),
+    Column("steps", "Steps", "count"),
+    Column("wait", "Wait for data", "duration"),
+    Column("peak", "Peak memory", "bytes"),
+    Column("ooms", "Out of memory", "count"),
+)
+
+
+def logged_names(epochs: Sequence[Cells]) -> list[str]:
+    """The logged metrics that get a column."""
+    return list(dict.fromkeys(name for one in epochs[-NEWEST:] for name in one["metrics"]))[:LOGGED]
+
+
+def epoch(one: Cells, run: Cells) -> Cells:
+    """The cells of an epoch."""
+    goes_on = one["seconds"] is None and one["ended"] is None and run["state"] == "running"
+    sign, peak = live_peak(one)
+    utilization = one["utilization_mean"]
+    meter = [text(units.number(_number(utilization), Unit.RATIO)), bar(share(utilization or 0, user=run["user"] or ""))]
+    return {
+        "key": str(one["ordinal"]),
+        "ordinal": one["ordinal"],
+        "epoch": str(one["epoch"]),
+        "seconds": {"since": one["begun"]} if goes_on and one["begun"] is not None else one["seconds"],
+        "utilization": [line(*meter, css="meter")],
+        "utilization_mean": utilization,
+        "idle": one["idle_share"],
+        "wait": one["wait_share"],
+        "beside": one["beside"],
+        "peak": f"{sign}{units.number(_number(peak), Unit.BYTES)}",
+        "peak_bytes": peak,
+        "energy": one["energy"],
+        "logged": one["metrics"],
+        "verdict": tag(one["verdict"]["text"], one["verdict"]["level"]),
+        "verdict_text": one["verdict"]["text"],
+    }
+
+
+def live_peak(one: Cells) -> tuple[str, float | None]:
+    """The peak of an epoch's memory in bytes, and `≤ ` or `≥ ` where it is no more or no less than that."""
+    if one["framework_peak"] is not None:
+        return "" if one["framework_peak_reached"] else "≤ ", one["framework_peak"]
+    if one["run_allocated_peak"] is not None:
+        return "≥ ", one["run_allocated_peak"]
+    return "", one["memory_used_peak"]
+
+
+def rank(one: Cells) -> Cells:
+    """The cells of a rank."""
+    return {
+        "key": one["key"],
+        "rank": str(one["rank"]),
+        "state": run_state(one["state"]),
+        "state_name": one["state"],
+        "gpus": ", ".join(str(gpu["index"]) for gpu in one["gpus"]) or units.MISSING,
+        **{name: one[name] for name in ("pid", "steps", "wait", "peak", "ooms")},
+    }
+
+
+def note(mark: Cells, ranks: Sequence[Cells]) -> Cells:
+    """A sentence about a failed allocation."""
+    who = f"rank {mark['rank']}, " if mark["rank"] is not None and len(ranks) > 1 else ""
+    asked, free = (units.number(_number(mark[name]), Unit.BYTES) for name in ("asked", "free"))
+    where = f"{who}epoch {mark['epoch']}, step {mark['step']}"
+    return {
+        "level": "bad", "about": "out of memory", "text": f"{where}: requested {asked}, {free} free",
+        "time": mark["time"],
+    }  # fmt: skip
+
+
+def _number(value: Any) -> float:
+    return NAN if value is None else float(value)
