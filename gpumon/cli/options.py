@@ -93,14 +93,11 @@ def is_recording(arguments: argparse.Namespace) -> bool:
 def playback_of(arguments: argparse.Namespace) -> Playback | None:
     """Controls of the source to open, if that is a recording. Raises UsageError."""
     if arguments.source is None or not is_recording(arguments):
-        begin, end = (getattr(arguments, f"play_{name}", None) for name in ("from", "to"))
-        if begin or end:
-            raise UsageError("--from and --to are for a recording: name one with --source replay:FILE")
         return None
     from gpumon.recording.playback import Playback
     from gpumon.recording.portion import Portion
 
-    return Playback(Portion(arguments.play_from or "", arguments.play_to or "").checked())
+    return Playback(Portion(*(getattr(arguments, name, None) or "" for name in ("play_from", "play_to"))).checked())
 
 
 def source_name(arguments: argparse.Namespace) -> str:
@@ -124,6 +121,9 @@ def resolve_options(
             setattr(arguments, attribute, check(name, value))
         except ValueError as error:
             raise UsageError(f"{origin}: {error}") from error
+    portion = [getattr(arguments, name, None) for name in ("play_from", "play_to")]
+    if any(portion) and not (arguments.source and is_recording(arguments)):
+        raise UsageError("--from and --to are for a recording: name one with --source replay:FILE")
     return places(arguments.dir, arguments.state_dir, env), arguments
 
 

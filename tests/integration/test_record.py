@@ -124,6 +124,13 @@ def test_what_makes_no_sense_is_one_line(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["status", "tui", "web", "daemon"])
+def test_a_portion_of_what_is_no_recording_is_refused_by_every_command(name: str, env: dict[str, str]) -> None:
+    done = gpumon(name, "--from", "10m", env=env)
+    assert done.returncode == 2
+    assert done.stderr == "gpumon: --from and --to are for a recording: name one with --source replay:FILE\n"
+
+
 def test_a_full_disk_ends_it_with_one_line(simulating: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "a.gpumon"
     # A limit on the size of a file stands for a disk that is full; the daemon, and its ring, have none.
