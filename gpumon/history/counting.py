@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import nan
-from operator import gt
+from operator import gt, sub
 from typing import NamedTuple
 
 from gpumon.missing import is_known
@@ -35,8 +35,8 @@ class Counting:
         self._values: Sequence[float] = self._nothing
         """As seen last."""
         self._time = nan
-        self._grown = [0.0] * counters
-        """Growth in the open cell before a gap in it."""
+        self._grown: list[float] | None = None
+        """Growth in the open cell before a gap in it; None where there was no gap."""
         self._seconds = 0.0
         self._closed: dict[int, Grown] = {}
 
@@ -75,20 +75,24 @@ class Counting:
     def _close(self, cell: int, border: float, at: Sequence[float]) -> None:
         seconds = border - self._begin
         if is_known(seconds):
-            grown = [more + new - old for more, new, old in zip(self._grown, at, self._base, strict=True)]
+            grown = self._since_base(at)
             seconds += self._seconds
         else:
-            grown, seconds = self._grown, self._seconds
-        rates = [growth / seconds for growth in grown] if seconds > 0 else self._nothing
+            grown, seconds = self._grown or [], self._seconds
+        rates = [growth / seconds for growth in grown] if seconds > 0 and grown else self._nothing
         self._closed[cell] = Grown(rates, at, round(seconds, 4))  # all alike where nothing is missing
         self._base, self._begin = at, border
-        self._grown, self._seconds = [0.0] * len(at), 0.0
+        self._grown, self._seconds = None, 0.0
 
     def _leave(self) -> None:
         """Keep what is known of the open cell, before a gap."""
         seconds = self._time - self._begin
         if seconds > 0:
-            self._grown = [
-                more + new - old for more, new, old in zip(self._grown, self._values, self._base, strict=True)
-            ]
+            self._grown = self._since_base(self._values)
             self._seconds += seconds
+
+    def _since_base(self, at: Sequence[float]) -> list[float]:
+        """Growth in the open cell, up to the values `at`."""
+        if self._grown is None:
+            return list(map(sub, at, self._base))
+        return [more + new - old for more, new, old in zip(self._grown, at, self._base, strict=True)]
