@@ -35,6 +35,8 @@ _ANSWERS = (Availability.OK, Availability.ASLEEP)
 """States of a GPU that nothing is wrong with."""
 _LOOK_BACK = 600
 """Frames that are looked through for what befell a run, and for how long a GPU is idle."""
+_RATE_OF = 2
+"""Frames between which a counter grows: the newest and the one before."""
 _SPARE = 3
 """More frames than a minute has: a tick may be early."""
 
@@ -132,12 +134,13 @@ def _look(where: Places, arguments: argparse.Namespace) -> _Look:
 def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
     """Return the frames of the last while, where they may change what is reported: this command is to be quick.
 
-    A minute of them tells a pause from idleness; of what is idle, more of them tell for how long.
+    One of them tells how fast counters grow, a minute a pause from idleness; of what is idle, more of them tell for
+    how long.
     """
     ended_badly = any(run.memory.ooms > 0 or run.state in (RunState.FAILED, RunState.DIED) for run in newest.runs)
     if not ended_badly:
         if not needs_past(gpu_statuses(newest, ranks_of(newest.runs))):
-            return []
+            return live.since(max(0, newest.number - _RATE_OF))
         few = min(_LOOK_BACK, ceil(PAUSE / max(newest.interval, 0.01)) + _SPARE)
         minute = live.since(max(0, newest.number - few))
         if not any(status.state is GpuState.HELD for status in Judged(newest, minute).gpus):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -28,13 +28,15 @@ def findings(
     epochs: Epochs | None,
     now: float,
     history: RecentHistory | None = None,
+    rates: Mapping[str, Mapping[str, float]] = {},
 ) -> list[Finding]:
     """Return all findings about the GPUs and runs of a frame, the most severe first.
 
     `epochs` has taken in the boundaries that are known, and may be None without runs; `now` is the frame's time;
     `history` is that of the time before, where the caller has it: rates of counters and shares of the time need it.
+    `rates` by UUID and metric are for a caller that has no history.
     """
-    found = diagnose(GPU_RULES, [_gpu(one, now, history) for one in statuses])
+    found = diagnose(GPU_RULES, [_gpu(one, now, history, rates) for one in statuses])
     if runs and epochs is not None:
         from gpumon.diagnosis.run_rules import RUN_RULES  # without a run, `status` does without them
 
@@ -47,12 +49,15 @@ def is_news(finding: Finding) -> bool:
     return "age" not in finding.evidence or finding.evidence["age"] < RECENT
 
 
-def _gpu(status: GpuStatus, now: float, history: RecentHistory | None) -> GpuContext:
+def _gpu(
+    status: GpuStatus, now: float, history: RecentHistory | None, known: Mapping[str, Mapping[str, float]]
+) -> GpuContext:
+    uuid = status.sample.device.uuid
     if history is None or status.sample.state is not Availability.OK:
-        return GpuContext(status=status, now=now)
+        return GpuContext(status=status, now=now, rates=known.get(uuid, {}))
     from gpumon.diagnosis.before import rates  # for who has a history: `status` has none
 
-    return GpuContext(status=status, now=now, rates=rates(history, status.sample.device.uuid, now))
+    return GpuContext(status=status, now=now, rates=rates(history, uuid, now))
 
 
 def live_run(ranks: Ranks, epochs: Epochs, now: float, history: RecentHistory | None = None) -> RunContext:

@@ -56,9 +56,13 @@ class Judged:
 
     def findings(self) -> list[Finding]:
         """Return what a person should know, the most severe first."""
+        from gpumon.diagnosis.gpu_rules import THERMAL
         from gpumon.diagnosis.live import findings
+        from gpumon.history.rates import rates_between
 
-        return findings(self.gpus, self.runs, self.epochs if self.runs else None, self._frame.time)
+        frame, names = self._frame, [metric.name for metric in THERMAL]
+        rates = rates_between(self._before[-1], frame, names) if self._before else {}
+        return findings(self.gpus, self.runs, self.epochs if self.runs else None, frame.time, rates=rates)
 
 
 def needs_past(statuses: Sequence[GpuStatus]) -> bool:

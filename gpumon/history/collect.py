@@ -17,7 +17,7 @@ from gpumon.frame import Tick
 from gpumon.history.cell import HistoryCell, fold, summed
 from gpumon.history.counting import Counting
 from gpumon.history.query import HOST
-from gpumon.history.recent import PAUSE, SHORTEST_INTERVAL
+from gpumon.history.rates import PAUSE, SHORTEST_INTERVAL
 from gpumon.history.tiers import OF_GPU, OF_HOST, SHAPES, KeptColumns, TierShape
 from gpumon.metrics import Availability
 

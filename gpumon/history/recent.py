@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 
-from gpumon.clock import SECOND
 from gpumon.frame import NAN, Frame
 from gpumon.history.downsample import Envelope, downsample
 from gpumon.history.grid import aligned
 from gpumon.history.query import HOST, Query, Series
+from gpumon.history.rates import PAUSE, SHORTEST_INTERVAL, counted_at, longest_pause, rate
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_INDEX, HOST_METRICS, Availability, Kind, Metric
 from gpumon.panels import PANELS
 
@@ -20,10 +20,6 @@ KEEP = 3600
 SLACK = 240
 """Old values are cut off this many at a time."""
 EMPTY: array[float] = array("d")
-PAUSE = 3.0
-"""A jump of so many intervals is a gap: nothing is known of the time between."""
-SHORTEST_INTERVAL = 0.1
-"""Seconds: intervals below this one are as uneven as the machine's scheduler."""
 _USUAL = 5
 """Jumps that tell how far apart frames are: a recording that is played fast has an interval of its own."""
 
@@ -71,13 +67,11 @@ class RecentHistory:
                 return
             self.clear()
         self._mark_pause(frame)
-        longest = round(PAUSE * max(frame.interval, SHORTEST_INTERVAL) * SECOND)
+        longest = longest_pause(frame)
         self._append(HOST, frame.host, HOST_KEPT, frame.monotonic_ns, longest)
         for sample in frame.samples:
             if sample.state is Availability.OK:  # else its values are those of an earlier moment, or none
-                # Devices are read one after the other, and a call may take long: each has a time of its own.
-                when = sample.counters_monotonic_ns or sample.monotonic_ns or frame.monotonic_ns
-                self._append(sample.device.uuid, sample.values, GPU_KEPT, when, longest)
+                self._append(sample.device.uuid, sample.values, GPU_KEPT, counted_at(sample, frame), longest)
             else:
                 # A rate over the time in which it did not answer was not measured.
                 self._counters.pop(sample.device.uuid, None)
@@ -202,7 +196,7 @@ class RecentHistory:
         for name, place, is_counter in kept:
             value = values[place]
             if is_counter:
-                value = _rate(before[1][place], value, when - before[0]) if before is not None else NAN
+                value = rate(before[1][place], value, when - before[0]) if before is not None else NAN
             columns[name].append(value)
 
     def _level(self) -> None:
@@ -225,9 +219,3 @@ class RecentHistory:
 
 def _is_blank(columns: dict[str, array[float]]) -> bool:
     return not any(value == value for column in columns.values() for value in column)
-
-
-def _rate(before: float, after: float, ns: int) -> float:
-    """Growth per second of a counter; NaN where it went back, as after a reset of the driver."""
-    grown = after - before
-    return grown / (ns / SECOND) if grown >= 0 else NAN

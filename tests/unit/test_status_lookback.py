@@ -8,8 +8,10 @@ import pytest
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.cli.status import earlier_frames
+from gpumon.diagnosis.live import findings
 from gpumon.diagnosis.now import Judged
 from gpumon.frame import Frame, RunState
+from gpumon.history.recent import RecentHistory
 from gpumon.live import Live
 from tests.builders import frame_of, process, run, sample, tick
 
@@ -46,7 +48,7 @@ class Kept:
 
 @pytest.mark.parametrize(
     ("worked_until", "state", "read"),
-    [(900, GpuState.BUSY, 0), (895, GpuState.BUSY, MINUTE), (841, GpuState.BUSY, MINUTE), (839, GpuState.HELD, ALL)],
+    [(900, GpuState.BUSY, 2), (895, GpuState.BUSY, MINUTE), (841, GpuState.BUSY, MINUTE), (839, GpuState.HELD, ALL)],
     ids=["works", "paused seconds ago", "paused just within the minute", "idle for a minute"],
 )
 def test_the_minute_before_is_read_where_a_gpu_may_pause_and_more_of_one_that_is_idle(
@@ -74,3 +76,25 @@ def test_frames_that_came_meanwhile_change_nothing() -> None:
     shown, later = ring.frames[:-2], ring.frames
     assert Judged(shown[-1], shown).gpus[0].state is GpuState.BUSY
     assert Judged(shown[-1], later).gpus[0].state is GpuState.BUSY
+
+
+def test_heat_that_lowers_the_clocks_is_found_by_two_frames_as_by_a_history() -> None:
+    heat = [{"throttled_hw_thermal": float(second), "throttled_sw_thermal": 0.0} for second in range(2)]
+    hot = [sample(0, utilization=0.9, **KNOWN, **known) for known in heat]
+    earlier, newest = (frame_of(tick(number, [one]), number) for number, one in enumerate(hot, start=1))
+    history = RecentHistory()
+    for frame in (earlier, newest):
+        history.add(frame)
+    (alone,) = Judged(newest, [earlier, newest]).findings()
+    statuses = Judged(newest, [earlier]).gpus
+    assert [alone] == findings(statuses, [], None, newest.time, history)
+    assert (alone.kind, alone.evidence) == (
+        "heat_throttled",
+        {"throttled_hw_thermal": 1.0, "throttled_sw_thermal": 0.0},
+    )
+    assert Judged(newest).findings() == [], "one frame tells no rate"
+
+
+def test_frames_with_a_gap_between_them_tell_no_rate() -> None:
+    hot = [sample(0, utilization=0.9, **KNOWN, throttled_hw_thermal=float(second)) for second in range(2)]
+    assert Judged(frame_of(tick(9, hot[1:]), 2), [frame_of(tick(1, hot[:1]), 1)]).findings() == []
