@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.renderables.attention import NOTHING, UNKNOWN, attention, counted, selected_first, wrapped
+from gpumon_tui.renderables.attention import LAST_SEEN, NOTHING, UNKNOWN, attention, counted, selected_first, wrapped
 from gpumon_tui.renderables.text_width import length, width
 from gpumon_tui.screens.attention import Attention
 from tests.tui.fakes import FakeFeed
@@ -50,6 +50,7 @@ def test_a_word_without_room_is_cut() -> None:
 def test_without_a_finding_the_list_says_so_and_old_data_say_that_they_are_old() -> None:
     assert said(attention([], (), 60)) == [NOTHING]
     assert said(attention([], (), 60, is_old=True))[0] == UNKNOWN
+    assert said(attention([finding("1")], (), 60, is_old=True))[0] == LAST_SEEN
     assert counted([]) == ""
     assert counted([finding("1"), finding("2")]) == "2 findings"
 

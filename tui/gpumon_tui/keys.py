@@ -38,7 +38,7 @@ KEYS = (
     Key("tab,shift+tab", "table", "tab", "processes or runs", "table"),
     Key("enter", "open", "enter", "open or close a run: its problems and its ranks", "ranks"),
     Key("s", "simulate", "s", "if no GPU can be read: switch to a simulation and back"),
-    Key("a", "attention", "a", "what needs attention, and what to do; the selected GPU and run come first"),
+    Key("a", "attention", "a", "what needs attention, the selected GPU and run first"),
     Key("up,k", "move(-1)", "↑ ↓", "move in a table; PgUp PgDn Home End too"),
     Key("down,j", "move(1)", "", ""),
     Key("pageup", "page(-1)", "", ""),

@@ -17,7 +17,8 @@ STYLES: dict[Severity, Style] = {
 }  # fmt: skip
 _INDENT = "  "
 NOTHING = "Nothing needs attention."
-UNKNOWN = "The current state is unknown; this is what was last seen."
+UNKNOWN = "The current state is unknown."
+LAST_SEEN = "The current state is unknown; this is what was last seen."
 
 
 def selected_first(found: Sequence[Finding], selected: Collection[str]) -> list[Finding]:
@@ -27,7 +28,7 @@ def selected_first(found: Sequence[Finding], selected: Collection[str]) -> list[
 
 def attention(found: Sequence[Finding], selected: Collection[str], cells: int, is_old: bool = False) -> list[Line]:
     """A block of lines for each finding, none wider than `cells`; `is_old`: nothing newer is known."""
-    lines: list[Line] = [cut([Segment(UNKNOWN, theme.WARN)], cells), []] if is_old else []
+    lines: list[Line] = [cut([Segment(LAST_SEEN if found else UNKNOWN, theme.WARN)], cells), []] if is_old else []
     if not found and not is_old:
         lines.append(cut([Segment(NOTHING, theme.PLAIN)], cells))
     for one in selected_first(found, selected):

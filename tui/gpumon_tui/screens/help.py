@@ -26,6 +26,7 @@ COLORS: tuple[Line, ...] = (
 )  # fmt: skip
 WORDS = (
     ("busy", "kernels ran in the latest samples"),
+    ("pausing", "processes hold memory, and kernels ran within the last minute"),
     ("allocated", "processes hold memory; too early to tell a pause from idleness"),
     ("allocated, idle", "the same, and nothing has run for a minute"),
     ("free", "idle, no process, and its memory is empty"),
