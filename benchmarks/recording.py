@@ -18,7 +18,8 @@ from pathlib import Path
 from benchmarks.report import Budget, Result, number, times
 from benchmarks.stage import GPUS, Effort, Stage
 from gpumon.clock import SECOND
-from gpumon.daemon import Recorder, make_sampler
+from gpumon.daemon.recorder import Recorder
+from gpumon.daemon.sampling import make_sampler
 from gpumon.frame import Frame, Process, Sample
 from gpumon.live import Live
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_METRICS

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable
 from threading import Event, Thread
 
-from gpumon.daemon import Recorder
+from gpumon.daemon.recorder import Recorder
 from gpumon.errors import EXIT_OK
 
 _GRACE = 1.5
-"""Seconds that a driver call may take after a signal. With `daemon.LAST_WORDS` it makes less than 3."""
+"""Seconds that a driver call may take after a signal. With `recorder.LAST_WORDS` it makes less than 3."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 

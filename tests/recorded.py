@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gpumon.daemon import Recorder, make_sampler
+from gpumon.daemon.recorder import Recorder
+from gpumon.daemon.sampling import make_sampler
 from gpumon.frame import Frame
 from gpumon.live import Live
 from gpumon.paths import Places

@@ -44,7 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, str], object]) -> int:
     """Sample until a signal; `tell` gets the line for people and the directory once the first sample is there."""
     from gpumon.clock import SystemClock
-    from gpumon.daemon import Recorder, open_daemon
+    from gpumon.daemon.recorder import Recorder
+    from gpumon.daemon.start import open_daemon
     from gpumon.history.limits import HistoryLimits
     from gpumon.service import Service
 

@@ -19,7 +19,9 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
     Raises SourceError or UsageError.
     """
     from gpumon.clock import SystemClock
-    from gpumon.daemon import PrivateSampler, Recorder, make_sampler
+    from gpumon.daemon.private_sampler import PrivateSampler
+    from gpumon.daemon.recorder import Recorder
+    from gpumon.daemon.sampling import make_sampler
 
     clock = SystemClock()
     source = source_of(arguments)

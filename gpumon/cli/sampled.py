@@ -56,7 +56,8 @@ def sampled(where: Places, arguments: argparse.Namespace, seconds: float) -> Liv
 def _sample(where: Places, arguments: argparse.Namespace, asks: Callable[[], object]) -> int:
     """A descriptor of a ring with one tick; `asks` is called before the driver is asked."""
     from gpumon.clock import SystemClock
-    from gpumon.daemon import Recorder, make_sampler
+    from gpumon.daemon.recorder import Recorder
+    from gpumon.daemon.sampling import make_sampler
 
     clock = SystemClock()
     source = source_of(arguments)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 
 from gpumon.clock import SECOND, SHORTEST
-from gpumon.daemon import Recorder
+from gpumon.daemon.recorder import Recorder
 from gpumon.errors import AlreadyRunning, GpumonError
 from gpumon.frame import Frame
 from gpumon.live import Live

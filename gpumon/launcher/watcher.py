@@ -107,7 +107,7 @@ class Watcher:
             self._report = CommandReport(trainings=epochs.trainings())
             return
         from gpumon.clock import SystemClock
-        from gpumon.daemon import open_daemon
+        from gpumon.daemon.start import open_daemon
         from gpumon.launcher.command_run import CommandRun
         from gpumon.launcher.cost import CommandCost
         from gpumon.launcher.sampling import Sampling

@@ -56,7 +56,7 @@ def test_the_source_keeps_its_contracts(copy: Path) -> None:
     ("module", "imported"),
     [
         ("gpumon/ring/lock.py", "gpumon.ledger.store"),
-        ("gpumon/reports/status_text.py", "gpumon.daemon"),
+        ("gpumon/reports/status_text.py", "gpumon.daemon.recorder"),
         ("gpumon/reports/status_json.py", "gpumon_tui.app"),
         ("gpumon/callbacks/hook.py", "numpy"),
     ],

@@ -14,7 +14,8 @@ from tests.programs import PATIENCE, environment
 SERVICE = """
 import signal, threading
 from gpumon.clock import SystemClock
-from gpumon.daemon import Recorder, make_sampler
+from gpumon.daemon.recorder import Recorder
+from gpumon.daemon.sampling import make_sampler
 from gpumon.paths import places
 from gpumon.service import Service
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.clock import SECOND
-from gpumon.daemon import PrivateSampler, Recorder
+from gpumon.daemon.private_sampler import PrivateSampler
+from gpumon.daemon.recorder import Recorder
 from gpumon.frame import Device, Sample
 from gpumon.paths import Places
 from gpumon.reports.status_details import clock_event_reasons, details

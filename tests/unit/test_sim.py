@@ -8,7 +8,8 @@ from itertools import pairwise
 import pytest
 
 from gpumon.clock import SECOND
-from gpumon.daemon import Recorder, make_sampler
+from gpumon.daemon.recorder import Recorder
+from gpumon.daemon.sampling import make_sampler
 from gpumon.errors import UsageError
 from gpumon.frame import Boundary, Mark
 from gpumon.live import Live

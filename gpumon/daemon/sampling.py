@@ -1,0 +1,46 @@
+"""The sampler for `--source`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpumon.clock import LONGEST, SHORTEST, Clock
+from gpumon.errors import UsageError
+from gpumon.origin import Capability
+from gpumon.paths import Places
+from gpumon.sampler import Sampler
+from gpumon.sources.base import Request
+from gpumon.sources.host import HostSource
+from gpumon.sources.registry import open_source
+from gpumon.tags.reader import TagReader
+
+if TYPE_CHECKING:
+    from gpumon.recording.playback import Playback
+
+_SMOOTH = 0.1
+
+
+def make_sampler(
+    spec: str,
+    where: Places,
+    clock: Clock,
+    interval: float,
+    speed: float = 1.0,
+    *,
+    past: bool = True,
+    playback: Playback | None = None,
+) -> Sampler:
+    """A sampler for `--source`. Host and tags belong to it when the source is this machine, now.
+
+    `past`: also the runs that were over long before, once, for a ledger; `playback`: of a recording.
+    """
+    if not SHORTEST <= interval <= LONGEST:
+        raise UsageError(f"--interval is {SHORTEST:g} to {LONGEST:g} seconds, not {interval:g}")
+    host = HostSource(clock)
+    source = open_source(spec, Request("", clock, host.processes.describe, speed, playback))
+    if Capability.LIVE not in source.capabilities:
+        # Often enough that a fast recording moves smoothly; every tick of it is stored all the same.
+        return Sampler(
+            source, clock, min(interval, max(_SMOOTH, source.tick_period)) if source.tick_period else interval
+        )
+    return Sampler(source, clock, interval, host, TagReader(where, clock=clock, past=past))

@@ -1,0 +1,120 @@
+"""Starting a daemon: its directory, its ring, the ledger and history that follow it, its first frame."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gpumon.clock import Clock
+from gpumon.daemon.log import say as _say
+from gpumon.daemon.recorder import Recorder
+from gpumon.daemon.sampling import make_sampler
+from gpumon.errors import GpumonError, RingError
+from gpumon.frame import Frame
+from gpumon.history.limits import USUAL_LIMITS, HistoryLimits
+from gpumon.origin import Capability
+from gpumon.paths import RING, Places, history_path, ledger_path, make_live_dir, make_tag_dir
+from gpumon.procfs import boot_id
+from gpumon.ring.reader import RingReader
+from gpumon.ring.writer import NoRoom
+from gpumon.sampler import Sampler
+
+if TYPE_CHECKING:
+    from gpumon.recording.playback import Playback
+
+
+_FRAMES_BEFORE = 256
+"""Of an earlier daemon, which the ledger looks through for what was not written."""
+
+
+def open_daemon(
+    where: Places,
+    spec: str,
+    interval: float,
+    speed: float,
+    clock: Clock,
+    say: Callable[[str], None] = _say,
+    playback: Playback | None = None,
+    limits: HistoryLimits = USUAL_LIMITS,
+) -> Recorder:
+    """A recorder that has its directory, its lock and its first frame. `say` is told, in a line, what goes wrong later.
+
+    Raises AlreadyRunning, SourceError, UsageError or GpumonError, each with what to do.
+    """
+    sampler = make_sampler(spec, where, clock, interval, speed, playback=playback)
+    directory = make_live_dir(where)
+    try:
+        return _start(sampler, where, clock, directory, say, limits=limits)
+    except NoRoom:
+        # The last rung of the ladder: the disk is slow, but better than nothing.
+        if where.explicit or not where.state:
+            raise
+        fallback = make_live_dir(where._replace(explicit=f"{where.state}/live"))
+        return _start(sampler, where, clock, fallback, say, limits=limits)
+    except OSError as error:  # full, read-only, or something else has the name of one of our files
+        what = f"{error.filename}: " if error.filename else ""
+        raise GpumonError(
+            f"cannot keep live data in {directory} ({what}{error.strerror or error}): pass another --dir"
+        ) from error
+
+
+def _start(
+    sampler: Sampler, where: Places, clock: Clock, directory: str, say: Callable[[str], None], *, limits: HistoryLimits
+) -> Recorder:
+    make_tag_dir(directory, everyone=where.uid == 0 and directory == where.system)
+    try:
+        recorder = Recorder(sampler, clock, directory)
+    except BaseException:
+        sampler.close()  # who is refused may try again
+        raise
+    recorder.say = say
+    try:
+        _open_ledger(recorder, where, clock, say)
+        _open_history(recorder, where, say, limits)
+        recorder.take_one()
+    except BaseException:
+        recorder.close()
+        raise
+    return recorder
+
+
+def _open_ledger(recorder: Recorder, where: Places, clock: Clock, say: Callable[[str], None]) -> None:
+    """Let the ledger follow it, for the hardware of this machine, where there is something to keep, and a place."""
+    path = ledger_path(where)
+    if Capability.LIVE not in recorder.sampler.source.capabilities or not path:
+        return
+    from gpumon.ledger.recorder import LedgerRecorder  # SQLite: only a daemon needs it
+    from gpumon.ledger.store import Store
+
+    shared = where.uid == 0 and os.path.dirname(path) == where.system_state
+    store = Store(path, where.uid, say, shared=shared).start()
+    ledger = LedgerRecorder(store)
+    ledger.remember(_frames_before(f"{recorder.directory}/{RING}", clock.monotonic()))
+    recorder.followers.append(ledger)
+
+
+def _open_history(recorder: Recorder, where: Places, say: Callable[[str], None], limits: HistoryLimits) -> None:
+    """Let history follow it, for the hardware of this machine, where there is a place."""
+    if Capability.LIVE in recorder.sampler.source.capabilities and history_path(where):
+        from gpumon.history.recorder import start_history  # SQLite: only a daemon needs it
+
+        recorder.followers.append(start_history(where, say, limits))
+
+
+def _frames_before(path: str, now: int) -> list[Frame]:
+    """Frames that a killed daemon left in its ring: the ledger still lacks the last seconds of them."""
+    try:
+        reader = RingReader.open(path)
+    except (OSError, RingError):
+        return []
+    try:
+        newest = reader.newest()
+        if newest is None or reader.written_by.boot_id != boot_id():
+            return []
+        frames = reader.since(newest.number - _FRAMES_BEFORE, _FRAMES_BEFORE)
+    except RingError:
+        return []
+    finally:
+        reader.close()
+    return [frame for frame in frames if frame.monotonic_ns <= now]
