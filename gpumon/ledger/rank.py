@@ -13,21 +13,16 @@ from gpumon.frame import EVALUATION, NAN, TRAINING, Device, Run, RunState, Tick,
 from gpumon.ledger.device import REMEMBERED, DeviceUsage, RecentSamples, device_usage_of
 from gpumon.ledger.epoch import Epoch, Moment
 from gpumon.ledger.framework_peak import Peak
+from gpumon.ledger.rank_traces import RankTraces
 from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.store import StoredTrace
 from gpumon.ledger.timeline import EpochTimeline, same, timeline_of
-from gpumon.ledger.trace import TraceRecorder, step_for
 from gpumon.ledger.usage import UsageSums, merged
 from gpumon.ledger.write import LateMetrics, LedgerRow
 from gpumon.metrics import GPU_INDEX
 from gpumon.missing import is_known
 from gpumon.run_facts import row_of_facts
 
-TRACED = (
-    "gpu.utilization", "gpu.memory_used", "gpu.run_allocated", "gpu.run_reserved", "gpu.run_used", "gpu.power",
-    "gpu.temperature", "gpu.clock_sm", "gpu.memory_reserved",
-)  # fmt: skip
-_TRACED = tuple(GPU_INDEX[name] for name in TRACED)
 _TOTAL, _LIMIT = GPU_INDEX["gpu.memory_total"], GPU_INDEX["gpu.power_limit"]
 MOST_DEVICES = 64
 _FOREVER = 1 << 62
@@ -41,7 +36,7 @@ class RankRecorder:
         self.id = id
         self.timeline = EpochTimeline()
         self.shares: dict[str, DeviceUsage] = {}
-        self.traces: dict[str, TraceRecorder] = {}
+        self._traces = RankTraces()
         self.devices: dict[str, tuple[Device, float, float]] = {}
         """By UUID, with its memory in all and its power limit."""
         self.tick: Tick | None = None
@@ -59,8 +54,6 @@ class RankRecorder:
         self._moments: list[Moment] = []
         """Steps and wait as the last two ticks had them."""
         self._alive_at = 0
-        self._traced_to = 0
-        self._stored_traces: Sequence[StoredTrace] = ()
 
     def see(self, run: Run, tick: Tick) -> None:
         """The run as a tick shows it."""
@@ -82,7 +75,7 @@ class RankRecorder:
             device, total, limit = self.devices[uuid]
             if not is_known(total) or not is_known(limit):
                 self.devices[uuid] = (device, sample.values[_TOTAL], sample.values[_LIMIT])
-        self._trace(tick, by_uuid)
+        self._traces.take(run, tick, {uuid: by_uuid[uuid] for uuid in self.shares if uuid in by_uuid})
 
     def close_when_over(self, gone: bool) -> None:
         """Note the end, once the run has told it or its process is gone (`gone`: and its board with it)."""
@@ -202,54 +195,18 @@ class RankRecorder:
 
     def trace_rows(self) -> Iterator[LedgerRow]:
         """The traces as they are now."""
-        for uuid, trace in self.traces.items():
-            if trace.points:
-                yield LedgerRow("trace", {
-                    "rank": self.run.key, "uuid": uuid, "begun": trace.begun_ns, "step": trace.step_ns / SECOND,
-                    "points": trace.points, "columns": json.dumps(trace.columns), "cells": trace.cells(),
-                })  # fmt: skip
+        return self._traces.rows(self.run.key)
 
     def resume(self, state: Mapping[str, Any], traces: Sequence[StoredTrace]) -> None:
         """Go on from what an earlier daemon wrote. Raises KeyError, TypeError or ValueError when it is damaged."""
         timeline = timeline_of(state["course"])
         shares = {share.uuid: share for share in map(device_usage_of, state["shares"])}
         self.timeline, self.shares = timeline, shares
-        self._stored_traces = traces
+        self._traces.resume(traces)
 
     def _as_json(self) -> str:
         shares = [share.as_json() for share in self.shares.values()]
         return json.dumps({"course": self.timeline.as_json(), "shares": shares}, separators=(",", ":"))
-
-    def _trace(self, tick: Tick, by_uuid: Mapping[str, Any]) -> None:
-        if self.run.state != RunState.RUNNING or tick.monotonic_ns <= self._traced_to:
-            return
-        self._traced_to = tick.monotonic_ns
-        for uuid in self.shares:
-            sample = by_uuid.get(uuid)
-            if sample is not None:
-                trace = self.traces.get(uuid) or self._new_trace(uuid, tick, TRACED)
-                values = sample.values
-                trace.add(tick.monotonic_ns, [values[i] for i in _TRACED])
-        if self.run.metrics:
-            trace = self.traces.get("") or self._new_trace("", tick, ())
-            trace.log(tick.monotonic_ns, self.run.metrics)
-
-    def _new_trace(self, uuid: str, tick: Tick, columns: Sequence[str]) -> TraceRecorder:
-        for place, begun, step, points, names, cells in self._stored_traces:
-            if place == uuid:
-                try:
-                    found = json.loads(names)
-                    trace = TraceRecorder(
-                        begun, tick.monotonic_ns - (tick.time_ns - begun), max(1, round(step * SECOND)), found
-                    )
-                    trace.restore(cells, points, max(1, trace.step_ns // max(1, tick.interval_ns)))
-                except (ValueError, TypeError):
-                    break  # damaged: it begins anew
-                if not columns or found == list(columns):
-                    self.traces[uuid] = trace
-                    return trace
-        self.traces[uuid] = TraceRecorder(tick.time_ns, tick.monotonic_ns, step_for(tick.interval_ns), columns)
-        return self.traces[uuid]
 
     def _epoch_rows(
         self, epoch: Epoch, until: Moment, sums: Mapping[str, Mapping[str, UsageSums]]
