@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpumon import json_value
 from gpumon.clock import SECOND
-from gpumon.frame import EVALUATION, NAN, TRAINING, Device, Run, RunState, Tick, waited_between
+from gpumon.frame import NAN, Device, Run, RunState, Tick
 from gpumon.ledger.device import REMEMBERED, DeviceUsage, RecentSamples, device_usage_of
-from gpumon.ledger.epoch import Epoch, Moment
-from gpumon.ledger.framework_peak import Peak
+from gpumon.ledger.epoch import Moment
+from gpumon.ledger.epoch_rows import column_of, epoch_rows, numbers, row_of_usage
 from gpumon.ledger.rank_traces import RankTraces
 from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.store import StoredTrace
-from gpumon.ledger.timeline import EpochTimeline, same, timeline_of
-from gpumon.ledger.usage import UsageSums, merged
+from gpumon.ledger.timeline import EpochTimeline, timeline_of
 from gpumon.ledger.write import LateMetrics, LedgerRow
 from gpumon.metrics import GPU_INDEX
 from gpumon.missing import is_known
@@ -110,9 +107,8 @@ class RankRecorder:
         )
         for epoch in timeline.over(known):
             assert epoch.end is not None
-            self._over += self._epoch_rows(
-                epoch, epoch.end, {u: s.settle(epoch.ordinal) for u, s in self.shares.items()}
-            )
+            sums = {uuid: share.settle(epoch.ordinal) for uuid, share in self.shares.items()}
+            self._over += epoch_rows(self.run, timeline, self.shares, epoch, epoch.end, sums=sums)
             self.dirty = True
         timeline.forget(horizon - REMEMBERED)
         return known
@@ -142,13 +138,13 @@ class RankRecorder:
             "key": key, "run": self.id, "rank": run.rank, "local_rank": run.local_rank, "pid": run.pid,
             "started": started, "ended": self.ended_ns, "state": int(self.state), "steps": run.step,
             "seconds": max(0, (self.end_ns or tick.monotonic_ns) - self.begin) / SECOND,
-            "wait": _known(run.wait) or None, "lost_events": timeline.lost, "peak": _known(self._highest()),
-            "retries": _known(run.memory.retries), "ooms": _known(run.memory.ooms), **row_of_facts(run.facts),
+            "wait": column_of(run.wait) or None, "lost_events": timeline.lost, "peak": column_of(self._highest()),
+            "retries": column_of(run.memory.retries), "ooms": column_of(run.memory.ooms), **row_of_facts(run.facts),
         })  # fmt: skip
         for uuid, (device, total, limit) in self.devices.items():
             yield LedgerRow("device", {
                 "rank": key, "uuid": uuid, "number": device.index, "name": device.name,
-                "memory_total": _known(total), "power_limit": _known(limit),
+                "memory_total": column_of(total), "power_limit": column_of(limit),
             })  # fmt: skip
         # Epochs and what is needed to go on are written together: after a kill they fit each other.
         yield from self._over
@@ -156,14 +152,15 @@ class RankRecorder:
         now = self._at(min(horizon, self.end_ns or horizon))
         for epoch in timeline.epochs.values():
             until = epoch.end or (now if now.monotonic_ns >= epoch.begin.monotonic_ns else epoch.begin)
-            yield from self._epoch_rows(epoch, until, {u: s.of(epoch.ordinal) for u, s in self.shares.items()})
+            sums = {uuid: share.of(epoch.ordinal) for uuid, share in self.shares.items()}
+            yield from epoch_rows(run, timeline, self.shares, epoch, until, sums=sums)
         seconds = max(0, now.monotonic_ns - self.begin) / SECOND
         for share in self.shares.values():
-            yield self._usage(WHOLE_RUN, WHOLE_EPOCH, share, share.whole(), seconds)
+            yield row_of_usage(key, WHOLE_RUN, WHOLE_EPOCH, share, sums=share.whole(), seconds=seconds)
         for mark in timeline.marks:
             yield LedgerRow("mark", {
                 "rank": key, "number": mark.number, "mark": int(mark.mark), "time": mark.time_ns, "epoch": mark.epoch,
-                "step": mark.step, "asked": _known(mark.asked), "free": _known(mark.free),
+                "step": mark.step, "asked": column_of(mark.asked), "free": column_of(mark.free),
             })  # fmt: skip
         timeline.marks.clear()
         if self.ended_ns is None:
@@ -208,67 +205,6 @@ class RankRecorder:
         shares = [share.as_json() for share in self.shares.values()]
         return json.dumps({"course": self.timeline.as_json(), "shares": shares}, separators=(",", ":"))
 
-    def _epoch_rows(
-        self, epoch: Epoch, until: Moment, sums: Mapping[str, Mapping[str, UsageSums]]
-    ) -> Iterator[LedgerRow]:
-        key = self.run.key
-        seconds = (until.monotonic_ns - epoch.begin.monotonic_ns) / SECOND
-        metrics = dict(epoch.metrics)
-        if epoch is self.timeline.open:
-            # What the board shows may still be of the epoch before.
-            logged = self.timeline.logged
-            metrics |= {name: v for name, v in self.run.metrics.items() if not same(logged.get(name), v)}
-        phases = self.timeline.phases_at(epoch, until)
-        peaks = self.timeline.peaks_at(epoch, self.run.memory.peak)
-        trained = phases.get(TRAINING)
-        # Where training itself counts none, it may have a phase of another name.
-        evaluated = sum(spent.steps for name, spent in phases.items() if name in EVALUATION)
-        steps = max(0, until.step - epoch.begin.step - evaluated)
-        yield LedgerRow("epoch", {
-            "rank": key, "ordinal": epoch.ordinal, "epoch": epoch.epoch,
-            "begun": epoch.begun_ns, "ended": epoch.ended_ns, "seconds": seconds,
-            "steps": trained.steps if trained and trained.steps else steps,
-            "trained": trained.seconds if trained and trained.steps else None,
-            "wait": _known(waited_between(epoch.begin.wait, until.wait)),
-            "wait_of": sum(spent.seconds for spent in phases.values() if is_known(spent.wait)) or None,
-            **_peak(peaks, ""),
-            "metrics": numbers(metrics),
-        })  # fmt: skip
-        for place, (name, spent) in enumerate(phases.items()):
-            if name:
-                yield LedgerRow("phase", {
-                    "rank": key, "ordinal": epoch.ordinal, "phase": name, "place": place, "seconds": spent.seconds,
-                    "times": spent.times, "steps": spent.steps, "wait": _known(spent.wait), **_peak(peaks, name),
-                    "spans": None if name == TRAINING else json.dumps(spent.spans),
-                })  # fmt: skip
-        for uuid, parts in sums.items():
-            share = self.shares[uuid]
-            yield self._usage(epoch.ordinal, WHOLE_EPOCH, share, merged(parts), seconds)
-            for name, spent in phases.items():
-                if name:
-                    yield self._usage(epoch.ordinal, name, share, parts.get(name) or UsageSums(), spent.seconds)
-
-    def _usage(self, ordinal: int, phase: str, share: DeviceUsage, sums: UsageSums, seconds: float) -> LedgerRow:
-        columns = sums.columns(seconds, whole_board=share.whole_board)
-        return LedgerRow(
-            "usage", {"rank": self.run.key, "ordinal": ordinal, "phase": phase, "uuid": share.uuid, **columns}
-        )  # fmt: skip
-
-
-def numbers(metrics: Mapping[str, float]) -> str:
-    """Numbers by name as JSON; NaN and the infinities are words."""
-    known = {name: float(v) if math.isfinite(v) else json_value.logged(v) for name, v in metrics.items()}
-    return json.dumps(known)
-
-
-def _peak(peaks: Mapping[str, Peak], phase: str) -> dict[str, Any]:
-    peak = peaks.get(phase, Peak())
-    return {"peak": _known(peak.value), "peak_reached": int(peak.reached) if is_known(peak.value) else None}
-
 
 def _ns(seconds: float) -> int:
     return round(seconds * SECOND)
-
-
-def _known(value: float) -> float | None:
-    return value if is_known(value) else None
