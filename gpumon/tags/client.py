@@ -3,9 +3,6 @@
 A write is one `struct` pack, one CRC and one copy into a mapping of the process's own file: no
 system call, no lock that is held over one. Whatever goes wrong (no directory, no room, a value
 that fits no field) turns the board off with at most one warning, and the training never notices.
-
-The board is held by a POSIX lock, which the kernel drops when the process dies *or closes any
-descriptor of that file*. So nothing in this process may open a board of its own again.
 """
 
 from __future__ import annotations
@@ -17,16 +14,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from gpumon.errors import BoardError
-from gpumon.procfs import boot_id, start_time
 from gpumon.tags import lifetime, wire
-from gpumon.tags.description import MAX_PHASES, TRAIN, WORD_LENGTH, Description, encode
+from gpumon.tags.board_file import make_board, supported, write_description
+from gpumon.tags.description import MAX_PHASES, TRAIN, WORD_LENGTH, Description
 from gpumon.tags.warn import warn_once
 from gpumon.text import clean
 
 _SLOTS = tuple(slice(offset, offset + wire.STATE_SIZE) for offset in wire.STATES)
 _EVENT_HEAD = slice(wire.EVENT_HEAD, wire.EVENT_HEAD + 8)
-_names: set[str] = set()
-"""Every board that this process made."""
 
 
 class Board:
@@ -73,7 +68,7 @@ class Board:
         self._lock = threading.RLock()
         if directory is None:
             return
-        if not _supported():
+        if not supported():
             warn_once("board", "gpumon shows trainings on Linux only: it requires /proc")
             return
         try:
@@ -278,11 +273,8 @@ class Board:
         mapped = self._map
         if mapped is None:
             return
-        text = encode(description)
         version = self._version + 1
-        offset, header = wire.TEXTS[version & 1], wire.DESCRIPTIONS[version & 1]
-        mapped[offset : offset + len(text)] = text
-        mapped[header : header + wire.TEXT_HEADER.size] = wire.pack_text_header(version, text)
+        write_description(mapped, version, description)
         self._version, self.description = version, description
 
     def _phase_index(self, name: str) -> int:
@@ -296,30 +288,8 @@ class Board:
         return len(names) if len(self.description.phases) > len(names) else 0
 
     def _create(self, directory: str) -> None:
-        import fcntl  # Windows has none
-
-        from gpumon.tags.sweep import sweep
-
-        uid, pid = os.geteuid(), os.getpid()
-        name = f"tag.{uid}.{pid}.{os.urandom(4).hex()}"
-        _names.add(name)  # before the file is there: another thread may be sweeping
-        sweep(directory, uid, _names, self._now())
-        path, unfinished = f"{directory}/{name}", f"{directory}/.{name}"
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._fd = os.open(unfinished, flags, 0o600)
-        try:
-            # All of it now: a store into a page that no longer fits would kill the process (SIGBUS).
-            os.posix_fallocate(self._fd, 0, wire.SIZE)
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._map = mapped = mmap.mmap(self._fd, wire.SIZE)
-            mapped[: wire.HEADER.size] = wire.pack_header(_own_header(pid, self._monotonic(), self._now()))
-            self._write_description(self.description)
-            os.fchmod(self._fd, 0o644)
-            os.rename(unfinished, path)
-        except BaseException:
-            os.unlink(unfinished)
-            raise
-        self.path = path
+        made = make_board(directory, self.description, self._monotonic, self._now)
+        self._fd, self._map, self.path, self._version = made.fd, made.mapped, made.path, 1
 
     def _failed(self, error: Exception) -> None:
         self._turn_off()
@@ -342,34 +312,9 @@ class Board:
             self.close()
 
 
-def _supported() -> bool:
-    try:
-        import fcntl  # noqa: F401
-    except ImportError:
-        return False
-    return os.path.exists("/proc/self/stat")
-
-
 def _int32(number: int) -> int:
     return max(-(1 << 31), min((1 << 31) - 1, number))
 
 
 def _int64(number: int) -> int:
     return max(-(1 << 63), min((1 << 63) - 1, number))
-
-
-def _own_header(pid: int, monotonic_ns: int, now: int) -> wire.BoardHeader:
-    started, boot = start_time(), boot_id()
-    if not started or not any(boot):
-        raise OSError("/proc does not tell when this process began, or which boot this is")
-    return wire.BoardHeader(
-        size=wire.SIZE,
-        pid=pid,
-        parent=os.getppid(),
-        started=started,
-        pid_namespace=os.stat("/proc/self/ns/pid").st_ino,
-        time_namespace=os.stat("/proc/self/ns/time").st_ino if os.path.exists("/proc/self/ns/time") else 0,
-        boot_id=boot,
-        monotonic_ns=monotonic_ns,
-        time_ns=now,
-    )

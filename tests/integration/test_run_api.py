@@ -552,7 +552,7 @@ def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
     ours = {name for name in loaded if name.startswith("gpumon.")}
     assert ours <= {
         "gpumon.errors", "gpumon.paths", "gpumon.procfs", "gpumon.run_facts", "gpumon.text", "gpumon.trust",
-        "gpumon.vendors", "gpumon.tags", "gpumon.tags.wire", "gpumon.tags.client",
+        "gpumon.vendors", "gpumon.tags", "gpumon.tags.wire", "gpumon.tags.board_file", "gpumon.tags.client",
         "gpumon.tags.description", "gpumon.tags.devices", "gpumon.tags.lifetime", "gpumon.tags.loader",
         "gpumon.tags.loop",
         "gpumon.tags.memory", "gpumon.tags.naming", "gpumon.tags.out_of_memory", "gpumon.tags.ranks",
