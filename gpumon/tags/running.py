@@ -1,4 +1,4 @@
-"""A run that has begun: what `gpumon.run` gives to a training loop.
+"""A run that has begun, as a training loop uses it: what `gpumon.run` gives.
 
 Nothing here raises, waits, or touches a GPU: the training comes first.
 """
@@ -13,37 +13,21 @@ from itertools import count
 from numbers import Integral
 from time import monotonic_ns
 from types import TracebackType
-from typing import Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
+from typing import Generic, ParamSpec, TypeVar, cast, overload
 
 from gpumon.run_facts import LARGEST
-from gpumon.tags import out_of_memory
 from gpumon.tags.client import Board
 from gpumon.tags.description import Description
-from gpumon.tags.lifetime import ending, keep
-from gpumon.tags.loader import Samples, samples_of
-from gpumon.tags.memory import NEVER, MemoryReader
-from gpumon.tags.values import Pending, number_of, whole
+from gpumon.tags.lifetime import keep
+from gpumon.tags.run_tags import RunTags, UnclosedEpoch
+from gpumon.tags.values import number_of, whole
 from gpumon.tags.warn import warn_once
-from gpumon.tags.wire import NOT_KNOWN
 
 T = TypeVar("T")
 P = ParamSpec("P")
-UNWINDING = 1_000_000_000
-"""ns within which the exception that has left an epoch comes to the end of the run."""
-STEP_EVERY = 50_000_000
-"""ns between two steps that are published, and looked at for more than their number."""
 
 
-class UnclosedEpoch(NamedTuple):
-    """An epoch whose loop was left: by `break` when it was over, or by an exception in the middle."""
-
-    event: int
-    """Number of the event that ended it."""
-    at_ns: int
-    """ns, monotonic."""
-
-
-class ActiveRun:
+class ActiveRun(RunTags):
     """A run that has begun. Safe to call from several threads: of two that write at once the last one wins.
 
     A forked child inherits it switched off, and so does whoever unpickles or copies it: a run belongs
@@ -57,33 +41,9 @@ class ActiveRun:
         look: Callable[[], tuple[str, ...]] | None = None,
         again: Callable[[], ActiveRun] | None = None,
     ) -> None:
+        super().__init__(board, look)
         self._again = again
-        self._board = board
         self._planned = epochs
-        self._look = look
-        self._due = 0 if board.on else NEVER
-        self._looked = 0
-        self._epoch: object | None = None
-        self._first: int | None = None
-        self._batch_given = board.description.facts.batch > 0
-        self._unclosed = UnclosedEpoch(0, 0)
-        self._pending = Pending()
-        self._memory = MemoryReader(board)
-
-    @property
-    def name(self) -> str:
-        """As people see it."""
-        return self._board.description.name
-
-    @property
-    def id(self) -> str:
-        """Shared by all ranks of this run."""
-        return self._board.description.id
-
-    @property
-    def on(self) -> bool:
-        """Whether tags are published; false after the end, and where no board could be made."""
-        return self._board.on
 
     @overload
     def epochs(self, over: int | None = None, *, start: int = 0) -> Iterator[int]: ...
@@ -141,23 +101,6 @@ class ActiveRun:
             self.batch_of(loader)
         return Steps(self, loader)
 
-    def batch_of(self, loader: object, times: int = 1) -> None:
-        """A step takes `times` batches of `loader`: told where the loader knows how large. For callbacks too."""
-        try:
-            found = samples_of(loader, times)
-        except Exception as error:  # a loader of the user's own, whose attributes may do anything
-            warn_once("batch", f"the batch size is unknown: {type(error).__name__}: {error}")
-            return
-        if found is not None:
-            self.samples(found)
-
-    def samples(self, found: Samples) -> None:
-        """A step has so many, as a loader or batch shows; what `gpumon.run` was given stands. For callbacks."""
-        known = self._board.description.facts
-        told = known._replace(batch=found.batch, mean_batch=found.mean)
-        if not self._batch_given and 0 < found.batch <= LARGEST and told != known:
-            self._board.describe(facts=told)
-
     def step(self, steps: int = 1) -> None:
         """Count a step of a loop that does not use `steps()`."""
         try:
@@ -202,71 +145,11 @@ class ActiveRun:
         if known:
             self._board.log(known)
 
-    def must_end(self) -> None:
-        """A process that ends before this run does has not finished it. For callbacks."""
-        self._board.must_end = True
-
-    def describe(self, **changes: object) -> None:
-        """Change what is said of this run, by the fields of `Description`; for callbacks."""
-        self._board.describe(**changes)
-
     def finish(self, *, failed: bool = False) -> None:
         """End the run: as interrupted while a KeyboardInterrupt is handled. A second call does nothing."""
         error = sys.exc_info()[1]
         interrupted = isinstance(error, KeyboardInterrupt)
         self.end(error if failed or interrupted else None, failed=failed)
-
-    def end(self, error: BaseException | None = None, *, failed: bool = False) -> None:
-        """End the run, which `error` has left. For callbacks."""
-        how = ending(error)
-        failed = failed or how.failed
-        broken = failed or error is not None  # by sys.exit(0) too, which is no failure
-        # Asked first: what is published below is no sign that the training has gone on.
-        left = broken and self._left_by_it()
-        if failed:
-            out_of_memory.PROCESS.raised(error)
-        self._take_arrived()
-        if self._epoch is not None:
-            self._end_epoch(self._epoch, left=broken)
-        elif left:
-            self._board.end_epoch(left=True)
-        self._memory.at_boundary()
-        self._board.close(failed=failed, interrupted=how.interrupted)
-
-    def begin_epoch(self, number: int) -> None:
-        """An epoch begins now; one that is open ends. For callbacks: a loop uses `epochs` or `epoch`."""
-        self._begin_epoch(number)
-
-    def end_epoch(self) -> None:
-        """The open epoch ends now; without one nothing happens. For callbacks."""
-        if self._epoch is not None:
-            self._end_epoch(self._epoch)
-
-    def begin_phase(self, name: str) -> str:
-        """The phase `name` begins now; gives the one before, to go back to. For callbacks."""
-        self._memory.at_boundary()
-        return self._board.phase(name)
-
-    def at_step(self, step: int, since: int = 0) -> None:
-        """The training has come to `step` of the whole run; `since` when (ns, monotonic) it waited for data, unless 0.
-
-        For callbacks.
-        """
-        now, board = monotonic_ns(), self._board
-        if since and board.wait_ns != NOT_KNOWN:
-            board.wait_ns += now - since
-        board.steps = step
-        if now >= self._due:
-            self._at_due(now)
-
-    def waited(self, nanoseconds: int) -> None:
-        """So long did the training wait for data; published with the next step. For callbacks."""
-        if self._board.wait_ns != NOT_KNOWN:
-            self._board.wait_ns += max(1, nanoseconds)  # measured: never 0
-
-    def wait_unknown(self) -> None:
-        """Nobody can tell how long this training waits for data: from now on it shows as not known. For callbacks."""
-        self._board.wait_ns = NOT_KNOWN
 
     def __enter__(self) -> ActiveRun:
         return self
@@ -299,66 +182,6 @@ class ActiveRun:
 
     def __reduce__(self) -> tuple[Callable[..., ActiveRun], tuple[Description, int | None, int]]:
         return _copy_of, (self._board.description, self._planned, self._board.steps)
-
-    def _begin_epoch(self, number: object) -> object:
-        if self._epoch is not None:
-            self._end_epoch(self._epoch)  # its loop was left without being closed
-        self._epoch = opened = object()
-        self._find_devices()
-        try:
-            epoch = int(number)  # type: ignore[call-overload]
-        except (TypeError, ValueError, OverflowError):
-            warn_once("epoch", f"{number!r} is not an epoch number")
-            epoch = -1
-        if self._first is None:
-            self._first = epoch
-            if epoch:
-                self._board.describe(first_epoch=epoch)
-        self._memory.at_boundary()
-        self._board.begin_epoch(epoch)
-        return opened
-
-    def _end_epoch(self, opened: object, *, left: bool = False) -> None:
-        if self._epoch is opened:
-            self._epoch = None
-            self._take_arrived()
-            self._memory.at_boundary()
-            self._board.end_epoch(left=left)
-
-    def _left_by_it(self) -> bool:
-        """Whether the exception that ends the run left an epoch: nothing was told since, and no time has passed."""
-        return self._board.events == self._unclosed.event and monotonic_ns() - self._unclosed.at_ns < UNWINDING
-
-    def _at_due(self, now: int) -> None:
-        """Publish a step, and look after all that steps bring along.
-
-        At most every 50 ms, which each step finds out for itself: nobody reads it more often, and after a real
-        training step, which leaves cold caches, publishing costs 20 times what it does in a loop of its own.
-        """
-        if not self._board.on:
-            self._due = NEVER
-            return
-        self._due = now + STEP_EVERY
-        self._board.publish(now)
-        if now >= self._memory.due_ns:
-            self._memory.read(now)
-        if self._pending:
-            self._take_arrived()
-        self._looked += 1
-        if not self._looked & (self._looked - 1):
-            # CUDA may have come up since, or the model may have moved: looked up again at 1, 2, 4, 8, …
-            self._find_devices()
-
-    def _take_arrived(self) -> None:
-        for epoch, metrics in sorted(self._pending.collect().items()):
-            self._board.log(metrics, epoch)
-
-    def _find_devices(self) -> None:
-        if self._look is None or not self._board.on:
-            return
-        found = self._look()
-        if found and found != self._board.description.devices:
-            self._board.describe(devices=found)
 
 
 class Steps(Generic[T]):

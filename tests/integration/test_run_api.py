@@ -556,7 +556,7 @@ def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
         "gpumon.tags.description", "gpumon.tags.devices", "gpumon.tags.lifetime", "gpumon.tags.loader",
         "gpumon.tags.loop",
         "gpumon.tags.memory", "gpumon.tags.naming", "gpumon.tags.out_of_memory", "gpumon.tags.ranks",
-        "gpumon.tags.running", "gpumon.tags.sweep", "gpumon.tags.values", "gpumon.tags.warn",
+        "gpumon.tags.run_tags", "gpumon.tags.running", "gpumon.tags.sweep", "gpumon.tags.values", "gpumon.tags.warn",
     }  # fmt: skip
 
 
