@@ -138,6 +138,20 @@ def test_a_server_without_a_gpu_says_so_and_what_to_do(browser: Browser, place: 
         expect(page.locator("main")).to_contain_text(re.compile("No GPU|No run|No such run"))
 
 
+def test_a_daemon_that_falls_silent_on_a_machine_without_a_gpu_is_said_to_be_silent(browser: Browser) -> None:
+    served = Served([tick(1, [], origin=Origin("nvml", "", "install the NVIDIA driver"))])
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/")
+        expect(page.locator("#page-none")).to_be_visible()
+        expect(page.locator("#problem")).to_be_hidden()
+        served.live.age = 90.0
+        expect(page.locator("#problem")).to_contain_text("Stale: the daemon is silent. Last seen")
+        page.evaluate("location.hash = '#/runs'")
+        expect(page.locator("#problem")).to_contain_text("Stale: the daemon is silent. Last seen")
+        served.live.age = 0.0
+        expect(page.locator("#problem")).to_contain_text("install the NVIDIA driver")
+
+
 def test_before_anything_was_sampled_the_page_says_what_to_start(browser: Browser) -> None:
     with on_a_port(Served()) as link, visit(browser, link) as visitor:
         page = visitor.open("#/fleet")

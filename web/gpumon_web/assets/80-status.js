@@ -40,14 +40,14 @@
   };
 
   const isOld = () => ["stale", "reconnecting"].includes(g.feed.state) && !g.feed.isFresh() && g.text.known(g.feed.now);
-  const counts = () => isOld() && !g.feed.problem && g.text.known(g.feed.silence());
+  const counts = () => isOld() && g.text.known(g.feed.silence());
   const lastSeen = () => (isOld() ? ` Last seen ${g.text.clock(g.feed.now, g.feed.clock())}` : "");
 
   // What is read out as an alert has no seconds in it that count up: those stand apart.
   function problemText() {
     const feed = g.feed;
     if (feed.state === "locked") { return "This browser is signed out: open the link that gpumon web printed when it started."; }
-    if (feed.problem) { return feed.problem; }
+    if (feed.problem && !isOld()) { return feed.problem; } // what was wrong once is no news while nothing comes
     if (feed.state === "stale") { return `${why(feed.said)}.${lastSeen()}`; }
     if (feed.state === "ended") { return `The recording has ended. Its last values are from ${g.text.moment(feed.now)}.`; }
     if (feed.state === "reconnecting" && (!feed.server || !feed.isFresh())) {
