@@ -55,7 +55,7 @@ class Epoch:
         """ns since 1970."""
         self.begin = begin
         self.end: Moment | None = None
-        """None while it goes on."""
+        """None while it is open."""
         self.ended_ns: int | None = None
         """ns since 1970; None also when it was left without an end."""
         self.phases: dict[str, PhaseTotals] = {}

@@ -18,12 +18,12 @@ class EpochSummary(NamedTuple):
     phase: str
     begun: float
     ended: float
-    """NaN while it goes on, and where the run went away in it."""
+    """NaN while it is open, and where the run went away in it."""
     seconds: float
     times: int
     """Number of times that a phase was entered; 1 of others."""
     steps: int | None
-    """None where nobody counted, and of a whole of which a part is not known."""
+    """None where they were not counted, and of a whole of which a part is not known."""
     wait: float
     """Seconds waited for data, mean over ranks."""
     metrics: Mapping[str, float]

@@ -75,7 +75,7 @@ class RankRecorder:
         self._traces.take(run, tick, {uuid: by_uuid[uuid] for uuid in self.shares if uuid in by_uuid})
 
     def close_when_over(self, gone: bool) -> None:
-        """Note the end, once the run has told it or its process is gone (`gone`: and its board with it)."""
+        """Note the end, once the run has reported it or its process is gone (`gone`: and its board with it)."""
         if self.end_ns or self.tick is None:
             return
         timeline, tick, run = self.timeline, self.tick, self.run
@@ -124,7 +124,7 @@ class RankRecorder:
         return tick.monotonic_ns - (tick.time_ns - _ns(self.run.started))
 
     def rows(self, horizon: int) -> Iterator[LedgerRow]:
-        """The rows that change while a run goes on: the run, the rank, its devices, open epochs and sums."""
+        """The rows that change while a run lasts: the run, the rank, its devices, open epochs and sums."""
         assert self.tick is not None
         key, run, tick, timeline = self.run.key, self.run, self.tick, self.timeline
         started = _ns(run.started) if is_known(run.started) else tick.time_ns - (tick.monotonic_ns - self.begin)
@@ -195,7 +195,7 @@ class RankRecorder:
         return self._traces.rows(self.run.key)
 
     def resume(self, state: Mapping[str, Any], traces: Sequence[StoredTrace]) -> None:
-        """Go on from what an earlier daemon wrote. Raises KeyError, TypeError or ValueError when it is damaged."""
+        """Continue from what an earlier daemon wrote. Raises KeyError, TypeError or ValueError when it is damaged."""
         timeline = timeline_of(state["course"])
         shares = {share.uuid: share for share in map(device_usage_of, state["shares"])}
         self.timeline, self.shares = timeline, shares

@@ -37,7 +37,7 @@ class RunRow(NamedTuple):
     driver: str
     world_size: int
     epochs: int
-    """Epochs planned; 0 when not told."""
+    """Epochs planned; 0 where unknown."""
     base: int
     """Where the training's framework begins to count epochs."""
     first_epoch: int
@@ -115,11 +115,11 @@ class RankRow(NamedTuple):
     state: RunState
     steps: int
     wait: float
-    """Seconds waited for data, of the whole run; NaN where nobody measured it."""
+    """Seconds waited for data, of the whole run; NaN where it was not measured."""
     lost_events: int
-    """Boundaries that were overwritten before anybody read them."""
+    """Boundaries that were overwritten before they were read."""
     peak: float
-    """The most in live tensors, as the framework tells; bytes."""
+    """The most in live tensors, as the framework reports; bytes."""
     retries: float
     ooms: float
     devices: tuple[DeviceRow, ...]
@@ -140,14 +140,14 @@ class EpochRow(NamedTuple):
     """Its number, as the training counts."""
     begun: float
     ended: float
-    """NaN: it goes on, or the run went away in it."""
+    """NaN: it is still open, or the run went away in it."""
     seconds: float
     steps: int
     wait: float
     metrics: Mapping[str, float]
     """Metrics that were logged with it; a number may be NaN or infinite."""
     trained: float = NAN
-    """Seconds of training among them, to which `steps` belong; NaN where steps were not told apart."""
+    """Seconds of training among them, to which `steps` belong; NaN where steps of training were not counted apart."""
     wait_of: float = NAN
     """Seconds of the phases in which the wait was measured; NaN where it was not, or that is unknown."""
     peak: LivePeak = LivePeak()

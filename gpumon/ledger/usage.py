@@ -16,10 +16,10 @@ from gpumon.ledger.schema import USAGE, MeasuredBy
 from gpumon.metrics import GPU_INDEX, IDLE
 
 HOLD = 3
-"""Intervals for which a value holds; a longer gap is time that nobody saw."""
+"""Intervals for which a value holds; a longer gap is time that was not sampled."""
 HOLD_LEAST = 2 * SECOND
 COVERED = 0.98
-"""Energy is told where so much of the time is between two readings of the counter."""
+"""Energy is reported where so much of the time is between two readings of the counter."""
 BUSY_COVERED = 0.9
 """The driver's own samples are used where they cover so much of the time sampled."""
 

@@ -43,7 +43,7 @@ class Board:
         self.steps = 0
         """Steps since the run began; written with the next state or event, as `wait_ns` is."""
         self.wait_ns = 0
-        """ns waited for data since the run began; 0 while nobody has measured it."""
+        """ns waited for data since the run began; 0 while it was never measured."""
         self.peak = wire.NOT_KNOWN
         """The framework's peak of allocated bytes, where it was read for the next event and for no other."""
         self.must_end = False
@@ -115,7 +115,7 @@ class Board:
             self.publish()
 
     def end_epoch(self, *, left: bool = False) -> None:
-        """Publish that the epoch ends now; `left`: before its end, or that the one told to be over was left."""
+        """Publish that the epoch ends now; `left`: before its end, or that the one reported as over was left."""
         with self._lock:
             if self._phase == 1:
                 self._phase = 0
@@ -209,7 +209,7 @@ class Board:
     def close(self, *, failed: bool = False, interrupted: bool = False, withdrawn: bool = False) -> None:
         """Publish the end of the run and let go. The file stays, so that a daemon can read the end.
 
-        Whoever reads it out removes it; where nobody does, the next training of this user. `withdrawn`: the
+        The daemon that has read it removes it; without a daemon, the next training of this user does. `withdrawn`: the
         run is to show nowhere, as if it had never begun.
         """
         with self._lock:

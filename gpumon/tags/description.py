@@ -2,7 +2,7 @@
 
 The training writes it with `encode`, the daemon reads it with `decode`, and the bounds of both
 stand here once. The writer keeps them so that the text always fits; the reader because every byte
-may come from somebody hostile.
+may come from a hostile process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Description(NamedTuple):
     order: str = ""
     """CUDA_DEVICE_ORDER as it is."""
     epochs: int = 0
-    """Planned; 0 when not told."""
+    """Planned; 0 where unknown."""
     first_epoch: int = 0
     base: int = 0
     """Where the framework begins to count epochs: 0 or 1."""

@@ -16,7 +16,7 @@ from gpumon.vendors import IDENTIFIERS, NVIDIA, PARTS, visible_devices
 
 
 def find_devices(modules: Mapping[str, Any], env: Mapping[str, str], *, alone: bool = True) -> tuple[str, ...]:
-    """UUIDs of the devices in use; empty as long as nobody can tell.
+    """UUIDs of the devices in use; empty as long as they are unknown.
 
     `modules` is `sys.modules`. `alone`: this process is the whole job, so that all visible devices
     are its own; one rank of many uses a part of them. Never raises, never initializes CUDA.
@@ -45,7 +45,7 @@ def visible_uuids(visible: str) -> tuple[str, ...]:
 
 
 def torch_uuid(cuda: Any, index: int, visible: tuple[str, ...]) -> str:
-    """The UUID of what torch calls device `index`; empty where it does not tell.
+    """The UUID of what torch calls device `index`; empty where torch does not report it.
 
     `cuda` is `torch.cuda`, initialized; `visible` is as `visible_uuids` gives it.
     """

@@ -43,7 +43,7 @@ def ending(error: BaseException | None) -> Ending:
 
 
 def watch(board: Lasting) -> None:
-    """See to `board` from now on, for as long as anybody holds it."""
+    """See to `board` from now on, for as long as it is referenced."""
     _open.add(board)
     util, process = sys.modules.get("multiprocessing.util"), sys.modules.get("multiprocessing.process")
     if util is not None and process is not None and process.parent_process() is not None:
@@ -52,7 +52,7 @@ def watch(board: Lasting) -> None:
 
 
 def keep(board: Lasting) -> None:
-    """Hold `board`, which nobody else holds, until the process ends."""
+    """Keep `board`, which has no other reference, until the process ends."""
     _kept.append(board)
     _open.add(board)
 

@@ -16,7 +16,7 @@ class Samples(NamedTuple):
     batch: int
     """Of each but the last."""
     mean: float = 0.0
-    """Over a whole pass, where the last batch is short; 0 where all are alike, or nobody can tell."""
+    """Over a whole pass, where the last batch is short; 0 where all are alike, or where this is unknown."""
 
 
 def samples_of(loader: Any, times: int = 1) -> Samples | None:

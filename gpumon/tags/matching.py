@@ -21,7 +21,7 @@ class Claim(NamedTuple):
     uid: int = 0
     user: str = ""
     devices: tuple[str, ...] = ()
-    """UUIDs as the training tells them; may be shortened as in CUDA_VISIBLE_DEVICES."""
+    """UUIDs as the training reports them; may be shortened as in CUDA_VISIBLE_DEVICES."""
     visible: str = ""
     order: str = ""
     world_size: int = 1
@@ -36,7 +36,7 @@ class Match(NamedTuple):
 
 
 def devices_of(claim: Claim, devices: Sequence[Device], processes: Sequence[Process]) -> Match:
-    """The UUIDs of the devices that a run trains on; empty when nobody can tell.
+    """The UUIDs of the devices that a run trains on; empty where they are unknown.
 
     First what the training claims; else where the driver lists its pid; else the numbers in
     CUDA_VISIBLE_DEVICES, where these count as the driver does. A device that only others

@@ -1,4 +1,4 @@
-"""Out-of-memory errors of the training's framework: told to the runs of this process, each once.
+"""Out-of-memory errors of the training's framework: reported to the runs of this process, each once.
 
 torch has an observer that its allocator calls at the moment itself, before anything unwinds, with what was asked
 for and what was free (`OutOfMemoryObserver` in c10/cuda/CUDACachingAllocator.h). It is private, and another
@@ -35,7 +35,7 @@ _TORCH_DEVICE = re.compile(r"\bGPU ([0-9]{1,4})\b")
 
 
 class _Failure(NamedTuple):
-    """An out-of-memory error as its message tells it: bytes, or `NOT_KNOWN`."""
+    """An out-of-memory error as its message reports it: bytes, or `NOT_KNOWN`."""
 
     torch: bool
     asked: int
@@ -44,22 +44,22 @@ class _Failure(NamedTuple):
 
 
 class Failures:
-    """The out-of-memory errors of a process, and the boards they are told to. Nothing here raises."""
+    """The out-of-memory errors of a process, and the boards they are reported to. Nothing here raises."""
 
     def __init__(self) -> None:
         # Replaced as a whole: the observer runs on whatever thread allocates.
         self._boards: tuple[weakref.ref[Board], ...] = ()
         self._asked: Any = None
         self._observed = False
-        """Whether torch has told of one by itself: then it tells of all."""
+        """Whether torch has reported one by itself: then it reports all."""
 
     def watch(self, board: Board) -> None:
-        """Tell `board`, for as long as anybody holds it and it is on."""
+        """Report to `board`, for as long as it is referenced and on."""
         alive = [ref for ref in self._boards if (held := ref()) is not None and held.on]
         self._boards = (*alive, weakref.ref(board))
 
     def observe(self, torch: Any, visible: tuple[str, ...]) -> None:
-        """Have torch's allocator tell of its errors; once for each process. CUDA must be initialized."""
+        """Have torch's allocator report its errors; once for each process. CUDA must be initialized."""
         if self._asked is torch:
             return
         self._asked = torch

@@ -47,9 +47,9 @@ class Poll(NamedTuple):
     withdrawn: Sequence[str] = ()
     """Keys of runs that were taken back since the last poll; they are not among the runs."""
     memory: Mapping[str, Sequence[Memory]] = {}
-    """By key of the run: what its framework told of each of its devices."""
+    """By key of the run: what its framework reported of each of its devices."""
     unread: int = 0
-    """Boards that nobody looked at: their users have more of them than are read at once."""
+    """Boards that were not read: their users have more of them than are read at once."""
 
 
 class _End(NamedTuple):
@@ -153,7 +153,7 @@ class TagReader:
         return times.monotonic_ns - self._end(place, board, times).monotonic_ns > SHOWN_AFTER_END
 
     def _forget(self, place: Place, board: Watched, end: _End) -> None:
-        """Let go of a board that has told everything."""
+        """Let go of a board that was read to its end."""
         self._forgotten[place] = (board.inode, end.monotonic_ns)
         self._drop(place, board)
 

@@ -96,11 +96,11 @@ class RunTags:
             self._board.wait_ns += max(1, nanoseconds)  # measured: never 0
 
     def wait_unknown(self) -> None:
-        """Nobody can tell how long this training waits for data: from now on it shows as not known. For callbacks."""
+        """Report the wait for data of this training as unknown from now on. For callbacks."""
         self._board.wait_ns = NOT_KNOWN
 
     def batch_of(self, loader: object, times: int = 1) -> None:
-        """A step takes `times` batches of `loader`: told where the loader knows how large. For callbacks too."""
+        """Publish that a step takes `times` batches of `loader`, where it knows their size. For callbacks too."""
         try:
             found = samples_of(loader, times)
         except Exception as error:  # a loader of the user's own, whose attributes may do anything
@@ -167,7 +167,7 @@ class RunTags:
             self._board.end_epoch(left=left)
 
     def _left_by_it(self) -> bool:
-        """Whether the exception that ends the run left an epoch: nothing was told since, and no time has passed."""
+        """Whether the exception that ends the run left an epoch: nothing was published since, no time has passed."""
         return self._board.events == self._unclosed.event and monotonic_ns() - self._unclosed.at_ns < UNWINDING
 
     def _at_due(self, now: int) -> None:

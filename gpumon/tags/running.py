@@ -116,7 +116,7 @@ class ActiveRun(RunTags):
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Tag what happens inside as `name`: validate, test, checkpoint, …; then the phase before goes on."""
+        """Tag what happens inside as `name`: validate, test, checkpoint, …; then the phase before continues."""
         before = self.begin_phase(str(name))
         try:
             yield
@@ -160,7 +160,7 @@ class ActiveRun(RunTags):
         self.end(error)
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Decorate `function`: each of its calls is a run of its own, and this one, which nobody enters, is none."""
+        """Decorate `function`: each of its calls is a run of its own, and this one, never entered, is withdrawn."""
         self._board.close(withdrawn=True)
 
         @wraps(function)

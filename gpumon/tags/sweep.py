@@ -1,4 +1,4 @@
-"""Removing boards of this user that nobody holds and nobody will read any more.
+"""Removing boards of this user that no process holds and no daemon will read any more.
 
 A daemon removes what it has read. Where none ever runs, the next training of the same user does it.
 """

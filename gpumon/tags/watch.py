@@ -57,9 +57,9 @@ class Watched:
         self.claim = Claim()
         self.ended = 0
         """When the run ended, ns since 1970: when that was seen, or its last sign of life if it was
-        over before anybody looked. 0 while it runs."""
+        over before it was first seen. 0 while it runs."""
         self.withdrawn = False
-        """Whether its process took it back: another run tells more of the same."""
+        """Whether its process took it back: another run reports more of the same."""
         self._fold = EpochFold()
         self._moments: list[InForce] = []
         """Epochs and phases in force, in the order of time, for `at`."""

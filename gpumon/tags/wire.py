@@ -97,10 +97,10 @@ EVENT_BYTES = 4 + EVENT_BODY.size
 MAX_METRICS = 8
 NAN = float("nan")
 MAX_MEMORY = 16
-"""Devices of one process whose framework memory is told."""
+"""Devices of one process whose framework memory is reported."""
 MEMORY_ROOM = 1408
 NOT_KNOWN = (1 << 64) - 1
-"""Framework memory, or a wait for data, that nobody has told."""
+"""Framework memory, or a wait for data, that was never reported."""
 
 Metrics = Sequence[float | None]
 """Numbers by slot; None where nothing was logged."""
@@ -113,7 +113,7 @@ FLAG_INTERRUPTED = 8
 RUN_FAILED = 1
 RUN_WITHDRAWN = 2
 RUN_INTERRUPTED = 4
-"""Aux of a RUN_END event. A run is withdrawn when another one tells more of the same: it shows nowhere. One that was
+"""Aux of a RUN_END event. A run is withdrawn when another one reports more of the same: it shows nowhere. One that was
 interrupted has also failed, for readers that do not know the difference."""
 
 # The numbers of `gpumon.frame.Mark`, which a training does not import; a test holds them together.
