@@ -42,6 +42,9 @@ class Frames:
     def hostname(self) -> str:
         return "node"
 
+    def history_file(self) -> str:
+        return ""
+
     def state(self) -> LiveState:
         return self.live
 
