@@ -104,7 +104,8 @@ def _gpu(sample: Sample, who: str, width: int) -> str:
 
 def _who(held: list[Process], run: Run | None) -> str:
     if run is not None:
-        return f"{run.user}: {run.name} {_epoch(run)}"
+        others = [process for process in held if process.user not in ("", run.user)]
+        return ", ".join(part for part in (f"{run.user}: {run.name} {_epoch(run)}", _who(others, None)) if part)
     groups: dict[tuple[str, str], list[Process]] = {}
     for process in held:
         groups.setdefault((process.user or "unknown user", process.name or f"pid {process.pid}"), []).append(process)

@@ -72,3 +72,11 @@ def test_a_gpu_that_cannot_be_read_has_its_reason_in_place_of_numbers(state: Ava
     (_, line) = shown(frame_of(tick(1, [sample(0, state, utilization=0.97)])))
     assert state.reason in line
     assert "97" not in line
+
+
+def test_the_line_of_a_gpu_names_other_users_beside_its_run() -> None:
+    mine = run(gpus=(device().uuid,))
+    held = [process(run=mine.key), process(pid=9, user="dave", memory_used=30 * 2.0**30), process(pid=10, user="")]
+    now = frame_of(tick(1, [sample(0, utilization=0.9, run=mine.key)], held, [mine]))
+    line = list(lines(now, Origin("nvml"), Driver(), "node1", ""))[1]
+    assert line.endswith("busy  alice: resnet50 before its first epoch, dave: python 30.0 GiB")
