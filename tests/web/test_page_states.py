@@ -342,6 +342,15 @@ def test_a_page_that_is_opened_while_nobody_answers_claims_nothing_of_when_it_wa
         expect(shown.locator("[data-bind=model]")).to_have_text("")
 
 
+def test_no_cell_of_the_fleet_is_cut_on_a_narrow_screen(browser: Browser, simulated: str) -> None:
+    cut = "cells => cells.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.innerText)"
+    with visit(browser, simulated, viewport={"width": 1024, "height": 768}) as visitor:
+        page = visitor.open("#/")
+        cells = page.locator("#page-fleet tbody td")
+        expect(cells.filter(has_text="/ 700 W")).to_have_count(8)
+        assert cells.evaluate_all(cut) == []
+
+
 def test_a_link_to_what_is_shown_leads_there_though_the_address_named_none(browser: Browser, simulated: str) -> None:
     with visit(browser, simulated) as visitor:
         page = visitor.open("#/gpu/3")
