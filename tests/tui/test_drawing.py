@@ -128,6 +128,13 @@ def test_rows_of_cards_of_any_size_stand_under_each_other() -> None:
         assert not re.search(r"[▁▄▃]\d", "".join(lines)), "a gap between a bar and its number"
 
 
+@pytest.mark.parametrize(("total", "text"), [(80.0, "6.6/80.0G"), (nan, " 6.6G")])
+def test_memory_has_its_unit_whether_its_total_is_known_or_not(total: float, text: str) -> None:
+    card = sample(0, utilization=0.5, memory_used=6.6 * 2**30, memory_total=total * 2**30)
+    told = GpuCard(card, None, (), GpuState.BUSY, 0.0, RecentHistory(), 0.0, 60.0, 1.0, False, False, Memo())
+    assert text in plain(gpu_line(told, 80))
+
+
 def test_text_is_cut_by_cells() -> None:
     assert fit("日本語", 5) == "日本…"
     assert fit("日本語", 4) == "日 …"

@@ -216,7 +216,9 @@ def _brief(gpu: GpuCard, cells: int) -> Line:
 def _used(gpu: GpuCard) -> str:
     """At most ten cells, so that rows of cards of any size stand under each other: `72.0/79.6G`, `216/277G`."""
     used, total = (gpu.sample.value(name) for name in ("gpu.memory_used", "gpu.memory_total"))
-    return f"{_gibibytes(used)}/{_gibibytes(total)}G" if isfinite(total) else _gibibytes(used)
+    if isfinite(total):
+        return f"{_gibibytes(used)}/{_gibibytes(total)}G"
+    return f"{_gibibytes(used)}G" if isfinite(used) else _gibibytes(used)
 
 
 def _gibibytes(value: float) -> str:
