@@ -19,6 +19,8 @@ PROGRAMS = {
     "tags": "what a tag costs a training",
     "callbacks": "what a callback adds, for each framework",
     "ring": "frames in and out of the ring",
+    "history": "a month of history, and a day of it beside its peers",
+    "recording": "recordings, next to compressed JSON lines",
     "tui": "the terminal view",
     "web": "the web view and its viewers",
     "long_run": "the web view while a crowd opens one long run",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import time
+from array import array
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,12 @@ def rows_of(path: Path, gpus: int) -> list[list[Row]]:
     return [found[i : i + gpus] for i in range(0, len(found) - gpus + 1, gpus)]
 
 
+def single(row: Row) -> Row:
+    """As a frame has it that this test reads late: the ring keeps older gauges in single precision."""
+    utilization, power, memory = array("f", row)
+    return utilization, power, memory
+
+
 @pytest.mark.parametrize(
     ("name", "gpus", "speed"), [("h100x8-llama3-8b-ckpt100.csv.gz", 8, 60), ("titanx2-gpt350m.csv.gz", 2, 40)]
 )
@@ -38,6 +45,7 @@ def test_recorded_frames_are_the_rows_of_the_file(
     expected = rows_of(path, gpus)
     live = follow(Places(explicit=str(live_dir)))
     recorded: dict[int, list[Row]] = {}
+    full: set[int] = set()
     last = 0
     env = environment(live_dir)
     with daemon("--source", f"replay:{path}", "--speed", speed, env=env):
@@ -45,6 +53,7 @@ def test_recorded_frames_are_the_rows_of_the_file(
         while last < len(expected) and time.monotonic() < deadline:
             for frame in live.since(last):
                 last = frame.number
+                full |= {last} if frame.is_full else set()
                 assert all(sample.state is Availability.OK for sample in frame.samples)
                 recorded[frame.number] = [
                     (sample.value("gpu.utilization"), sample.value("gpu.power"), sample.value("gpu.memory_used"))
@@ -55,8 +64,13 @@ def test_recorded_frames_are_the_rows_of_the_file(
         assert "REPLAY" in live.origin().label
         assert status(env)["label"].startswith("REPLAY")
     assert sorted(recorded) == list(range(1, len(expected) + 1)), "every row, none twice"
-    differing = [number for number, rows in recorded.items() if rows != expected[number - 1]]
+    differing = [
+        number
+        for number, rows in recorded.items()
+        if rows != [row if number in full else single(row) for row in expected[number - 1]]
+    ]
     assert not differing
+    assert full
 
 
 def test_ten_times_the_speed_is_ten_times_the_speed(recordings: Path, live_dir: Path) -> None:
