@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.sessions or arguments.end_session:
         return _sessions(where, arguments.end_session)
     try:
-        from gpumon_web.serve import Address, links, listen, serve
+        from gpumon_web.serve import Address, Stop, links, listen, serve
     except ImportError as error:
         raise GpumonError(f"the browser view requires {error.name}: install gpumon with its dependencies") from error
     from gpumon_web.app import make_app
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     token = _token(where, arguments, is_local=address.is_local)
     opened = listen(address)
     port = 0 if address.path else opened.getsockname()[1]
-    stop = _Stop()
+    stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     with _watched(where, arguments) as (live, ledgers):
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print(line, flush=True)
 
         try:
-            serve(app, opened, tell, lambda: stop.is_asked)
+            serve(app, opened, tell, stop)
         except KeyboardInterrupt:
             print(file=sys.stderr)
         finally:
@@ -171,14 +171,3 @@ def _watched(where: Places, arguments: argparse.Namespace) -> Iterator[tuple[Liv
         own = f"{directory}/{LEDGER}"
         with private_sampler(where, arguments, own) as sampled:
             yield sampled, lambda: [own, *ledger_paths(where)]
-
-
-class _Stop:
-    """Ends the server, in whatever it does; it remembers that, because a library may catch what it raises."""
-
-    def __init__(self) -> None:
-        self.is_asked = False
-
-    def __call__(self, *_: object) -> None:
-        self.is_asked = True
-        raise KeyboardInterrupt

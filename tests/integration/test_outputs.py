@@ -146,7 +146,7 @@ def test_a_command_that_goes_on_for_hours_does_so_with_an_output_that_takes_noth
             assert process.poll() is None, process.stderr.read() if process.stderr else ""
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE) == 0
+            assert process.wait(PATIENCE) == 0, process.stderr.read() if process.stderr else ""
 
 
 def _began(name: str, directory: Path) -> bool:

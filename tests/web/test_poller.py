@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
+from gpumon_web.poller import Poller
+from gpumon_web.serve import Stop
 from tests.builders import sample, tick
 from tests.programs import PATIENCE, until
 from tests.web.served import HOST, TOKEN, Served, running
@@ -90,3 +95,33 @@ def test_a_round_asks_no_connection_to_which_nothing_happened() -> None:
         finally:
             for one in idle:
                 one.close()
+
+
+def test_a_connection_that_the_kernel_no_longer_watches_is_forgotten_all_the_same() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        poller = Poller({})
+        poller._epoll.register(ours.fileno(), select.EPOLLIN)
+        poller._waits_for[ours.fileno()] = select.EPOLLIN
+        poller._epoll.unregister(ours.fileno())  # as where a signal interrupts `_tell` between the two
+        poller.forget(ours.fileno())
+        assert not poller._waits_for
+        poller.close()
+
+
+def test_the_first_signal_wakes_a_server_and_the_second_one_interrupts_it() -> None:
+    stop, woken = Stop(), []
+    stop.wake = lambda: woken.append(True)
+    stop()
+    assert stop.is_asked
+    assert woken == [True]
+    with pytest.raises(KeyboardInterrupt):
+        stop()
+    assert woken == [True]
+
+
+def test_a_signal_before_a_server_serves_interrupts() -> None:
+    stop = Stop()
+    with pytest.raises(KeyboardInterrupt):
+        stop()
+    assert stop.is_asked

@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from waitress.wasyncore import readwrite
@@ -46,7 +47,9 @@ class Poller:
     def forget(self, fd: int) -> None:
         """Its connection is about to be closed."""
         if self._waits_for.pop(fd, 0):
-            self._epoll.unregister(fd)
+            # A signal that stops the server may have come between the kernel's list and this one.
+            with suppress(FileNotFoundError):
+                self._epoll.unregister(fd)
 
     def poll(self, waits: bool = True) -> None:
         """Handle what has happened; where it `waits`, until something does, a second at most."""

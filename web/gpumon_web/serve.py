@@ -182,14 +182,33 @@ def links(address: Address, port: int, token: str | None) -> Sequence[str]:
     return (f"http://{host}:{port}/{query}",)
 
 
-def serve(
-    app: Dash, opened: socket.socket, tell: Callable[[], object], is_over: Callable[[], bool] = lambda: False
-) -> None:
-    """Serve until interrupted, or `is_over`; `tell` is called once requests are answered."""
+class Stop:
+    """Handler of the signals that end the server.
+
+    While it serves, it is only woken: an exception would leave whatever it does half done. The second signal raises
+    KeyboardInterrupt, as the first does before, also out of what hangs.
+    """
+
+    def __init__(self) -> None:
+        self.is_asked = False
+        self.wake: Callable[[], object] | None = None
+
+    def __call__(self, *_: object) -> None:
+        is_first, self.is_asked = not self.is_asked, True
+        if self.wake is None or not is_first:
+            raise KeyboardInterrupt
+        self.wake()
+
+
+def serve(app: Dash, opened: socket.socket, tell: Callable[[], object], stop: Stop | None = None) -> None:
+    """Serve until interrupted, or until `stop` is asked to; `tell` is called once requests are answered."""
     server = server_of(app, opened)
-    server.is_over = is_over
+    stop = stop or Stop()
+    server.is_over = lambda: stop.is_asked
     tell()
     try:
+        stop.wake = server.trigger.pull_trigger
         server.run()
     finally:
+        stop.wake = None
         server.close()
