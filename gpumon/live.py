@@ -133,6 +133,11 @@ class Live:
             return ""
         return next(iter(history_paths(self._where)), "")
 
+    def unreadable(self) -> str:
+        """Why a ring that is there cannot be read, and what to do; empty where it can be, or none is there."""
+        self.heartbeat()
+        return self._problem if self._reader is None and self._problem != self._missing else ""
+
     def heartbeat(self) -> Heartbeat | None:
         """The writer's last sign of life."""
         return self._try(lambda reader: reader.heartbeat())

@@ -119,16 +119,20 @@ def _look(where: Places, arguments: argparse.Namespace) -> _Look:
             return _Look(followed, f"daemon, pid {pid}{late}", daemon)
     from gpumon.cli.sampled import sampled
 
+    unreadable = followed.unreadable() if followed else ""
+    if unreadable:
+        print(f"gpumon: {unreadable}", file=sys.stderr)
+    note = "the daemon's ring cannot be read" if unreadable else "no daemon"
     own = sampled(where, arguments, _PATIENCE)
     if own is not None:
-        return _Look(own, "no daemon")
+        return _Look(own, note)
     stale = (
         f"the driver did not answer within {_PATIENCE:g} s: it hangs, or its GPUs are slow to wake. "
         "'gpumon daemon --detach' waits for it"
     )
     if followed and heartbeat and heartbeat.age != float("inf"):
         return _Look(followed, f"stale: no daemon for {duration(heartbeat.age)}", stale=stale)
-    return _Look(None, "no daemon", stale=stale)
+    return _Look(None, note, stale=stale)
 
 
 def earlier_frames(live: Live, newest: Frame) -> list[Frame]:

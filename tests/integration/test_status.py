@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import jsonschema
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from gpumon.clock import SECOND
 from gpumon.frame import Origin
 from gpumon.metrics import GPU_METRICS
+from gpumon.ring.layout import MAJOR, SUPERBLOCK
 from gpumon.ring.writer import RingWriter
 from tests.builders import sample, tick
 from tests.nvml import Process, Stub, sleepers
@@ -307,3 +309,19 @@ def test_two_sources_are_shown_at_once_and_one_that_fails_says_so(env: dict[str,
     done = gpumon("status", "--source", "nvml,sim:one", env=env)
     assert done.returncode == 0
     assert "nvml: the NVIDIA driver is installed but not loaded" in done.stdout
+
+
+def test_a_ring_of_a_newer_version_is_named_as_what_cannot_be_read(driver_library: Path, live_dir: Path) -> None:
+    with Stub(driver_library) as stub:
+        env = environment(live_dir, stub.env())
+        with daemon(env=env):
+            ring = live_dir / "ring"
+            head = bytearray(ring.read_bytes()[: SUPERBLOCK.size])
+            head[8:10] = (MAJOR + 1).to_bytes(2, "little")
+            with ring.open("r+b") as file:
+                file.write(head + crc32(head).to_bytes(4, "little"))
+            done = gpumon("status", env=env)
+    assert done.returncode == 0, "it sampled by itself"
+    assert "the daemon's ring cannot be read" in done.stdout.splitlines()[0]
+    assert done.stderr.startswith(f"gpumon: the ring has layout {MAJOR + 1}.0, this gpumon reads 1 to {MAJOR}: ")
+    assert done.stderr.endswith("upgrade this one\n")
