@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
@@ -16,6 +17,8 @@ from playwright.sync_api import sync_playwright
 HERE = Path(__file__).parent
 CHROMIUM = "/usr/bin/chromium"
 PAGES = {"fleet": "#/fleet", "gpu": "#/gpu/0?window=600", "runs": "#/runs", "run": "#/run/sim-0-0"}
+SETTLES = 75.0
+"""Seconds after which states that need a minute of watching are known."""
 SIZES = {"": (1440, 900, "dark"), "-phone": (400, 860, "light")}
 
 
@@ -34,6 +37,7 @@ def main() -> None:
 
 def take(link: str) -> None:
     """A picture of every page at every size."""
+    time.sleep(SETTLES)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         for ending, (width, height, theme) in SIZES.items():
