@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.report import Budget, Result, number
 from benchmarks.stage import GPUS, Effort, Stage, tool
 from gpumon.clock import SECOND
-from gpumon.database import open_to_write
+from gpumon.database.write import open_to_write
 from gpumon.history.collect import Block, Collector, SubjectValues, TickValues
 from gpumon.history.limits import USUAL_LIMITS, prune
 from gpumon.history.migrations import HISTORY_FILE

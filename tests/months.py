@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from math import nan, sin
 
-from gpumon.database import open_to_write
+from gpumon.database.write import open_to_write
 from gpumon.history.cell import HistoryCell
 from gpumon.history.collect import Block
 from gpumon.history.migrations import HISTORY_FILE

@@ -16,7 +16,7 @@ from math import inf, nan
 from threading import Lock
 from typing import NamedTuple, TypeVar
 
-from gpumon.database import open_to_read
+from gpumon.database.read import open_to_read
 from gpumon.history.block import BadBlock, present, unpack
 from gpumon.history.line import Line
 from gpumon.history.migrations import VERSION

@@ -14,7 +14,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from gpumon.clock import SECOND
-from gpumon.database import open_to_read
+from gpumon.database.read import open_to_read
 from gpumon.frame import NAN, Device, Frame, Sample
 from gpumon.history.block import BadBlock, cells_of
 from gpumon.history.cell import HistoryCell

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.database import FileKind
+from gpumon.database.write import FileKind
 
 _FIRST = """
 CREATE TABLE schema (id INTEGER PRIMARY KEY, metrics TEXT NOT NULL UNIQUE);

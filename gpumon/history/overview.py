@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 from typing import NamedTuple
 
-from gpumon.database import open_to_read
+from gpumon.database.read import open_to_read
 from gpumon.errors import GpumonError
 from gpumon.history.migrations import VERSION
 from gpumon.history.tiers import SHAPES, TierShape

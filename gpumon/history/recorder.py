@@ -14,7 +14,8 @@ from contextlib import suppress
 from threading import Condition, Thread
 
 from gpumon.clock import SECOND
-from gpumon.database import NewerFile, is_damage, move_aside, open_to_write
+from gpumon.database.damage import is_damage, move_aside
+from gpumon.database.write import NewerFile, open_to_write
 from gpumon.frame import Tick
 from gpumon.history.collect import Block, Collector, TickValues, values_of
 from gpumon.history.limits import USUAL_LIMITS, HistoryLimits, prune

@@ -6,7 +6,7 @@ now and one that comes from an older version must become the same.
 
 from __future__ import annotations
 
-from gpumon.database import FileKind
+from gpumon.database.write import FileKind
 
 _FIRST = """
 CREATE TABLE run (

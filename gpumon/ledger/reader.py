@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 
-from gpumon.database import open_to_read
+from gpumon.database.read import open_to_read
 from gpumon.errors import GpumonError
 from gpumon.frame import NAN, RunState
 from gpumon.ledger import decode

@@ -15,7 +15,8 @@ from threading import Condition, Thread
 from time import monotonic
 from typing import Any, NamedTuple
 
-from gpumon.database import NewerFile, is_damage, move_aside, open_to_write
+from gpumon.database.damage import is_damage, move_aside
+from gpumon.database.write import NewerFile, open_to_write
 from gpumon.ledger.migrations import LEDGER_FILE
 from gpumon.ledger.write import Batch, write
 

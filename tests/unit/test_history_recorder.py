@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.database import open_to_write
+from gpumon.database.write import open_to_write
 from gpumon.followers import Follower
 from gpumon.history import recorder as recorder_module
 from gpumon.history.migrations import HISTORY_FILE, VERSION

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.clock import SECOND
-from gpumon.database import open_to_write
+from gpumon.database.write import open_to_write
 from gpumon.frame import Tick
 from gpumon.history.block import BadBlock, cells_of, pack, present, unpack
 from gpumon.history.cell import HistoryCell, fold, weights

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.database import NewerFile, on_network, open_to_write
+from gpumon.database.network import on_network
+from gpumon.database.write import NewerFile, open_to_write
 from gpumon.frame import RunState
 from gpumon.ledger import phase_summary
 from gpumon.ledger.migrations import LEDGER_FILE, MIGRATIONS, VERSION

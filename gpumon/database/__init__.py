@@ -1,0 +1,1 @@
+"""SQLite files of the state directory: made, brought to this version, moved aside where damaged, read by others."""
