@@ -26,6 +26,10 @@ class FileKind(NamedTuple):
     what: str
     migrations: Sequence[str]
     """`migrations[n]` leads from version n (`PRAGMA user_version`) to n + 1."""
+    meanwhile: str
+    """Half a sentence for people: how it goes on while the file cannot be written."""
+    refused: str
+    """Half a sentence for people: the loss where a later gpumon wrote the file."""
 
 
 def open_to_write(

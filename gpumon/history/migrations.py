@@ -20,4 +20,9 @@ last cell that it has; `crc`: CRC32 of `data`, whose layout is in `block.py`."""
 
 MIGRATIONS: tuple[str, ...] = (_FIRST,)
 VERSION = len(MIGRATIONS)
-HISTORY_FILE = FileKind("history", MIGRATIONS)
+HISTORY_FILE = FileKind(
+    "history",
+    MIGRATIONS,
+    meanwhile="history is kept in memory meanwhile",
+    refused="this daemon keeps no history",
+)

@@ -10,12 +10,11 @@ import os
 import sqlite3
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from threading import Condition, Thread
 
 from gpumon.clock import SECOND
-from gpumon.database.damage import is_damage, move_aside
-from gpumon.database.write import NewerFile, open_to_write
+from gpumon.database.state_file import StateFile
+from gpumon.database.write import NewerFile
 from gpumon.frame import Tick
 from gpumon.history.collect import Block, Collector, TickValues, values_of
 from gpumon.history.limits import USUAL_LIMITS, HistoryLimits, prune
@@ -57,26 +56,25 @@ class HistoryRecorder:
         self, path: str, uid: int, say: Callable[[str], object], *, shared: bool = False,
         limits: HistoryLimits = USUAL_LIMITS,
     ) -> None:  # fmt: skip
-        self.path = path
-        self.problem = ""
-        """Why nothing is written just now, for people; empty while all is well."""
-        self._uid = uid
+        self._file = StateFile(path, HISTORY_FILE, uid, say, shared=shared, opened=self._recover)
         self._say = say
-        self._shared = shared
         self._limits = limits
         self._boot = boot_id().hex()
         self._ticks: deque[TickValues] = deque(maxlen=_MOST_TICKS)
         self._changed = Condition()
-        self._stopping = self._refused = False
+        self._stopping = False
         self._collector = Collector(self._take)
         self._blocks: deque[SealedBlock] = deque()
         self._bytes = 0
         self._lost = 0
-        self._connection: sqlite3.Connection | None = None
-        self._inode = 0
         self._offset_ns = self._steady_ns = 0
         self._newest: TickValues | None = None
         self._thread = Thread(target=self._run, name="gpumon-history", daemon=True)
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is written just now, for people; empty while all is well."""
+        return self._file.problem
 
     def start(self) -> HistoryRecorder:
         """Begin to take ticks."""
@@ -85,7 +83,7 @@ class HistoryRecorder:
 
     def add(self, tick: Tick) -> None:
         """Take a tick; they come in order."""
-        if self._refused:
+        if self._file.is_refused:
             return
         values = values_of(tick)
         with self._changed:
@@ -97,11 +95,11 @@ class HistoryRecorder:
     def close(self) -> None:
         """Write what is open, within a few seconds."""
         with self._changed:
-            self._stopping = True
+            self._stopping = self._file.is_ending = True
             self._changed.notify()
         self._thread.join(_LAST)
-        if not self._refused and (self._thread.is_alive() or self._blocks):
-            self._say(f"cannot write the last history to {self.path}")
+        if not self._file.is_refused and (self._thread.is_alive() or self._blocks):
+            self._say(f"cannot write the last history to {self._file.path}")
 
     def _run(self) -> None:
         while True:
@@ -118,14 +116,10 @@ class HistoryRecorder:
             try:
                 if self._blocks:
                     self._write()
-            except NewerFile as error:
-                self.problem, self._refused = str(error), True
-                self._say(f"{error}; this daemon keeps no history")
-                return
-            except (OSError, sqlite3.Error) as error:
-                self._failed(error)
-            if stopping:
-                self._shut()
+            except (NewerFile, OSError, sqlite3.Error) as error:
+                self._file.failed(error)
+            if stopping or self._file.is_refused:
+                self._file.close()
                 return
 
     def _see_clock(self, values: TickValues) -> None:
@@ -148,52 +142,18 @@ class HistoryRecorder:
             self._lost += 1
 
     def _write(self) -> None:
-        if self._connection is None or not self._is_there():
-            self._shut()
-            self._open()
-        assert self._connection is not None
-        write(self._connection, self._blocks, self._boot)
+        connection = self._file.connect()
+        write(connection, self._blocks, self._boot)
         self._blocks.clear()
         self._bytes = 0
         if self._newest and self._newest.monotonic_ns - self._steady_ns >= _STEADY:
-            prune(self._connection, self._newest.time_ns / SECOND, self._limits)
-        if self.problem:
-            self.problem = ""
-            self._say(f"{self.path} is writable again")
+            prune(connection, self._newest.time_ns / SECOND, self._limits)
+        self._file.succeeded()
         if self._lost:
-            self._say(f"{self.path}: {self._lost} blocks of history were lost: memory was full while writing failed")
+            self._say(
+                f"{self._file.path}: {self._lost} blocks of history were lost: memory was full while writing failed"
+            )
             self._lost = 0
 
-    def _open(self) -> None:
-        self._connection = open_to_write(self.path, HISTORY_FILE, shared=self._shared, uid=self._uid, log=self._say)
-        self._inode = os.stat(self.path).st_ino
-        recover(self._connection, self._boot)
-
-    def _is_there(self) -> bool:
-        """Whether the open file still has its name: somebody may have removed it."""
-        try:
-            return os.stat(self.path).st_ino == self._inode
-        except OSError:
-            return False
-
-    def _shut(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        with suppress(sqlite3.Error):
-            if self._shared and self._stopping:
-                # Who may not write the directory cannot read a file that wants a WAL beside it.
-                connection.execute("PRAGMA journal_mode = DELETE").fetchone()
-        with suppress(sqlite3.Error):
-            connection.close()
-
-    def _failed(self, error: OSError | sqlite3.Error) -> None:
-        damaged = isinstance(error, sqlite3.Error) and is_damage(error) and self._connection is not None
-        self._shut()
-        if damaged:
-            with suppress(OSError):
-                self._say(f"{self.path} is damaged ({error}): moved to {move_aside(self.path)}")
-            return
-        if not self.problem:
-            self.problem = f"cannot write {self.path} ({error})"
-            self._say(f"{self.problem}: history is kept in memory meanwhile")
+    def _recover(self, connection: sqlite3.Connection) -> None:
+        recover(connection, self._boot)

@@ -105,6 +105,11 @@ reached in here; 0: it was no more than that. NULL: the framework has none, or i
 `epoch.metrics`: since this version what is no number in JSON is one of the texts NaN, Infinity and -Infinity."""
 
 MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD)
-LEDGER_FILE = FileKind("ledger", MIGRATIONS)
+LEDGER_FILE = FileKind(
+    "ledger",
+    MIGRATIONS,
+    meanwhile="measurements are kept in memory meanwhile",
+    refused="this daemon records no runs",
+)
 VERSION = len(MIGRATIONS)
 """`PRAGMA user_version`; `MIGRATIONS[n]` leads from version n to n + 1, and never changes once it was released."""

@@ -35,8 +35,9 @@ class LedgerStore(Protocol):
     """The part of `store.Store` that the recorder uses."""
 
     known: KnownRuns | None
-    problem: str
 
+    @property
+    def problem(self) -> str: ...
     def put(self, batch: Batch) -> None: ...
     def close(self, timeout: float = 5.0) -> bool: ...
 

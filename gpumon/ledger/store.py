@@ -10,13 +10,12 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable
-from contextlib import suppress
 from threading import Condition, Thread
 from time import monotonic
 from typing import Any, NamedTuple
 
-from gpumon.database.damage import is_damage, move_aside
-from gpumon.database.write import NewerFile, open_to_write
+from gpumon.database.state_file import StateFile
+from gpumon.database.write import NewerFile
 from gpumon.ledger.migrations import LEDGER_FILE
 from gpumon.ledger.write import Batch, write
 
@@ -63,23 +62,22 @@ class Store:
     def __init__(
         self, path: str, uid: int, log: Callable[[str], object], *, shared: bool = False, most_rows: int = MOST_ROWS
     ) -> None:
-        self.path = path
+        self._file = StateFile(path, LEDGER_FILE, uid, log, shared=shared, opened=self._load)
         self.known: KnownRuns | None = None
         """None until the ledger was open for the first time."""
-        self.problem = ""
-        """Why nothing is written just now, for people; empty when all is well."""
-        self._uid = uid
         self._log = log
-        self._shared = shared
         self._most_rows = most_rows
         self._waiting = Batch()
         self._changed = Condition()
         self._stopping = False
         self._dropped = 0
         self._refused = False
-        self._connection: sqlite3.Connection | None = None
-        self._inode = 0
         self._thread = Thread(target=self._run, name="gpumon-ledger", daemon=True)
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is written just now, for people; empty when all is well."""
+        return self._file.problem
 
     def start(self) -> Store:
         """Begin to open and to write."""
@@ -106,32 +104,28 @@ class Store:
     def close(self, timeout: float = 5.0) -> bool:
         """Write what is left, for at most `timeout` seconds. True when everything is written."""
         with self._changed:
-            self._stopping = True
+            self._stopping = self._file.is_ending = True
             self._changed.notify()
         self._thread.join(timeout)
         done = not self._thread.is_alive() and not self._waiting
         if not done:
-            self._log(f"cannot write the last measurements to {self.path}")
+            self._log(f"cannot write the last measurements to {self._file.path}")
         return done
 
     def _run(self) -> None:
         delay = _RETRY
         while True:
             try:
-                if self._connection is None and os.path.lexists(self.path):
-                    self._open()
+                if not self._file.is_open and os.path.lexists(self._file.path):
+                    self._file.connect()
                 elif self.known is None:
                     self.known = KnownRuns({}, set(), {})  # the file is made with the first run
                 if self._write_next():
                     return
-            except NewerFile as error:
-                self.problem = str(error)
-                self._log(f"{error}; this daemon records no runs")
-                return
-            except (OSError, sqlite3.Error) as error:
-                self._failed(error)
+            except (NewerFile, OSError, sqlite3.Error) as error:
+                self._file.failed(error)
                 with self._changed:
-                    if self._stopping:
+                    if self._stopping or self._file.is_refused:
                         return
                     deadline = monotonic() + delay
                     while not self._stopping and (left := deadline - monotonic()) > 0:
@@ -155,59 +149,22 @@ class Store:
                 self._waiting = batch.then(self._waiting)
             raise
         if last:
-            self._shut()
+            self._file.close()
         return last
 
     def _write(self, batch: Batch) -> None:
-        if self._connection is None or not self._is_there():
-            self._shut()
-            self._open()
-        assert self._connection is not None
-        refused = write(self._connection, batch)
+        refused = write(self._file.connect(), batch)
         if refused and not self._refused:
             self._refused = True
-            self._log(f"{self.path}: {refused} invalid rows were dropped")
-        if self.problem:
-            self.problem = ""
-            self._log(f"{self.path} is writable again")
+            self._log(f"{self._file.path}: {refused} invalid rows were dropped")
+        self._file.succeeded()
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
-            self._log(f"{self.path}: {dropped} rows were lost: memory was full while writing failed")
+            self._log(f"{self._file.path}: {dropped} rows were lost: memory was full while writing failed")
 
-    def _open(self) -> None:
-        self._connection = open_to_write(self.path, LEDGER_FILE, shared=self._shared, uid=self._uid, log=self._log)
-        self._inode = os.stat(self.path).st_ino
+    def _load(self, connection: sqlite3.Connection) -> None:
         if self.known is None:
-            self.known = _load_state(self._connection)
-
-    def _is_there(self) -> bool:
-        """Whether the open file still has its name: somebody may have removed it."""
-        try:
-            return os.stat(self.path).st_ino == self._inode
-        except OSError:
-            return False
-
-    def _shut(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        with suppress(sqlite3.Error):
-            if self._shared and self._stopping:
-                # Who may not write the directory cannot read a file that wants a WAL beside it.
-                connection.execute("PRAGMA journal_mode = DELETE").fetchone()
-        with suppress(sqlite3.Error):
-            connection.close()
-
-    def _failed(self, error: OSError | sqlite3.Error) -> None:
-        if isinstance(error, sqlite3.Error) and is_damage(error) and self._connection is not None:
-            self._shut()
-            with suppress(OSError):
-                self._log(f"{self.path} is damaged ({error}): moved to {move_aside(self.path)}")
-            return
-        self._shut()
-        if not self.problem:
-            self.problem = f"cannot write {self.path} ({error})"
-            self._log(f"{self.problem}: measurements are kept in memory meanwhile")
+            self.known = _load_state(connection)
 
 
 def _load_state(connection: sqlite3.Connection) -> KnownRuns:
