@@ -95,7 +95,9 @@ class Collector:
         if not (0 < passed <= longest and abs(time - self._time - passed) <= _STEADY):
             self._break_off(cell)
         for row in seen.rows:
-            subject = self._subjects.setdefault(row.subject, _Subject(columns_of(row.subject)))
+            subject = self._subjects.get(row.subject)
+            if subject is None:
+                subject = self._subjects[row.subject] = _Subject(columns_of(row.subject))
             read = time - (seen.monotonic_ns - row.read_ns) / SECOND
             subject.counting.add(read, subject.counters_of(row.values), self._step, longest)
         if cell > self._cell:
