@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 import gpumon
 from gpumon.clock import SECOND
 from gpumon.errors import BoardError
-from gpumon.frame import Boundary, Mark, Run, RunState
+from gpumon.frame import Boundary, Mark, RunState
 from gpumon.paths import Places
 from gpumon.tags import wire
 from gpumon.tags.client import Board
@@ -170,16 +171,26 @@ def test_a_run_that_ended_before_anybody_looked_is_told_in_full(start: Start, re
     assert poll.runs[0].state == RunState.FINISHED
 
 
+# Of each epoch the clock before and after its begin and before and after its end, between which the boundaries lie, and
+# the CPU time within the two, ns. Waits for a line before each portion of its epochs.
 EPOCHS = """
-import random, sys, time, gpumon
-sys.stdin.readline()
+import json, random, sys, time, gpumon
 wrote = []
 with gpumon.run("net", epochs=500) as run:
-    for epoch in run.epochs():
-        begin = time.monotonic_ns()
+    for number in range(500):
+        if not number % 100:
+            print("here", flush=True)
+            sys.stdin.readline()
+        epoch = run.epoch(number)
+        before, used = time.monotonic_ns(), time.thread_time_ns()
+        epoch.__enter__()
+        begun, after = time.thread_time_ns() - used, time.monotonic_ns()
         time.sleep(random.uniform(0.002, 0.02))
-        wrote.append((begin, time.monotonic_ns()))
-    print(*(f"{a},{b}" for a, b in wrote), flush=True)
+        still, used = time.monotonic_ns(), time.thread_time_ns()
+        epoch.__exit__(None, None, None)
+        used = max(begun, time.thread_time_ns() - used)
+        wrote.append((before, after, still, time.monotonic_ns(), used))
+    print(json.dumps(wrote), flush=True)
     sys.stdin.readline()
 """
 
@@ -187,34 +198,45 @@ with gpumon.run("net", epochs=500) as run:
 def test_500_epochs_of_2_to_20_ms_are_all_found_at_1_hz(start: Start, reader: TagReader) -> None:
     child = start(EPOCHS)
     found: list[Boundary] = []
-    tell(child)
     ends = 0
-    deadline = time.monotonic() + 2 * PATIENCE
-    run: Run | None = None
-    while ends < 500 and time.monotonic() < deadline:
-        time.sleep(1)
-        poll = reader.poll()
-        found += poll.boundaries
-        ends = sum(b.mark == Mark.EPOCH_END for b in found)
-        run = poll.runs[0] if poll.runs else run
-    wrote = [tuple(map(int, pair.split(","))) for pair in hear(child).split()]
+    for portion in range(100, 501, 100):  # fewer than its board holds, however late a reader is on a busy machine
+        assert hear(child) == "here"
+        tell(child)
+        deadline = time.monotonic() + PATIENCE
+        while ends < portion:
+            assert time.monotonic() < deadline
+            time.sleep(1)
+            poll = reader.poll()
+            found += poll.boundaries
+            ends = sum(b.mark == Mark.EPOCH_END for b in found)
+    wrote = json.loads(hear(child))
     tell(child)
-    assert run is not None
+    (run,) = poll.runs
     assert run.lost_events == 0
     assert [b.number for b in found[:1001]] == list(range(1, 1002))
     begins = {b.epoch: b.monotonic_ns for b in found if b.mark == Mark.EPOCH_BEGIN}
     finals = {b.epoch: b.monotonic_ns for b in found if b.mark == Mark.EPOCH_END}
     assert len(begins) == len(finals) == 500
-    ends_before = [0, *(end for _, end in wrote)]
-    begins_after = [*(begin for begin, _ in wrote[1:]), finals[499]]
-    for i, (begin, end) in enumerate(wrote):
-        assert ends_before[i] <= begins[i] <= begin
-        assert end <= finals[i] <= begins_after[i]
-    errors = sorted(max(begin - begins[i], finals[i] - end) for i, (begin, end) in enumerate(wrote))
-    # A busy machine takes the processor away between the two clock readings; now and then.
-    assert errors[len(errors) * 3 // 4] <= 1_000_000, errors[-10:]
+    for i, (before, after, still, over, _) in enumerate(wrote):
+        assert before <= begins[i] <= after
+        assert still <= finals[i] <= over
+    # Of its own time: the machine may halt a training between two readings of the clock.
+    used = sorted(used for *_, used in wrote)
+    assert used[len(used) * 98 // 100] <= 1_000_000
     middle = (begins[490] + finals[490]) // 2
     assert [r.epoch for r in reader.at(middle)] == [490]
+
+
+def test_as_many_events_as_a_board_holds_wait_for_the_latest_reader(start: Start, reader: TagReader) -> None:
+    pairs = (wire.EVENT_COUNT - 1) // 2
+    child = start(
+        f"import gpumon\nrun = gpumon.run('net')\nlist(run.epochs({pairs}))\n"
+        "last = run.epoch(0)\nlast.__enter__()\nprint('x', flush=True)\ninput()"
+    )
+    hear(child)
+    poll = reader.poll()
+    assert [b.number for b in poll.boundaries] == list(range(1, wire.EVENT_COUNT + 1))
+    assert poll.runs[0].lost_events == 0
 
 
 def test_what_was_overwritten_is_counted_and_not_guessed(start: Start, reader: TagReader) -> None:
