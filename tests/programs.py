@@ -112,3 +112,20 @@ def until(true: Callable[[], T | None], timeout: float = PATIENCE) -> T:
             return found
         time.sleep(0.05)
     raise AssertionError(f"did not come true within {timeout} s")
+
+
+def asleep(process: subprocess.Popen[Any]) -> float:
+    """Seconds for which a program has slept so far: neither computed nor waited for a processor.
+
+    Of its first thread. A busy machine makes a program take longer, but not sleep longer.
+    """
+    with open(f"/proc/{process.pid}/schedstat", "rb") as file:
+        computed, queued, _ = map(int, file.read().split())
+    with open(f"/proc/{process.pid}/stat", "rb") as file:
+        begun = int(file.read().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - begun - (computed + queued) / 1e9
+
+
+def wait_for_end(process: subprocess.Popen[Any]) -> None:
+    """Wait until a program has ended; it can still be asked about."""
+    until(lambda: os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG))

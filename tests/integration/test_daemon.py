@@ -18,7 +18,7 @@ from gpumon.live import follow
 from gpumon.paths import Places
 from gpumon.ring.reader import RingReader
 from tests.nvml import Stub
-from tests.programs import PATIENCE, command, daemon, environment, gpumon, status, until
+from tests.programs import PATIENCE, asleep, command, daemon, environment, gpumon, status, until, wait_for_end
 
 
 @pytest.fixture
@@ -270,8 +270,11 @@ def test_a_daemon_whose_driver_hangs_is_stale_stops_when_it_is_told_to_and_leave
             heard = time.monotonic()
             time.sleep(0.05)
         assert state.age < 3 + (time.monotonic() - heard)
+        before = asleep(process)
         process.terminate()
-        assert process.wait(timeout=PATIENCE) == 0
+        wait_for_end(process)
+        assert asleep(process) - before < 3
+        assert process.wait() == 0
         assert "the driver did not answer" in process.communicate()[1]
     assert "stopped" in live.state().text
     stub.set_latency(None, 0)
@@ -285,7 +288,10 @@ def test_a_daemon_whose_driver_hangs_before_its_first_sample_stops_when_it_is_to
     stub.set_latency(None, HANG)
     process = subprocess.Popen(command("daemon"), env=env, stderr=subprocess.PIPE, text=True)
     until((live_dir / "tags").exists)
+    before = asleep(process)
     process.send_signal(signal.SIGINT)
+    wait_for_end(process)
+    assert asleep(process) - before < 3
     assert "the driver did not answer" in process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 0
 
@@ -301,8 +307,11 @@ with private_sampler(places(), argparse.Namespace(source=None, interval=0.1, spe
 
 def test_a_view_that_samples_by_itself_ends_although_its_driver_hangs(env: dict[str, str], stub: Stub) -> None:
     stub.set_latency(None, HANG)
-    done = subprocess.run([sys.executable, "-c", BY_ITSELF], env=env, capture_output=True, text=True, timeout=PATIENCE)
-    assert (done.returncode, done.stdout) == (0, "waiting for the first sample\n")
+    with subprocess.Popen([sys.executable, "-c", BY_ITSELF], env=env, stdout=subprocess.PIPE, text=True) as process:
+        wait_for_end(process)
+        assert asleep(process) < 10
+        output, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, output) == (0, "waiting for the first sample\n")
 
 
 @pytest.mark.parametrize("harm", ["truncate", "remove", "empty"])

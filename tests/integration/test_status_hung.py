@@ -18,7 +18,7 @@ from gpumon.ring.writer import RingWriter
 from tests.builders import sample, tick
 from tests.integration.test_status import CHECK
 from tests.nvml import Stub
-from tests.programs import PATIENCE, command, daemon, environment, gpumon, status, until
+from tests.programs import PATIENCE, asleep, command, daemon, environment, gpumon, status, until, wait_for_end
 
 HANG = 3_600_000_000
 """Microseconds that a call of a driver that hangs takes."""
@@ -96,21 +96,26 @@ def test_a_daemon_that_is_late_says_so_before_it_counts_as_silent(env: dict[str,
 
 
 @pytest.mark.parametrize("with_json", [False, True])
-def test_a_driver_that_hangs_ends_no_status_that_asks_it(env: dict[str, str], with_json: bool) -> None:
-    # Its output is read to its end: a child of it that hangs must not hold that open for the hour that it takes.
-    done = subprocess.run(
-        command("status", *(["--json"] if with_json else [])), env=env, capture_output=True, text=True, check=False,
-        timeout=PATIENCE,
-    )  # fmt: skip
-    assert done.returncode == 3
+def test_a_driver_that_hangs_ends_no_status_that_asks_it(env: dict[str, str], stub: Stub, with_json: bool) -> None:
+    words = command("status", *(["--json"] if with_json else []))
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, env=env, stdout=pipe, stderr=pipe, text=True) as process:
+        until(lambda: sum(stub.calls().values()))
+        before = asleep(process)
+        wait_for_end(process)
+        slept = asleep(process) - before
+        # Its output is read to its end: a child of it that hangs must not hold that open for the hour that it takes.
+        output, errors = process.communicate(timeout=PATIENCE)
+    assert slept < 5, "seconds; the driver has 2 for its answer"
+    assert process.returncode == 3
     if with_json:
-        told = json.loads(done.stdout)
+        told = json.loads(output)
         CHECK.validate(told)
         assert (told["live"], told["gpus"]) == (False, [])
         assert "did not answer" in told["problem"]
     else:
-        assert "the driver did not answer within 2 s" in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+        assert "the driver did not answer within 2 s" in errors
+        assert len(errors.splitlines()) == 1
 
 
 def test_what_a_dead_daemon_saw_last_is_shown_when_the_driver_hangs(env: dict[str, str], live_dir: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import time
 from threading import Timer
 
 import pytest
@@ -30,5 +32,40 @@ def test_a_driver_that_was_asked_and_is_silent_has_not_answered(monkeypatch: pyt
     assert sampled._read(reading, 0.05) is None
     monkeypatch.setattr(sampled, "_STARTING", 0.05)
     assert sampled._read(reading, 3600.0) is None, "nor has one that nobody asked"
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.mark.parametrize(("said", "longest"), [(b"", sampled._STARTING), (sampled._ASKING, 2.0)])
+def test_nobody_waits_longer_than_the_driver_has_for_its_answer(
+    monkeypatch: pytest.MonkeyPatch, said: bytes, longest: float
+) -> None:
+    now = 1000.0
+    waits = []
+
+    class Poll:
+        """Passes the time that is waited, and finds nothing but what is there."""
+
+        def __init__(self) -> None:
+            self._poll = poll()
+
+        def register(self, fd: int, events: int) -> None:
+            self._poll.register(fd, events)
+
+        def poll(self, milliseconds: float) -> list[tuple[int, int]]:
+            nonlocal now
+            waits.append(milliseconds / 1000)
+            found = self._poll.poll(0)
+            now += 0.0 if found else milliseconds / 1000
+            return found
+
+    poll = select.poll
+    monkeypatch.setattr(select, "poll", Poll)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    reading, writing = os.pipe()
+    os.write(writing, said)
+    assert sampled._read(reading, 2.0) is None
+    assert now == pytest.approx(1000.0 + longest)
+    assert len(waits) == 1 + len(said), "it sleeps until then"
     os.close(reading)
     os.close(writing)
