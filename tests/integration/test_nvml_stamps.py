@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -22,6 +23,8 @@ from tests.sourced import Source, nvml_source
 FIELDS = "nvmlDeviceGetFieldValues"
 SLOW = 300_000
 """µs that the slow call takes here; it was 4 s where this was seen."""
+HANG = 3_600_000_000
+"""µs: it takes until it is let go."""
 
 
 @pytest.fixture
@@ -33,13 +36,26 @@ def source(stub: Stub, tmp_path: Path) -> Iterator[Source]:
 
 def test_each_gpu_is_stamped_when_it_was_read_however_slow_the_one_before(source: Source, stub: Stub) -> None:
     source()
-    stub.set_latency(FIELDS, SLOW, gpu=1)
+    stub.reset_calls()
+    stub.set_latency(FIELDS, HANG, gpu=1)
+    asked: list[int] = []
+
+    def let() -> None:
+        until(lambda: FIELDS in stub.calls(1))
+        asked.append(time.monotonic_ns())
+        time.sleep(SLOW / 1e6)
+        stub.set_latency(FIELDS, 0, gpu=1)
+
+    slow = Thread(target=let)
+    slow.start()
     read = source()
     over = time.monotonic_ns()
+    slow.join()
     stamps = [gpu.monotonic_ns for gpu in read.gpus]
     assert stamps == sorted(stamps)
     assert read.monotonic_ns <= stamps[0] <= stamps[-1] <= over
-    assert stamps[2] - stamps[1] >= SLOW * 1000, "its utilization was there before the slow call"
+    assert stamps[1] <= asked[0], "its utilization was there before the slow call"
+    assert stamps[2] - asked[0] >= SLOW * 1000
     for gpu in read.gpus:
         assert gpu["utilization"] == pytest.approx(
             stub.truth("gpu.utilization", gpu.index, gpu.monotonic_ns / SECOND), abs=0.011
