@@ -21,6 +21,8 @@ from tests.programs import environment
 
 GPUS, PROCESSES = 8, 40
 _SHARED_MEMORY = "/dev/shm"
+_LEFT_OUT = ("NVITOP_", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
+"""What programs do not get of our environment: all are measured compiled, as the ones installed beside ours are."""
 
 
 class Effort(NamedTuple):
@@ -64,7 +66,7 @@ class Stage:
         live = self.scratch / name
         live.mkdir(mode=0o700)
         env = {**environment(live, stub.env()), "TERM": "xterm-256color", "COLORTERM": "truecolor"}
-        return Place(stub, live, {name: value for name, value in env.items() if not name.startswith("NVITOP_")})
+        return Place(stub, live, {name: value for name, value in env.items() if not name.startswith(_LEFT_OUT)})
 
 
 @contextmanager
