@@ -16,6 +16,7 @@ from gpumon.clock import SECOND
 from gpumon.frame import Tick
 from gpumon.history.cell import HistoryCell, fold, summed
 from gpumon.history.counting import Counting
+from gpumon.history.gaps import is_gap
 from gpumon.history.query import HOST
 from gpumon.history.rates import PAUSE, SHORTEST_INTERVAL
 from gpumon.history.tiers import OF_GPU, OF_HOST, SHAPES, KeptColumns, TierShape
@@ -23,8 +24,6 @@ from gpumon.metrics import Availability
 
 SET_BACK = 60.0
 """Seconds: a clock that is set back by more begins a new stretch."""
-_STEADY = 1.0
-"""Seconds by which the wall clock may differ from the steady one between two ticks; else it was set, or we slept."""
 
 
 class SubjectValues(NamedTuple):
@@ -92,7 +91,7 @@ class Collector:
             self.finish()
         interval, cell = max(seen.interval_ns / SECOND, SHORTEST_INTERVAL), int(time // self._step)
         passed, longest = monotonic - self._monotonic, PAUSE * interval
-        if not (0 < passed <= longest and abs(time - self._time - passed) <= _STEADY):
+        if is_gap(passed, time - self._time, interval):
             self._break_off(cell)
         for row in seen.rows:
             subject = self._subjects.get(row.subject)
