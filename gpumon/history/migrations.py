@@ -18,7 +18,36 @@ CREATE TABLE block (
 daemon that wrote it last: counters of two boots have nothing in common; `first`, `last`: places of the first and the
 last cell that it has; `crc`: CRC32 of `data`, whose layout is in `block.py`."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
+_SECOND = """
+CREATE TABLE device (uuid TEXT PRIMARY KEY, number INTEGER NOT NULL, name TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE device_hour (
+  hour INTEGER NOT NULL, device TEXT NOT NULL, observed REAL NOT NULL, identified REAL NOT NULL, judged REAL NOT NULL,
+  held REAL NOT NULL, busy REAL NOT NULL, idle_held REAL NOT NULL, metered REAL NOT NULL, energy REAL NOT NULL,
+  PRIMARY KEY (hour, device)
+) WITHOUT ROWID;
+CREATE TABLE account (
+  hour INTEGER NOT NULL, device TEXT NOT NULL, user TEXT NOT NULL, held REAL NOT NULL, judged REAL NOT NULL,
+  busy REAL NOT NULL, idle_held REAL NOT NULL, metered REAL NOT NULL, energy REAL NOT NULL,
+  PRIMARY KEY (hour, device, user)
+) WITHOUT ROWID;
+CREATE TABLE event (
+  time INTEGER NOT NULL, kind TEXT NOT NULL, device TEXT NOT NULL, user TEXT NOT NULL, run TEXT NOT NULL,
+  boot TEXT NOT NULL, lasted REAL, until INTEGER, details TEXT NOT NULL,
+  PRIMARY KEY (time, kind, device, user, run)
+) WITHOUT ROWID;
+CREATE INDEX event_of_run ON event (run) WHERE run != '';
+CREATE INDEX event_open ON event (until) WHERE until IS NOT NULL
+"""
+"""`device`: the number and name that a GPU had last, by UUID.
+`device_hour.hour`: since 1970; `device`: UUID. All others are seconds of that hour, but `energy` (J): in which the
+device answered, in which all its holders were known, in which it was judged busy or not, in which somebody held it, in
+which it was busy, in which it was held and idle, and in which `energy` was measured.
+`account`: the same of a user's part, who is empty where a holder is not known; `judged` and `metered`: seconds of
+`held` for which his part of the others is known.
+`event.time`: ns since 1970; `kind`: as in the table of kinds; `lasted`: seconds that what ended here had lasted, by the
+steady clock; `until`: of what has begun and not ended, ns since 1970 when it was last seen so; `details`: JSON."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND)
 VERSION = len(MIGRATIONS)
 HISTORY_FILE = FileKind(
     "history",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Condition, Thread
 
 from gpumon.clock import SECOND
@@ -19,6 +19,7 @@ from gpumon.frame import Tick
 from gpumon.history.collect import Block, Collector, TickValues, values_of
 from gpumon.history.limits import USUAL_LIMITS, HistoryLimits, prune
 from gpumon.history.migrations import HISTORY_FILE
+from gpumon.history.part import HistoryPart
 from gpumon.history.write import SealedBlock, recover, seal, write
 from gpumon.paths import Places, history_path
 from gpumon.procfs import boot_id
@@ -35,15 +36,19 @@ _STEADY = 3600 * SECOND
 """ns without a jump of the clock before anything old is removed by it."""
 _JUMP = 60 * SECOND
 """ns by which a clock is set that is no longer steady."""
+_PARTS_EVERY = 60 * SECOND
+"""ns between two writes of the parts: a daemon that is killed loses no more of them."""
 _LAST = 4.0
 """Seconds for the last blocks when the daemon ends."""
 
 
-def start_history(where: Places, say: Callable[[str], object], limits: HistoryLimits) -> HistoryRecorder:
+def start_history(
+    where: Places, say: Callable[[str], object], limits: HistoryLimits, parts: Sequence[HistoryPart] = ()
+) -> HistoryRecorder:
     """Return a follower that keeps history for a daemon of this user, at work already."""
     path = history_path(where)
     shared = where.uid == 0 and os.path.dirname(path) == where.system_state
-    return HistoryRecorder(path, where.uid, say, shared=shared, limits=limits).start()
+    return HistoryRecorder(path, where.uid, say, shared=shared, limits=limits, parts=parts).start()
 
 
 class HistoryRecorder:
@@ -54,7 +59,7 @@ class HistoryRecorder:
 
     def __init__(
         self, path: str, uid: int, say: Callable[[str], object], *, shared: bool = False,
-        limits: HistoryLimits = USUAL_LIMITS,
+        limits: HistoryLimits = USUAL_LIMITS, parts: Sequence[HistoryPart] = (),
     ) -> None:  # fmt: skip
         self._file = StateFile(path, HISTORY_FILE, uid, say, shared=shared, opened=self._recover)
         self._say = say
@@ -67,6 +72,8 @@ class HistoryRecorder:
         self._blocks: deque[SealedBlock] = deque()
         self._bytes = 0
         self._lost = 0
+        self._parts = tuple(parts)
+        self._parts_at = 0
         self._offset_ns = self._steady_ns = 0
         self._newest: TickValues | None = None
         self._thread = Thread(target=self._run, name="gpumon-history", daemon=True)
@@ -86,6 +93,8 @@ class HistoryRecorder:
         if self._file.is_refused:
             return
         values = values_of(tick)
+        for part in self._parts:
+            part.add(tick)
         with self._changed:
             self._ticks.append(values)
             oldest = self._ticks[0]
@@ -113,9 +122,13 @@ class HistoryRecorder:
                 self._see_clock(values)
             if stopping:
                 self._collector.finish()
+                for part in self._parts:
+                    part.finish()
             try:
                 if self._blocks:
                     self._write()
+                if stopping or self._are_parts_due():
+                    self._write_parts()
             except (NewerFile, OSError, sqlite3.Error) as error:
                 self._file.failed(error)
             if stopping or self._file.is_refused:
@@ -155,5 +168,20 @@ class HistoryRecorder:
             )
             self._lost = 0
 
+    def _are_parts_due(self) -> bool:
+        return self._newest is not None and self._newest.monotonic_ns - self._parts_at >= _PARTS_EVERY
+
+    def _write_parts(self) -> None:
+        """Write the parts; the first time soon after the first tick."""
+        if self._newest is None or not self._parts:
+            return
+        self._parts_at = self._newest.monotonic_ns
+        connection = self._file.connect()
+        for part in self._parts:
+            part.write(connection)
+        self._file.succeeded()
+
     def _recover(self, connection: sqlite3.Connection) -> None:
         recover(connection, self._boot)
+        for part in self._parts:
+            part.opened(connection)
