@@ -16,7 +16,9 @@ from typing import NamedTuple
 from gpumon.analysis.thresholds import CONTEXT, GAP, PAUSE, RESERVED_MOST, RESERVED_SHARE
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Frame, Process, Sample
-from gpumon.metrics import IDLE, PROCESSES, Availability
+from gpumon.metrics import GPU_INDEX, IDLE, PROCESSES, Availability
+
+_UTILIZATION = GPU_INDEX["gpu.utilization"]
 
 
 class GpuState(Enum):
@@ -131,24 +133,31 @@ class Activity:
 
     def add(self, frame: Frame) -> None:
         """Take in a frame; one that is older than the last begins anew."""
-        passed = frame.monotonic_ns - self._now
+        self.watch(frame.samples, monotonic_ns=frame.monotonic_ns, time=frame.time, interval=frame.interval)
+
+    def watch(self, samples: Sequence[Sample], *, monotonic_ns: int, time: float, interval: float) -> None:
+        """Take in what a frame has: when it was taken (ns, CLOCK_MONOTONIC; s since 1970), and its seconds as planned.
+
+        One that is older than the last begins anew.
+        """
+        passed = monotonic_ns - self._now
         if passed < 0:
             self._worked.clear()
             self._idle.clear()
-        is_gap = passed > GAP * max(frame.interval, 0.1) * SECOND
+        is_gap = passed > GAP * max(interval, 0.1) * SECOND
         if is_gap:
             self._idle.clear()
-        self._now = frame.monotonic_ns
-        for sample in frame.samples:
-            uuid, utilization = sample.device.uuid, sample.value("gpu.utilization")
+        self._now = monotonic_ns
+        for sample in samples:
+            uuid, utilization = sample.device.uuid, sample.values[_UTILIZATION]
             if sample.state is not Availability.OK or not math.isfinite(utilization):
                 self._idle.pop(uuid, None)
             elif utilization >= IDLE:
-                self._worked[uuid] = frame.monotonic_ns
+                self._worked[uuid] = monotonic_ns
                 self._idle.pop(uuid, None)
             elif uuid not in self._idle:
-                seen_ending = self._worked.get(uuid) == frame.monotonic_ns - passed and passed > 0 and not is_gap
-                self._idle[uuid] = frame.monotonic_ns, frame.time, not seen_ending
+                seen_ending = self._worked.get(uuid) == monotonic_ns - passed and passed > 0 and not is_gap
+                self._idle[uuid] = monotonic_ns, time, not seen_ending
 
     def observed(self, uuid: str) -> Observed:
         """Return the seconds before the newest frame, as far as the GPU was watched."""

@@ -97,9 +97,10 @@ def _open_ledger(recorder: Recorder, where: Places, clock: Clock, say: Callable[
 def _open_history(recorder: Recorder, where: Places, say: Callable[[str], None], limits: HistoryLimits) -> None:
     """Let history follow it, for the hardware of this machine, where there is a place."""
     if Capability.LIVE in recorder.sampler.source.capabilities and history_path(where):
+        from gpumon.daemon.activity import ActivityPart
         from gpumon.history.recorder import start_history  # SQLite: only a daemon needs it
 
-        recorder.followers.append(start_history(where, say, limits))
+        recorder.followers.append(start_history(where, say, limits, [ActivityPart()]))
 
 
 def _frames_before(path: str, now: int) -> list[Frame]:

@@ -1,0 +1,169 @@
+"""Accounts as they are read: of any window, added up by user, by device or by hour."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from math import inf
+from typing import NamedTuple, TypeVar
+
+from gpumon.accounting.book import DEVICE_COLUMNS, USER_COLUMNS
+from gpumon.database.read import open_to_read
+from gpumon.errors import GpumonError
+from gpumon.history.migrations import VERSION
+
+HOUR = 3600
+"""Seconds in an hour."""
+_Key = TypeVar("_Key")
+_SINCE = 2
+"""Version of the file from which it has accounts."""
+
+
+class Account(NamedTuple):
+    """The part of a user in a device's use, over some hours: seconds, and joules of `energy`."""
+
+    user: str
+    """Empty where a holder is not known."""
+    held: float = 0.0
+    """In which processes or runs of theirs were on it."""
+    judged: float = 0.0
+    """Of `held`: for which the two that follow are known."""
+    busy: float = 0.0
+    idle_held: float = 0.0
+    metered: float = 0.0
+    """Of `held`: for which `energy` is known."""
+    energy: float = 0.0
+
+    def plus(self, other: Account) -> Account:
+        """Both as one."""
+        return Account(self.user, *map(_add, self[1:], other[1:]))
+
+
+class DeviceUse(NamedTuple):
+    """The use of a device over some hours: seconds, and joules of `energy`."""
+
+    observed: float = 0.0
+    """In which it answered; of the rest of the time nothing is known."""
+    identified: float = 0.0
+    """Of `observed`: in which all who held it are known."""
+    judged: float = 0.0
+    """Of `observed`: in which it was known whether it was busy."""
+    held: float = 0.0
+    busy: float = 0.0
+    idle_held: float = 0.0
+    metered: float = 0.0
+    """Of `observed`: for which `energy` is known."""
+    energy: float = 0.0
+
+    def plus(self, other: DeviceUse) -> DeviceUse:
+        """Both as one."""
+        return DeviceUse(*map(_add, self, other))
+
+
+class HourUse(NamedTuple):
+    """An hour of a device."""
+
+    begin: float
+    """Seconds since 1970."""
+    device: str
+    """UUID."""
+    use: DeviceUse
+    accounts: Sequence[Account]
+    """By held seconds, the most first."""
+
+
+class KnownDevice(NamedTuple):
+    """A device as people call it."""
+
+    uuid: str
+    number: int = -1
+    """That it had last; -1 where it is not known."""
+    name: str = ""
+
+
+class KeptAccounts(NamedTuple):
+    """Accounts of a window."""
+
+    hours: Sequence[HourUse]
+    """By time, then by device."""
+    devices: Sequence[KnownDevice]
+    """Those that appear in them, by number."""
+
+
+def read_accounts(path: str, begin: float = -inf, end: float = inf) -> KeptAccounts:
+    """Return the hours that begin from `begin` until before `end` (s since 1970). Raises GpumonError."""
+    try:
+        connection, version = open_to_read(path)
+        with closing(connection):
+            if version > VERSION:
+                raise GpumonError(f"{path} was written by a newer gpumon: upgrade gpumon")
+            if version < _SINCE:
+                return KeptAccounts((), ())
+            return _read(connection, begin, end)
+    except sqlite3.Error as error:
+        raise GpumonError(f"cannot read {path}: {error}") from error
+
+
+def _read(connection: sqlite3.Connection, begin: float, end: float) -> KeptAccounts:
+    window = (begin / HOUR, end / HOUR)
+    accounts: dict[tuple[int, str], list[Account]] = {}
+    connection.execute("BEGIN")  # both tables as they are at one moment
+    for hour, device, user, *sums in connection.execute(
+        f"SELECT hour, device, user, {', '.join(USER_COLUMNS)} FROM account WHERE hour >= ? AND hour < ?"
+        " ORDER BY held DESC, user", window,
+    ):  # fmt: skip
+        accounts.setdefault((hour, device), []).append(Account(str(user), *sums))
+    hours = [
+        HourUse(hour * HOUR, str(device), DeviceUse(*sums), accounts.get((hour, device), ()))
+        for hour, device, *sums in connection.execute(
+            f"SELECT hour, device, {', '.join(DEVICE_COLUMNS)} FROM device_hour WHERE hour >= ? AND hour < ?"
+            " ORDER BY hour, device", window,
+        )
+    ]  # fmt: skip
+    known = {
+        str(uuid): KnownDevice(str(uuid), int(number), str(name))
+        for uuid, number, name in connection.execute("SELECT uuid, number, name FROM device")
+    }
+    devices = [known.get(uuid, KnownDevice(uuid)) for uuid in {hour.device: None for hour in hours}]
+    return KeptAccounts(hours, sorted(devices, key=lambda one: (one.number, one.uuid)))
+
+
+def by_user(hours: Iterable[HourUse]) -> list[Account]:
+    """Return the account of each user over some hours and all their devices, the most held seconds first."""
+    found: dict[str, Account] = {}
+    for hour in hours:
+        for account in hour.accounts:
+            known = found.get(account.user)
+            found[account.user] = account if known is None else known.plus(account)
+    return sorted(found.values(), key=lambda one: (-one.held, one.user))
+
+
+def total(hours: Iterable[HourUse]) -> DeviceUse:
+    """Return the use of all devices over some hours."""
+    found = DeviceUse()
+    for hour in hours:
+        found = found.plus(hour.use)
+    return found
+
+
+def rest_of(use: DeviceUse, accounts: Iterable[Account]) -> Account:
+    """Return what is in no user's account: busy seconds and energy of a GPU whose holders or whose parts are not
+    known, and the energy of one that nobody held."""
+    known = [account for account in accounts if account.user]
+    busy, energy = sum(one.busy for one in known), sum(one.energy for one in known)
+    return Account("", busy=max(0.0, use.busy - busy), energy=max(0.0, use.energy - energy))
+
+
+def grouped(
+    hours: Iterable[HourUse], key: Callable[[HourUse], float | str]
+) -> Iterator[tuple[float | str, list[HourUse]]]:
+    """Yield hours by a key, such as their device, or the day that they lie in; in the order in which keys appear."""
+    found: dict[float | str, list[HourUse]] = {}
+    for hour in hours:
+        found.setdefault(key(hour), []).append(hour)
+    yield from found.items()
+
+
+def _add(one: float, other: float) -> float:
+    return one + other

@@ -1,0 +1,291 @@
+"""Accounts of users: their sums against a truth that is known, and everything that was not seen."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.accounting.query import Account, KeptAccounts, by_user, grouped, read_accounts, rest_of, total
+from gpumon.clock import SECOND
+from gpumon.daemon.activity import ActivityPart
+from gpumon.database.read import open_to_read
+from gpumon.errors import GpumonError
+from gpumon.frame import Process, RunState, Sample, Tick
+from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS, VERSION
+from gpumon.history.recorder import HistoryRecorder
+from gpumon.metrics import PROCESSES, Availability
+from tests.builders import device, process, run, sample, tick
+
+HOUR = 3600
+MIDNIGHT = 1_790_035_200
+"""A border of a day and of an hour, seconds since 1970, UTC."""
+GIB = 2.0**30
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "history.sqlite"
+
+
+def at(seconds: float, samples: Sequence[Sample], *, up: float | None = None, **fields: Any) -> Tick:
+    """The tick `seconds` after midnight, `up` seconds after the boot."""
+    steady = 10_000 + seconds if up is None else up
+    return tick(
+        samples=samples, time_ns=round((MIDNIGHT + seconds) * SECOND), monotonic_ns=round(steady * SECOND), **fields
+    )
+
+
+def busy(energy: float = nan, index: int = 0, **values: float) -> Sample:
+    return sample(index, utilization=0.9, energy=energy, memory_used=8 * GIB, memory_total=80 * GIB, **values)
+
+
+def idle(energy: float = nan, index: int = 0, used: float = 8.0, **values: float) -> Sample:
+    return sample(index, utilization=0.0, energy=energy, memory_used=used * GIB, memory_total=80 * GIB, **values)
+
+
+def kept(path: Path, ticks: Iterable[Tick]) -> KeptAccounts:
+    """What one daemon keeps of these ticks."""
+    history = HistoryRecorder(str(path), os.getuid(), pytest.fail, parts=[ActivityPart()]).start()
+    for one in ticks:
+        history.add(one)
+    history.close()
+    return read_accounts(str(path))
+
+
+def of(found: KeptAccounts, user: str) -> Account:
+    return next((one for one in by_user(found.hours) if one.user == user), Account(user))
+
+
+def seconds(first: int, last: int, make: Callable[[int], tuple[Sequence[Sample], Sequence[Process]]]) -> Iterable[Tick]:
+    for second in range(first, last):
+        samples, processes = make(second)
+        yield at(second, samples, processes=processes)
+
+
+def test_who_is_alone_on_a_gpu_has_all_its_time_and_its_energy(path: Path) -> None:
+    found = kept(path, seconds(0, 101, lambda s: ([busy(energy=300.0 * s)], [process()])))
+    assert by_user(found.hours) == [Account("alice", 100, 100, 100, 0, 100, 30_000)]
+    use = total(found.hours)
+    assert use == (100, 100, 100, 100, 100, 0, 100, 30_000)
+    assert rest_of(use, by_user(found.hours)) == Account("")
+    assert [(one.uuid, one.number, one.name) for one in found.devices] == [(device().uuid, 0, "NVIDIA H100")]
+
+
+def test_users_of_one_gpu_hold_it_the_whole_time_and_share_the_rest_by_kernel_time(path: Path) -> None:
+    both = [process(1, sm_utilization=0.6), process(2, sm_utilization=0.1), process(3, user="bob", sm_utilization=0.1)]
+    found = kept(path, seconds(0, 101, lambda s: ([busy(energy=100.0 * s)], both)))
+    alice, bob = by_user(found.hours)
+    assert (alice.held, bob.held) == (100, 100)
+    assert (alice.busy, bob.busy) == pytest.approx((87.5, 12.5))
+    assert (alice.energy, bob.energy) == pytest.approx((8750, 1250))
+
+
+def test_where_the_driver_does_not_tell_the_parts_of_users_nobody_has_one(path: Path) -> None:
+    both = [process(1, sm_utilization=0.6), process(2, user="bob", sm_utilization=nan)]
+    found = kept(path, seconds(0, 101, lambda s: ([busy(energy=100.0 * s)], both)))
+    alice, bob = by_user(found.hours)
+    assert alice == bob._replace(user="alice") == Account("alice", held=100)
+    rest = rest_of(total(found.hours), [alice, bob])
+    assert (rest.busy, rest.energy) == (100, 10_000)
+
+
+def test_a_gpu_is_held_and_idle_after_a_minute_as_every_view_says(path: Path) -> None:
+    found = kept(path, seconds(0, 1001, lambda s: ([busy() if s <= 100 else idle()], [process()])))
+    (alice,) = by_user(found.hours)
+    assert (alice.held, alice.judged) == (1000, 1000)
+    assert (alice.busy, alice.idle_held) == pytest.approx((160, 840), abs=1), "a minute is a pause"
+
+
+def test_a_run_holds_what_it_claims_though_its_process_is_hidden(path: Path) -> None:
+    claim = run(gpus=(device().uuid,), user="carol")
+    over = claim._replace(state=RunState.FINISHED)
+    ticks = [at(s, [idle(power=50.0)], runs=[claim if s < 50 else over]) for s in range(101)]
+    found = kept(path, ticks)
+    assert of(found, "carol").held == of(found, "").held == 50, "the memory is still in use by somebody"
+    assert of(found, "carol").energy == 2500
+    use = total(found.hours)
+    assert (use.held, use.identified, use.energy) == (100, 50, 5000)
+
+
+def test_a_process_list_that_cannot_be_read_leaves_holders_unknown(path: Path) -> None:
+    hidden = [busy(energy=s * 10.0) for s in range(11)]
+    hidden = [one._replace(device=device(missing={PROCESSES: Availability.NO_PERMISSION})) for one in hidden]
+    found = kept(path, [at(s, [one]) for s, one in enumerate(hidden)])
+    assert by_user(found.hours) == [Account("", held=10)]
+    assert total(found.hours).identified == 0
+    assert rest_of(total(found.hours), by_user(found.hours)).energy == 100
+
+
+def test_a_free_gpu_is_nobodys_and_its_energy_too(path: Path) -> None:
+    found = kept(path, seconds(0, 101, lambda s: ([idle(energy=50.0 * s, used=0.0)], [])))
+    assert by_user(found.hours) == []
+    use = total(found.hours)
+    assert (use.observed, use.identified, use.held, use.busy) == (100, 100, 0, 0)
+    assert rest_of(use, []).energy == 5000
+
+
+def test_hours_are_split_exactly_at_their_border_and_at_midnight(path: Path) -> None:
+    ticks = [
+        at(s + 0.25, [busy(energy=100.0 * s)], processes=[process()], interval_ns=2 * SECOND) for s in range(-20, 21, 2)
+    ]
+    found = kept(path, ticks)
+    assert [hour.begin for hour in found.hours] == [MIDNIGHT - HOUR, MIDNIGHT]
+    assert [hour.use.observed for hour in found.hours] == pytest.approx([19.75, 20.25])
+    assert [hour.accounts[0].energy for hour in found.hours] == pytest.approx([1975, 2025])
+
+
+def test_a_gap_counts_for_nobody(path: Path) -> None:
+    watched = [*range(101), *range(500, 601)]
+    found = kept(path, [at(s, [busy(energy=100.0 * s)], processes=[process()]) for s in watched])
+    assert total(found.hours)[:2] == (200, 200)
+    assert of(found, "alice") == Account("alice", 200, 200, 200, 0, 200, 20_000)
+
+
+def test_a_machine_that_slept_and_a_clock_that_was_set_count_nothing_in_a_wrong_hour(path: Path) -> None:
+    ticks = [at(s, [busy(power=100.0)], processes=[process()]) for s in range(101)]
+    ticks += [at(s + 7200, [busy(power=100.0)], processes=[process()], up=10_000 + s) for s in range(101, 201)]
+    ticks += [at(s - 7200, [busy(power=100.0)], processes=[process()], up=10_000 + s) for s in range(201, 301)]
+    found = kept(path, ticks)
+    assert [(hour.begin - MIDNIGHT) // HOUR for hour in found.hours] == [-2, 0, 2]
+    assert [hour.use.observed for hour in found.hours] == [99, 100, 99]
+
+
+def test_a_gpu_that_is_lost_is_not_seen_and_not_idle(path: Path) -> None:
+    def found(s: int) -> Sequence[Sample]:
+        if 100 <= s < 200:
+            return [sample(0, Availability.LOST), busy(index=1)]
+        return [busy(), busy(index=1)]
+
+    hours = kept(path, [at(s, found(s), processes=[process(), process(2, 1)]) for s in range(301)]).hours
+    assert {hour.device: hour.use.observed for hour in hours} == {device(0).uuid: 200, device(1).uuid: 300}
+
+
+def test_a_gpu_whose_utilization_is_not_known_is_neither_busy_nor_idle(path: Path) -> None:
+    unknown = sample(0, memory_used=8 * GIB, memory_total=80 * GIB)
+    found = kept(path, [at(s, [unknown], processes=[process()]) for s in range(101)])
+    assert by_user(found.hours) == [Account("alice", held=100)]
+    assert total(found.hours).judged == 0
+
+
+def test_energy_is_the_counters_where_there_is_one_else_that_of_power(path: Path) -> None:
+    counted = kept(path, [at(s, [busy(energy=100.0 * s, power=5.0)], processes=[process()]) for s in range(11)])
+    assert of(counted, "alice").energy == 1000
+    reset = [busy(energy=100.0 * s if s < 6 else s, power=50.0) for s in range(11)]
+    begin = HOUR
+    found = kept(path, [at(begin + s, [one], processes=[process()]) for s, one in enumerate(reset)])
+    assert of(found, "alice").energy - 1000 == 500 + 50 + 4, "a counter that went back is not one for this stretch"
+
+
+def test_energy_of_a_part_of_a_gpu_is_not_known(path: Path) -> None:
+    part = device()._replace(uuid="MIG-1234")
+    samples = [busy(energy=100.0 * s, power=100.0)._replace(device=part) for s in range(11)]
+    found = kept(path, [at(s, [one], processes=[process(uuid="MIG-1234")]) for s, one in enumerate(samples)])
+    assert of(found, "alice") == Account("alice", 10, 10, 10)
+    assert total(found.hours).metered == 0
+
+
+def test_an_account_goes_on_after_a_restart_in_the_same_hour(path: Path) -> None:
+    for first in (0, 200):
+        found = kept(path, seconds(first, first + 101, lambda s: ([busy(energy=100.0 * s)], [process()])))
+    assert of(found, "alice") == Account("alice", 200, 200, 200, 0, 200, 20_000)
+
+
+def test_what_could_not_be_written_is_written_later(path: Path) -> None:
+    part = ActivityPart()
+    for s in range(11):
+        part.add(at(s, [busy()], processes=[process()]))
+    closed = sqlite3.connect(":memory:")
+    with pytest.raises(sqlite3.OperationalError):
+        part.write(closed)
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    for script in MIGRATIONS:
+        connection.executescript(script)
+    part.add(at(11, [busy()], processes=[process()]))
+    part.write(connection)
+    part.write(connection)
+    assert connection.execute("SELECT held FROM account").fetchall() == [(11,)]
+    connection.close()
+    closed.close()
+
+
+def test_names_are_hostile_and_come_out_harmless(path: Path) -> None:
+    evil = "\x1b[31m'); DROP TABLE account; --\n" + "x" * 1000
+    found = kept(path, [at(s, [busy()], processes=[process(user=evil)]) for s in range(11)])
+    ((user, held, *_),) = by_user(found.hours)
+    assert held == 10
+    assert user.isprintable()
+    assert len(user) < 200
+
+
+def test_only_hours_of_the_window_are_read(path: Path) -> None:
+    kept(path, [at(hour * HOUR + s, [busy()], processes=[process()]) for hour in range(5) for s in range(11)])
+    found = read_accounts(str(path), MIDNIGHT + HOUR, MIDNIGHT + 3 * HOUR)
+    assert [hour.begin - MIDNIGHT for hour in found.hours] == [HOUR, 2 * HOUR]
+    days = list(grouped(found.hours, lambda hour: hour.begin // 86400))
+    assert [(day * 86400 == MIDNIGHT, len(hours)) for day, hours in days] == [(True, 2)]
+
+
+def test_a_file_of_the_first_version_gets_accounts_and_loses_nothing(path: Path) -> None:
+    path.parent.mkdir(mode=0o700)
+    before = sqlite3.connect(path, isolation_level=None)
+    before.executescript(MIGRATIONS[0])
+    before.execute("INSERT INTO schema VALUES (1, '[]')")
+    before.execute("INSERT INTO block VALUES (3, 1, 'GPU-1', 'boot', 1, 0, 1, 0, x'00')")
+    before.execute("PRAGMA user_version = 1")
+    before.close()
+    assert read_accounts(str(path)).hours == (), "a reader may come before the daemon"
+    assert kept(path, seconds(0, 11, lambda _: ([busy()], [process()]))).hours
+    connection, version = open_to_read(str(path))
+    assert version == VERSION == len(HISTORY_FILE.migrations)
+    assert connection.execute("SELECT count(*) FROM block WHERE subject = 'GPU-1'").fetchone() == (1,)
+    connection.close()
+
+
+def test_a_file_that_is_none_or_newer_is_one_line(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"no database at all, but long enough to look like one" * 100)
+    with pytest.raises(GpumonError, match="cannot read"):
+        read_accounts(str(path))
+    path.unlink()
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+    connection.close()
+    with pytest.raises(GpumonError, match="upgrade gpumon"):
+        read_accounts(str(path))
+
+
+def test_the_sums_of_a_day_are_those_of_the_truth(path: Path) -> None:
+    """Two users on two GPUs for 26 h in ticks of 10 s, with idle hours, a gap of 20 min and a GPU that is lost."""
+    step = 10
+    energy = [0.0, 0.0]
+
+    def day() -> Iterable[Tick]:
+        for s in range(0, 26 * HOUR, step):
+            if 5 * HOUR <= s < 5 * HOUR + 1200:
+                energy[0] += 400.0 * step  # nobody watches
+                continue
+            hour = s // HOUR
+            first = busy(energy[0], 0) if hour % 2 == 0 else idle(energy[0], 0)
+            second = sample(1, Availability.LOST) if 10 <= hour < 12 else busy(energy[1], 1)
+            on = [process(1), process(2, 1, sm_utilization=0.75), process(3, 1, user="bob", sm_utilization=0.25)]
+            yield at(s, [first, second], processes=on, interval_ns=step * SECOND)
+            energy[0] += (400.0 if hour % 2 == 0 else 80.0) * step
+            energy[1] += 200.0 * step
+
+    found = kept(path, day())
+    alice, bob = of(found, "alice"), of(found, "bob")
+    watched = [26 * HOUR - 1200, 24 * HOUR - 1200]
+    assert (alice.held, bob.held) == pytest.approx((sum(watched), watched[1]), rel=0.01)
+    assert bob.busy == pytest.approx(watched[1] / 4, rel=0.01)
+    assert alice.busy == pytest.approx(watched[1] * 0.75 + 13 * HOUR + 13 * 60, rel=0.01), "with a pause each hour"
+    assert alice.idle_held == pytest.approx(13 * (HOUR - 60) - 1200, rel=0.01)
+    assert bob.energy == pytest.approx(watched[1] * 50, rel=0.01)
+    assert alice.energy == pytest.approx(watched[1] * 150 + 13 * HOUR * 400 + (13 * HOUR - 1200) * 80, rel=0.01)
+    assert total(found.hours).observed == pytest.approx(sum(watched), rel=0.001)
+    assert total(found.hours).energy == pytest.approx(alice.energy + bob.energy)
