@@ -22,7 +22,7 @@ from tests.programs import environment
 GPUS, PROCESSES = 8, 40
 _SHARED_MEMORY = "/dev/shm"
 _LEFT_OUT = ("NVITOP_", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
-"""What programs do not get of our environment: all are measured compiled, as the ones installed beside ours are."""
+"""Variables that programs are not given: all are measured compiled, as those that were installed beside ours are."""
 
 
 class Effort(NamedTuple):
