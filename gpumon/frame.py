@@ -4,8 +4,6 @@ A source gives readings, the sampler joins them into a `Tick`, the ring stores i
 gets a `Frame`. Live, recorded, replayed and simulated data are all frames.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol

@@ -4,8 +4,6 @@
 raises for any of them: `state` says how things are.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable
@@ -69,7 +67,7 @@ class Live:
         note: str = "live",
         missing: str = NO_DAEMON,
         generation: Callable[[], int] = lambda: 0,
-        playback: Playback | None = None,
+        playback: "Playback | None" = None,
         where: Places | None = None,
     ) -> None:
         self.playback = playback
@@ -102,7 +100,7 @@ class Live:
 
         return self._try(read) or []
 
-    def window(self, length: str | float) -> Window:
+    def window(self, length: str | float) -> "Window":
         """The frames of the last `length` (seconds, or such as "90s", "10m", "2h") by column. Needs numpy."""
         from gpumon.window import Window
 

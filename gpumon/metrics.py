@@ -7,8 +7,6 @@ Values are in base units: ratios 0 to 1, bytes, watts, joules, °C, hertz, secon
 value is NaN; why it is missing is an `Availability`.
 """
 
-from __future__ import annotations
-
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
@@ -63,7 +61,7 @@ class Availability(IntEnum):
         return _REASONS[self]
 
     @classmethod
-    def _missing_(cls, value: object) -> Availability | None:
+    def _missing_(cls, value: object) -> "Availability | None":
         """A number of a later version is an error of another kind."""
         return cls.FAILED if isinstance(value, int) and value >= 0 else None
 

@@ -1,7 +1,5 @@
 """Where numbers come from: the source, its driver, and what it is able to give."""
 
-from __future__ import annotations
-
 from enum import Flag, auto
 from typing import NamedTuple
 
@@ -47,7 +45,7 @@ class Origin(NamedTuple):
     ended: bool = False
     """Whether a recording has been played to its end: its last values stand still, and nothing here is live."""
     capabilities: Capability = HARDWARE
-    parts: tuple[SourceInfo, ...] = ()
+    parts: tuple["SourceInfo", ...] = ()
     """Where several sources are combined, each of them; else empty."""
 
 

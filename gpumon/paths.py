@@ -8,8 +8,6 @@ State directory: `--state-dir` or GPUMON_STATE_DIR; `/var/lib/gpumon` (a daemon 
 `$XDG_STATE_HOME/gpumon`. It holds the ledger and the history.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator, Mapping

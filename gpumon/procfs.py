@@ -1,7 +1,5 @@
 """Facts of this boot and of processes, from /proc: who wrote a file, and whether it still lives."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import NamedTuple
 

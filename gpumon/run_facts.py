@@ -5,8 +5,6 @@ it. A new fact is a row here, where the training says it (`tags.loop`), and a co
 Facts are those of one rank, and last: what changes with each step belongs to the board's state or is logged.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -24,7 +22,7 @@ class RunFacts(NamedTuple):
     mean_batch: float = 0.0
     """The same over a whole pass, where its last batch is short; 0 where it is `batch`."""
 
-    def settled(self) -> RunFacts:
+    def settled(self) -> "RunFacts":
         """The facts as frames have them."""
         return self._replace(batch=self.mean_batch or self.batch, mean_batch=0.0)
 

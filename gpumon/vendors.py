@@ -3,8 +3,6 @@
 A training imports it, so it imports nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ whether it is free, and the state is `IDLE` at most. `HELD` takes a minute of wa
 cannot tell idleness from a pause, so it proves `ALLOCATED` and no more.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from enum import Enum

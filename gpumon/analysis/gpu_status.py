@@ -1,7 +1,5 @@
 """One GPU of a frame as every view shows it: its state, who holds it, and since when it does nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import isfinite
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """All ranks of a run as one, for views that give a run one row."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Reads the newest frame of a running daemon; without one, takes a sample itself.
 The exit code is 3 if no GPU can be read.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """The input of rules: a GPU or a run. A live run, a past one and an epoch are one type: the same rules judge all."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 

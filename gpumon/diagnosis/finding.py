@@ -1,7 +1,5 @@
 """A finding: something about a GPU or a run that a person should know, and what to do about it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple

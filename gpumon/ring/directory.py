@@ -4,8 +4,6 @@ The writer keeps it and stores it as JSON whenever it changed; ids are never use
 file, so the newest directory explains every frame. JSON of a stranger is checked field by field.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
@@ -85,7 +83,7 @@ class Directory:
             self.devices[row] = device
         return row
 
-    def has_rows_of(self, known: Known) -> bool:
+    def has_rows_of(self, known: "Known") -> bool:
         """Whether every device has the row that it has there."""
         return all(row in known.devices and known.devices[row].uuid == uuid for uuid, row in self._rows.items())
 
@@ -184,7 +182,7 @@ class Directory:
         return BLOB.pack(version, len(body), crc32(body), 0) + body
 
     @classmethod
-    def resume(cls, rows: int, known: Known, kept: Collection[int]) -> Directory:
+    def resume(cls, rows: int, known: "Known", kept: Collection[int]) -> "Directory":
         """The directory of a predecessor, to go on with; of its devices those in the rows `kept`."""
         directory = cls(rows)
         for row, device in enumerate(device for row, device in sorted(known.devices.items()) if row in kept):

@@ -4,8 +4,6 @@ An event is one slot of 96 bytes that proves itself: `EVENT`, then the record of
 own, from 1, and name the frame with which they became known. They are written behind a frame, before it is the newest.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Sequence

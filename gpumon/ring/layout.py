@@ -27,8 +27,6 @@ its number. `tests/unit/test_ring_layouts.py` holds a file of each layout that w
 there was no area but the full one.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator

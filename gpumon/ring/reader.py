@@ -4,8 +4,6 @@ A reader never locks, never writes, never maps. It carries a cursor (the number 
 it has seen); the ring knows nothing of its readers.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 import time
@@ -76,7 +74,7 @@ class RingReader:
         self._unnamed = os.fstat(fd).st_nlink == 0
 
     @classmethod
-    def open(cls, path: str) -> RingReader:
+    def open(cls, path: str) -> "RingReader":
         """Raises OSError when there is no such file, RingError when it is no ring."""
         return cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK))
 

@@ -8,8 +8,6 @@ Wide are those that the schema names so: counters, whose differences count, and 
 such a slot (`Frame.is_full` is false) tells nothing of processes; of runs it has those that began or ended with it.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from functools import lru_cache

@@ -4,8 +4,6 @@ To add one: a package in this folder with `METRICS`, `detect` and `make`, and a 
 it is asked, so that a machine needs the drivers' bindings only of what it has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 from importlib import import_module
@@ -30,7 +28,7 @@ class SourceModule(Protocol):
     def detect(self) -> bool:
         """Whether what it reads is on this machine. Cheap: asks no driver, and never waits."""
 
-    def make(self, request: Request) -> Source:
+    def make(self, request: "Request") -> "Source":
         """Open it. Raises UsageError for an argument that makes no sense, SourceError where it cannot be read."""
 
 
@@ -107,7 +105,7 @@ def detected() -> list[SourceKind]:
     return [kind for kind in _HARDWARE if kind.module.detect()] or [_HARDWARE[0]]
 
 
-def open_source(spec: str, request: Request) -> Source:
+def open_source(spec: str, request: "Request") -> "Source":
     """The source that `--source` names, opened; `request` without its argument.
 
     Raises UsageError for an unknown name, SourceError when the source cannot be read; where several kinds of hardware
@@ -131,7 +129,7 @@ def _wanted(spec: str) -> list[tuple[SourceKind, str, bool]]:
     return [*chosen[:at], *((kind, "", len(found) > 1) for kind in found), *chosen[at + 1 :]]
 
 
-def _opened(wanted: Sequence[tuple[SourceKind, str, bool]], request: Request) -> list[Source]:
+def _opened(wanted: Sequence[tuple[SourceKind, str, bool]], request: "Request") -> list["Source"]:
     opened: list[Source] = []
     problem: SourceError | None = None
     for kind, argument, may_fail in wanted:
