@@ -6,8 +6,8 @@ raises for any of them: `state` says how things are.
 
 import os
 import time
-from collections.abc import Callable
-from math import inf
+from collections.abc import Callable, Iterable, Sequence
+from math import floor, inf
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from gpumon.clock import SECOND
@@ -21,6 +21,9 @@ from gpumon.ring.reader import Heartbeat, RingReader
 from gpumon.units import clock, duration
 
 if TYPE_CHECKING:
+    from gpumon.history.devices import Wanted
+    from gpumon.history.span import Moment
+    from gpumon.history.totals import WindowTotals
     from gpumon.recording.playback import Playback
     from gpumon.window import Window
 
@@ -106,6 +109,36 @@ class Live:
 
         frames = self._try(lambda reader: reader.since(0)) or []
         return Window.of(frames, length)
+
+    def totals(
+        self, length: str | float | None = None, *, begin: "Moment | None" = None,
+        end: "Moment | None" = None, devices: "Wanted | Iterable[Wanted] | None" = None,
+    ) -> "WindowTotals":  # fmt: skip
+        """Return energy, utilization, throttling, peak memory and PCIe bytes of each GPU, from frames and kept history.
+
+        The window is of `length` (seconds, or such as "7d") and ends with the newest frame, or is from `begin` to `end`
+        (seconds since 1970, a datetime, a text of ISO 8601, or such as "7d" for so long ago). `devices` are indexes or
+        UUIDs; else all. Each total says how many seconds are missing. Raises UsageError.
+        """
+        from gpumon.history.devices import chosen, devices_of
+        from gpumon.history.open import open_totals
+        from gpumon.history.span import span_of
+
+        frames = self.since(0)
+        span = span_of(length, begin, end, floor(self._newest_time(frames)))
+        return open_totals(self._kept(), frames, span, chosen(devices, devices_of(frames[-1:])))
+
+    def _newest_time(self, frames: Sequence[Frame]) -> float:
+        """The end of windows (s since 1970): the newest frame, but now where it shows a machine and has no writer."""
+        if frames and (self.is_alive() or Capability.LIVE not in self.origin().capabilities):
+            return frames[-1].time
+        return time.time()
+
+    def _kept(self) -> str:
+        """The file with history of what is read here, or that was read when a ring was there; empty where none is."""
+        if self._where is None or self._try(lambda reader: reader.directory()) is not None:
+            return self.history_file()
+        return next(iter(history_paths(self._where)), "")
 
     def origin(self) -> Origin:
         """Where the numbers come from."""

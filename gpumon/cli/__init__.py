@@ -20,7 +20,7 @@ COMMANDS = {
     "status": "one-shot status of GPUs, processes and runs; --json for programs",
     "run": "run a command and print its GPU cost when it exits",
     "runs": "list, show, compare, report and export runs, epoch by epoch",
-    "history": "show how much of the past is kept, and export a window of it",
+    "history": "show what is kept of the past, and totals of a window, or export one",
     "record": "record frames into a file that --source replay:FILE plays",
     "daemon": "sample GPUs for all views on this machine until stopped",
 }

@@ -1,4 +1,4 @@
-"""Show what is kept of the past, and export a window of it.
+"""Show what is kept of the past, totals of a window, or export one.
 
 A daemon keeps the last hour in cells of 1 s, the last day in cells of 10 s and a month in cells of 5 min, in the state
 directory. Without a subcommand, list what there is, from when, and how large it is.
@@ -11,6 +11,7 @@ import sys
 import time
 from typing import Any
 
+from gpumon.cli import history_totals
 from gpumon.cli.options import add_places, resolve_options
 from gpumon.durations import positive_seconds
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
@@ -52,12 +53,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="FILE", default="", help="output file (overwritten if it exists); default: stdout"
     )
     add_places(below)
+    history_totals.add_parser(commands, parser.formatter_class)
 
 
 def run(arguments: argparse.Namespace) -> int:
     where, arguments = resolve_options(arguments)
     if arguments.action == "export":
         return _export(where, arguments)
+    if arguments.action == "totals":
+        return history_totals.run(where, arguments)
     found = [overview(path) for path in history_paths(where)]
     if not any(one.tiers for one in found):
         print(NOTHING)

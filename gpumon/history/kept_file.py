@@ -100,6 +100,11 @@ class KeptFile:
                     found[name] = line
             return found
 
+    def subjects(self, begin: float, end: float) -> list[str]:
+        """UUIDs of the GPUs that have cells between two times (s since 1970)."""
+        with self._lock:
+            return self._ask(lambda db: _subjects(db, begin, end), [])
+
     def close(self) -> None:
         """Let the file go."""
         with self._lock:
@@ -203,6 +208,16 @@ def _metrics(db: sqlite3.Connection, shape: TierShape, subject: str) -> frozense
         return frozenset()
     names = json.loads(row[0])
     return frozenset(name for name, there in zip(names, present(row[1], len(names)), strict=False) if there)
+
+
+def _subjects(db: sqlite3.Connection, begin: float, end: float) -> list[str]:
+    """GPUs that have cells from `begin` to `end`."""
+    asked = " UNION ".join(
+        f"SELECT DISTINCT subject FROM block WHERE tier = {shape.number} AND subject != ''"
+        f" AND number BETWEEN CAST(?1 / {shape.block} AS INTEGER) AND CAST(?2 / {shape.block} AS INTEGER)"
+        for shape in SHAPES
+    )
+    return [str(subject) for (subject,) in db.execute(f"{asked} ORDER BY subject", (begin, end))]
 
 
 def _fill(lines: dict[str, Line], first: int, cells: int, data: bytes, names: list[str]) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
 
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.kept_tier import KeptTier
 from gpumon.history.long import LongHistory
 from gpumon.history.query import Tier
 from gpumon.history.tiers import SHAPES
+
+if TYPE_CHECKING:
+    from gpumon.frame import Frame
+    from gpumon.history.span import WindowSpan
+    from gpumon.history.totals import WindowTotals
 
 
 def _kept(file: KeptFile) -> Sequence[Tier]:
@@ -24,3 +31,14 @@ def open_history() -> LongHistory:
     file = KeptFile()
     tiers = [tier for made in TIERS for tier in made(file)]
     return LongHistory(sorted(tiers, key=lambda tier: tier.step), file=file)
+
+
+def open_totals(path: str, frames: Sequence[Frame], span: WindowSpan, subjects: Iterable[str] = ()) -> WindowTotals:
+    """Return the totals of a window from the file at `path`, or none while that is empty, and the newest frames.
+
+    `subjects` are UUIDs of GPUs; without them those that the window knows.
+    """
+    from gpumon.history.totals import window_totals
+
+    with closing(KeptFile(path)) as file:
+        return window_totals(file, frames, span.begin, span.end, subjects)

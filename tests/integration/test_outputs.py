@@ -35,7 +35,8 @@ WORDS: dict[str, list[list[str]]] = {
     "tui": [["tui"], ["tui", "--help"]],
     "web": [["web", "--interval", "0"], ["web", "--help"]],
     "daemon": [["daemon", "--help"], ["daemon", "--interval", "0"]],
-    "history": [["history"], ["history", "--help"], ["history", "export", "--format", "csv", "--last", "1h"]],
+    "history": [["history"], ["history", "--help"], ["history", "export", "--format", "csv", "--last", "1h"],
+                ["history", "totals"], ["history", "totals", "--json"], ["history", "totals", "--help"]],
     "record": [["record"], ["record", "--help"], ["record", "-o", "a", "--force", "--last", "1m"]],
     "": [[], ["--help"], ["--version"], ["statsu"]],
 }  # fmt: skip

@@ -260,6 +260,10 @@ class Stub:
         """Let the driver's time stand still, so many seconds after the start."""
         self._file.elapsed_ns = round(seconds * 1e9)
 
+    def set_start(self, time: float) -> None:
+        """Let the driver's stamps, which are seconds since 1970, begin at `time`."""
+        self._file.t0_unix_ns = round(time * 1e9)
+
     def run_clock(self) -> None:
         """Let the driver's time be CLOCK_MONOTONIC again."""
         self._file.elapsed_ns = -1

@@ -1,0 +1,67 @@
+"""`gpumon history totals`: energy, utilization, throttling, memory and PCIe of a window, and what is missing of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from gpumon.cli.options import add_places
+from gpumon.errors import EXIT_OK, GpumonError
+from gpumon.live import follow
+from gpumon.paths import Places
+
+_TEXT = "show energy, utilization, throttling, peak memory and PCIe bytes of a window, and how much of it is missing"
+
+
+def add_parser(commands: Any, formatter: Any) -> None:
+    """Add the subcommand to those of `gpumon history`."""
+    parser = commands.add_parser(
+        "totals", help=_TEXT, description=f"{_TEXT[0].upper()}{_TEXT[1:]}.", argument_default=argparse.SUPPRESS,
+        formatter_class=formatter,
+    )  # fmt: skip
+    parser.set_defaults(action="totals")
+    parser.add_argument(
+        "--since", metavar="TIME", default="24h",
+        help="begin of the window: 7d for so long ago, or 2026-01-31T14:00 (default: 24h)",
+    )  # fmt: skip
+    parser.add_argument("--until", metavar="TIME", default=None, help="end of the window (default: the newest sample)")
+    parser.add_argument(
+        "--gpu", metavar="GPU", action="append", default=[], help="only this GPU, by index or UUID; may be repeated"
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
+    how.add_argument("--csv", action="store_true", default=False, help="print CSV, a line for each GPU and total")
+    add_places(parser)
+
+
+def run(where: Places, arguments: argparse.Namespace) -> int:
+    """Print the totals. Raises GpumonError where nothing of the window is known."""
+    from gpumon.history.devices import devices_of, named
+    from gpumon.reports import history_totals
+
+    live = follow(where)
+    try:
+        wanted = [int(name) if name.isdecimal() else name for name in arguments.gpu]
+        found = live.totals(begin=arguments.since, end=arguments.until, devices=wanted or None)
+        devices = named(found.devices, devices_of(live.since(0)[-1:]))
+    finally:
+        live.close()
+    if not devices:
+        raise GpumonError("no GPU was sampled in this window: 'gpumon history' shows what is kept")
+    if arguments.json:
+        print(json.dumps(history_totals.document(found, devices)))
+    elif arguments.csv:
+        sys.stdout.writelines(history_totals.table(found, devices))
+    else:
+        for line in history_totals.text(found, devices, _width()):
+            print(line)
+    return EXIT_OK
+
+
+def _width() -> int:
+    """Cells of the terminal; 0, for as wide as it gets, where the output goes elsewhere."""
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns if sys.stdout.isatty() else 0

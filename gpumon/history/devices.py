@@ -1,0 +1,46 @@
+"""GPUs of a window: those that somebody names, and those of which only the history knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpumon.errors import UsageError
+from gpumon.frame import Device, Frame
+
+NAMELESS = "unknown model"
+"""The name of a GPU that is in the history alone, which keeps no names."""
+Wanted = int | str | Device
+"""A GPU by its index, by its UUID, or as itself."""
+
+
+def devices_of(frames: Iterable[Frame]) -> dict[str, Device]:
+    """Return every GPU of some frames by UUID."""
+    return {sample.device.uuid: sample.device for frame in frames for sample in frame.samples}
+
+
+def chosen(wanted: Wanted | Iterable[Wanted] | None, known: Mapping[str, Device]) -> list[str]:
+    """Return the UUIDs of the GPUs that are wanted; none where nobody named one. Raises UsageError for an index."""
+    if wanted is None:
+        return []
+    names = [wanted] if isinstance(wanted, int | str | Device) else list(wanted)
+    by_index = {device.index: device.uuid for device in known.values()}
+    found = []
+    for name in names:
+        if isinstance(name, int):
+            if name not in by_index:
+                listed = (
+                    ", ".join(map(str, sorted(by_index))) or "none, because no daemon has run since the machine started"
+                )
+                raise UsageError(f"no such GPU: {name}. GPUs known by index: {listed}")
+            found.append(by_index[name])
+        else:
+            found.append(name.uuid if isinstance(name, Device) else name)
+    return list(dict.fromkeys(found))
+
+
+def named(subjects: Iterable[str], known: Mapping[str, Device]) -> Sequence[Device]:
+    """Return devices in the order of their indexes; one that only the history knows comes behind them."""
+    there = sorted((known[uuid] for uuid in subjects if uuid in known), key=lambda device: device.index)
+    strangers = sorted(set(subjects) - set(known))
+    behind = max((device.index for device in known.values()), default=-1) + 1
+    return [*there, *(Device(uuid, behind + place, NAMELESS) for place, uuid in enumerate(strangers))]

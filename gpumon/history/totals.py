@@ -1,0 +1,122 @@
+"""Totals of a window, for each GPU: energy, utilization, throttling, memory, PCIe; and how much of it is missing.
+
+Counters are kept, so sums are exact as long as the window was seen. Nothing is made up for what was not: a total is
+that of the seconds that are known, and says how many are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import dropwhile
+from math import inf, nan
+from typing import NamedTuple
+
+from gpumon.frame import Frame
+from gpumon.history.frame_cells import FINEST, frame_cells, lines_of
+from gpumon.history.kept_file import KeptFile
+from gpumon.history.line import Line
+from gpumon.history.rates import PAUSE
+from gpumon.history.tiers import SHAPES
+from gpumon.history.window_sum import WindowSum, window_sum
+from gpumon.metrics import GPU_METRICS, Unit
+from gpumon.missing import is_known
+
+_COMPLETE = 0.002
+"""The share of a window that may be missing of a total that counts as complete."""
+THROTTLED = tuple(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.throttled_"))
+
+
+class Total(NamedTuple):
+    """A sum, a mean or a peak over a window."""
+
+    value: float
+    """Of the seconds that are known; NaN where none are."""
+    seconds: float
+    """Length of the window."""
+    missing_seconds: float
+    """Seconds of the window of which nothing is known."""
+    estimated_seconds: float = 0.0
+    """Seconds that are a part of a longer cell which a border of the window cuts: counted by their share of it."""
+
+    @property
+    def missing_share(self) -> float:
+        """The part of the window that is missing, from 0 to 1."""
+        return self.missing_seconds / self.seconds if self.seconds > 0 else nan
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether at most two thousandths of the window are missing."""
+        return self.missing_share <= _COMPLETE
+
+
+class TotalKind(NamedTuple):
+    """A row of the table of totals."""
+
+    name: str
+    metric: str
+    unit: Unit
+    value: Callable[[WindowSum], float]
+
+
+def _grown(of: WindowSum) -> float:
+    return of.total
+
+
+def _mean(of: WindowSum) -> float:
+    return of.total / of.known
+
+
+def _peak(of: WindowSum) -> float:
+    return of.high
+
+
+TOTALS: tuple[TotalKind, ...] = (
+    TotalKind("energy", "gpu.energy", Unit.JOULES, _grown),
+    TotalKind("utilization", "gpu.utilization", Unit.RATIO, _mean),
+    *(TotalKind(name.partition(".")[2], name, Unit.RATIO, _mean) for name in THROTTLED),
+    TotalKind("memory_peak", "gpu.memory_used", Unit.BYTES, _peak),
+    TotalKind("pcie_sent", "gpu.pcie_sent", Unit.BYTES, _grown),
+    TotalKind("pcie_received", "gpu.pcie_received", Unit.BYTES, _grown),
+)
+"""All that is totaled; of throttling, the share of time by cause."""
+_METRICS = tuple(dict.fromkeys(kind.metric for kind in TOTALS))
+
+
+class WindowTotals(NamedTuple):
+    """Totals of the GPUs from `begin` to `end`, in seconds since 1970."""
+
+    begin: float
+    end: float
+    devices: Mapping[str, Mapping[str, Total]]
+    """By UUID of the GPU and by name of `TOTALS`, such as `energy` (J) or `throttled_sw_power` (share of the time)."""
+
+
+def totals_of(lines: Mapping[str, Sequence[Line]], begin: float, end: float) -> dict[str, Total]:
+    """Return the totals of one GPU by name; `lines`, by metric, from the finest cells to the coarsest."""
+    sums = {name: window_sum(lines.get(name, ()), begin, end) for name in _METRICS}
+    return {kind.name: _total(sums[kind.metric], kind, end - begin) for kind in TOTALS}
+
+
+def window_totals(
+    file: KeptFile, frames: Sequence[Frame], begin: float, end: float, subjects: Iterable[str] = ()
+) -> WindowTotals:
+    """Return the totals of `subjects` (UUIDs; else of every GPU that the window knows) from kept cells and frames."""
+    written = file.reach(FINEST).end
+    since = max(begin, written if is_known(written) else -inf)
+    newest = [*dropwhile(lambda frame: frame.time < since - PAUSE * frame.interval, frames)]
+    # Newer ones than the window are in none of its cells, but for the one that ends the last of them.
+    newest = [frame for frame in newest if frame.time <= end + PAUSE * frame.interval]
+    cells = frame_cells(newest)
+    known = dict.fromkeys(subjects) or dict.fromkeys([*file.subjects(begin, end), *filter(None, cells)])
+    found = {}
+    for subject in known:
+        tiers = [lines_of(cells, subject, _METRICS), *(file.lines(shape, subject, _METRICS) for shape in SHAPES)]
+        lines = {name: [tier[name] for tier in tiers if name in tier] for name in _METRICS}
+        found[subject] = totals_of(lines, begin, end)
+    return WindowTotals(begin, end, found)
+
+
+def _total(of: WindowSum, kind: TotalKind, seconds: float) -> Total:
+    if not of.known:
+        return Total(nan, seconds, max(seconds, 0.0))
+    return Total(kind.value(of), seconds, max(0.0, seconds - of.known), min(of.shared, seconds))

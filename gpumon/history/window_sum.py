@@ -1,0 +1,99 @@
+"""The sum of one metric over a window, from cells of every length: the finest where they know as much as the coarse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import ceil, floor, inf
+from typing import NamedTuple
+
+from gpumon.history.line import Line
+
+_AS_MUCH = 0.999
+"""The share of a coarse cell's seconds from which on finer cells know as much: seconds are kept with seven digits."""
+_CLOSE = 1e-6
+"""Seconds by which a time may miss the border of a cell."""
+
+
+class WindowSum(NamedTuple):
+    """A metric over a window."""
+
+    total: float = 0.0
+    """Value times seconds; of a counter, what it grew by."""
+    known: float = 0.0
+    """Seconds of the window that are known."""
+    shared: float = 0.0
+    """Of these, seconds of cells which a border of the window cuts: they count by their share."""
+    high: float = -inf
+    """The highest value; of a cell that is cut, that of the whole cell."""
+
+
+def window_sum(lines: Sequence[Line], begin: float, end: float) -> WindowSum:
+    """Sum up from `begin` to `end` (s since 1970); `lines` are one metric's, from the finest cells to the coarsest.
+
+    Whatever a finer line lacks comes from the next one; where that is cut by a border, in proportion.
+    """
+    if not lines or not begin < end:
+        return WindowSum()
+    return _added(_parts(lines, begin, end))
+
+
+def _parts(lines: Sequence[Line], begin: float, end: float) -> Iterator[WindowSum]:
+    step = lines[-1].step
+    first, last = ceil((begin - _CLOSE) / step), floor((end + _CLOSE) / step)
+    if first > last:
+        yield _cut(lines, last, begin, end)
+        return
+    if begin < first * step - _CLOSE:
+        yield _cut(lines, first - 1, begin, first * step)
+    yield from _whole(lines, first, last)
+    if last * step < end - _CLOSE:
+        yield _cut(lines, last, last * step, end)
+
+
+def _whole(lines: Sequence[Line], first: int, last: int) -> Iterator[WindowSum]:
+    """Cells from `first` to before `last`, each of them as a whole."""
+    *finer, line = lines
+    reaching = [fine for fine in finer if len(fine)]
+    if not reaching:
+        yield _cells(line, first, last)
+        return
+    begin = floor(min(fine.first * fine.step for fine in reaching) / line.step)
+    end = ceil(max((fine.first + len(fine)) * fine.step for fine in reaching) / line.step)
+    begin, end = min(max(begin, first), last), max(min(end, last), first)
+    yield _cells(line, first, begin)
+    for number in range(begin, end):
+        own = _cells(line, number, number + 1)
+        fine = window_sum(reaching, number * line.step, (number + 1) * line.step)
+        yield fine if fine.known >= _AS_MUCH * own.known else own
+    yield _cells(line, max(begin, end), last)
+
+
+def _cut(lines: Sequence[Line], number: int, begin: float, end: float) -> WindowSum:
+    """The part of a cell from `begin` to `end`; beyond what finer cells know of it, it is taken to be even."""
+    *finer, line = lines
+    own = _cells(line, number, number + 1)
+    here = window_sum(finer, begin, end)
+    whole = window_sum(finer, number * line.step, (number + 1) * line.step)
+    if whole.known >= _AS_MUCH * own.known:
+        return here
+    share = min(max(0.0, end - begin - here.known) / max(line.step - whole.known, _CLOSE), 1.0)
+    known = (own.known - whole.known) * share
+    total = max(0.0, own.total - whole.total) * share
+    return WindowSum(here.total + total, here.known + known, here.shared + known, max(here.high, own.high))
+
+
+def _cells(line: Line, first: int, last: int) -> WindowSum:
+    """The sum of whole cells, by their numbers."""
+    part = slice(min(max(0, first - line.first), len(line)), min(max(0, last - line.first), len(line)))
+    weight = line.weight[part]
+    known = sum(weight)
+    return WindowSum(sum(line.total[part]), known, 0.0, max(line.high[part])) if known else WindowSum()
+
+
+def _added(parts: Iterator[WindowSum]) -> WindowSum:
+    total, known, shared, high = 0.0, 0.0, 0.0, -inf
+    for part in parts:
+        total, known, shared, high = (
+            total + part.total, known + part.known, shared + part.shared, max(high, part.high),
+        )  # fmt: skip
+    return WindowSum(total, known, shared, high)

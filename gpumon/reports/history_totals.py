@@ -1,0 +1,123 @@
+"""Totals of a window as a table, as JSON and as CSV: `gpumon history totals`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpumon.frame import Device
+from gpumon.history.devices import NAMELESS
+from gpumon.history.totals import THROTTLED, TOTALS, Total, TotalKind, WindowTotals
+from gpumon.metrics import BY_NAME, Unit
+from gpumon.missing import is_known
+from gpumon.reports.csv_cells import csv_line, utc
+from gpumon.reports.text_table import TextColumn, draw
+from gpumon.text import clean
+from gpumon.units import MISSING, duration, energies, moment, number
+
+SCHEMA = 1
+FIELDS = (
+    "device", "total", "unit", "value", "seconds", "missing_seconds", "missing_share", "estimated_seconds", "complete",
+)  # fmt: skip
+"""UUID of the GPU; the total with its unit and value; seconds of the window, those missing, those estimated."""
+INCOMPLETE, ESTIMATED = "*", "~"
+_MARKED = 0.002
+"""The share of a window that is estimated, from which on a table says so."""
+_HEADINGS = {"energy": "ENERGY", "utilization": "UTIL", "memory_peak": "MEM PEAK"}
+_KEEP = {"energy": 9, "utilization": 8, "memory_peak": 7, "pcie_sent": 3, "pcie_received": 3}
+
+
+def text(found: WindowTotals, devices: Sequence[Device], width: int = 0) -> Iterator[str]:
+    """Yield the table, a GPU in each line, with what the marks in it mean."""
+    yield f"from {moment(found.begin)} to {moment(found.end)} ({duration(found.end - found.begin)})"
+    columns = [TextColumn("GPU", 10), TextColumn("UUID", 2, right=False, least=13)]
+    columns += [TextColumn(_heading(kind), _KEEP.get(kind.name, 5)) for kind in TOTALS]
+    cells = [_column(kind, [found.devices[device.uuid][kind.name] for device in devices]) for kind in TOTALS]
+    missing = [_missing(found.devices[device.uuid]) for device in devices]
+    rows = [
+        (_index(device), clean(device.uuid, 100), *(column[place] for column in cells), missing[place])
+        for place, device in enumerate(devices)
+    ]
+    yield from draw([*columns, TextColumn("MISSING", 8)], rows, width)
+    drawn = "".join("".join(row[2:]) for row in rows)
+    if INCOMPLETE in drawn:
+        yield f"{INCOMPLETE} incomplete: a total of the time that was sampled; MISSING is the rest"
+    if ESTIMATED in drawn:
+        yield f"{ESTIMATED} estimated: a border of the window cuts a cell of kept history, which counts by its share"
+
+
+def document(found: WindowTotals, devices: Sequence[Device]) -> dict[str, Any]:
+    """Return the totals as one JSON object; a value of which nothing is known is null."""
+    return {
+        "schema": SCHEMA,
+        "begin": found.begin,
+        "end": found.end,
+        "seconds": found.end - found.begin,
+        "devices": [
+            {
+                "uuid": device.uuid,
+                "index": None if device.name == NAMELESS else device.index,
+                "totals": {kind.name: _as_json(found.devices[device.uuid][kind.name], kind) for kind in TOTALS},
+            }
+            for device in devices
+        ],
+    }
+
+
+def table(found: WindowTotals, devices: Sequence[Device]) -> Iterator[str]:
+    """Yield CSV, a line for each GPU and total, its heading first."""
+    yield csv_line(("begun_utc", "ended_utc", *FIELDS))
+    for device in devices:
+        for kind in TOTALS:
+            cells = _as_json(found.devices[device.uuid][kind.name], kind)
+            whole = "true" if cells["complete"] else "false"
+            row = {**cells, "device": device.uuid, "total": kind.name, "complete": whole}
+            yield csv_line((utc(found.begin), utc(found.end), *(row[name] for name in FIELDS)))
+
+
+def _as_json(total: Total, kind: TotalKind) -> dict[str, Any]:
+    return {
+        "value": total.value if is_known(total.value) else None,
+        "unit": kind.unit.value,
+        "seconds": total.seconds,
+        "missing_seconds": total.missing_seconds,
+        "missing_share": total.missing_share,
+        "estimated_seconds": total.estimated_seconds,
+        "complete": total.is_complete,
+    }
+
+
+def _heading(kind: TotalKind) -> str:
+    return _HEADINGS.get(kind.name) or BY_NAME[kind.metric].column
+
+
+def _index(device: Device) -> str:
+    return "" if device.name == NAMELESS else str(device.index)
+
+
+def _column(kind: TotalKind, totals: Sequence[Total]) -> list[str]:
+    """Texts of one total of every GPU; empty for all where no GPU ever has it."""
+    if not any(is_known(total.value) for total in totals):
+        return [""] * len(totals)
+    values = [total.value for total in totals]
+    if kind.unit is Unit.JOULES:
+        texts = energies(values)
+    elif kind.metric in THROTTLED:  # a thousandth of it is a lot
+        texts = [f"{value * 100:.1f} %" for value in values]
+    else:
+        texts = [number(value, kind.unit) for value in values]
+    return [
+        shown + _marks(total) if is_known(total.value) else MISSING for shown, total in zip(texts, totals, strict=True)
+    ]
+
+
+def _marks(total: Total) -> str:
+    estimated = ESTIMATED if total.estimated_seconds > _MARKED * total.seconds else ""
+    return estimated + ("" if total.is_complete else INCOMPLETE)
+
+
+def _missing(totals: Mapping[str, Total]) -> str:
+    """The longest time that a total lacks which the GPU has; of one that was never seen, the whole window."""
+    known = [total for total in totals.values() if is_known(total.value)] or list(totals.values())
+    worst = max(known, key=lambda total: total.missing_seconds)
+    return "" if worst.is_complete else f"{duration(worst.missing_seconds)} ({worst.missing_share:.1%})"

@@ -1,0 +1,248 @@
+"""Totals of a window: sums over cells of every length, and `gpumon history totals`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from datetime import UTC, datetime
+from math import nan
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gpumon
+from gpumon.cli import main
+from gpumon.durations import point_in_time
+from gpumon.errors import UsageError
+from gpumon.history.block import MetricCells
+from gpumon.history.line import Line
+from gpumon.history.span import span_of
+from gpumon.history.tiers import SHAPES
+from gpumon.history.totals import THROTTLED, TOTALS
+from gpumon.history.window_sum import window_sum
+from gpumon.ring.writer import RingWriter
+from tests.builders import TIME, device, sample, tick
+from tests.months import fill
+
+SECOND = 1_000_000_000
+GPU = device().uuid
+NOW = 1_800_000_000.0
+
+
+def line(step: int, first: int, values: list[float], seconds: float | None = None) -> Line:
+    """Cells of one length; NaN is a gap."""
+    found = Line(step, first, first + len(values))
+    weights = [0.0 if value != value else seconds or float(step) for value in values]
+    found.fill(first, MetricCells(values, values, values, values, weights))
+    return found
+
+
+ONES = line(1, 600, [float(n % 10) for n in range(300)])
+"""From 600 to 900 s."""
+TENS = line(10, 30, [4.5] * 60)
+"""From 300 to 900 s."""
+MINUTES = line(300, 0, [4.5] * 3)
+"""From 0 to 900 s."""
+
+
+def test_whole_cells_add_up_whatever_their_length() -> None:
+    found = window_sum([ONES, TENS, MINUTES], 0, 900)
+    assert (found.total, found.known, found.shared) == (pytest.approx(4.5 * 900), 900, 0)
+
+
+def test_a_border_that_cuts_a_coarse_cell_takes_the_finer_ones_and_is_exact() -> None:
+    found = window_sum([ONES, TENS, MINUTES], 607, 703)
+    assert (found.total, found.known, found.shared) == (7 + 8 + 9 + 45 * 9 + 0 + 1 + 2, 96, 0)
+    assert found.high == 9
+
+
+def test_a_border_that_cuts_a_cell_without_finer_ones_takes_a_share_and_says_so() -> None:
+    found = window_sum([ONES, TENS, MINUTES], 100, 605)
+    assert found.known == pytest.approx(505)
+    assert found.shared == pytest.approx(200)
+    assert found.total == pytest.approx(4.5 * 200 + 4.5 * 300 + 0 + 1 + 2 + 3 + 4)
+
+
+def test_cells_that_only_the_coarse_line_has_fill_the_holes_of_the_finer_one() -> None:
+    holey = line(1, 600, [nan if 620 <= n < 640 else 4.5 for n in range(600, 900)])
+    assert window_sum([holey], 600, 900).known == 280
+    found = window_sum([holey, TENS, MINUTES], 600, 900)
+    assert (found.known, found.total) == (300, pytest.approx(4.5 * 300))
+
+
+def test_what_nobody_saw_is_not_known() -> None:
+    half = line(300, 0, [2.0, nan, 2.0])
+    found = window_sum([half], 0, 900)
+    assert (found.known, found.total) == (600, 1200)
+    assert window_sum([half], 300, 600).known == 0
+    assert window_sum([], 0, 900).known == 0
+
+
+@given(st.lists(st.floats(0, 900), min_size=3, max_size=3))
+def test_the_parts_of_a_window_add_up_to_it(borders: list[float]) -> None:
+    begin, middle, end = sorted(borders)
+    lines = [ONES, TENS, MINUTES]
+    first, second, whole = (window_sum(lines, *part) for part in ((begin, middle), (middle, end), (begin, end)))
+    assert first.total + second.total == pytest.approx(whole.total, abs=0.01)
+    assert first.known + second.known == pytest.approx(whole.known, abs=0.01)
+    assert whole.known == pytest.approx(end - begin, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (("7d", None, None), (NOW - 7 * 86400, NOW)),
+        ((60, None, NOW - 100), (NOW - 160, NOW - 100)),
+        ((None, "2h", "1h"), (NOW - 7200, NOW - 3600)),
+        (("10m", NOW - 3600, None), (NOW - 3600, NOW - 3000)),
+        ((None, datetime.fromtimestamp(NOW - 60, UTC), None), (NOW - 60, NOW)),
+        ((None, datetime.fromtimestamp(NOW - 60).isoformat(), None), (NOW - 60, NOW)),
+        ((None, "2027-01-15T07:00:00+00:00", None), (NOW - 3600, NOW)),
+    ],
+)
+def test_a_window_is_asked_for_by_two_of_length_begin_and_end(
+    asked: tuple[object, ...], found: tuple[float, float]
+) -> None:
+    assert span_of(*asked, NOW) == pytest.approx(found)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ((None, None, None), "pass a length"),
+        (("1h", "2h", "1h"), "pass two of"),
+        ((0, None, None), "is empty"),
+        ((None, "1h", "2h"), "is empty"),
+        (("soon", None, None), "not a duration"),
+        ((None, "yesterday", None), "not a time"),
+        ((None, "2026-13-01", None), "not a time"),
+        ((None, nan, None), "not a time"),
+    ],
+)
+def test_a_window_that_makes_no_sense_is_one_line(asked: tuple[object, ...], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        span_of(*asked, NOW)  # type: ignore[arg-type]
+
+
+def test_a_time_without_a_zone_is_local() -> None:
+    assert point_in_time("2026-01-31T14:00", NOW) == datetime(2026, 1, 31, 14).timestamp()
+    assert point_in_time("2026-01-31", NOW) == datetime(2026, 1, 31).timestamp()
+
+
+def test_totals_of_frames_alone_and_of_a_gpu_that_was_away(tmp_path: Path) -> None:
+    ring = RingWriter.create(str(tmp_path / "ring"), 2, SECOND)
+    for number in range(1, 302):
+        samples = [
+            sample(0, utilization=0.5, energy=400.0 * number, memory_used=2.0**30 + number, pcie_sent=1e6 * number)
+        ]
+        if number <= 101 or number > 201:
+            samples.append(sample(1, utilization=1.0, energy=100.0 * number, throttled_sw_power=0.25 * number))
+        ring.append(tick(number, samples))
+    live = gpumon.connect(str(tmp_path))
+    found = live.totals(300)
+    assert (found.begin, found.end) == (TIME / SECOND + 1, TIME / SECOND + 301)
+    here, away = found.devices.values()
+    assert here["energy"].value == pytest.approx(400 * 300)
+    assert here["energy"].is_complete
+    assert here["memory_peak"].value == pytest.approx(2.0**30 + 300)
+    assert here["pcie_sent"].value == pytest.approx(3e8)
+    assert here["pcie_received"].value != here["pcie_received"].value
+    assert (here["pcie_received"].missing_share, here["pcie_received"].is_complete) == (1.0, False)
+    assert away["energy"].value == pytest.approx(100 * 199)
+    assert away["energy"].missing_seconds == pytest.approx(101, abs=1)
+    assert not away["energy"].is_complete
+    assert away["throttled_sw_power"].value == pytest.approx(0.25)
+    assert away["utilization"].value == 1.0
+    assert list(live.totals(300, devices=1).devices) == [device(1).uuid]
+    assert list(live.totals(300, devices=[device(1)]).devices) == [device(1).uuid]
+    with pytest.raises(UsageError, match=r"no such GPU: 7\. GPUs known by index: 0, 1"):
+        live.totals("1m", devices=7)
+    live.close()
+
+
+def values(subject: str, name: str, at: float) -> tuple[float, float, float]:
+    if subject.endswith("1") and at % 86400 < 43200:
+        return nan, nan, nan
+    known = {"gpu.utilization": 0.5, "gpu.energy": 400.0, "gpu.memory_used": 2.0**30, "gpu.throttled_sw_power": 0.25}
+    return (known.get(name, nan),) * 3
+
+
+@pytest.fixture
+def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A file of two GPUs, one of which is away half of each day; its end, as --until takes it."""
+    monkeypatch.setenv("GPUMON_DIR", str(tmp_path / "live"))
+    monkeypatch.setenv("GPUMON_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+    end = time.time() // 300 * 300
+    fill(
+        str(tmp_path / "state" / "history.sqlite"),
+        [GPU, device(1).uuid],
+        end,
+        values,
+        shapes=[SHAPES[2]._replace(keep=5 * 86400)],
+    )
+    return datetime.fromtimestamp(end, UTC).isoformat()
+
+
+def test_the_table_has_a_line_for_each_gpu_and_says_what_is_missing(
+    filled: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history", "totals", "--since", "4d", "--until", filled]) == 0
+    head, columns, here, away, *notes = capsys.readouterr().out.splitlines()
+    assert "4 d 0 h" in head or "3 d 23 h" in head
+    assert columns.split() == ["UUID", "ENERGY", "UTIL", "T-POW", "MEM", "PEAK", "MISSING"]
+    assert here.split()[0] == GPU
+    assert "50 %" in here
+    assert "25.0 %" in here
+    assert "1.0 GiB" in here
+    assert "*" not in here
+    assert "*" in away
+    assert "(50.0%)" in away or "(49.9%)" in away
+    assert any(note.startswith("* incomplete") for note in notes)
+
+
+def test_programs_get_json_and_csv(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "totals", "--since", "2d", "--until", filled, "--gpu", GPU, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (only,) = found["devices"]
+    assert (only["uuid"], only["index"]) == (GPU, None)
+    assert set(only["totals"]) == {kind.name for kind in TOTALS}
+    energy = only["totals"]["energy"]
+    assert energy["value"] == pytest.approx(400 * found["seconds"], rel=0.003)
+    assert (energy["unit"], energy["complete"]) == ("joules", True)
+    assert only["totals"]["pcie_sent"]["value"] is None
+    assert only["totals"]["pcie_sent"]["missing_share"] == 1.0
+    assert main(["history", "totals", "--since", "2d", "--until", filled, "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(rows) == 2 * len(TOTALS)
+    assert {row["device"] for row in rows} == {GPU, device(1).uuid}
+    away = next(row for row in rows if row["device"] != GPU and row["total"] == "energy")
+    assert float(away["missing_share"]) == pytest.approx(0.5, abs=0.01)
+    assert away["complete"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--since", "soon"], 2, "not a time"),
+        (["--since", "1h", "--until", "2h"], 2, "is empty"),
+        (["--gpu", "0"], 2, "no such GPU: 0"),
+        (["--since", "2001-01-01", "--until", "2001-01-02"], 1, "no GPU was sampled"),
+    ],
+)
+def test_what_cannot_be_totaled_is_one_line(
+    filled: str, capsys: pytest.CaptureFixture[str], words: list[str], code: int, said: str
+) -> None:
+    assert main(["history", "totals", *words]) == code
+    (told,) = capsys.readouterr().err.splitlines()
+    assert said in told
+
+
+def test_every_cause_of_throttling_is_totaled() -> None:
+    assert len(THROTTLED) == 5
+    assert {kind.metric for kind in TOTALS} >= set(THROTTLED)
