@@ -109,7 +109,7 @@ class Collector:
         answered = {row.subject for row in seen.rows}
         for name, subject in self._subjects.items():
             if name not in answered:
-                subject.held = None
+                subject.let_go()
         self._time, self._monotonic = time, monotonic
 
     def finish(self) -> None:
@@ -124,7 +124,7 @@ class Collector:
     def _break_off(self, cell: int) -> None:
         """A gap before a tick in `cell`: nothing holds through it, and no counter is a line over it."""
         for subject in self._subjects.values():
-            subject.held = None
+            subject.let_go()
         if cell > self._cell:
             self._close(cell)
         for subject in self._subjects.values():
@@ -135,7 +135,9 @@ class Collector:
         if not self._cell:
             self._cell = until
             return
-        cells = {name: subject.close(self._cell) for name, subject in self._subjects.items() if subject.rows}
+        cells = {
+            name: subject.close(self._cell, self._step) for name, subject in self._subjects.items() if subject.rows
+        }
         self._finest.take(self._cell, cells)
         for cell in range(self._cell + 1, until):
             held = {name: subject.hold(cell, self._step) for name, subject in self._subjects.items() if subject.held}
@@ -156,11 +158,22 @@ class _Subject:
         self.counting = Counting(len(columns.counters))
         self.counters_of: Callable[[Sequence[float]], Sequence[float]] = itemgetter(*columns.counters)
         self._counters = columns.counters
+        self._ahead = 0.0
+        """Seconds of samples that came just before the border of a cell and hold behind it: no cell has more seconds
+        than it is long, so that none hide a gap of another."""
 
-    def close(self, cell: int) -> HistoryCell:
-        found = self._cell(cell, self.rows, len(self.rows) * self.interval)
+    def close(self, cell: int, step: int) -> HistoryCell:
+        seconds = len(self.rows) * self.interval + self._ahead
+        known = min(seconds, float(step))
+        self._ahead = min(seconds - known, self.interval)
+        found = self._cell(cell, self.rows, known)
         self.rows = []
         return found
+
+    def let_go(self) -> None:
+        """Let the last values hold no longer: a gap follows."""
+        self.held = None
+        self._ahead = 0.0
 
     def hold(self, cell: int, step: int) -> HistoryCell:
         """A cell without a sample of its own, between two that are near each other."""

@@ -169,6 +169,19 @@ def test_many_samples_in_a_second_are_one_cell_with_their_extremes() -> None:
     assert cell.mean[UTILIZATION] == pytest.approx(0.495)
 
 
+def test_samples_near_the_borders_of_cells_hide_no_gap() -> None:
+    ticks = [at(n + (0.001 if n % 2 else -0.001), utilization=0.5) for n in range(1, 300) if not 100 <= n < 140]
+    blocks = collected(ticks)
+    seconds = [weights(cell, OF_GPU.counters)[UTILIZATION] for cell in cells(blocks, T1).values()]
+    assert max(seconds) <= 1.0
+    assert weights(cells(blocks, T3)[0], OF_GPU.counters)[UTILIZATION] == pytest.approx(259, abs=2)
+
+
+def test_seconds_are_those_of_all_samples_though_cells_have_uneven_numbers_of_them() -> None:
+    blocks = collected(at(n * 0.4, interval=0.4, utilization=0.5) for n in range(750))
+    assert weights(cells(blocks, T3)[0], OF_GPU.counters)[UTILIZATION] == pytest.approx(300, abs=0.5)
+
+
 def test_a_device_that_does_not_answer_has_no_values_and_one_that_comes_back_is_the_same() -> None:
     def lost(second: float) -> Tick:
         return at(second)._replace(samples=(sample(0, Availability.LOST, utilization=0.9),))
