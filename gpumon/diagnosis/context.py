@@ -59,7 +59,7 @@ Rule = Callable[[Context], Iterable[Finding]]
 """A plain function of a context; what it yields is found."""
 
 
-def diagnose(rules: Iterable[Rule[Context]], contexts: Iterable[Context]) -> list[Finding]:
-    """Return the findings of `rules` on each context, the most severe first."""
-    found = [finding for context in contexts for rule in rules for finding in rule(context)]
+def diagnose(rules: Iterable[Rule[Context]], contexts: Sequence[Context]) -> list[Finding]:
+    """Return the findings of `rules` on each context, the most severe first; of one severity, by order of the rules."""
+    found = [finding for rule in rules for context in contexts for finding in rule(context)]
     return sorted(found, key=lambda finding: -finding.severity)

@@ -15,15 +15,18 @@ from gpumon.missing import is_known
 
 HOT = (BY_NAME["gpu.temperature"], BY_NAME["gpu.temperature_memory"])
 THERMAL = (BY_NAME["gpu.throttled_hw_thermal"], BY_NAME["gpu.throttled_sw_thermal"])
-_RESTART = "Reset it, or restart the machine."
+
+
+def lost(gpu: GpuContext) -> Iterator[Finding]:
+    """The driver lost it."""
+    if gpu.status.sample.state is Availability.LOST:
+        yield _unavailable(gpu, "Reset it, or restart the machine.")
 
 
 def unavailable(gpu: GpuContext) -> Iterator[Finding]:
-    """The driver lost it, cannot read it, or has not answered."""
-    sample = gpu.status.sample
-    if sample.state not in (Availability.OK, Availability.ASLEEP):
-        action = _RESTART if sample.state is Availability.LOST else ""
-        yield Finding("unavailable", Severity.CRITICAL, gpu.subject, sample.reason, action)
+    """The driver cannot read it, or has not answered."""
+    if gpu.status.sample.state not in (Availability.OK, Availability.ASLEEP, Availability.LOST):
+        yield _unavailable(gpu, "")
 
 
 def hot(gpu: GpuContext) -> Iterator[Finding]:
@@ -79,7 +82,10 @@ def free(gpu: GpuContext) -> Iterator[Finding]:
         yield Finding("free", Severity.INFO, gpu.subject, f"free for {idle_text(gpu)}", "", evidence)
 
 
-GPU_RULES: tuple[Rule[GpuContext], ...] = (unavailable, hot, heat_throttled, memory_nearly_full, allocated_idle, free)
+GPU_RULES: tuple[Rule[GpuContext], ...] = (
+    lost, unavailable, hot, heat_throttled, memory_nearly_full, allocated_idle, free
+)  # fmt: skip
+"""The most urgent first: so are findings of one severity ordered."""
 
 
 def idle_text(gpu: GpuContext) -> str:
@@ -88,6 +94,10 @@ def idle_text(gpu: GpuContext) -> str:
     minutes = int(_idle(gpu) // 60)
     text = f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
     return f"at least {text}" if since is not None and since.at_least else text
+
+
+def _unavailable(gpu: GpuContext, action: str) -> Finding:
+    return Finding("unavailable", Severity.CRITICAL, gpu.subject, gpu.status.sample.reason, action)
 
 
 def _is_current(gpu: GpuContext) -> bool:

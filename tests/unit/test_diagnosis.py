@@ -95,6 +95,17 @@ def test_values_of_a_daemon_that_went_silent_are_no_finding_about_now() -> None:
     assert kinds == [["hot", "heat_throttled", "memory_nearly_full"], []]
 
 
+def test_of_one_severity_a_lost_gpu_comes_first_and_one_that_is_silent_before_a_hot_one() -> None:
+    hot = sample(0, **{**CALM, "temperature": 200.0})
+    stale, lost = (sample(index, state=state) for index, state in ((1, Availability.STALE), (2, Availability.LOST)))
+    full = sample(3, **{**CALM, "memory_used": 79.9 * GIB, "utilization": 0.9})
+    frame = frame_of(tick(1, [hot, stale, lost, full]))
+    found = findings(gpu_statuses(frame, []), [], None, frame.time)
+    assert [(one.subject.title, one.kind) for one in found] == [
+        ("GPU 2", "unavailable"), ("GPU 1", "unavailable"), ("GPU 0", "hot"), ("GPU 3", "memory_nearly_full"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("state", [Availability.LOST, Availability.STALE, Availability.NO_PERMISSION])
 def test_a_gpu_that_cannot_be_read_has_that_finding_alone(state: Availability) -> None:
     (finding,) = of_gpu(sample(0, state, temperature=200.0, memory_used=80 * GIB, memory_total=80 * GIB))
