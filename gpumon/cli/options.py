@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpumon.recording.playback import Playback
 
 NAN = float("nan")
-_FILE = "defaults for these and the sampling options: ~/.config/gpumon/config.toml"
+_FILE = "defaults: ~/.config/gpumon/config.toml"
 _MOST = 64 * 1024
 """Bytes of the file."""
 DEFAULT_SOURCE = AUTO
@@ -31,7 +31,6 @@ MOST_DAYS = 32.0
 """Days of history that a daemon keeps at most."""
 _UNITS = {"M": 2**20, "G": 2**30}
 _LARGEST = 2**40
-_SCENARIOS = "one, idle, laptop, sixteen, hostile"
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:
@@ -52,12 +51,14 @@ def add_places(parser: argparse.ArgumentParser) -> None:
 
 def add_source(parser: argparse.ArgumentParser, default: str = DEFAULT_SOURCE) -> None:
     """`--source`, `--speed` and `--interval`."""
-    group = parser.add_argument_group("sampling")
+    sources = ((AUTO, "every GPU found"), *((kind.usage, kind.help) for kind in KINDS))
+    listed = "\n".join(f"  {usage:<15} {text}" for usage, text in sources)
+    several = "SOURCE is one of these, or several separated by commas:"
+    group = parser.add_argument_group("sampling", f"{_FILE}\n{several}\n{listed}")
     group.add_argument(
         "--source",
         metavar="SOURCE",
-        help=f"{AUTO} (every GPU found), {', '.join(f'{kind.usage} ({kind.help})' for kind in KINDS)}; "
-        f"scenarios: {_SCENARIOS}; separate several with commas; GPUMON_SOURCE; default: {default}",
+        help=f"where samples come from (GPUMON_SOURCE; default: {default})",
     )
     group.add_argument(
         "--speed", type=float, metavar="N", help="playback speed of a recording (GPUMON_SPEED; default: 1)"

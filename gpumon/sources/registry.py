@@ -57,8 +57,8 @@ class SourceKind(NamedTuple):
 
 KINDS: tuple[SourceKind, ...] = (
     SourceKind("nvml", "", "NVIDIA GPUs of this machine", HARDWARE),
-    SourceKind("replay", ":FILE", "a recording, or a log of nvidia-smi --query-gpu or dmon, also gzipped", RECORDED),
-    SourceKind("sim", "[:SCENARIO]", "a simulation", SIMULATED),
+    SourceKind("replay", ":FILE", "a recording, or an nvidia-smi log (CSV or dmon, also .gz)", RECORDED),
+    SourceKind("sim", "[:SCENARIO]", "a simulation: one, idle, laptop, sixteen or hostile", SIMULATED),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 _HARDWARE = tuple(kind for kind in KINDS if Capability.LIVE in kind.capabilities)

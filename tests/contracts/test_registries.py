@@ -33,6 +33,7 @@ from gpumon.sources.registry import (
     expected,
     open_source,
 )
+from gpumon.sources.sim.scenarios import SCENARIOS
 from tests.fakes import FakeClock
 
 ROOT = Path(__file__).parents[2]
@@ -112,11 +113,23 @@ def test_an_unknown_source_is_refused_with_those_there_are() -> None:
 
 
 def test_help_names_every_source() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter)
     add_source(parser)
-    (words,) = [action.help or "" for action in parser._actions if action.dest == "source"]
-    assert all(f"{kind.usage} ({kind.help})" in words for kind in KINDS)
+    words = parser.format_help()
+    lines = {" ".join(line.split()) for line in words.splitlines()}
+    assert {f"{kind.usage} {kind.help}" for kind in KINDS} <= lines
     assert f"default: {DEFAULT_SOURCE}" in words
+    assert set(SCENARIOS) - {"default"} == set(re.findall(r"\w+", BY_NAME["sim"].help.partition(":")[2])) - {"or"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_speaks_of_sampling_options_only_where_there_are_some(name: str) -> None:
+    parser = argparse.ArgumentParser()
+    import_module(f"gpumon.cli.{name}").add_options(parser)
+    words = parser.format_help()
+    assert ("SOURCE is one of these" in words) == ("--source" in words)
+    assert "sampling options" not in words
+    assert "defaults: ~/.config/gpumon/config.toml" in words
 
 
 def test_a_source_that_is_asked_for_by_name_alone_is_never_detected() -> None:
