@@ -141,7 +141,7 @@ def gpus(devices: Sequence[DeviceRow]) -> str:
         kind = device.name + (f" ({', '.join(known)})" if known else "")
         kinds.setdefault(f": {kind}" if kind else "", []).append(device)
     parts = [f"GPU {', '.join(str(device.number) for device in same)}{kind}" for kind, same in kinds.items()]
-    return "; ".join(parts) or "unknown GPU"
+    return "; ".join(parts) or "no GPU recorded"
 
 
 def notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:

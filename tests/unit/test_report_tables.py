@@ -310,7 +310,9 @@ def test_an_out_of_memory_error_tells_what_is_known_of_it(book: Book) -> None:
 def test_a_run_without_an_epoch_is_shown_as_that(book: Book) -> None:
     book.run()
     book.rank("resnet50-1a2b")
-    assert "No epoch has started." in list(run_text.lines(record_of(book), NOW, 80))
+    lines = list(run_text.lines(record_of(book), NOW, 80))
+    assert "No epoch has started." in lines
+    assert "no GPU recorded" in lines, "a CPU, or a GPU that nobody could tell: neither is claimed"
 
 
 def test_a_table_counts_cells_not_letters() -> None:
