@@ -222,6 +222,16 @@ def test_a_run_without_room_for_its_notes_still_says_why_it_failed() -> None:
     assert "failed" in line
 
 
+@pytest.mark.parametrize("size", [(120, 35), (170, 48)])
+def test_a_run_that_its_user_stopped_is_interrupted_as_in_every_other_view(size: tuple[int, int]) -> None:
+    feed = FakeFeed()
+    for frame in feed.frames:
+        ended = [run._replace(state=RunState.INTERRUPTED) if run.id == "id-1" else run for run in frame.runs]
+        frame._runs = tuple(ended)
+    lines = play(feed, size)
+    assert any("llama-8b-lora"[:9] in line and line.rstrip().endswith("interrupted") for line in lines)
+
+
 def test_a_click_selects_a_gpu() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.click("Gpus", offset=(60, 8))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 
 from rich.style import Style
@@ -38,13 +38,19 @@ STATES = {
     RunState.FINISHED: ("finished", theme.DIM),
     RunState.FAILED: ("failed", theme.CRITICAL),
     RunState.DIED: ("died", theme.CRITICAL),
-    RunState.INTERRUPTED: ("stopped", theme.DIM),
+    RunState.INTERRUPTED: ("interrupted", theme.DIM),
 }
+_WIDE = (*COLUMNS[:-1], COLUMNS[-1]._replace(cells=len(STATES[RunState.INTERRUPTED][0])))
 ENDED_BADLY = (RunState.FAILED, RunState.DIED)
 RESUMED = ("resumed", theme.GOOD)
 OPEN, CLOSED, INDENT = "▾ ", "▸ ", "  "
 NAME_CELLS = 10
 """Of a metric's name: with longer ones only the first metric would be seen."""
+
+
+def columns(all_runs: Iterable[Ranks]) -> tuple[TableColumn, ...]:
+    """Return the columns; that of the states is wider only where a state needs it."""
+    return _WIDE if any(one.state is RunState.INTERRUPTED for run in all_runs for one in run.all) else COLUMNS
 
 
 def row(

@@ -43,7 +43,6 @@ class Table(Lines):
     """Rows of a view, by key."""
 
     title = ""
-    columns: tuple[TableColumn, ...] = ()
 
     class Activated(Message):
         """The table was clicked: keys go to it from now on."""
@@ -51,6 +50,11 @@ class Table(Lines):
         def __init__(self, table: Table) -> None:
             super().__init__()
             self.table = table
+
+    @property
+    def columns(self) -> tuple[TableColumn, ...]:
+        """Its columns, from left to right."""
+        return ()
 
     @property
     def empty(self) -> str:

@@ -10,7 +10,7 @@ from gpumon.diagnosis.finding import Finding
 from gpumon.diagnosis.rank_rules import notes
 from gpumon.frame import Frame
 from gpumon_tui.renderables import epochs, processes, runs
-from gpumon_tui.renderables.table import Row, table
+from gpumon_tui.renderables.table import Row, TableColumn, table
 from gpumon_tui.renderables.text_width import Line, safe
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
@@ -83,7 +83,11 @@ class RunTable(Table):
     """Table of the current trainings and their progress."""
 
     title = "Runs"
-    columns = runs.COLUMNS
+
+    @property
+    def columns(self) -> tuple[TableColumn, ...]:
+        """The columns for the states of its runs."""
+        return runs.columns(entry.ranks for entry in self._all())
 
     @property
     def empty(self) -> str:
