@@ -126,6 +126,13 @@ def words(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min" if minutes < 1440 else f"{minutes // 1440} d {minutes // 60 % 24} h"
 
 
+def hours(seconds: float) -> str:
+    """A time that people add up, such as that of GPUs: `67.9 h`, `1,204.5 h`; below an hour as `words`."""
+    if odd := _odd(seconds):
+        return odd
+    return f"{seconds / 3600:,.1f} h" if seconds >= 3600 else words(round(seconds))
+
+
 def count(number: int | None) -> str:
     """A whole number with its thousands set apart: `1,000,000`; `–` where it is not known."""
     return MISSING if number is None else f"{number:,}"

@@ -27,8 +27,10 @@ _ENERGY, _POWER = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power"]
 _ANSWERS = (Availability.OK, Availability.ASLEEP)
 _UNJUDGED = (GpuState.UNKNOWN, GpuState.ASLEEP)
 
-DEVICE_COLUMNS = ("observed", "identified", "judged", "held", "busy", "idle_held", "metered", "energy")
-"""Sums of a device in an hour: seconds, and joules of `energy`."""
+DEVICE_COLUMNS = (
+    "observed", "identified", "judged", "held", "busy", "idle_held", "metered", "energy", "free", "free_energy",
+)  # fmt: skip
+"""Sums of a device in an hour: seconds, and joules of energies."""
 USER_COLUMNS = ("held", "judged", "busy", "idle_held", "metered", "energy")
 """Sums of a user on a device in an hour."""
 
@@ -59,7 +61,7 @@ class _Holding(NamedTuple):
     uuid: str
     identified: bool
     judged: bool
-    held: bool
+    held: bool | None
     busy: bool
     idle: bool
     parts: Sequence[tuple[str, float]]
@@ -130,6 +132,10 @@ class AccountBook:
         if metered:
             sums[6] += seconds
             sums[7] += joules
+        if one.held is False:
+            sums[8] += seconds
+            if metered:
+                sums[9] += joules
         for user, part in one.parts:
             of_user = HourOfUser(hour, one.uuid, user)
             account = self.users.get(of_user)
@@ -162,7 +168,7 @@ def _holding(one: HeldDevice) -> _Holding:
         uuid=sample.device.uuid,
         identified=one.is_identified,
         judged=one.state not in _UNJUDGED,
-        held=one.held is True,
+        held=one.held,
         busy=one.state is GpuState.BUSY,
         idle=one.state is GpuState.HELD,
         parts=_parts(one) if users else (),

@@ -16,6 +16,7 @@ from gpumon.history.migrations import VERSION
 HOUR = 3600
 """Seconds in an hour."""
 _Key = TypeVar("_Key")
+_ROUNDING = 1e-9
 _SINCE = 2
 """Version of the file from which it has accounts."""
 
@@ -55,6 +56,10 @@ class DeviceUse(NamedTuple):
     metered: float = 0.0
     """Of `observed`: for which `energy` is known."""
     energy: float = 0.0
+    free: float = 0.0
+    """In which it is known that nobody held it."""
+    free_energy: float = 0.0
+    """The part of `energy` that it used meanwhile."""
 
     def plus(self, other: DeviceUse) -> DeviceUse:
         """Both as one."""
@@ -80,6 +85,8 @@ class KnownDevice(NamedTuple):
     number: int = -1
     """That it had last; -1 where it is not known."""
     name: str = ""
+    first: float = inf
+    """When the first hour begins that the file has of it, s since 1970."""
 
 
 class KeptAccounts(NamedTuple):
@@ -121,9 +128,13 @@ def _read(connection: sqlite3.Connection, begin: float, end: float) -> KeptAccou
             " ORDER BY hour, device", window,
         )
     ]  # fmt: skip
+    rows = connection.execute(
+        "SELECT uuid, number, name, first FROM (SELECT device, min(hour) AS first FROM device_hour GROUP BY device)"
+        " JOIN device ON uuid = device"
+    )
     known = {
-        str(uuid): KnownDevice(str(uuid), int(number), str(name))
-        for uuid, number, name in connection.execute("SELECT uuid, number, name FROM device")
+        str(uuid): KnownDevice(str(uuid), int(number), str(name), float(first) * HOUR)
+        for uuid, number, name, first in rows
     }
     devices = [known.get(uuid, KnownDevice(uuid)) for uuid in {hour.device: None for hour in hours}]
     return KeptAccounts(hours, sorted(devices, key=lambda one: (one.number, one.uuid)))
@@ -148,21 +159,28 @@ def total(hours: Iterable[HourUse]) -> DeviceUse:
 
 
 def rest_of(use: DeviceUse, accounts: Iterable[Account]) -> Account:
-    """Return what is in no user's account: busy seconds and energy of a GPU whose holders or whose parts are not
-    known, and the energy of one that nobody held."""
-    known = [account for account in accounts if account.user]
-    busy, energy = sum(one.busy for one in known), sum(one.energy for one in known)
-    return Account("", busy=max(0.0, use.busy - busy), energy=max(0.0, use.energy - energy))
+    """Return what is in no named user's account though somebody held the GPU: holders or their parts are not known.
+
+    `held` are the seconds of holders who are not known.
+    """
+    every = list(accounts)
+    known = [account for account in every if account.user]
+    held = sum(account.held for account in every if not account.user)
+    busy, energy = sum(one.busy for one in known), sum(one.energy for one in known) + use.free_energy
+    return Account("", held, busy=_above(use.busy - busy, use.busy), energy=_above(use.energy - energy, use.energy))
 
 
-def grouped(
-    hours: Iterable[HourUse], key: Callable[[HourUse], float | str]
-) -> Iterator[tuple[float | str, list[HourUse]]]:
+def grouped(hours: Iterable[HourUse], key: Callable[[HourUse], _Key]) -> Iterator[tuple[_Key, list[HourUse]]]:
     """Yield hours by a key, such as their device, or the day that they lie in; in the order in which keys appear."""
-    found: dict[float | str, list[HourUse]] = {}
+    found: dict[_Key, list[HourUse]] = {}
     for hour in hours:
         found.setdefault(key(hour), []).append(hour)
     yield from found.items()
+
+
+def _above(difference: float, of: float) -> float:
+    """A difference of sums, without what is only rounding."""
+    return difference if difference > _ROUNDING * of else 0.0
 
 
 def _add(one: float, other: float) -> float:

@@ -1,4 +1,4 @@
-"""Show what is kept of the past, totals of a window, or export one.
+"""Show what is kept of the past: totals of a window, who used the GPUs, or export one.
 
 A daemon keeps the last hour in cells of 1 s, the last day in cells of 10 s and a month in cells of 5 min, in the state
 directory. Without a subcommand, list what there is, from when, and how large it is.
@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from types import ModuleType
 from typing import Any
 
-from gpumon.cli import history_totals
+from gpumon.cli import history_accounts, history_totals
 from gpumon.cli.options import add_places, resolve_options
 from gpumon.durations import positive_seconds
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
@@ -23,6 +24,8 @@ from gpumon.paths import Places, history_paths
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.units import bytes_binary, counted, moment, span
 
+_MORE: dict[str, ModuleType] = {"totals": history_totals, "accounts": history_accounts}
+"""Subcommands with a file of their own."""
 NOTHING = "no history kept yet: start 'gpumon daemon'"
 _STEPS = [str(shape.step) for shape in SHAPES]
 _COLUMNS = (
@@ -53,15 +56,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="FILE", default="", help="output file (overwritten if it exists); default: stdout"
     )
     add_places(below)
-    history_totals.add_parser(commands, parser.formatter_class)
+    for one in _MORE.values():
+        one.add_parser(commands, parser.formatter_class)
 
 
 def run(arguments: argparse.Namespace) -> int:
     where, arguments = resolve_options(arguments)
     if arguments.action == "export":
         return _export(where, arguments)
-    if arguments.action == "totals":
-        return history_totals.run(where, arguments)
+    if arguments.action in _MORE:
+        code: int = _MORE[arguments.action].run(where, arguments)
+        return code
     found = [overview(path) for path in history_paths(where)]
     if not any(one.tiers for one in found):
         print(NOTHING)

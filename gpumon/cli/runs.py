@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Iterable
 from typing import Any
 
 from gpumon.cli.options import add_places, resolve_options
+from gpumon.cli.streams import output_width
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.ledger.absent import why_absent
 from gpumon.ledger.reader import NOTHING, Ledgers
@@ -137,7 +137,7 @@ def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     elif runs:
         from gpumon.reports.run_list import lines
 
-        _print(lines(runs, now, _width()))
+        _print(lines(runs, now, output_width()))
         if more:
             print(f"Only the newest {limit} are listed; --limit 0 lists all.")
     else:
@@ -160,7 +160,7 @@ def _show(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     else:
         from gpumon.reports.run_text import lines
 
-        _print(lines(record, now, _width(), phases=phases, ranks=ranks, tail=tail))
+        _print(lines(record, now, output_width(), phases=phases, ranks=ranks, tail=tail))
 
 
 def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
@@ -174,7 +174,7 @@ def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> Non
     if arguments.json:
         _print_json(compare.document(compared))
     else:
-        _print(compare.lines(compared, _width()))
+        _print(compare.lines(compared, output_width()))
 
 
 def _report(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
@@ -225,14 +225,3 @@ def _print(lines: Iterable[str]) -> None:
 def _print_json(document: object) -> None:
     json.dump(document, sys.stdout, allow_nan=False)
     print()
-
-
-def _width() -> int:
-    """Cells of the terminal; 0, for as wide as it gets, where the output goes elsewhere."""
-    wanted = os.environ.get("COLUMNS", "")
-    if wanted.isdigit():
-        return int(wanted)
-    try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns
-    except (OSError, ValueError):
-        return 0

@@ -53,6 +53,17 @@ def say(text: str) -> None:
         silence(sys.stderr)
 
 
+def output_width() -> int:
+    """Return the width of the terminal in cells; 0, for as wide as it gets, where the output goes elsewhere."""
+    wanted = os.environ.get("COLUMNS", "")
+    if wanted.isdigit():
+        return int(wanted)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError):
+        return 0
+
+
 def let_go(stream: TextIO | None) -> None:
     """Write what `stream` still holds, where anybody reads it: an error at exit would replace the exit code."""
     if stream is not None:

@@ -23,7 +23,7 @@ CREATE TABLE device (uuid TEXT PRIMARY KEY, number INTEGER NOT NULL, name TEXT N
 CREATE TABLE device_hour (
   hour INTEGER NOT NULL, device TEXT NOT NULL, observed REAL NOT NULL, identified REAL NOT NULL, judged REAL NOT NULL,
   held REAL NOT NULL, busy REAL NOT NULL, idle_held REAL NOT NULL, metered REAL NOT NULL, energy REAL NOT NULL,
-  PRIMARY KEY (hour, device)
+  free REAL NOT NULL, free_energy REAL NOT NULL, PRIMARY KEY (hour, device)
 ) WITHOUT ROWID;
 CREATE TABLE account (
   hour INTEGER NOT NULL, device TEXT NOT NULL, user TEXT NOT NULL, held REAL NOT NULL, judged REAL NOT NULL,
@@ -39,9 +39,9 @@ CREATE INDEX event_of_run ON event (run) WHERE run != '';
 CREATE INDEX event_open ON event (until) WHERE until IS NOT NULL
 """
 """`device`: the number and name that a GPU had last, by UUID.
-`device_hour.hour`: since 1970; `device`: UUID. All others are seconds of that hour, but `energy` (J): in which the
+`device_hour.hour`: since 1970; `device`: UUID. All others are seconds of that hour, but energies (J): in which the
 device answered, in which all its holders were known, in which it was judged busy or not, in which somebody held it, in
-which it was busy, in which it was held and idle, and in which `energy` was measured.
+which it was busy, in which it was held and idle, in which `energy` was measured, and in which nobody held it.
 `account`: the same of a user's part, who is empty where a holder is not known; `judged` and `metered`: seconds of
 `held` for which his part of the others is known.
 `event.time`: ns since 1970; `kind`: as in the table of kinds; `lasted`: seconds that what ended here had lasted, by the

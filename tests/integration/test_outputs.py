@@ -36,7 +36,9 @@ WORDS: dict[str, list[list[str]]] = {
     "web": [["web", "--interval", "0"], ["web", "--help"]],
     "daemon": [["daemon", "--help"], ["daemon", "--interval", "0"]],
     "history": [["history"], ["history", "--help"], ["history", "export", "--format", "csv", "--last", "1h"],
-                ["history", "totals"], ["history", "totals", "--json"], ["history", "totals", "--help"]],
+                ["history", "totals"], ["history", "totals", "--json"], ["history", "totals", "--help"],
+                ["history", "accounts"], ["history", "accounts", "--by", "day", "--json"],
+                ["history", "accounts", "--csv"], ["history", "accounts", "--since", "never"]],
     "record": [["record"], ["record", "--help"], ["record", "-o", "a", "--force", "--last", "1m"]],
     "": [[], ["--help"], ["--version"], ["statsu"]],
 }  # fmt: skip

@@ -72,7 +72,7 @@ def test_who_is_alone_on_a_gpu_has_all_its_time_and_its_energy(path: Path) -> No
     found = kept(path, seconds(0, 101, lambda s: ([busy(energy=300.0 * s)], [process()])))
     assert by_user(found.hours) == [Account("alice", 100, 100, 100, 0, 100, 30_000)]
     use = total(found.hours)
-    assert use == (100, 100, 100, 100, 100, 0, 100, 30_000)
+    assert use == (100, 100, 100, 100, 100, 0, 100, 30_000, 0, 0)
     assert rest_of(use, by_user(found.hours)) == Account("")
     assert [(one.uuid, one.number, one.name) for one in found.devices] == [(device().uuid, 0, "NVIDIA H100")]
 
@@ -126,8 +126,9 @@ def test_a_free_gpu_is_nobodys_and_its_energy_too(path: Path) -> None:
     found = kept(path, seconds(0, 101, lambda s: ([idle(energy=50.0 * s, used=0.0)], [])))
     assert by_user(found.hours) == []
     use = total(found.hours)
-    assert (use.observed, use.identified, use.held, use.busy) == (100, 100, 0, 0)
-    assert rest_of(use, []).energy == 5000
+    assert (use.observed, use.identified, use.held, use.busy, use.free) == (100, 100, 0, 0, 100)
+    assert use.free_energy == use.energy == 5000
+    assert rest_of(use, []) == Account("")
 
 
 def test_hours_are_split_exactly_at_their_border_and_at_midnight(path: Path) -> None:

@@ -1,0 +1,90 @@
+"""Accounts of a window as views show them: one group for all, for each GPU, or for each hour, day, week or month."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import NamedTuple
+
+from gpumon.accounting import query
+from gpumon.accounting.query import HOUR, Account, DeviceUse, HourUse, KeptAccounts, KnownDevice
+
+NOTICED = 90.0
+"""Seconds of a device that were not seen, from which on they are worth telling: those of now are not written yet."""
+
+
+class AccountGroup(NamedTuple):
+    """Users of some hours of some GPUs."""
+
+    begin: float
+    """When it begins, s since 1970."""
+    end: float
+    device: KnownDevice | None
+    """The GPU that it is about; None for all of them."""
+    accounts: Sequence[Account]
+    """Of each user whose name is known, the most held seconds first."""
+    rest: Account
+    """As `rest_of`."""
+    use: DeviceUse
+    unseen: float
+    """Seconds, added up over devices, of which nothing is known: no daemon watched, or the GPU did not answer."""
+
+
+def _hour(begin: float) -> tuple[float, float]:
+    return begin, begin + HOUR
+
+
+def _day(begin: float) -> tuple[float, float]:
+    day = time.localtime(begin)
+    return _date(day, 0), _date(day, 1)
+
+
+def _week(begin: float) -> tuple[float, float]:
+    day = time.localtime(begin)
+    return _date(day, -day.tm_wday), _date(day, 7 - day.tm_wday)
+
+
+def _month(begin: float) -> tuple[float, float]:
+    day = time.localtime(begin)
+    return _date(day, 1 - day.tm_mday), time.mktime((day.tm_year, day.tm_mon + 1, 1, 0, 0, 0, 0, 0, -1))
+
+
+PERIODS: dict[str, Callable[[float], tuple[float, float]]] = {
+    "hour": _hour, "day": _day, "week": _week, "month": _month,
+}  # fmt: skip
+"""From when to when (s since 1970) the period lies, in the viewer's time zone, in which an hour begins."""
+WAYS = ("user", "device", *PERIODS)
+"""The ways in which a window is grouped."""
+
+
+def summary(kept: KeptAccounts, begin: float, end: float, by: str) -> list[AccountGroup]:
+    """Return the groups of a window that goes from `begin` to `end` (s since 1970); `by` is one of `WAYS`."""
+    if by == "device":
+        found = dict(query.grouped(kept.hours, lambda hour: hour.device))
+        return [_group(found[one.uuid], [one], begin, end, one) for one in kept.devices]
+    if by == "user":
+        return [_group(kept.hours, kept.devices, begin, end)] if kept.hours else []
+    periods = query.grouped(kept.hours, lambda hour: PERIODS[by](hour.begin))
+    return [_group(hours, kept.devices, max(begin, since), min(end, until)) for (since, until), hours in periods]
+
+
+def _group(
+    hours: Sequence[HourUse], devices: Sequence[KnownDevice], begin: float, end: float, of: KnownDevice | None = None
+) -> AccountGroup:  # fmt: skip
+    use, accounts = query.total(hours), query.by_user(hours)
+    expected = [max(0.0, end - max(begin, device.first)) for device in devices if device.first < inf]
+    unseen = sum(expected) - use.observed
+    return AccountGroup(
+        begin=begin,
+        end=end,
+        device=of,
+        accounts=[account for account in accounts if account.user],
+        rest=query.rest_of(use, accounts),
+        use=use,
+        unseen=unseen if unseen > NOTICED * len(expected) else 0.0,
+    )
+
+
+def _date(day: time.struct_time, later: int) -> float:
+    return time.mktime((day.tm_year, day.tm_mon, day.tm_mday + later, 0, 0, 0, 0, 0, -1))

@@ -1,0 +1,61 @@
+"""`gpumon history accounts`: users of the GPUs, with their time and their energy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+from gpumon.accounting.query import HOUR, read_accounts
+from gpumon.accounting.summary import WAYS, summary
+from gpumon.cli.options import add_places
+from gpumon.cli.streams import output_width
+from gpumon.errors import EXIT_OK, GpumonError
+from gpumon.history.span import span_of
+from gpumon.paths import Places, history_paths
+from gpumon.reports import accounts
+
+NOTHING = "no accounts kept yet: start 'gpumon daemon'"
+_TEXT = "show who used the GPUs: held, busy and idle time and energy of each user"
+
+
+def add_parser(commands: Any, formatter: Any) -> None:
+    """Add the subcommand to those of `gpumon history`."""
+    parser = commands.add_parser(
+        "accounts", help=_TEXT, description=f"{_TEXT[0].upper()}{_TEXT[1:]}.", argument_default=argparse.SUPPRESS,
+        formatter_class=formatter,
+    )  # fmt: skip
+    parser.set_defaults(action="accounts")
+    parser.add_argument(
+        "--since", metavar="TIME", default="7d",
+        help="begin of the window, in whole hours: 7d for so long ago, or 2026-01-31 (default: 7d)",
+    )  # fmt: skip
+    parser.add_argument("--until", metavar="TIME", default=None, help="end of the window (default: now)")
+    parser.add_argument("--by", choices=WAYS, default="user", help="how to group the users' time (default: user)")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
+    output.add_argument("--csv", action="store_true", default=False, help="print CSV, a row for each user and group")
+    add_places(parser)
+
+
+def run(where: Places, arguments: argparse.Namespace) -> int:
+    """Print the accounts. Raises GpumonError."""
+    span = span_of(None, arguments.since, arguments.until, time.time())
+    begin, end = span.begin // HOUR * HOUR, span.end
+    paths = history_paths(where)
+    if not paths:
+        raise GpumonError(NOTHING)
+    groups = summary(read_accounts(paths[0], begin, end), begin, end, arguments.by)
+    if arguments.json:
+        json.dump(accounts.as_json(groups, arguments.by, begin, end), sys.stdout, allow_nan=False)
+        print()
+    elif arguments.csv:
+        sys.stdout.writelines(accounts.csv(groups))
+    elif not groups:
+        print("no daemon watched the GPUs in this window")
+    else:
+        for line in accounts.lines(groups, arguments.by, output_width()):
+            print(line)
+    return EXIT_OK

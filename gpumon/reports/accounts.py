@@ -1,0 +1,151 @@
+"""Accounts of users as text, JSON and CSV: `gpumon history accounts`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gpumon import units
+from gpumon.accounting.query import Account
+from gpumon.accounting.summary import AccountGroup
+from gpumon.metrics import Unit
+from gpumon.reports.csv_cells import Cell, csv_line, utc
+from gpumon.reports.text_table import TextColumn, draw
+
+SCHEMA = 1
+FIELDS = (
+    "begin_seconds", "begin_utc", "end_seconds", "device", "user", "kind", "held_seconds", "judged_seconds",
+    "busy_seconds", "idle_held_seconds", "metered_seconds", "energy_joules",
+)  # fmt: skip
+"""A CSV row is of a `kind`: `user`; `unknown`, for holders or parts that are not known; `free`, for time in which
+nobody held it; `unseen`, for time of which nothing is known; `total`, for all that was seen. An empty cell is not
+known."""
+_COLUMNS = (
+    TextColumn("", 90, right=False, most=32),
+    TextColumn("USER", 100, right=False, most=24),
+    TextColumn("GPU TIME", 95),
+    TextColumn("BUSY", 80),
+    TextColumn("IDLE", 85),
+    TextColumn("ENERGY", 75),
+)
+_WHOLE = 0.99
+"""The share of the time from which on a sum counts as complete."""
+
+
+def lines(groups: Sequence[AccountGroup], by: str, width: int = 0) -> Iterator[str]:
+    """Yield a table: each group's users, then the time that nobody held or saw, and the total."""
+    rows: list[Sequence[str]] = []
+    for group in groups:
+        labels = iter([_label(group, by)])
+        for user, *cells in _rows(group):
+            rows.append((next(labels, ""), user, *cells))
+    yield from draw(_COLUMNS, rows, width)
+
+
+def as_json(groups: Sequence[AccountGroup], by: str, begin: float, end: float) -> dict[str, Any]:
+    """Return the groups as JSON: seconds and joules; null is not known."""
+    return {
+        "schema": SCHEMA, "begin": begin, "end": end, "by": by, "groups": [_group_json(group) for group in groups],
+    }  # fmt: skip
+
+
+def csv(groups: Sequence[AccountGroup]) -> Iterator[str]:
+    """Yield the groups as CSV, a line at a time, its heading first."""
+    yield csv_line(FIELDS)
+    for group in groups:
+        use, place = group.use, _place(group)
+        for account in group.accounts:
+            yield _line(place, account.user, "user", account.held, account.judged, *_known(account))
+        rest = group.rest
+        if any(rest[1:]):
+            yield _line(place, "", "unknown", rest.held, None, rest.busy, None, None, rest.energy)
+        if use.free:
+            yield _line(place, "", "free", use.free, None, None, None, None, use.free_energy)
+        if group.unseen:
+            yield _line(place, "", "unseen", group.unseen, None, None, None, None, None)
+        whole = use.observed, use.judged, use.busy, use.idle_held, use.metered, use.energy
+        yield _line(place, "", "total", *whole)
+
+
+def _line(place: Sequence[Cell], user: str, kind: str, *sums: Cell) -> str:
+    return csv_line((*place, user, kind, *(round(one, 3) if isinstance(one, float) else one for one in sums)))
+
+
+def _place(group: AccountGroup) -> tuple[Cell, ...]:
+    return group.begin, utc(group.begin), group.end, group.device.uuid if group.device else ""
+
+
+def _known(account: Account) -> tuple[Cell, ...]:
+    judged, metered = account.judged > 0, account.metered > 0
+    return (
+        account.busy if judged else None, account.idle_held if judged else None,
+        account.metered, account.energy if metered else None,
+    )  # fmt: skip
+
+
+def _group_json(group: AccountGroup) -> dict[str, Any]:
+    use, device = group.use, group.device
+    return {
+        "begin": group.begin,
+        "end": group.end,
+        "device": {"uuid": device.uuid, "number": device.number, "name": device.name} if device else None,
+        "accounts": [_account_json(account) for account in group.accounts],
+        "unknown": {"held": group.rest.held, "busy": group.rest.busy, "energy": group.rest.energy},
+        "free": {"seconds": use.free, "energy": use.free_energy},
+        "unseen": group.unseen,
+        "total": {
+            "observed": use.observed, "identified": use.identified, "judged": use.judged, "held": use.held,
+            "busy": use.busy, "idle_held": use.idle_held, "metered": use.metered, "energy": use.energy,
+        },
+    }  # fmt: skip
+
+
+def _account_json(account: Account) -> dict[str, Any]:
+    busy, idle_held, metered, energy = _known(account)
+    return {
+        "user": account.user, "held": account.held, "judged": account.judged, "busy": busy, "idle_held": idle_held,
+        "metered": metered, "energy": energy,
+    }  # fmt: skip
+
+
+def _rows(group: AccountGroup) -> Iterator[Sequence[str]]:
+    use, rest = group.use, group.rest
+    for account in group.accounts:
+        yield _row(account.user, account, account.held)
+    if rest.held or rest.busy or rest.energy:
+        yield (
+            "(unknown)", units.hours(rest.held) if rest.held else "", units.hours(rest.busy) if rest.busy else "", "",
+            units.number(rest.energy, Unit.JOULES) if rest.energy else "",
+        )  # fmt: skip
+    if use.free:
+        yield "(free)", units.hours(use.free), "", "", units.number(use.free_energy, Unit.JOULES)
+    if group.unseen:
+        yield "(not seen)", units.hours(group.unseen), "", "", ""
+    whole = Account("", use.observed, use.judged, use.busy, use.idle_held, use.metered, use.energy)
+    yield _row("total seen", whole, use.observed)
+
+
+def _row(label: str, account: Account, seconds: float) -> Sequence[str]:
+    judged, metered = account.judged, account.metered
+    return (
+        label, units.hours(seconds), _sum(units.hours(account.busy), judged, seconds),
+        _sum(units.hours(account.idle_held), judged, seconds),
+        _sum(units.number(account.energy, Unit.JOULES), metered, seconds),
+    )  # fmt: skip
+
+
+def _sum(text: str, known: float, of: float) -> str:
+    """A sum, of which some may not be known."""
+    if not known:
+        return units.MISSING
+    return text if known >= _WHOLE * of else f"≥ {text}"
+
+
+def _label(group: AccountGroup, by: str) -> str:
+    device = group.device
+    if device is not None:
+        return f"GPU {device.number}  {device.name}" if device.number >= 0 else device.uuid
+    if by == "user":
+        return ""
+    text = units.moment(group.begin)
+    return text[:16] if by == "hour" else text[:10]

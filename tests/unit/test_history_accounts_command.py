@@ -1,0 +1,165 @@
+"""`gpumon history accounts`: the users' time as a table, as JSON and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpumon.accounting.query import Account, read_accounts
+from gpumon.accounting.summary import PERIODS, WAYS, summary
+from gpumon.cli import main
+from gpumon.clock import SECOND
+from gpumon.daemon.activity import ActivityPart
+from gpumon.frame import Sample
+from gpumon.history.recorder import HistoryRecorder
+from gpumon.metrics import Availability
+from tests.builders import device, process, sample, tick
+
+HOUR = 3600
+GIB = 2.0**30
+Printed = Callable[..., str]
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GPUMON_DIR", str(tmp_path / "live"))
+    monkeypatch.setenv("GPUMON_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    return tmp_path / "state" / "history.sqlite"
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
+    def run(*words: str) -> str:
+        assert main(["history", "accounts", *words]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def gpu(index: int, utilization: float, used: float, **values: float) -> Sample:
+    return sample(index, utilization=utilization, memory_used=used * GIB, memory_total=80 * GIB, power=360.0, **values)
+
+
+@pytest.fixture
+def filled(path: Path) -> float:
+    """Two hours that end with the last whole one: alice and bob share GPU 0, GPU 1 is free and then lost."""
+    end = time.time() // HOUR * HOUR
+    history = HistoryRecorder(str(path), os.getuid(), pytest.fail, parts=[ActivityPart()]).start()
+    both = [process(1, sm_utilization=0.6), process(2, user="bob", sm_utilization=0.2)]
+    for second in range(0, 7201, 20):
+        samples = [gpu(0, 0.8, 20), gpu(1, 0.0, 0) if second < 3600 else sample(1, Availability.LOST)]
+        history.add(
+            tick(
+                1, samples, both, time_ns=round((end - 7200 + second) * SECOND),
+                monotonic_ns=(50 + second) * SECOND, interval_ns=20 * SECOND,
+            )
+        )  # fmt: skip
+    history.close()
+    return end
+
+
+def test_users_stand_above_the_time_that_nobody_held_or_saw(filled: float, printed: Printed) -> None:
+    head, *rows = [line.split("  ") for line in printed("--since", "3h").splitlines()]
+    assert " ".join("  ".join(head).split()) == "USER GPU TIME BUSY IDLE ENERGY"
+    cells = {row[0]: [cell.strip() for cell in row[1:] if cell.strip()] for row in rows}
+    assert cells["alice"] == ["2.0 h", "1.5 h", "0 s", "540.0 Wh"]
+    assert cells["bob"] == ["2.0 h", "30 min", "0 s", "180.0 Wh"]
+    assert cells["(free)"] == ["1.0 h", "360.0 Wh"]
+    assert cells["(not seen)"][0].startswith(("1.", "2.", "3.")), "the GPU was lost for an hour, and then no daemon"
+    assert cells["total seen"] == ["3.0 h", "2.0 h", "0 s", "1.08 kWh"]
+
+
+def test_each_gpu_has_its_own_users(filled: float, printed: Printed) -> None:
+    rows = printed("--by", "device").splitlines()
+    assert [row for row in rows if row.startswith("GPU 0  NVIDIA H100  alice")]
+    assert [row for row in rows if row.startswith("GPU 1  NVIDIA H100  (free)")]
+    assert len([row for row in rows if "total seen" in row]) == 2
+
+
+def test_each_hour_has_its_own_users(filled: float, printed: Printed) -> None:
+    rows = printed("--by", "hour", "--since", "3h").splitlines()
+    begins = [row[:16] for row in rows if row.startswith("20")]
+    assert begins == [time.strftime("%Y-%m-%d %H:%M", time.gmtime(filled - back)) for back in (7200, 3600)]
+
+
+def test_json_says_null_for_what_is_not_known(filled: float, printed: Printed) -> None:
+    found = json.loads(printed("--by", "device", "--json"))
+    assert (found["schema"], found["by"]) == (1, "device")
+    first, second = found["groups"]
+    assert first["device"] == {"uuid": device().uuid, "number": 0, "name": "NVIDIA H100"}
+    alice, bob = first["accounts"]
+    assert (alice["user"], alice["held"], alice["busy"]) == ("alice", 7200, pytest.approx(5400))
+    assert bob["energy"] == pytest.approx(7200 * 90)
+    assert second["free"] == {"seconds": 3600, "energy": 3600 * 360}
+    assert second["unseen"] >= 3600
+    assert second["accounts"] == []
+
+
+def test_csv_has_a_row_for_each_user_and_for_what_nobody_held(filled: float, printed: Printed) -> None:
+    rows = list(csv.DictReader(io.StringIO(printed("--by", "hour", "--csv", "--since", "3h"))))
+    kinds = [row["kind"] for row in rows if float(row["begin_seconds"]) == filled - 7200]
+    assert kinds == ["user", "user", "free", "total"]
+    assert sum(float(row["held_seconds"]) for row in rows if row["user"] == "alice") == 7200
+
+
+def test_a_sum_of_which_a_part_is_not_known_is_no_less_than_it(path: Path, printed: Printed) -> None:
+    now = time.time() // HOUR * HOUR - HOUR
+    history = HistoryRecorder(str(path), os.getuid(), pytest.fail, parts=[ActivityPart()]).start()
+    for second in range(1201):
+        on = [process(1, sm_utilization=0.6)]
+        if second > 600:
+            on.append(process(2, user="bob"))
+        samples = [gpu(0, 0.8, 20)]
+        history.add(tick(50 + second, samples, on, time_ns=round((now + second) * SECOND)))
+    history.close()
+    alice, bob, unknown, *_ = printed().splitlines()[1:]
+    assert "≥ 10 min" in alice
+    assert bob.split() == ["bob", "9", "min", "–", "–", "–"]
+    assert unknown.split()[0] == "(unknown)"
+
+
+@pytest.mark.parametrize("by", WAYS)
+def test_without_anything_it_says_so(path: Path, printed: Printed, by: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "accounts", "--by", by]) == 1
+    assert "gpumon daemon" in capsys.readouterr().err
+    history = HistoryRecorder(str(path), os.getuid(), pytest.fail, parts=[ActivityPart()]).start()
+    history.add(tick(1))
+    history.close()
+    assert "no daemon watched" in printed("--by", by)
+
+
+def test_days_weeks_and_months_are_those_of_the_calendar(filled: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    switch = 1_774_746_000  # 2026-03-29, 02:00 becomes 03:00
+    begin, end = PERIODS["day"](switch)
+    assert (time.strftime("%d %H:%M", time.localtime(begin)), end - begin) == ("29 00:00", 23 * HOUR)
+    begin, end = PERIODS["week"](switch)
+    assert (time.strftime("%a %d", time.localtime(begin)), end - begin) == ("Mon 23", 7 * 24 * HOUR - HOUR)
+    begin, end = PERIODS["month"](switch)
+    assert (time.strftime("%d", time.localtime(begin)), end - begin) == ("01", 31 * 24 * HOUR - HOUR)
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+
+
+def test_the_sums_of_all_days_are_those_of_the_window(filled: float, path: Path) -> None:
+    begin, end = filled - 48 * HOUR, filled
+    kept = read_accounts(str(path), begin, end)
+    (whole,) = summary(kept, begin, end, "user")
+    for by in WAYS:
+        groups = summary(kept, begin, end, by)
+        assert sum(group.use.observed for group in groups) == whole.use.observed
+        held = sum(one.held for group in groups for one in group.accounts if one.user == "alice")
+        assert held == pytest.approx(next(one.held for one in whole.accounts if one.user == "alice"))
+    assert whole.rest == Account("")
+    assert whole.unseen == pytest.approx(HOUR, abs=30)
