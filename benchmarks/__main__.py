@@ -33,6 +33,7 @@ def main() -> int:
     effort = QUICK if options.quick else Effort()
     if options.seconds:
         effort = effort._replace(seconds=options.seconds)
+    effort = effort._replace(prepared=options.prepared)
     names = options.programs or list(PROGRAMS)
     if options.write and set(names) != set(PROGRAMS):
         sys.exit("--write is for all programs together: name none")
@@ -71,6 +72,12 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("programs", nargs="*", metavar="PROGRAM", choices=[[], *PROGRAMS], help="default: all of them")
     found.add_argument("--seconds", type=float, metavar="S", help="length of a window (60; 12 with --quick)")
     found.add_argument("--quick", action="store_true", help="under two minutes: to see that it works")
+    found.add_argument(
+        "--prepared",
+        metavar="DIR",
+        default="",
+        help="keep and reuse a whole month of history there (once: ten minutes)",
+    )
     found.add_argument("--write", action="store_true", help="put the tables into benchmarks/README.md")
     found.add_argument("--date", default=time.strftime("%Y-%m-%d"), help="default: today")
     return found

@@ -1,229 +1,205 @@
-"""Kept history of eight GPUs at one sample a second, beside a day of the same in SQLite, Parquet and Prometheus.
+"""A month of kept history of eight GPUs, and a day of the same values in SQLite, Parquet and Prometheus.
 
-Time is accelerated: the ticks of a day are taken one after the other. `python -m benchmarks.history --days 31` takes a
-whole month, and half an hour; peers get the last day of it. Prometheus is asked where its `promtool` is installed.
+Time is accelerated: the ticks of a month are taken one after the other, through the code of the daemon. A month takes
+some ten minutes, so that it is made once: `python -m benchmarks history --prepared DIR` keeps it in a directory, and
+takes it from there the next time. Without one, a day is kept, and the size of a month is worked out from it.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import random
+import shutil
 import sqlite3
-import sys
+import statistics
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from importlib import import_module
-from itertools import islice
-from math import nan
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
-from subprocess import DEVNULL, run
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
+from benchmarks import history_peer as peers
+from benchmarks.history_daemon import BLOCK, WITH, WITHOUT, Daemons, watch
+from benchmarks.history_peer import GPU, METRIC, Question
+from benchmarks.history_tables import PARQUET, ROWS
+from benchmarks.month import Filled, Month, fill, prepared
+from benchmarks.month_values import DAYS, STALL, UUIDS, hours
+from benchmarks.prometheus import PROMETHEUS
 from benchmarks.report import Budget, Result, number
-from benchmarks.stage import GPUS, Effort, Stage, tool
-from gpumon.clock import SECOND
-from gpumon.database.write import open_to_write
-from gpumon.history.collect import Block, Collector, SubjectValues, TickValues
-from gpumon.history.limits import USUAL_LIMITS, prune
-from gpumon.history.migrations import HISTORY_FILE
+from benchmarks.stage import GPUS, Effort, Stage
 from gpumon.history.open import open_history
 from gpumon.history.overview import overview
-from gpumon.history.query import HOST, MOST, Query
-from gpumon.history.tiers import DAY, HOUR
-from gpumon.history.write import seal, write
-from gpumon.metrics import FROM_TRAININGS, GPU_METRICS, HOST_METRICS, Kind, Unit
+from gpumon.history.query import MOST, Query, Series
+from gpumon.history.tiers import DAY, HOUR, SHAPES
 
-MONTH = 31
-UUIDS = [f"GPU-{index:04}" for index in range(GPUS)]
-METRIC = "gpu.utilization"
-PLACE = next(place for place, metric in enumerate(GPU_METRICS) if metric.name == METRIC)
-STALL = 2.5 * DAY
-"""Seconds after the begin at which the first GPU stands still for one."""
-_LOOP = HOUR
-"""Seconds after which gauges repeat; counters go on."""
-_LABELS = {DAY: "24 h", 7 * DAY: "7 d", MONTH * DAY: "31 d", HOUR: "1 h"}
+_REPEATS = 9
 
 
-def measure(_: Stage, effort: Effort) -> Result:
-    """Keep a day, ask for windows, and do the same with the peers."""
-    return kept(max(0.1, effort.scale))
+class _Window(NamedTuple):
+    label: str
+    seconds: int
+    ago: int = 0
+    """Seconds before the newest value at which it ends."""
 
 
-def kept(days: float) -> Result:
-    """Keep some days that end now."""
-    result = Result("History", ("what", "MB on disk (ours: a month)", "first time, ms", "decoded, ms", "points"))
-    end = time.time() // 300 * 300
-    begin = end - days * DAY
-    with TemporaryDirectory(prefix="gpumon-history-") as directory:
-        os.chmod(directory, 0o700)
-        path = Path(directory) / "history.sqlite"
-        per_tick = fill(path, begin, end)
-        found = overview(str(path))
-        _, of_tenths, of_minutes = (size.bytes for size in found.tiers)
-        month = found.bytes + of_tenths * (1 / min(days, 1) - 1) + of_minutes * (MONTH / days - 1)
-        for length in sorted(_LABELS):
-            if length <= days * DAY:
-                first, again, points = asked(path, end, length)
-                result.rows.append(
-                    (f"gpumon, {_LABELS[length]}", number(month / 1e6), number(first), number(again), str(points))
-                )
-                result.budgets.append(Budget(f"a line of {_LABELS[length]}, first", first, 50, " ms"))
-                result.budgets.append(Budget(f"a line of {_LABELS[length]}, decoded", again, 5, " ms"))
-        day = min(days * DAY, DAY)
-        for name, peer in (("SQLite rows", _rows), ("Parquet", _parquet), ("Prometheus", _prometheus)):
-            answer = peer(Path(directory), end - day, end)
-            if answer:
-                size, took = answer
-                result.rows.append((f"{name}, a day", number(size * DAY / day / 1e6), number(took), "", ""))
-            else:
-                result.notes.append(f"{name}: not installed.")
-    result.budgets.append(Budget(f"{MONTH} days of {GPUS} GPUs", month / 1e6, 150, " MB"))
-    result.budgets.append(Budget("keeping a tick", per_tick, 0.5, " ms"))
+_WINDOWS = (
+    _Window("31 d", DAYS * DAY), _Window("7 d", 7 * DAY), _Window("24 h", DAY), _Window("6 h", 6 * HOUR),
+    _Window("1 h", HOUR), _Window("24 h, 2 weeks ago", DAY, 14 * DAY), _Window("1 h, 2 weeks ago", HOUR, 14 * DAY),
+)  # fmt: skip
+_OF_A_DAY = (_WINDOWS[2], _WINDOWS[4])
+
+
+class _Line(NamedTuple):
+    """A line that was asked for, and the ms of CPU that it took."""
+
+    first: float
+    """With the file closed, and nothing of it decoded."""
+    again: float
+    points: int
+
+    def cells(self) -> tuple[str, str, str]:
+        return number(self.first), number(self.again), str(self.points)
+
+
+def measure(stage: Stage, effort: Effort) -> Result:
+    """Keep it, ask for windows, do the same with the peers, and run daemons with and without history."""
+    with _directory(effort) as directory:
+        month = prepared(directory, DAYS if effort.prepared else max(0.1, min(1.0, effort.scale)))
+        result = Result(
+            "A month of history", ("kept in", "asked for", "MB on disk", "first, CPU ms", "again, CPU ms", "points")
+        )
+        _sizes_and_lines(result, month)
+        _peers(result, month, directory)
+        _daemons(result, watch(stage, effort, month.path), _next_hour(stage.scratch, month))
+        others = os.path.getsize(month.path) - month.of_tiers
+        result.notes.append(f"Of the month's file, {number(others / 1e6)} MB are accounts of a year.")
+    if month.grown == month.grown:
+        result.notes.append(f"The process that kept the last days grew by {month.grown:.1f} MB after the first.")
     return result
 
 
-def ticks(begin: float, end: float) -> Iterator[TickValues]:
-    """Yield values as a driver rounds them, at one a second."""
-    chance = random.Random(1)
-    base = [[_gauges(chance) for _ in range(GPUS)] for _ in range(_LOOP)]
-    counters = [place for place, metric in enumerate(GPU_METRICS) if metric.kind is Kind.COUNTER]
-    host = [0.5 if metric.unit is Unit.RATIO else 1e9 for metric in HOST_METRICS]
-    for second in range(round(end - begin)):
-        monotonic = (1000 + second) * SECOND
-        rows = [SubjectValues(HOST, host, monotonic)]
-        for uuid, values in zip(UUIDS, base[second % _LOOP], strict=True):
-            row = values[:]
-            for place in counters:
-                row[place] = 412.5 * second if place % 2 else 0.0
-            if second == STALL and uuid == UUIDS[0]:
-                row[PLACE] = 0.0
-            rows.append(SubjectValues(uuid, row, monotonic))
-        yield TickValues(round((begin + second) * SECOND), monotonic, SECOND, rows)
+@contextmanager
+def _directory(effort: Effort) -> Iterator[Path]:
+    if effort.prepared:
+        path = Path(effort.prepared)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield path
+    else:
+        with TemporaryDirectory(prefix="gpumon-history-") as scratch:
+            yield Path(scratch)
 
 
-def _gauges(chance: random.Random) -> list[float]:
-    found = []
-    for metric in GPU_METRICS:
-        if metric.name in FROM_TRAININGS:
-            found.append(nan)
-        elif metric.unit is Unit.RATIO:
-            found.append(chance.randrange(85, 100) / 100)
-        elif metric.unit is Unit.WATTS:
-            found.append(chance.randrange(600_000, 680_000) / 1000)
-        elif metric.unit is Unit.CELSIUS:
-            found.append(float(chance.randrange(62, 67)))
-        else:
-            found.append(1e9)
-    return found
+def _sizes_and_lines(result: Result, month: Month) -> None:
+    whole, day = _sizes(month)
+    found = {window: _asked(month, window) for window in _WINDOWS if window.ago + window.seconds <= month.days * DAY}
+    lines = [line for line, _ in found.values()]
+    _add(result, f"gpumon, {month.days:g} days", overview(month.path).bytes, dict(zip(found, lines, strict=True)))
+    of_day = {window: found[window][0] for window in _OF_A_DAY if window in found}
+    _add(result, f"gpumon, {_length(month)} of it", day, of_day)
+    made = "" if month.days == DAYS else f", worked out from {month.days:g}"
+    result.budgets.append(Budget(f"{DAYS} days of {GPUS} GPUs{made}", whole / 1e6, 150, " MB"))
+    result.budgets.append(Budget("a line of any window, first", max(line.first for line in lines), 50, " ms"))
+    result.budgets.append(Budget("a line of any window, decoded", max(line.again for line in lines), 5, " ms"))
+    if month.days == DAYS:
+        lacking = 0 if _shows_stall(found[_WINDOWS[0]][1], month) else 1
+        result.budgets.append(Budget("stalls of a second on day 3 that the month's line lacks", lacking, 0))
 
 
-def fill(path: Path, begin: float, end: float) -> float:
-    """Keep a stretch of time as the daemon does; gives ms of CPU for each tick."""
-    blocks: list[Block] = []
-    collector, spent, count = Collector(blocks.append), 0.0, 0
-    source = ticks(begin, end)
-    with closing(open_to_write(str(path), HISTORY_FILE, shared=False, uid=os.getuid(), log=print)) as connection:
-        while some := list(islice(source, 600)):
-            begun = time.process_time()
-            for values in some:
-                collector.add(values)
-            if len(some) < 600:
-                collector.finish()
-            write(connection, map(seal, blocks), "0" * 32)
-            blocks.clear()
-            prune(connection, some[-1].time_ns / SECOND, USUAL_LIMITS)
-            spent, count = spent + time.process_time() - begun, count + len(some)
-        collector.finish()
-        write(connection, map(seal, blocks), "0" * 32)
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return spent / count * 1000
+def _add(result: Result, name: str, size: float, lines: Mapping[_Window, _Line]) -> None:
+    heads = [(name, number(size / 1e6)), *[("", "")] * len(lines)]
+    for (window, line), (head, megabytes) in zip(lines.items(), heads, strict=False):
+        result.rows.append((head, window.label, megabytes, *line.cells()))
 
 
-def asked(path: Path, end: float, length: float) -> tuple[float, float, int]:
-    """The ms of CPU of a line over the last `length` seconds: the first time, and once decoded; and its points."""
-    history = open_history()
-    history.look_in(str(path))
-    history.has(UUIDS[0], METRIC)  # the file is open
-    query, took = Query(UUIDS[0], (METRIC,), end - length, end, MOST), []
-    for _ in range(6):
-        begun = time.process_time()
-        series = history.query(query)[METRIC]
-        took.append((time.process_time() - begun) * 1000)
-    history.look_in("")
-    if length == MONTH * DAY and min(series.low) > 0.0:
-        raise AssertionError("the stall of a second is not in the month's line")
-    return took[0], min(took[1:]), len(series.times)
+def _length(month: Month) -> str:
+    return "a day" if month.days >= 1 else f"{month.days * DAY / HOUR:g} h"
 
 
-def _samples(begin: float, end: float) -> Iterator[tuple[int, str, Sequence[float]]]:
-    for values in ticks(begin, end):
-        for row in values.rows:
-            if row.subject:
-                yield values.time_ns // SECOND, row.subject, row.values
-
-
-def _rows(directory: Path, begin: float, end: float) -> tuple[int, float]:
-    """A row for each GPU and second, with a column for each metric."""
-    path = directory / "rows.sqlite"
-    with closing(sqlite3.connect(path)) as db:
-        db.execute(f"CREATE TABLE sample (time, gpu, {', '.join(metric.key for metric in GPU_METRICS)})")
-        marks = ", ".join("?" * (2 + len(GPU_METRICS)))
-        db.executemany(
-            f"INSERT INTO sample VALUES ({marks})", ((at, gpu, *row) for at, gpu, row in _samples(begin, end))
+def _sizes(month: Month) -> tuple[float, float]:
+    """Bytes on disk of 31 days, and of the last day (or all, where that is less) by itself."""
+    day = min(DAY, month.days * DAY)
+    with closing(sqlite3.connect(month.path)) as db:
+        ((blocks,),) = db.execute("SELECT sum(length(data)) FROM block").fetchall()
+        of_day = sum(
+            db.execute(
+                "SELECT coalesce(sum(length(data)), 0) FROM block WHERE tier = ? AND (number + 1) * ? > ?",
+                (shape.number, shape.block, month.end - day),
+            ).fetchone()[0]
+            for shape in SHAPES
         )
-        db.execute("CREATE INDEX by_gpu ON sample (gpu, time)")
-        db.commit()
+    found = overview(month.path)
+    _, tens, minutes = (size.bytes for size in found.tiers)
+    whole = found.bytes + tens * (1 / min(month.days, 1) - 1) + minutes * (DAYS / month.days - 1)
+    return whole, of_day * month.of_tiers / blocks
+
+
+def _asked(month: Month, window: _Window) -> tuple[_Line, Series]:
+    """Ask for a line several times, each time twice; what a process loads only once is loaded before."""
+    end = month.end - window.ago
+    query = Query(UUIDS[GPU], (METRIC,), end - window.seconds, end, MOST)
+    first, again = [], []
+    for _ in range(_REPEATS + 1):
+        history = open_history(lambda: month.end)
         begun = time.process_time()
-        db.execute(
-            "SELECT time / 44, min(utilization), avg(utilization), max(utilization) FROM sample"
-            " WHERE gpu = ? GROUP BY 1",
-            (UUIDS[0],),
-        ).fetchall()
-        took = (time.process_time() - begun) * 1000
-    return path.stat().st_size, took
+        history.look_in(month.path)
+        series = history.query(query)[METRIC]
+        between = time.process_time()
+        history.query(query)
+        again.append((time.process_time() - between) * 1000)
+        first.append((between - begun) * 1000)
+        history.look_in("")
+    return _Line(statistics.median(first[1:]), statistics.median(again[1:]), len(series.times)), series
 
 
-def _parquet(directory: Path, begin: float, end: float) -> tuple[int, float] | None:
-    try:
-        pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError:
-        return None
-    columns = list(zip(*((at, gpu, *row) for at, gpu, row in _samples(begin, end)), strict=True))
-    names = ["time", "gpu", *(metric.key for metric in GPU_METRICS)]
-    path = directory / "day.parquet"
-    parquet.write_table(pyarrow.table(dict(zip(names, columns, strict=True))), path, compression="zstd")
-    begun = time.process_time()
-    table = parquet.read_table(path, columns=["time", "utilization"], filters=[("gpu", "=", UUIDS[0])])
-    assert table.num_rows
-    return path.stat().st_size, (time.process_time() - begun) * 1000
+def _shows_stall(series: Series, month: Month) -> bool:
+    """Whether the bucket of the stall goes down to 0 in the midst of work, and those beside it do not."""
+    begin = series.times[0] - series.step / 2
+    place = int((month.begin + STALL + 0.5 - begin) // series.step)
+    before, there, after = series.low[place - 1 : place + 2]
+    return there == 0.0 and series.mean[place] > 0.5 and min(before, after) > 0.0
 
 
-def _prometheus(directory: Path, begin: float, end: float) -> tuple[int, float] | None:
-    """Blocks made by promtool from OpenMetrics, and its own query of one series."""
-    promtool = tool("promtool")
-    if not promtool:
-        return None
-    text, blocks = directory / "day.om", directory / "prometheus"
-    with text.open("w") as file:
-        for place, metric in enumerate(GPU_METRICS):
-            name = metric.name.replace(".", "_")
-            file.write(f"# TYPE {name} gauge\n")
-            for at, gpu, row in _samples(begin, end):
-                if row[place] == row[place]:
-                    file.write(f'{name}{{gpu="{gpu}"}} {row[place]!r} {at}\n')
-        file.write("# EOF\n")
-    run([promtool, "tsdb", "create-blocks-from", "openmetrics", text, blocks], check=True, stdout=DEVNULL)
-    match = f'--match=gpu_utilization{{gpu="{UUIDS[0]}"}}'
-    begun = time.perf_counter()
-    run([promtool, "tsdb", "dump", match, blocks], check=True, stdout=DEVNULL)
-    took = (time.perf_counter() - begun) * 1000
-    return sum(path.stat().st_size for path in blocks.rglob("*") if path.is_file()), took
+def _peers(result: Result, month: Month, directory: Path) -> None:
+    day = min(DAY, round(month.days * DAY))
+    end = round(month.end)
+    for peer in (ROWS, PARQUET, PROMETHEUS):
+        if missing := peer.missing():
+            result.notes.append(f"{peer.name} is not measured: {missing}")
+            continue
+        path = peers.prepared(peer, directory, month.begin, lambda: hours(DAYS * DAY - day, DAYS * DAY))
+        windows = [window for window in _OF_A_DAY if window.seconds <= day]
+        lines = {window: _asked_of(peer, path, end, window) for window in windows}
+        _add(result, f"{peer.name}, {_length(month)}", peers.size(path), lines)
+    result.notes.append(
+        "Asked for: low, mean and high of one GPU's utilization, at most 2,000 points. gpumon keeps seconds for an "
+        "hour, 10 s for a day and 5 min for a month; the others have each second, and nothing summed up. CPU is that "
+        "of whoever answers: of Prometheus, the server's."
+    )
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.history", description=__doc__)
-    parser.add_argument("--days", type=float, default=MONTH, help="days to keep (default: 31)")
-    print(kept(parser.parse_args().days).text())
-    sys.exit(0)
+def _asked_of(peer: peers.Peer, path: Path, end: int, window: _Window) -> _Line:
+    question = Question(end - window.seconds, end, -(-window.seconds // MOST))
+    with peer.opened(path) as ask:
+        first, *others = (ask(question) for _ in range(_REPEATS))
+    return _Line(first.cpu * 1000, statistics.median(answer.cpu for answer in others) * 1000, first.points)
+
+
+def _next_hour(scratch: Path, month: Month) -> Filled:
+    """Keep one more hour in a copy of the file."""
+    copy = shutil.copy(month.path, scratch / "next-hour.sqlite")
+    return fill(str(copy), month.begin, DAYS * DAY, DAYS * DAY + HOUR)
+
+
+def _daemons(result: Result, daemons: Daemons, hour: Filled) -> None:
+    kept, bare = daemons.median(WITH), daemons.median(WITHOUT)
+    writing = 60 * hour.writing if daemons.seconds < BLOCK else 0.0
+    result.budgets.append(Budget("the daemon's CPU, more with history", (kept + writing - bare) / bare * 100, 20, " %"))
+    result.budgets.append(Budget("the daemon's memory with it (RSS)", daemons.memory[WITH], 40, " MB"))
+    spread = {kind: f"{number(min(each))}–{number(max(each))}" for kind, each in daemons.cpu.items()}
+    share = f" and {number(writing)} s for writing, which is left out of a window that short" if writing else ""
+    result.notes.append(
+        f"Daemons side by side for {daemons.seconds:g} s: {number(kept)} s of CPU a minute with history "
+        f"({spread[WITH]}){share}, {number(bare)} s without ({spread[WITHOUT]}); "
+        f"{daemons.memory[WITH]:.1f} and {daemons.memory[WITHOUT]:.1f} MB. With an accelerated clock, a tick took "
+        f"{number(1000 * hour.collecting)} ms to collect and {number(1000 * hour.writing)} ms to write."
+    )

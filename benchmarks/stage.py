@@ -34,6 +34,8 @@ class Effort(NamedTuple):
     """Repeats of what is started anew each time."""
     scale: float = 1.0
     """Of the number of repeats in one process."""
+    prepared: str = ""
+    """A directory with files that take long to make; they are made where it lacks them. Empty: there is none."""
 
     def times(self, number: int) -> int:
         return max(10, int(number * self.scale))

@@ -26,9 +26,12 @@ TIERS: Sequence[Callable[[KeptFile], Sequence[Tier]]] = (_kept,)
 """All that keeps longer than the last frames."""
 
 
-def open_history() -> LongHistory:
-    """Return a history without frames, which are added as they come; `look_in` says which file kept more."""
-    file = KeptFile()
+def open_history(now: Callable[[], float] | None = None) -> LongHistory:
+    """Return a history without frames, which are added as they come; `look_in` says which file kept more.
+
+    `now`: the time (s since 1970), where it is not that of the machine.
+    """
+    file = KeptFile(now=now)
     tiers = [tier for made in TIERS for tier in made(file)]
     return LongHistory(sorted(tiers, key=lambda tier: tier.step), file=file)
 

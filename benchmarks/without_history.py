@@ -1,0 +1,11 @@
+"""`gpumon` whose daemon keeps no history, to see what that costs: python -m benchmarks.without_history daemon"""
+
+import sys
+
+from gpumon.cli import entry
+from gpumon.daemon import start
+
+if __name__ == "__main__":
+    assert "_open_history" in vars(start), "the daemon opens its history elsewhere: change it here, too"
+    vars(start)["_open_history"] = lambda *_: None
+    sys.exit(entry())
