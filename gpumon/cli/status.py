@@ -57,16 +57,19 @@ class _Look(NamedTuple):
     """For programs; None where this command sampled by itself."""
     stale: str = ""
     """Why the values are the last known ones and not those of now; empty when they are."""
+    problem: str = ""
+    """Why this command could not sample by itself; empty where it did, or did not try."""
 
 
 def run(arguments: argparse.Namespace) -> int:
     where, arguments = resolve_options(arguments)
-    live, note, daemon, stale = _look(where, arguments)
+    live, note, daemon, stale, problem = _look(where, arguments)
     frame = live.latest() if live else nothing(time.monotonic_ns(), time.time_ns())
     if frame is None:
         raise GpumonError(f"nothing to show: {live.state().text if live else stale}")
     if live:
         origin, driver, hostname = live.origin(), live.driver(), live.hostname()
+        origin = origin._replace(problem=problem or origin.problem)
     else:
         origin, driver, hostname = Origin(source_name(arguments), problem=stale), Driver(), os.uname().nodename
     is_live = not (stale or origin.ended)
@@ -122,15 +125,22 @@ def _look(where: Places, arguments: argparse.Namespace) -> _Look:
         print(f"gpumon: {unreadable}", file=sys.stderr)
     note = "the daemon's ring cannot be read" if unreadable else "no daemon"
     own = sampled(where, arguments, _PATIENCE)
-    if own is not None:
+    if own is None:
+        problem = (
+            f"the driver did not answer within {_PATIENCE:g} s: it hangs, or its GPUs are slow to wake. "
+            "'gpumon daemon --detach' waits for it"
+        )
+    elif not (problem := own.origin().problem) or not (followed and _had_gpus(followed)):
         return _Look(own, note)
-    stale = (
-        f"the driver did not answer within {_PATIENCE:g} s: it hangs, or its GPUs are slow to wake. "
-        "'gpumon daemon --detach' waits for it"
-    )
     if followed and heartbeat and heartbeat.age != float("inf"):
-        return _Look(followed, f"stale: no daemon for {duration(heartbeat.age)}", stale=stale)
-    return _Look(None, note, stale=stale)
+        return _Look(followed, f"stale: no daemon for {duration(heartbeat.age)}", stale=problem, problem=problem)
+    return _Look(own, note, stale="" if own else problem)
+
+
+def _had_gpus(live: Live) -> bool:
+    """Whether the last frame of a daemon that is gone shows GPUs of this machine."""
+    frame = live.latest()
+    return frame is not None and bool(frame.samples) and Capability.LIVE in live.origin().capabilities
 
 
 def earlier_frames(live: Live, newest: Frame) -> list[Frame]:

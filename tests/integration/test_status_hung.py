@@ -127,6 +127,52 @@ def test_what_a_dead_daemon_saw_last_is_shown_when_the_driver_hangs(env: dict[st
     assert "did not answer" in done.stderr
 
 
+def test_what_a_dead_daemon_saw_last_is_shown_when_the_driver_is_gone(
+    env: dict[str, str], live_dir: Path, stub: Stub
+) -> None:
+    stub.set_latency(None, 0)
+    stub.driver_error = 9
+    with ring_of(live_dir, silent=16_200, pid=2**22 + 1):
+        done = gpumon("status", env=env)
+        told = json.loads(gpumon("status", "--json", env=env).stdout)
+        simulated = gpumon("status", "--source", "sim", env=env)
+    assert done.returncode == 3
+    assert "stale: no daemon for 4" in done.stdout.splitlines()[0]
+    assert "97%" in done.stdout
+    assert "stale 4" in done.stdout.splitlines()[1]
+    (why,) = done.stderr.splitlines()
+    assert "driver" in why
+    CHECK.validate(told)
+    assert (told["live"], told["daemon"], told["gpus"][0]["state"]) == (False, None, "stale")
+    assert 16_200 <= told["age"] < 18_000
+    assert f"gpumon: {told['problem']}" == why
+    assert "stale" not in simulated.stdout
+
+
+def test_what_a_daemon_saw_before_it_was_stopped_is_shown_when_the_driver_is_gone(
+    env: dict[str, str], stub: Stub
+) -> None:
+    stub.set_latency(None, 0)
+    with daemon("--interval", "0.1", env=env):
+        until(lambda: status(env)["gpus"])
+    stub.driver_error = 9
+    done = gpumon("status", env=env)
+    assert done.returncode == 3
+    assert "stale: no daemon for " in done.stdout.splitlines()[0]
+    assert done.stdout.count("H100") == 2
+
+
+def test_a_dead_daemon_of_a_simulation_is_not_shown_for_a_driver_that_is_gone(
+    env: dict[str, str], live_dir: Path, stub: Stub
+) -> None:
+    stub.set_latency(None, 0)
+    stub.driver_error = 9
+    with daemon("--source", "sim", "--interval", "0.1", env=env):
+        until(lambda: status(env)["gpus"])
+    done = gpumon("status", env=env)
+    assert (done.returncode, "H100" in done.stdout, "stale" in done.stdout) == (3, False, False)
+
+
 def test_a_dead_daemon_does_not_hide_a_driver_that_answers(env: dict[str, str], live_dir: Path, stub: Stub) -> None:
     stub.set_latency(None, 0)
     with ring_of(live_dir, silent=16_200, pid=2**22 + 1):
