@@ -1,7 +1,9 @@
 """Recordings of eight GPUs at one frame a second, beside JSON lines of the same frames, compressed by gzip.
 
-Time is accelerated: frames come from the simulation by a clock of the benchmark's, and what they take is scaled to a
-day. The simulation's curves have noise down to the last bit of each number, which no driver gives; "as a driver rounds"
+Time is accelerated: frames come from the simulation by a clock of the benchmark's, and what half an hour of them takes
+is scaled to a day. `--prepared DIR` records a whole day there, once, in some five minutes.
+
+The simulation's curves have noise down to the last bit of each number, which no driver gives; "as a driver rounds"
 has the same frames with the resolution and the stamps of NVML, and processes that are read anew every third second.
 """
 
@@ -12,7 +14,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.report import Budget, Result, number, times
@@ -40,13 +42,13 @@ _WHOLE = ("host.memory_used", "host.disk_read", "host.disk_written", "host.netwo
 
 
 def measure(stage: Stage, effort: Effort) -> Result:
-    """Record, play, and write as JSON lines."""
+    """Record, play, and write as JSON lines; and a whole day, where that is wanted."""
     result = Result(
         "Recordings",
         ("frames", "recording, MB a day", "gzip, MB a day", "recording is 1", "record, µs", "play, µs", "gzip, µs"),
     )
     simulated = list(_simulated(effort.times(1800)))
-    for name, frames in (("simulated", simulated), ("as a driver rounds", _rounded(simulated))):
+    for name, frames in (("simulated", simulated), ("as a driver rounds", list(_rounded(simulated)))):
         ours, recorded, played = _recording(stage.scratch / f"{len(result.rows)}.gpumon", frames)
         theirs, zipped = _json_lines(stage.scratch / f"{len(result.rows)}.gz", frames)
         scale = DAY / len(frames) / MEGABYTE
@@ -58,7 +60,25 @@ def measure(stage: Stage, effort: Effort) -> Result:
         )  # fmt: skip
         result.budgets.append(Budget(f"a day of {GPUS} GPUs, {name}", ours * scale, 25, " MB"))
         result.budgets.append(Budget(f"recording a frame, {name}", recorded / 1000, 5, " ms"))
+    if effort.prepared:
+        size = os.path.getsize(_day(Path(effort.prepared))) / MEGABYTE
+        result.rows.append(("a whole day, as a driver rounds", number(size), "", "", "", "", ""))
+        result.budgets.append(Budget(f"a whole day of {GPUS} GPUs, as a driver rounds", size, 25, " MB"))
     return result
+
+
+def _day(directory: Path) -> Path:
+    """A recording of a whole day, made first where it is not there yet."""
+    found = directory / "day.gpumon"
+    if not found.exists():
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made = directory / "day.gpumon.new"
+        writer = RecordingWriter.create(str(made), {}, force=True)
+        for frame in _rounded(_simulated(DAY)):
+            writer.add(frame)
+        writer.close()
+        made.rename(found)
+    return found
 
 
 def _simulated(count: int) -> Iterator[Recorded]:
@@ -83,11 +103,10 @@ def _simulated(count: int) -> Iterator[Recorded]:
     recorder.close()
 
 
-def _rounded(recorded: Sequence[Recorded]) -> list[Recorded]:
+def _rounded(recorded: Iterable[Recorded]) -> Iterator[Recorded]:
     """The same frames with the resolution of a driver, and its stamps."""
     chance = random.Random(2)
     processes: tuple[Process, ...] = ()
-    found = []
     for i, (frame, context) in enumerate(recorded):
         if i % 3 == 0:
             processes = tuple(
@@ -113,8 +132,7 @@ def _rounded(recorded: Sequence[Recorded]) -> list[Recorded]:
             dropped=0,
             parts=parts,
         )
-        found.append(Recorded(same, context))
-    return found
+        yield Recorded(same, context)
 
 
 def _sample(sample: Sample, at: int, chance: random.Random) -> Sample:

@@ -6,36 +6,42 @@ import random
 import sqlite3
 
 from benchmarks.month_values import UUIDS
-from gpumon.accounting.book import AccountBook, HourOfDevice, HourOfUser
+from gpumon.accounting.book import DEVICE_COLUMNS, USER_COLUMNS, AccountBook, HourOfDevice, HourOfUser
 from gpumon.accounting.rows import write_accounts
 from gpumon.frame import Device
 from gpumon.history.tiers import HOUR
 
 _USERS = [f"user-{number:02}" for number in range(24)]
-_HOURS = 365 * 24
+_YEAR = 365 * 24
+"""Hours."""
 _SHARED = 0.2
 """The share of hours in which a second user holds a GPU, too."""
 
 
-def keep_year(connection: sqlite3.Connection, end: float) -> None:
-    """Add the hours of a year before `end` (s since 1970): every GPU is held by one or two users in each."""
+def keep_year(connection: sqlite3.Connection, end: float, hours: int = _YEAR) -> None:
+    """Add the hours before `end` (s since 1970): every GPU is held by one or two users in each."""
     chance, book = random.Random(1), AccountBook()
     for gpu, uuid in enumerate(UUIDS):
         book.names[uuid] = Device(uuid, gpu, "NVIDIA H100 80GB HBM3")
         user = chance.choice(_USERS)
-        for hour in range(int(end // HOUR) - _HOURS, int(end // HOUR)):
+        for hour in range(int(end // HOUR) - hours, int(end // HOUR)):
             if chance.random() < 0.15:
                 user = chance.choice(_USERS)
             busy, energy = chance.uniform(2400, 3500), chance.uniform(1.8e6, 2.4e6)
             users = [user] if chance.random() > _SHARED else [user, chance.choice(_USERS)]
-            book.devices[HourOfDevice(hour, uuid)] = [
-                3600.0, 3600.0, 3600.0, 3550.0, busy, 3550.0 - busy, 3600.0, energy,
-            ]  # fmt: skip
+            free, idle = 50.0, 3550.0 - busy
+            of_device = {
+                **dict.fromkeys(("observed", "identified", "judged", "metered"), 3600.0), "held": 3550.0, "busy": busy,
+                "idle_held": idle, "energy": energy, "free": free, "free_energy": 72 * free,
+            }  # fmt: skip
+            book.devices[HourOfDevice(hour, uuid)] = [of_device[column] for column in DEVICE_COLUMNS]
             for name in set(users):
                 part = 1 / len(set(users)) * chance.uniform(0.9, 1.0)
-                book.users[HourOfUser(hour, uuid, name)] = [
-                    3550.0, 3550.0, busy * part, (3550.0 - busy) * part, 3550.0, energy * part,
-                ]  # fmt: skip
+                of_user = {
+                    **dict.fromkeys(("held", "judged", "metered"), 3550.0), "busy": busy * part,
+                    "idle_held": idle * part, "energy": energy * part,
+                }  # fmt: skip
+                book.users[HourOfUser(hour, uuid, name)] = [of_user[column] for column in USER_COLUMNS]
     connection.execute("BEGIN IMMEDIATE")
     write_accounts(connection, book)
     connection.execute("COMMIT")

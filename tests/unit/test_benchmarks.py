@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import callback_trainings, callbacks, core, report, ring, tags, terminal, tui, usage
+from benchmarks import callback_trainings, callbacks, core, month_values, report, ring, tags, terminal, tui, usage
+from benchmarks.history_peer import Peer, Question
+from benchmarks.history_tables import PARQUET, ROWS
+from benchmarks.month import fill
 from benchmarks.report import Budget, Result
+from benchmarks.year import keep_year
+from gpumon.database.write import open_to_write
+from gpumon.history.migrations import HISTORY_FILE
+from gpumon.history.overview import overview
+from gpumon.metrics import GPU_INDEX, GPU_METRICS, Kind
 from tests.conftest import ROOT
 
 
@@ -158,3 +169,46 @@ def test_what_a_callback_adds_is_its_difference_from_the_block_beside_it() -> No
     assert [budget.measured for budget in result.budgets] == [2]
     assert result.notes[0] == "zeus, in the plain loop, is not measured: No GPU"
     assert "with gpumon: +0.100 % of a median step (+0.100 to +0.100, 3 pairs" in result.notes[1]
+
+
+def test_any_part_of_the_month_is_the_same_by_itself() -> None:
+    _, hour = month_values.hours(3 * 3600, 5 * 3600)
+    (part,) = month_values.hours(4 * 3600 + 100, 4 * 3600 + 200)
+    assert part.first == hour.first + 100
+    assert np.array_equal(part.gpus, hour.gpus[100:200], equal_nan=True)
+    assert np.array_equal(part.host, hour.host[100:200])
+
+
+def test_counters_of_the_month_grow_from_hour_to_hour() -> None:
+    counters = [place for place, metric in enumerate(GPU_METRICS) if metric.kind is Kind.COUNTER]
+    for before, after in pairwise(month_values.hours(5 * 3600, 8 * 3600)):
+        both = np.concatenate((before.gpus, after.gpus))[:, :, counters]
+        assert np.diff(both, axis=0).min() >= 0
+
+
+def test_the_first_gpu_of_the_month_stands_still_for_one_second() -> None:
+    begin = month_values.STALL // 3600 * 3600
+    used = np.concatenate(
+        [hour.gpus[:, 0, GPU_INDEX["gpu.utilization"]] for hour in month_values.hours(begin, begin + 7200)]
+    )
+    assert list(np.flatnonzero(used == 0)) == [month_values.STALL - begin]
+
+
+def test_a_month_is_kept_tick_by_tick_with_accounts_behind_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "history.sqlite")
+    tmp_path.chmod(0o700)
+    fill(path, 1e9, 7200, 7920)
+    assert next(tier.end - tier.begin for tier in overview(path).tiers) == 720
+    with closing(open_to_write(path, HISTORY_FILE, shared=False, uid=os.getuid(), log=print)) as connection:
+        keep_year(connection, 1e9, hours=5)
+        assert connection.execute("SELECT count(*) FROM device_hour").fetchone() == (5 * 8,)
+        assert connection.execute("SELECT count(*) FROM account").fetchone()[0] >= 5 * 8
+
+
+@pytest.mark.parametrize("peer", [ROWS, PARQUET], ids=lambda peer: peer.name)
+def test_a_peer_answers_a_line_of_what_it_was_given(peer: Peer, tmp_path: Path) -> None:
+    if missing := peer.missing():
+        pytest.skip(f"{peer.name}: {missing}")
+    peer.keep(tmp_path, 1_000_000_000, month_values.hours(7200, 7200 + 300))
+    with peer.opened(tmp_path) as ask:
+        assert [ask(Question(1_000_007_200, 1_000_007_200 + 200, step)).points for step in (1, 20)] == [200, 10]
