@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from threading import Event
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from threading import Event
 
 SECOND = 1_000_000_000
 """Nanoseconds in a second: clocks count in integer nanoseconds, metrics in seconds."""
