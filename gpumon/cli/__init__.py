@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
 
 from gpumon.cli import streams
 from gpumon.errors import EXIT_FAILED, EXIT_USAGE, GpumonError, UsageError
@@ -28,6 +25,8 @@ COMMANDS = {
 _GO_ON = (["daemon"], ["web"], ["run"], ["record"])
 """Commands that go on although nobody reads what they say."""
 _HELP = (["-h"], ["--help"])
+_BRIEF = ("status",)
+"""Commands that end so soon that parsing no options would be a tenth of their time."""
 
 _TOP = """\
 usage: gpumon COMMAND [options]
@@ -96,7 +95,13 @@ def _run(arguments: Sequence[str]) -> int:
     if name not in COMMANDS:
         raise UsageError(f"unknown command '{name}'. {_meant(name)}Commands: {', '.join(COMMANDS)}")
     command = import_module(f"gpumon.cli.{name}")
-    parser = _Parser(prog=f"gpumon {name}", description=command.__doc__, formatter_class=_Formatter)
+    if not arguments[1:] and name in _BRIEF:
+        from gpumon.cli.defaults import defaults
+
+        return int(command.run(defaults(command.add_options)))
+    from gpumon.cli.parser import parser_of
+
+    parser = parser_of(name, command.__doc__)
     command.add_options(parser)
     try:
         parsed = parser.parse_args(arguments[1:])
@@ -111,29 +116,6 @@ def _meant(name: str) -> str:
 
     close = get_close_matches(name, COMMANDS, 1)
     return f"Did you mean '{close[0]}'? " if close else ""
-
-
-class _Parser(argparse.ArgumentParser):
-    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        # argparse of Python 3.11 takes the value in `--limit=--` for the end of the options, and gives an empty list.
-        if action.option_strings and action.nargs is None and arg_strings == ["--"]:
-            raise argparse.ArgumentError(action, "expected one argument")
-        return super()._get_values(action, arg_strings)
-
-    def print_help(self, file: Any = None) -> None:
-        """Write the help; raises OSError where argparse of Python 3.11 would lose both the text and the error."""
-        (file or sys.stdout).write(self.format_help())
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Asks the terminal itself for its width: argparse imports shutil for it, each time, before any help is wanted."""
-
-    def __init__(self, prog: str) -> None:
-        try:
-            width = os.get_terminal_size().columns - 2
-        except OSError:
-            width = 78
-        super().__init__(prog, max_help_position=26, width=min(max(width, 40), 100))
 
 
 def _fail(message: str, code: int) -> int:

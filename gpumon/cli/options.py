@@ -5,7 +5,6 @@ The file is `$XDG_CONFIG_HOME/gpumon/config.toml` (or `~/.config/...`) and holds
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import stat
@@ -20,6 +19,8 @@ from gpumon.paths import Places, places
 from gpumon.sources.registry import AUTO, KINDS, capabilities, expected
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
     from gpumon.recording.playback import Playback
 
 NAN = float("nan")
@@ -33,7 +34,7 @@ _UNITS = {"M": 2**20, "G": 2**30}
 _LARGEST = 2**40
 
 
-def add_places(parser: argparse.ArgumentParser) -> None:
+def add_places(parser: ArgumentParser) -> None:
     """`--dir` and `--state-dir`."""
     group = parser.add_argument_group("directories", _FILE)
     group.add_argument(
@@ -49,7 +50,7 @@ def add_places(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_source(parser: argparse.ArgumentParser, default: str = DEFAULT_SOURCE) -> None:
+def add_source(parser: ArgumentParser, default: str = DEFAULT_SOURCE) -> None:
     """`--source`, `--speed` and `--interval`."""
     sources = ((AUTO, "every GPU found"), *((kind.usage, kind.help) for kind in KINDS))
     listed = "\n".join(f"  {usage:<15} {text}" for usage, text in sources)
@@ -76,22 +77,22 @@ def add_source(parser: argparse.ArgumentParser, default: str = DEFAULT_SOURCE) -
     )
 
 
-def source_of(arguments: argparse.Namespace) -> str:
+def source_of(arguments: Namespace) -> str:
     """The source to open: the one asked for, else the default."""
     return arguments.source or DEFAULT_SOURCE
 
 
-def reads_hardware(arguments: argparse.Namespace) -> bool:
+def reads_hardware(arguments: Namespace) -> bool:
     """Whether the source to open asks a driver, which may hang. Raises UsageError for an unknown one."""
     return Capability.LIVE in capabilities(source_of(arguments))
 
 
-def is_recording(arguments: argparse.Namespace) -> bool:
+def is_recording(arguments: Namespace) -> bool:
     """Whether the source to open plays in a time of its own. Raises UsageError for an unknown one."""
     return Capability.NOW not in capabilities(source_of(arguments))
 
 
-def playback_of(arguments: argparse.Namespace) -> Playback | None:
+def playback_of(arguments: Namespace) -> Playback | None:
     """Controls of the source to open, if that is a recording. Raises UsageError."""
     if arguments.source is None or not is_recording(arguments):
         return None
@@ -101,14 +102,12 @@ def playback_of(arguments: argparse.Namespace) -> Playback | None:
     return Playback(Portion(*(getattr(arguments, name, None) or "" for name in ("play_from", "play_to"))).checked())
 
 
-def source_name(arguments: argparse.Namespace) -> str:
+def source_name(arguments: Namespace) -> str:
     """The name of the source to open, where nothing of it has been read. Raises UsageError for an unknown one."""
     return expected(source_of(arguments))
 
 
-def resolve_options(
-    arguments: argparse.Namespace, env: Mapping[str, str] | None = None
-) -> tuple[Places, argparse.Namespace]:
+def resolve_options(arguments: Namespace, env: Mapping[str, str] | None = None) -> tuple[Places, Namespace]:
     """Fill in what no flag gave, and find the directories. Raises UsageError."""
     env = os.environ if env is None else env
     path, file = _read_file(env)

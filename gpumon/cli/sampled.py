@@ -6,18 +6,21 @@ child holds none of our streams, and once the time is up nobody waits for it.
 
 from __future__ import annotations
 
-import argparse
 import os
 import select
 import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from gpumon.cli.options import playback_of, reads_hardware, source_of
 from gpumon.errors import EXIT_USAGE, GpumonError, SourceError, UsageError
 from gpumon.live import Live
 from gpumon.paths import Places
+
+if TYPE_CHECKING:
+    from argparse import Namespace
 
 _FRAMES = 4
 _STARTING = 30.0
@@ -28,7 +31,7 @@ _DONE = b"0"
 _CRASHED = b"!"
 
 
-def sampled(where: Places, arguments: argparse.Namespace, seconds: float) -> Live | None:
+def sampled(where: Places, arguments: Namespace, seconds: float) -> Live | None:
     """A ring with one tick of `--source` in it; None when the driver has not answered `seconds` after it was asked.
 
     Raises SourceError or UsageError.
@@ -53,7 +56,7 @@ def sampled(where: Places, arguments: argparse.Namespace, seconds: float) -> Liv
     return Live(lambda: os.dup(ring))
 
 
-def _sample(where: Places, arguments: argparse.Namespace, asks: Callable[[], object]) -> int:
+def _sample(where: Places, arguments: Namespace, asks: Callable[[], object]) -> int:
     """A descriptor of a ring with one tick; `asks` is called before the driver is asked."""
     from gpumon.clock import SystemClock
     from gpumon.daemon.recorder import Recorder
@@ -69,7 +72,7 @@ def _sample(where: Places, arguments: argparse.Namespace, asks: Callable[[], obj
     return recorder.open_ring()
 
 
-def _answer(where: Places, arguments: argparse.Namespace, ring: int, pipe: int) -> None:
+def _answer(where: Places, arguments: Namespace, ring: int, pipe: int) -> None:
     """In the child: sample into `ring`, say so or why not, and end without a look back."""
     try:
         nothing = os.open(os.devnull, os.O_RDWR)

@@ -4,13 +4,11 @@ Reads the newest frame of a running daemon; without one, takes a sample itself.
 The exit code is 3 if no GPU can be read.
 """
 
-import argparse
-import json
 import os
 import sys
 import time
 from math import ceil
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import gpu_statuses
@@ -27,6 +25,9 @@ from gpumon.origin import Capability
 from gpumon.paths import Places
 from gpumon.units import duration
 
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
 _PATIENCE = 2.0
 """Seconds that the driver has for its answer."""
 _ANSWERS = (Availability.OK, Availability.ASLEEP)
@@ -39,7 +40,7 @@ _SPARE = 3
 """More frames than a minute has: a tick may be early."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: "ArgumentParser") -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object for programs")
     parser.add_argument("--verbose", action="store_true", help="add clock event reasons and skipped samples")
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
@@ -61,7 +62,7 @@ class _Look(NamedTuple):
     """Why this command could not sample by itself; empty where it did, or did not try."""
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: "Namespace") -> int:
     where, arguments = resolve_options(arguments)
     live, note, daemon, stale, problem = _look(where, arguments)
     frame = live.latest() if live else nothing(time.monotonic_ns(), time.time_ns())
@@ -77,6 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
     age = max(0.0, (time.monotonic_ns() - frame.monotonic_ns) / SECOND) if of_now else NAN
     before = earlier_frames(live, frame) if live else ()
     if arguments.json:
+        import json
+
         from gpumon.reports.status_json import document
 
         found = document(frame, origin, driver, hostname, daemon, live=is_live, age=age, before=before)
@@ -102,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_NO_GPU
 
 
-def _look(where: Places, arguments: argparse.Namespace) -> _Look:
+def _look(where: Places, arguments: "Namespace") -> _Look:
     """The ring of the daemon, also of one that is silent; else one of our own with one tick in it.
 
     A driver that hangs is not asked by this process, and not for long.

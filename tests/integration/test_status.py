@@ -264,6 +264,17 @@ def test_status_loads_nothing_heavy(env: dict[str, str], with_daemon: bool) -> N
     assert "pynvml" not in loaded, "the driver's binding neither: only the child that asks it, where no daemon runs"
 
 
+def test_status_loads_only_what_it_needs_now(env: dict[str, str]) -> None:
+    with daemon(env=env):
+        loaded = after_status("print(*sys.modules)", env)
+    for_others = {"argparse", "gettext", "locale", "threading", "subprocess", "socket", "tomllib"}
+    assert not loaded & for_others, "no option to parse, no thread, no settings: imports are most of its time"
+    ours = {name for name in loaded if name.startswith("gpumon")}
+    assert len(ours) <= 46, "import where it is needed what only some calls need"
+    kept_apart = ("cli.sampled", "cli.parser", "sources.base", "daemon", "tags", "ledger", "recording", "ring.writer")
+    assert not {f"gpumon.{name}" for name in kept_apart} & ours
+
+
 def test_status_compiles_no_annotations(env: dict[str, str]) -> None:
     """`typing` compiles each annotation of a NamedTuple that is text, as `from __future__ import annotations` makes it.
 
