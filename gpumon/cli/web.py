@@ -14,12 +14,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options
 from gpumon.cli.private_sampler import private_sampler
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.live import Live, follow
 from gpumon.paths import LEDGER, Places, ledger_paths, make_private_dir
+
+if TYPE_CHECKING:
+    from gpumon_web.positions import Recording
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -72,10 +76,10 @@ def run(arguments: argparse.Namespace) -> int:
     stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    with _watched(where, arguments) as (live, ledgers):
-        feed, work, thread = Feed(live), processes(), threads()
+    with _watched(where, arguments) as (live, ledgers), _recording(live, arguments.speed) as recording:
+        feed, work, thread = Feed(live, recording.extent if recording else None), processes(), threads()
         gate = Gate(token, _hosts(arguments), port, Sessions(_session_file(where), thread))
-        app = make_app(Sources(feed, Runs(feed, ledgers, work=work), thread), gate)
+        app = make_app(Sources(feed, Runs(feed, ledgers, work=work), thread, recording), gate)
 
         def tell() -> None:
             for line in links(address, port, token):
@@ -153,6 +157,22 @@ def _token(where: Places, arguments: argparse.Namespace, *, is_local: bool) -> s
         return token_from(arguments.token_file, make=False)
     _make_state_dir(where)
     return token_from(f"{where.state}/{TOKEN_FILE}", make=True)
+
+
+@contextmanager
+def _recording(live: Live, speed: float) -> Iterator[Recording | None]:
+    """The recording that this process plays, for viewers who take it elsewhere; None of anything else."""
+    from gpumon.recording.positions import Positions
+    from gpumon_web.positions import Recording
+
+    if live.playback is None or not live.playback.can_seek:
+        yield None
+        return
+    positions = Positions(live.playback.path, live.playback.portion)
+    try:
+        yield Recording(positions, speed)
+    finally:
+        positions.close()
 
 
 @contextmanager

@@ -125,12 +125,17 @@ def unpack_block_head(raw: bytes) -> BlockHead:
     return head
 
 
-def unpack_body(head: BlockHead, stored: bytes) -> bytes:
-    """The body of a block, decompressed to the length that its head gives. Raises Damaged."""
+def check_body(head: BlockHead, stored: bytes) -> None:
+    """Raise Damaged for a body, as it is stored, that is not the one of the head."""
     if len(stored) < head.stored:
         raise Damaged("cut short")
     if zlib.crc32(stored) != head.crc:
         raise Damaged("damaged")
+
+
+def unpack_body(head: BlockHead, stored: bytes) -> bytes:
+    """The body of a block, decompressed to the length that its head gives. Raises Damaged."""
+    check_body(head, stored)
     inflate = zlib.decompressobj()
     try:
         body = inflate.decompress(stored, head.raw + 1)

@@ -17,6 +17,8 @@ class Playback:
         """Set by a view: nothing becomes due."""
         self.can_seek = False
         """Set by a source that is able to."""
+        self.path = ""
+        """Set by the same: the file, for those who look at other moments of it meanwhile."""
         self.turns = 0
         """Counts the times that it went elsewhere."""
         self.renew: Callable[[], object] = lambda: None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gpumon.clock import SECOND
@@ -22,6 +22,7 @@ from gpumon.recording.format import (
     MOST_JSON,
     BlockHead,
     Damaged,
+    check_body,
     unpack_block_head,
     unpack_body,
     unpack_header,
@@ -106,14 +107,12 @@ class RecordingReader:
         They come in the order of the file, in which times go back where a clock was set.
         """
         has_begun = False
-        for i, (offset, head) in enumerate(self._places):
+        for i, (_, head) in enumerate(self._places):
             if head.last_ns < begin_ns and not has_begun:
                 continue
             try:
-                found = self._decode(offset, head)
-            except Damaged as damaged:
-                self._note(i + 1, offset, str(damaged), self._places[:i])
-                del self._places[max(i, 1) :]
+                found = self.block(i)
+            except (Damaged, SourceError):
                 return
             for one in found:
                 time_ns = nanoseconds(one.frame.time)
@@ -122,6 +121,35 @@ class RecordingReader:
                     return
                 if has_begun:
                     yield one
+
+    @property
+    def heads(self) -> Sequence[BlockHead]:
+        """The heads of all blocks up to any damage, in the order of the file."""
+        return [head for _, head in self._places]
+
+    def block(self, place: int) -> list[Recorded]:
+        """The frames of one of these blocks.
+
+        Raises Damaged, or SourceError where nothing is before it; the recording then ends before the block.
+        """
+        offset, head = self._places[place]
+        try:
+            return self._decode(offset, head)
+        except Damaged as damaged:
+            self._end_before(place, damaged)
+            raise
+
+    def check(self) -> None:
+        """Find damage that bytes show, without decoding: the recording ends before it.
+
+        Raises SourceError where nothing is before it.
+        """
+        for i, (offset, head) in enumerate(self._places):
+            try:
+                check_body(head, self._stored(offset, head))
+            except Damaged as damaged:
+                self._end_before(i, damaged)
+                return
 
     def close(self) -> None:
         """Let go of the file; more than once does no harm."""
@@ -174,14 +202,25 @@ class RecordingReader:
     def _decode(self, offset: int, head: BlockHead) -> list[Recorded]:
         """The frames of a block. Raises Damaged, whatever is wrong with it."""
         try:
-            body = unpack_body(head, os.pread(self._fd, head.stored, offset + BLOCK_SIZE))
-            return decode(body, self._schema, head.frames)
+            return decode(unpack_body(head, self._stored(offset, head)), self._schema, head.frames)
         except Damaged:
             raise
-        except OSError as error:
-            raise Damaged(f"unreadable ({error.strerror})") from error
         except (ArithmeticError, LookupError, TypeError, ValueError, struct.error) as error:
             raise Damaged("not written by gpumon") from error  # its CRC is right, and its contents make no sense
+
+    def _end_before(self, place: int, damaged: Damaged) -> None:
+        """Raises SourceError where nothing is before it."""
+        self._note(place + 1, self._places[place].offset, str(damaged), self._places[:place])
+        del self._places[max(place, 1) :]
+        if not place:
+            raise SourceError(self.damage) from damaged
+
+    def _stored(self, offset: int, head: BlockHead) -> bytes:
+        """The body of a block as it is stored. Raises Damaged."""
+        try:
+            return os.pread(self._fd, head.stored, offset + BLOCK_SIZE)
+        except OSError as error:
+            raise Damaged(f"unreadable ({error.strerror})") from error
 
     def _note(self, block: int, offset: int, why: str, before: list[_Place]) -> None:
         self.damage = (

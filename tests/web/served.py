@@ -21,6 +21,7 @@ from gpumon_web.gate import Gate
 from gpumon_web.limits import Buckets
 from gpumon_web.live import PageFeed
 from gpumon_web.page import Now
+from gpumon_web.positions import Recording
 from gpumon_web.routes import Sources
 from gpumon_web.runs import Runs
 from gpumon_web.serve import Address, listen, server_of
@@ -51,6 +52,7 @@ class Served:
     def __init__(
         self, ticks: Iterable[Tick] = (), ledgers: Iterable[str] = (), token: str | None = TOKEN, devices: int = 2,
         hosts: Iterable[str] = (), buckets: Buckets | None = None, work: Work | None = None, sessions: str = "",
+        recording: Recording | None = None,
     ) -> None:  # fmt: skip
         self.writer = RingWriter.private(devices, 1_000_000_000, 600)
         for tick in ticks:
@@ -61,7 +63,7 @@ class Served:
         self.now = 1_790_000_000.0
         self.gate = Gate(token, hosts, 8050, Sessions(sessions))
         self.app: Dash = make_app(
-            Sources(self.feed, Runs(self.feed, lambda: list(ledgers), lambda: self.now, work)),
+            Sources(self.feed, Runs(self.feed, lambda: list(ledgers), lambda: self.now, work), recording=recording),
             self.gate,
             lambda: self.now,
             buckets or Buckets(1e9, 1e9),

@@ -20,7 +20,23 @@ NASTY = (
     "-1", "NaN", "Infinity", "1e999", "{}", "[]", "GPU-" + "x" * 5000, "%", "%zz", "${jndi:ldap://x}", "{{7*7}}",
     "\r\nX: y",
 )  # fmt: skip
-KEYS = ("boot", "since", "about", "gpu", "id", "window", "from", "to", "points", "token", "m", "x" * 500)
+KEYS = (
+    "boot",
+    "since",
+    "about",
+    "gpu",
+    "id",
+    "window",
+    "from",
+    "to",
+    "points",
+    "token",
+    "m",
+    "at",
+    "page",
+    "speed",
+    "x" * 500,
+)
 
 
 def request(chance: random.Random, paths: list[str], token: str) -> bytes:

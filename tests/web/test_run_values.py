@@ -61,7 +61,7 @@ def test_a_run_that_is_none_has_a_title_that_says_so_and_no_values(tmp_path: Pat
     values = sent(Served([tick(1)], [str(book.path)]), "nope")["values"]
     assert values["title"] == "No such run"
     assert "the id nope" in values["gone"]
-    assert {value for name, value in values.items() if name not in ("title", "gone")} == {None}
+    assert {value for name, value in values.items() if name not in ("title", "gone", "without")} == {None}
 
 
 def test_what_the_ring_tells_stands_before_what_the_ledger_has_and_nothing_else_does() -> None:

@@ -108,6 +108,7 @@ def skeleton(*, signs_out: bool) -> html.Div:
                     html.Button(id="theme", className="icon", type="button", title="Light or dark"),
                 ],
             ),
+            html.Div(id="player", className="player", role="group", hidden=True, **aria(label="Playback")),
             html.P(id="problem", className="problem", hidden=True, role="alert"),
             html.P(id="notice", className="notice", hidden=True, role="status"),
             html.Main(

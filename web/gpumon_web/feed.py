@@ -9,19 +9,20 @@ from __future__ import annotations
 import math
 import secrets
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from gpumon.analysis.epochs import Epochs
-from gpumon.frame import Frame
+from gpumon.frame import Driver, Frame, Origin
 from gpumon.history.open import open_history
 from gpumon.history.query import Query
 from gpumon.history.windows import USUAL
 from gpumon.json_value import logged, shown
-from gpumon.live import Live, LiveState
+from gpumon.live import LiveState
 from gpumon.metrics import HOST_METRICS, Kind
 from gpumon.missing import is_known
+from gpumon.origin import Capability
 from gpumon.panels import GPU_PANELS
 from gpumon_web.course import Logged
 from gpumon_web.fleet import Fleet
@@ -52,11 +53,37 @@ class Point(NamedTuple):
     time: float
 
 
-class Feed:
-    """The live data of the pages. Safe to use from several threads; one frame is taken in once."""
+class Frames(Protocol):
+    """The frames of a feed, and where they come from: a `Live`, or a recording up to a position."""
 
-    def __init__(self, live: Live) -> None:
+    def since(self, number: int) -> Sequence[Frame]:
+        """Frames newer than `number`, oldest first."""
+
+    def state(self) -> LiveState:
+        """The state of the data."""
+
+    def origin(self) -> Origin:
+        """Where the numbers come from."""
+
+    def driver(self) -> Driver:
+        """The driver."""
+
+    def hostname(self) -> str:
+        """The name of the machine."""
+
+    def history_file(self) -> str:
+        """The file that keeps longer history of it, or empty."""
+
+
+class Feed:
+    """The live data of the pages. Safe to use from several threads; one frame is taken in once.
+
+    `play` says of a recording that viewers may take elsewhere what a player of it must know.
+    """
+
+    def __init__(self, live: Frames, play: Callable[[], dict[str, Any]] | None = None) -> None:
         self.live = live
+        self._play = play
         self.lock = Lock()
         self.history = open_history()
         self.epochs = Epochs()
@@ -89,6 +116,7 @@ class Feed:
         """Return the state for the head of every page. The caller holds `lock`."""
         state = self.live.state()
         origin = self.live.origin()
+        is_recorded = Capability.NOW not in origin.capabilities
         return {
             "boot": self.boot,
             "seq": self._newest,
@@ -100,6 +128,8 @@ class Feed:
             "label": origin.label,
             "problem": origin.problem,
             "left_out": self.frame.left_out if self.frame else "",
+            **({"recorded": True} if is_recorded else {}),
+            **({"play": self._play()} if self._play else {}),
         }
 
     def values(self, uuid: str) -> dict[str, float | None]:

@@ -13,20 +13,26 @@ from gpumon_web.pages import PAGES
 from gpumon_web.run_page import Live, Ring, all_epochs, list_of_runs, of_record, packed, run_document
 
 
-def of_list(paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, page: str) -> Packed | str:
-    """Values of the page `page`, from the list of runs."""
+def of_list(
+    paths: Sequence[str], live: Mapping[str, Live], now: float, known: Any, page: str, missing: str
+) -> Packed | str:
+    """Values of the page `page`, from the list of runs; `missing` says why past ones are not, or is empty."""
     document, version = list_of_runs(paths, live, now, known)
-    return UNCHANGED if document is None else packed(_body(page, document, document["runs"]), version)
+    if document is None:
+        return UNCHANGED
+    found = {**document, "missing": missing}
+    return packed(_body(page, found, found["runs"]), version)
 
 
 def of_run(
-    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any, page: str
-) -> Packed | str:
-    """Values of the page `page`, from one run; such a page says itself that there is none."""
+    paths: Sequence[str], run: str, device: str, live: Live | None, ring: Ring | None, now: float, known: Any,
+    page: str, missing: str,
+) -> Packed | str:  # fmt: skip
+    """Values of the page `page`, from one run; such a page says itself that there is none, and `missing` why."""
     document, version = run_document(paths, run, device, live, ring, now, known)
     if document is None:
         return UNCHANGED
-    found = {"run": None, **document, "id": run, "now": now}
+    found = {"run": None, **document, "id": run, "now": now, "missing": missing}
     return packed(_body(page, found, [found["run"]] if found["run"] else []), version)
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from flask import Flask, Response, request
 
+from gpumon.errors import SourceError
 from gpumon.figures.gpu import gpu_figure
 from gpumon.history.query import MOST
 from gpumon_web.answers import AnswerCache, Deferred, Packed
@@ -25,6 +26,7 @@ from gpumon_web.live import PageFeed
 from gpumon_web.page import Page
 from gpumon_web.pages import PAGES
 from gpumon_web.plain_page import BadNumber, failure
+from gpumon_web.positions import RecordedPlace, Recording
 from gpumon_web.repeats import PACKED, choose, takes_gzip
 from gpumon_web.runs import Runs
 from gpumon_web.work import BusyError, Inline, Work, WorkError
@@ -47,7 +49,9 @@ class Sources(NamedTuple):
     feed: Feed
     runs: Runs
     figures: Work = Inline()
-    """Makes figures of GPUs."""
+    """Makes figures of GPUs, and pages at positions of a recording."""
+    recording: Recording | None = None
+    """The recording that plays, if viewers may take it elsewhere."""
 
 
 def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Complaints) -> None:
@@ -58,13 +62,32 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
     def sent(start: Callable[[], Future[Packed]], what: str, mimetype: str = "application/json") -> Response:
         try:
             return _sent(start, what, mimetype)
+        except SourceError as error:
+            return failure(request, 404, "Not found", f"{error}.")
         except (WorkError, OSError, EOFError) as error:
             if not isinstance(error, BusyError):
                 kind = f"cannot create {what}: {type(error).__name__}"
                 complaints.say(kind, f"gpumon web: {kind}: {error}")
             return failure(request, 503, "Busy", "Wait a moment and try again.", {"Retry-After": "2"})
 
+    def place() -> Callable[[], RecordedPlace] | None:
+        """Of the position in the recording that is asked for; where none is, the place is that of everybody."""
+        position, boot = _number("at"), _text("boot")
+        recording = sources.recording
+        if position is None or recording is None:
+            return None
+        return lambda: recording.at(position, boot)
+
     def delta() -> Response:
+        found = place()
+        if found is not None:
+            page, given, boot, since = _text("page"), request.args.to_dict(), _text("boot"), _whole("since")
+            return sent(
+                lambda: sources.figures.ask(
+                    lambda: Packed(found().views.answer(page, given, boot, since).packed), tuple
+                ),
+                "this position",
+            )
         answer = views.answer(_text("page"), request.args, _text("boot"), _whole("since"))
         is_packed, body = choose(answer, takes_gzip(request))
         return Response(body, mimetype="application/json", headers=PACKED if is_packed else None)
@@ -79,19 +102,27 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
             return failure(request, 404, "No such page", "No page of this name shows runs of the ledger.")
         args = {name: _text(name) for name in (*page.args, *page.kept_args)}
         what = "this run" if page.of_run else "the list of runs"
+        found = place()
+        if found is not None:
+
+            def made() -> Packed:
+                of = found().runs
+                return (of.rest(page, args) if whole else of.kept(page, args)).result(PATIENCE)
+
+            return sent(lambda: sources.figures.ask(made, tuple), what)
         return sent(partial(runs.rest if whole else runs.kept, page, args), what)
 
     def gpu() -> Response:
         wanted, begin, end, length = _text("gpu"), _number("from"), _number("to"), _number("window")
         points, run = max(2, min(_whole("points") or MOST, MOST)), _text("run")
 
-        def start(_: Any) -> Future[Any]:
+        def figure_of(feed: Feed) -> Callable[[], Packed]:
             with feed.lock:
                 feed.refresh()
                 frame = feed.frame
                 sample = next((one for one in frame.samples if _is_named(one.device, wanted)), None) if frame else None
                 if frame is None or sample is None:
-                    return sources.figures.ask(_packed, lambda: (None,))
+                    return lambda: _packed(None)
                 newest, uuid = frame.time, sample.device.uuid
                 first, last = begin, end
                 if first is None or last is None or not first < last:
@@ -105,12 +136,17 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
                 )
                 return _packed({"uuid": uuid, "begin": first, "end": last, "known": known, "figure": figure})
 
-            return sources.figures.ask(make, tuple)
+            return make
 
+        found = place()
+        if found is not None:
+            return sent(lambda: sources.figures.ask(lambda: figure_of(found().feed)(), tuple), "this GPU")
         with feed.lock:
             feed.refresh()
             key = (feed.boot, feed.newest, wanted, begin, end, length, points, run)
-        return sent(partial(answers.get, key, math.inf, start), "this GPU")
+        return sent(
+            partial(answers.get, key, math.inf, lambda _: sources.figures.ask(figure_of(feed), tuple)), "this GPU"
+        )
 
     def all_runs() -> Response:
         return sent(runs.all, "the list of runs")

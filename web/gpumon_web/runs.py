@@ -31,13 +31,15 @@ class Runs:
 
     def __init__(
         self, feed: Feed, ledgers: Callable[[], Sequence[str]], now: Callable[[], float] = time.time,
-        work: Work | None = None, answers: AnswerCache | None = None,
+        work: Work | None = None, answers: AnswerCache | None = None, missing: str = "",
     ) -> None:  # fmt: skip
+        """`missing` says why past runs are not there, where no ledger has them."""
         self._feed = feed
         self._ledgers = ledgers
         self._now = now
         self._work = work or Inline()
         self._answers = answers or AnswerCache()
+        self._missing = missing
         self._fresh = FRESH if work else 0.0
 
     def all(self) -> Future[Packed]:
@@ -51,8 +53,10 @@ class Runs:
     def kept(self, page: Page, args: Args) -> Future[Packed]:
         """The values of a page that come from the ledger."""
         if not page.of_run:
-            return self._of_list(("kept", page.name), kept.of_list, page.name)
-        return self._of_run(("kept", args.get("id", ""), args.get("gpu", ""), page.name), kept.of_run, page.name)
+            return self._of_list(("kept", page.name), kept.of_list, page.name, self._missing)
+        return self._of_run(
+            ("kept", args.get("id", ""), args.get("gpu", ""), page.name), kept.of_run, page.name, self._missing
+        )
 
     def rest(self, page: Page, args: Args) -> Future[Packed]:
         """All rows of the tables of which such values have the newest."""

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from gpumon.clock import SECOND, Clock
 from gpumon.errors import SourceError, UsageError
-from gpumon.frame import Driver, Frame, Origin
-from gpumon.origin import RECORDED, Capability
-from gpumon.recording.content import FULL, VALUES, Recorded
+from gpumon.frame import Driver, Origin
+from gpumon.origin import RECORDED
+from gpumon.recording.content import Recorded
 from gpumon.recording.encode import nanoseconds
+from gpumon.recording.moment import apart_ns, origin_of, time_ns
 from gpumon.recording.playback import Playback
 from gpumon.recording.reader import RecordingReader
 from gpumon.sources.base import Pace, Reading
@@ -39,6 +40,7 @@ class RecordingSource:
         self._speed = speed
         self._playback = playback or Playback()
         self._playback.can_seek = True
+        self._playback.path = path
         self._current: Recorded | None = None
         self._next: Recorded | None = None
         self._due = 0
@@ -61,22 +63,9 @@ class RecordingSource:
 
     def origin(self) -> Origin:
         """The file, what was recorded there, the speed, whether it has ended, and where it is damaged."""
-        told = self._current.context.origin if self._current else Origin("")
-        part = self._current.context.part if self._current else FULL
-        remarks = [told.label] if told.label else []
-        if part != FULL:
-            remarks.append("values only" if part == VALUES else part)
-        if self._reader.is_anonymized:
-            remarks.append("anonymized")
-        if self._reader.damage:
-            remarks.append(f"damaged after {time_of_day(self._reader.last_ns / SECOND)}")
         ended = self._next is None
-        how = " ended" if ended else f" ×{self._speed:g}" if self._speed != 1 else ""
-        label = f"REPLAY {self._reader.name}{how}" + (f" ({', '.join(remarks)})" if remarks else "")
-        capabilities = self.capabilities
-        if part == FULL:
-            capabilities |= told.capabilities & Capability.PROCESSES
-        return Origin("replay", label, told.problem, ended=ended, capabilities=capabilities)
+        how = f" ×{self._speed:g}" if self._speed != 1 else ""
+        return origin_of(self._reader, self._current, ended=ended, how=how)
 
     def driver(self) -> Driver:
         """The driver of the machine that was recorded."""
@@ -109,7 +98,7 @@ class RecordingSource:
         self._frames = self._reader.frames(from_ns, self._end)
         self._current = None
         self._next = next(self._frames, None)
-        self._due = self._time(self._next) if self._next else 0
+        self._due = time_ns(self._next) if self._next else 0
         self._position = float(max(place_ns, self._due))
 
     def _check_begin(self) -> None:
@@ -121,25 +110,15 @@ class RecordingSource:
         """The next frame, and when it is due."""
         before, self._next = self._next, next(self._frames, None)
         if before is not None and self._next is not None:
-            self._due += _apart(before.frame, self._next.frame)
+            self._due += apart_ns(before.frame, self._next.frame)
 
     def _seek(self, seconds: float) -> None:
         first, last = max(self._begin, self._reader.first_ns), min(self._reader.last_ns, self._end)
-        at = self._time(self._current) if self._current else first
+        at = time_ns(self._current) if self._current else first
         place = min(max(at + round(seconds * SECOND), first), last)
         self._playback.renew()
         self._playback.turns += 1
         self._play(place, max(self._begin, place - PAST * SECOND))
-
-    @staticmethod
-    def _time(recorded: Recorded) -> int:
-        return nanoseconds(recorded.frame.time)
-
-
-def _apart(before: Frame, after: Frame) -> int:
-    """ns between two frames, by the clock that says less: one may have been set, the other begun anew with a boot."""
-    ways = (after.monotonic_ns - before.monotonic_ns, nanoseconds(after.time) - nanoseconds(before.time))
-    return min((way for way in ways if way >= 0), default=0)
 
 
 def _reading(recorded: Recorded) -> Reading:

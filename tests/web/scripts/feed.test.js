@@ -8,7 +8,7 @@ const delta = (more) => ({ ...HEAD, values: {}, tables: {}, server: {}, series: 
 const plain = (value) => JSON.parse(JSON.stringify(value)); // of this world's own classes
 
 async function heard(...answers) {
-  const world = load(["00", "10", "20"], [...answers]);
+  const world = load(["00", "10", "12", "20"], [...answers]);
   const news = [];
   world.gpumon.feed.on((one) => news.push(one));
   world.gpumon.feed.open("x", {});
@@ -92,4 +92,34 @@ test("where nobody answers, a page has what was seen there last, as old as it is
   assert.strictEqual(away.feed.now, 100);
   assert.ok(away.feed.silence() >= 40);
   assert.ok(!away.feed.isFresh());
+});
+
+test("a position of a recording goes with each question, and one that jumps begins anew", async () => {
+  const play = { begin: 50, end: 500, speed: 1, problem: "", next: 101, wait: 1 };
+  const { feed, world } = await heard(delta({ reset: true, recorded: true, play, values: { v: 1 } }));
+  let moved = 0;
+  Object.assign(world.gpumon, { setArguments() {}, ofRange: () => ({}), moved: () => { moved += 1; } });
+  assert.doesNotMatch(world.asked[0], /at=/);
+  world.gpumon.position.seek(9999);
+  assert.match(world.asked[1], /since=0&at=500$/);
+  assert.deepStrictEqual([feed.view.values.size, feed.resets, moved], [0, 1, 1]);
+  assert.ok(world.gpumon.position.isOwn);
+});
+
+test("a pause in a recording stands at the frame that is shown, and what plays moves on over a gap", async () => {
+  const play = { begin: 50, end: 5000, speed: 1, problem: "", next: 3600, wait: 1 };
+  const { world } = await heard(delta({ reset: true, recorded: true, play }));
+  let now = 1000;
+  Object.assign(world.gpumon, { setArguments() {}, ofRange: () => ({}), moved() {} });
+  world.performance = { now: () => now };
+  const { position } = world.gpumon;
+  position.pause();
+  now += 60000;
+  assert.strictEqual(position.here(), 100.001);
+  assert.strictEqual(position.wait(), 10);
+  position.resume();
+  now += 500;
+  assert.strictEqual(Math.round(position.here() * 1000), 100501);
+  now += 2000;
+  assert.strictEqual(Math.round(position.here()), 3602);
 });

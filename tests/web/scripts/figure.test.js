@@ -44,7 +44,7 @@ function card(world, data) {
 }
 
 async function live(answers, { query = "", values = { uuid: "GPU-1", outline: "" } } = {}) {
-  const world = load(["00", "10", "15", "20", "50", "55"], answers);
+  const world = load(["00", "10", "12", "15", "20", "50", "55"], answers);
   const { gpumon } = world;
   const found = card(world, { "data-figure": "api/gpu?gpu=", "data-subject": "uuid", "data-outline": "outline" });
   Object.assign(gpumon.feed, { state: "live", now: NOW, interval: 1 });
@@ -176,7 +176,7 @@ test("a figure that did not come is asked for again", async () => {
 });
 
 function kept(query = "") {
-  const world = load(["00", "10", "20", "50", "57"]);
+  const world = load(["00", "10", "12", "20", "50", "57"]);
   const { gpumon } = world;
   const found = card(world, { "data-kept-figure": "course", "data-loading": "Loading.", "data-empty": "Nothing.", "data-whole": "All" });
   const figure = gpumon.keptFigure(found.place);

@@ -4,7 +4,7 @@ const test = require("node:test");
 const { Element, load } = require("./browser.js");
 
 function shown(kind, value, state = "live", data = {}) {
-  const { gpumon } = load(["00", "10", "20", "25", "40"]);
+  const { gpumon } = load(["00", "10", "12", "20", "25", "40"]);
   gpumon.feed.state = state;
   gpumon.feed.now = 1000;
   const node = new Element("td");

@@ -10,7 +10,7 @@ const HEADS = [
 
 // A table of these heads, with rows by key; `draw` is told what is new as the page is.
 function table(rows, { heads = HEADS, order = "name", total, values = {}, set = {} } = {}) {
-  const { gpumon } = load(["00", "10", "20", "25", "32"]);
+  const { gpumon } = load(["00", "10", "12", "20", "25", "32"]);
   const wanted = [];
   gpumon.feed.state = "live";
   gpumon.feed.now = 1000;

@@ -25,11 +25,12 @@
     server: null, // facts of the server for every page; null before the first numbers
     // connecting, live, stale, ended (a recording), reconnecting, locked
     state: "connecting", said: "", label: "", problem: "", leftOut: "",
+    recorded: false, // of another time than now
     now: NaN, // the time of the newest values
     age: 0, // seconds for which the daemon had been silent when it was last asked; null where that is not known
     heard: 0, // when the server last answered
     on(listener) { listeners.push(listener); },
-    open, keep, tell,
+    open, keep, tell, renew,
     // A value by name: what is so now, else what the ledger has.
     value: (name) => feed.view.values.get(name) ?? feed.view.kept.get(name) ?? null,
     has: (name) => feed.view.values.has(name) || feed.view.kept.has(name),
@@ -69,6 +70,14 @@
     poll();
   }
 
+  // The same page at another position of a recording: at once, and anew where it `jumps`.
+  function renew(jumps) {
+    if (jumps) { Object.assign(feed, { seq: 0, view: empty(), resets: feed.resets + 1 }); }
+    if (asking) { asking.abort(); asking = null; }
+    poll();
+    if (jumps) { g.moved(true); }
+  }
+
   function tell(news) {
     for (const listener of listeners) { listener(news); }
   }
@@ -81,6 +90,8 @@
     feed.label = delta.label;
     feed.problem = delta.problem;
     feed.leftOut = delta.left_out;
+    feed.recorded = Boolean(delta.recorded);
+    g.position.take(delta.play, feed.now);
     feed.age = delta.live || delta.ended ? 0 : delta.age;
     feed.heard = performance.now();
     feed.wasLive = delta.live;
@@ -172,7 +183,7 @@
     let failure = null;
     const limit = setTimeout(() => mine.abort(), PATIENCE);
     try {
-      const query = new URLSearchParams({ page: feed.page, boot: feed.boot, since: feed.seq, ...feed.args });
+      const query = new URLSearchParams({ page: feed.page, boot: feed.boot, since: feed.seq, ...feed.args, ...g.position.query() });
       const answer = await fetch(`api/delta?${query}`, { signal: mine.signal, cache: "no-store", credentials: "same-origin" });
       if (!answer.ok) { throw new Refusal(answer.status); }
       found = await answer.json();
@@ -184,8 +195,9 @@
     asking = null;
     if (failure) { failed(failure); return; }
     wait = 1;
-    again(document.hidden ? HIDDEN : Math.max(1, feed.interval));
-    tell(take(found));
+    const news = take(found);
+    again(document.hidden ? HIDDEN : g.position.wait() || Math.max(1, feed.interval));
+    tell(news);
   }
 
   class Refusal extends Error {

@@ -50,6 +50,7 @@
       };
       beyond = "";
       if (before !== view.window) { clear(); }
+      if (resets !== g.feed.resets) { clear(); g.hide(place, true); } // what it shows may lie behind where the viewer is now
       pressed();
     }
 
@@ -76,6 +77,7 @@
         g.attribute(button, "aria-pressed", String(!view.range && button.dataset.value === view.window));
       }
       g.hide(back, !view.range);
+      g.put(back, g.feed.recorded ? "Back to the position" : "Back to live");
     }
 
     // What of the figure is seen: what somebody zoomed to, else the window up to now.
@@ -106,6 +108,7 @@
         const start = Math.max(0, from - (to - from) / 2);
         query = start < end ? `&from=${start}&to=${end}` : "&window=10"; // what there is comes with every answer
       }
+      query += g.position.exact();
       if (view.run) { query += `&run=${encodeURIComponent(view.run)}`; }
       if (!chart.figure) { g.hide(note, false); g.put(note, "Loading the chart …"); g.hide(place, true); }
       pending = true;

@@ -4,6 +4,14 @@
   const WORDS = {
     connecting: "connecting", live: "live", stale: "stale", ended: "ended", reconnecting: "reconnecting", locked: "signed out",
   };
+  // A recording is never live: it plays, or stands.
+  function stateWords() {
+    const { state, recorded, interval } = g.feed;
+    if (state !== "live") { return [WORDS[state], ""]; }
+    if (recorded) { return [g.position.isPaused ? "paused" : "playing", ` · ${g.text.clock(g.feed.now, g.feed.now)}`]; }
+    return ["live", ` · ${interval >= 1 ? g.text.duration(interval).replace(".0", "") : `${Math.round(interval * 1000)} ms`}`];
+  }
+
   let said = "";
   let timer = 0;
 
@@ -11,15 +19,18 @@
     const feed = g.feed;
     const place = document.getElementById("live");
     place.className = `live ${feed.state}`;
-    g.put(place, feed.state === "live" ? `live · ${feed.interval >= 1 ? g.text.duration(feed.interval).replace(".0", "") : `${Math.round(feed.interval * 1000)} ms`}` : WORDS[feed.state]);
+    const [word, more] = stateWords();
+    g.put(place, word + more);
     g.attribute(place, "title", feed.said);
     // Read out only when it is something else, not each second.
-    if (said !== feed.state) {
-      said = feed.state;
-      g.put(document.getElementById("said"), WORDS[feed.state]);
+    if (said !== word) {
+      said = word;
+      g.put(document.getElementById("said"), word);
       document.body.dataset.state = feed.state;
     }
     g.attribute(document.body, "data-fresh", String(feed.isFresh()));
+    g.attribute(document.body, "data-recorded", String(feed.recorded));
+    g.player();
     const label = document.getElementById("label");
     g.hide(label, !feed.label);
     g.put(label, feed.label);

@@ -140,7 +140,7 @@
       if (performance.now() < asked) { return; }
       asked = Infinity;
       const view = g.feed.view;
-      ask(`api/kept?${query()}`, (found, took) => {
+      ask(`api/kept?${query()}${g.position.exact()}`, (found, took) => {
         asked = performance.now() + (found ? Math.max(found.again, took * 20) : SOON) * 1000;
         if (found && view === g.feed.view) { keep(found); }
       });
@@ -162,7 +162,7 @@
       if (wantsRest) { return; }
       wantsRest = true;
       const view = g.feed.view;
-      askRest(`api/kept?rest=1&${query()}`, (found) => {
+      askRest(`api/kept?rest=1&${query()}${g.position.exact()}`, (found) => {
         wantsRest = false;
         if (found && view === g.feed.view) { keep(found); }
       });

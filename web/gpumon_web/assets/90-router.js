@@ -21,7 +21,7 @@
   // Other arguments of the address, those that are null without: the browser's history keeps pages, and not each turn of
   // the wheel.
   g.setArguments = function (changes) {
-    const [path, query] = location.hash.split("?");
+    const [path, query] = (location.hash || "#/").split("?");
     const all = new URLSearchParams(query || "");
     for (const [name, value] of Object.entries(changes)) {
       if (value === null) { all.delete(name); } else { all.set(name, value); }
@@ -51,7 +51,9 @@
     const length = place().params.get("window");
     return length ? `?window=${encodeURIComponent(length)}` : "";
   };
-  g.moved = () => { if (current) { page(current).about(); } };
+  g.moved = (anew) => {
+    if (current && anew) { page(current).show(place().params); } else if (current) { page(current).about(); }
+  };
 
   const byName = (name) => sections.find((section) => section.dataset.page === name);
 
@@ -81,6 +83,7 @@
   }
 
   function route() {
+    g.position.open(place().params);
     const { name, params } = place();
     if (byName(name)) { remember(name, params); }
     const { asked, section } = resolved({ name, params });
@@ -141,6 +144,7 @@
   // Dash puts the page up a moment after our scripts have come; the first question need not wait for it.
   function whenThere() {
     const { name, params } = place();
+    g.position.open(params);
     g.feed.open(name, subject(params));
     g.fetchLayout(name);
     if (document.getElementById("main")) { start(); return; }

@@ -48,11 +48,11 @@ def layout() -> Component:
         [
             html.Div(head, className="head"),
             hidden_if("gone", numbers),
-            hidden_if("gone", card("Course", drawn, tools=[devices])),
+            hidden_if("without", card("Course", drawn, tools=[devices])),
             shown_if("noted", card("Noted", bound("noted", "notes", html.Ul, className="look"))),
-            hidden_if("gone", card("Epochs", epochs, tools=[bound("csv", "download")])),
+            hidden_if("without", card("Epochs", epochs, tools=[bound("csv", "download")])),
             shown_if("has_ranks", card("Ranks", table("ranks", "Ranks", RANKS, "rank"))),
-            bound("gone", "text", html.P, className="empty"),
+            bound("without", "text", html.P, className="empty"),
         ]
     )
 
@@ -69,12 +69,12 @@ def live(now: Now, args: Args) -> Cells:
 
 def kept(document: Cells) -> KeptValues:
     """All of a run that the ledger keeps, and what the ring told of it meanwhile."""
+    missing = document.get("missing", "")
     if document["run"] is None:
-        gone = (
-            f"No run here has the id {document['id']}. It may have been removed from the ledger, or belong to another "
-            "server."
-        )
-        values = {**dict.fromkeys(_KEPT), "title": "No such run", "gone": gone, "epochs": Rows(), "ranks": Rows()}
+        why = document["missing"] or "It may have been removed from the ledger, or belong to another server."
+        gone = f"No run here has the id {document['id']}. {why}"
+        values = {**dict.fromkeys(_KEPT), "title": "No such run", "gone": gone, "without": gone, "epochs": Rows(),
+                  "ranks": Rows()}  # fmt: skip
         return KeptValues(values, {"course": None}, again=IS_OVER)
     run = {**document["run"], **(document.get("live") or {})}
     is_running = run["state"] == "running"
@@ -98,6 +98,7 @@ def kept(document: Cells) -> KeptValues:
         "csv": {"text": "Download as CSV", "href": f"api/run.csv?id={quote(run['id'], safe='')}"} if found else None,
         "devices": [choice(one, document["device"]) for one in devices] if len(devices) > 1 else [],
         "gone": "",
+        "without": f"No timeline and no epochs are shown. {missing}" if missing else "",
     }
     return KeptValues(
         values, {"course": course(document)}, {"epochs": document.get("epochs_total", 0)},

@@ -45,10 +45,10 @@ def layout() -> Component:
 
 def kept(document: Cells) -> KeptValues:
     """Rows of the runs that the ledger and the ring know, and why those of the past are missing if they are."""
-    problem = document["problem"]
+    problem, missing = document["problem"], document.get("missing", "")
     return KeptValues(
         {
-            "problem": f"Past runs are unavailable: {problem}" if problem else "",
+            "problem": f"Past runs are unavailable: {problem}" if problem else missing,
             "runs": Rows(row(run) for run in document["runs"]),
         }
     )

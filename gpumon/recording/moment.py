@@ -1,0 +1,40 @@
+"""The facts of one moment of a recording: its origin as views show it, and how long it lasts."""
+
+from __future__ import annotations
+
+from gpumon.clock import SECOND
+from gpumon.frame import Frame, Origin
+from gpumon.origin import RECORDED, Capability
+from gpumon.recording.content import FULL, VALUES, Recorded
+from gpumon.recording.encode import nanoseconds
+from gpumon.recording.reader import RecordingReader
+from gpumon.units import clock
+
+
+def origin_of(reader: RecordingReader, current: Recorded | None, *, ended: bool, how: str = "") -> Origin:
+    """The file, what was recorded at `current`, whether it has ended, and where it is damaged; `how` it plays."""
+    told = current.context.origin if current else Origin("")
+    part = current.context.part if current else FULL
+    remarks = [told.label] if told.label else []
+    if part != FULL:
+        remarks.append("values only" if part == VALUES else part)
+    if reader.is_anonymized:
+        remarks.append("anonymized")
+    if reader.damage:
+        remarks.append(f"damaged after {clock(reader.last_ns / SECOND)}")
+    label = f"REPLAY {reader.name}{' ended' if ended else how}" + (f" ({', '.join(remarks)})" if remarks else "")
+    capabilities = RECORDED
+    if part == FULL:
+        capabilities |= told.capabilities & Capability.PROCESSES
+    return Origin("replay", label, told.problem, ended=ended, capabilities=capabilities)
+
+
+def time_ns(recorded: Recorded) -> int:
+    """ns since 1970."""
+    return nanoseconds(recorded.frame.time)
+
+
+def apart_ns(before: Frame, after: Frame) -> int:
+    """ns between two frames, by the clock that says less: one may have been set, the other begun anew with a boot."""
+    ways = (after.monotonic_ns - before.monotonic_ns, nanoseconds(after.time) - nanoseconds(before.time))
+    return min((way for way in ways if way >= 0), default=0)
