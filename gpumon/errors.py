@@ -44,5 +44,12 @@ class BoardError(GpumonError):
     """A tag board is not one, or is not to be trusted."""
 
 
+class MissingPackage(GpumonError, ImportError):
+    """A Python package that is only for this is not installed."""
+
+    def __init__(self, what: str, package: str) -> None:
+        super().__init__(f"{what} requires {package}: install it with 'pip install {package}'")
+
+
 class FrameworkError(GpumonError, ImportError):
     """The framework of a callback is missing, or older than gpumon supports."""

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from math import floor, inf
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gpumon.clock import SECOND
 from gpumon.errors import RingError
@@ -103,12 +103,39 @@ class Live:
 
         return self._try(read) or []
 
-    def window(self, length: str | float) -> "Window":
-        """The frames of the last `length` (seconds, or such as "90s", "10m", "2h") by column. Needs numpy."""
+    def window(
+        self, length: str | float | None = None, *, begin: "Moment | None" = None, end: "Moment | None" = None,
+        metrics: Sequence[str] | None = None, devices: "Wanted | Iterable[Wanted] | None" = None, points: int = 2000,
+    ) -> "Window":  # fmt: skip
+        """Return metrics by time and device as numpy arrays, from frames and kept history. Needs numpy.
+
+        The window is of `length` (seconds, or such as "90s", "2h", "7d") and ends with the newest frame, or is from
+        `begin` to `end` (seconds since 1970, a datetime, ISO 8601, or such as "7d" for so long ago). Where it has more
+        samples than `points`, or older ones than the ring, it is in at most so many stretches, with low, mean and high.
+        `metrics` are names, else each is read when it is asked for; `devices` are indexes or UUIDs, else all.
+        Raises UsageError.
+        """
         from gpumon.window import Window
 
-        frames = self._try(lambda reader: reader.since(0)) or []
-        return Window.of(frames, length)
+        frames = self.since(0)
+        return Window.ask(
+            frames, self._kept(), self._newest_time(frames), length=length, begin=begin, end=end, metrics=metrics,
+            devices=devices, points=points,
+        )  # fmt: skip
+
+    def to_pandas(self, length: str | float | None = None, *, value: str = "mean", **window: Any) -> Any:
+        """Return `window(length, ...)` as a pandas DataFrame: rows by time (UTC), columns by metric and device.
+
+        `value` is `mean`, `low`, `high` or `seen`. Raises MissingPackage without pandas.
+        """
+        return self.window(length, **window).to_pandas(value)
+
+    def to_arrow(self, length: str | float | None = None, **window: Any) -> Any:
+        """Return `window(length, ...)` as a pyarrow Table: a row for each time, device and metric.
+
+        Raises MissingPackage without pyarrow.
+        """
+        return self.window(length, **window).to_arrow()
 
     def totals(
         self, length: str | float | None = None, *, begin: "Moment | None" = None,

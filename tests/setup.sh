@@ -36,10 +36,10 @@ if has torch; then
   pin=$(mktemp)
   trap 'rm -f "$pin"' EXIT
   "$bin/python" -c 'from importlib.metadata import version; print("torch==" + version("torch"))' >"$pin"
-  pip_install -c "$pin" -e '.[test,keras,lightning,transformers,parquet]' 'pytorch-lightning>=2'
+  pip_install -c "$pin" -e '.[test,keras,lightning,transformers,parquet,pandas]' 'pytorch-lightning>=2'
 else
   say "torch==2.13.0+cpu is not to be had here: the tests that need it will say so"
-  pip_install -e '.[test,keras,parquet]'
+  pip_install -e '.[test,keras,parquet,pandas]'
 fi
 
 # The other backends of Keras are late with wheels for a new Python.

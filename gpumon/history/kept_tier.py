@@ -41,7 +41,7 @@ class KeptTier:
         assert query.grid is not None, "tiers are asked for buckets"
         lines = self._file.lines(self._shape, query.subject, query.metrics)
         gap = [nan] * query.grid.buckets
-        nothing = Series(query.grid.middles(), gap, gap, gap, query.grid.step)
+        nothing = Series(query.grid.middles(), gap, gap, gap, query.grid.step, [0.0] * query.grid.buckets)
         return {
             name: lines[name].buckets(query.grid, query.begin, query.end) if name in lines else nothing
             for name in query.metrics

@@ -72,6 +72,7 @@ class Line:
         if bounds[0] < first or bounds[-1] > last:
             bounds = [min(max(place, first), last) for place in bounds]
         low, mean, high = [nan] * grid.buckets, [nan] * grid.buckets, [nan] * grid.buckets
+        seen = [0.0] * grid.buckets
         lows, highs, totals, weights = self.low, self.high, self.total, self.weight
         one = bounds[0]
         for bucket in range(grid.buckets):
@@ -79,16 +80,18 @@ class Line:
             if one - begun == 1:
                 if weight := weights[begun]:
                     low[bucket], high[bucket], mean[bucket] = lows[begun], highs[begun], totals[begun] / weight
+                    seen[bucket] = weight
             elif one > begun and (weight := sum(weights[begun:one])):
                 low[bucket], high[bucket] = min(lows[begun:one]), max(highs[begun:one])
                 mean[bucket] = sum(totals[begun:one]) / weight
+                seen[bucket] = weight
         middles = grid.middles()
         if grid.step < self.step:
-            self._spread(bounds, middles, first, last, (low, mean, high))
+            self._spread(bounds, middles, first, last, (low, mean, high, seen))
         for bucket, value in enumerate(mean):
             if value < low[bucket] or value > high[bucket]:  # by rounding
                 mean[bucket] = min(max(value, low[bucket]), high[bucket])
-        return Series(middles, low, mean, high, grid.step)
+        return Series(middles, low, mean, high, grid.step, seen)
 
     def _place(self, time: float) -> int:
         """The place of the first cell whose middle is not before `time`."""
@@ -97,9 +100,11 @@ class Line:
     def _spread(
         self, bounds: Sequence[int], middles: Sequence[float], first: int, last: int, into: tuple[list[float], ...]
     ) -> None:
-        low, mean, high = into
+        low, mean, high, seen = into
+        share = (middles[1] - middles[0]) / self.step if len(middles) > 1 else 1.0
         for bucket, middle in enumerate(middles):
             cell = int(middle // self.step) - self.first
             if bounds[bucket] == bounds[bucket + 1] and first <= cell < last and (weight := self.weight[cell]):
                 low[bucket], high[bucket] = self.low[cell], self.high[cell]
                 mean[bucket] = self.total[cell] / weight
+                seen[bucket] = weight * share

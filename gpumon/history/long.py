@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import nan
 from typing import NamedTuple
 
@@ -33,8 +33,11 @@ class LongHistory(RecentHistory):
     for the buckets that are asked for, and where that has nothing, from the next one that has.
     """
 
-    def __init__(self, tiers: Iterable[Tier] = (), keep: int = KEEP, file: KeptFile | None = None) -> None:
-        super().__init__(keep)
+    def __init__(
+        self, tiers: Iterable[Tier] = (), keep: int = KEEP, file: KeptFile | None = None,
+        metrics: Collection[str] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(keep, metrics)
         self._file = file
         self._tiers = tuple(tiers)
 
@@ -52,6 +55,11 @@ class LongHistory(RecentHistory):
         """Take what was kept from the file at `path` from now on; from none where that is empty."""
         if self._file is not None:
             self._file.look_in(path)
+
+    def close(self) -> None:
+        """Let the file go, until it is asked again."""
+        if self._file is not None:
+            self._file.close()
 
     def whole(self, subject: str) -> LongHistory:
         """Copy one subject, as `only` does, for somebody who reads it while frames come; tiers are shared."""
@@ -127,7 +135,14 @@ def _joined(grid: Grid, parts: Sequence[tuple[TimeSlice, Series]]) -> Series:
         rest = slice(first, last + 1)
         low[rest], mean[rest], high[rest] = series.low[rest], series.mean[rest], series.high[rest]
         done, share = last, _share(grid, span)
-    return Series(series.times, low, mean, high, grid.step)
+    return Series(series.times, low, mean, high, grid.step, _seen([part for _, part in parts]))
+
+
+def _seen(parts: Sequence[Series]) -> Sequence[float]:
+    """Seconds of each bucket that are known, over parts that share none of them; empty where one does not say."""
+    if not all(part.seen for part in parts):
+        return ()
+    return [sum(seconds) for seconds in zip(*(part.seen for part in parts), strict=True)]
 
 
 def _bucket(grid: Grid, end: float) -> int:

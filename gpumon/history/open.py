@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from gpumon.history.kept_file import KeptFile
 from gpumon.history.kept_tier import KeptTier
 from gpumon.history.long import LongHistory
 from gpumon.history.query import Tier
+from gpumon.history.recent import KEEP
 from gpumon.history.tiers import SHAPES
 
 if TYPE_CHECKING:
@@ -26,14 +27,23 @@ TIERS: Sequence[Callable[[KeptFile], Sequence[Tier]]] = (_kept,)
 """All that keeps longer than the last frames."""
 
 
-def open_history(now: Callable[[], float] | None = None) -> LongHistory:
+def open_history(
+    now: Callable[[], float] | None = None, *, keep: int = KEEP, metrics: Collection[str] | None = None
+) -> LongHistory:
     """Return a history without frames, which are added as they come; `look_in` says which file kept more.
 
+    It keeps as many frames as `keep` says, of each what charts need or else the `metrics` that are named.
     `now`: the time (s since 1970), where it is not that of the machine.
     """
     file = KeptFile(now=now)
     tiers = [tier for made in TIERS for tier in made(file)]
-    return LongHistory(sorted(tiers, key=lambda tier: tier.step), file=file)
+    return LongHistory(sorted(tiers, key=lambda tier: tier.step), keep, file, metrics)
+
+
+def subjects_of(path: str, span: WindowSpan) -> list[str]:
+    """Return the UUIDs of the GPUs of which the file at `path` has cells in a window."""
+    with closing(KeptFile(path)) as file:
+        return file.subjects(span.begin, span.end)
 
 
 def open_totals(path: str, frames: Sequence[Frame], span: WindowSpan, subjects: Iterable[str] = ()) -> WindowTotals:

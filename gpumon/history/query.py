@@ -29,6 +29,8 @@ class Series(NamedTuple):
     high: Sequence[float]
     step: float = 0.0
     """Seconds in each bucket; 0 where each sample is by itself."""
+    seen: Sequence[float] = ()
+    """Seconds of each bucket that are known; empty where each sample is by itself, or nobody asked for it."""
 
 
 class Query(NamedTuple):
@@ -45,6 +47,8 @@ class Query(NamedTuple):
     """The buckets to answer, for a picture with columns of its own; `points` has no meaning then."""
     hold: float = inf
     """Seconds after a sample in which it also stands for buckets without one. It never does beyond the next one."""
+    seen: bool = False
+    """Whether to say how much of each bucket is known."""
 
 
 class History(Protocol):

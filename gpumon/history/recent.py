@@ -13,6 +13,7 @@ from gpumon.history.downsample import Envelope, downsample
 from gpumon.history.grid import aligned
 from gpumon.history.query import HOST, Query, Series
 from gpumon.history.rates import PAUSE, SHORTEST_INTERVAL, counted_at, longest_pause, rate
+from gpumon.history.seen import seconds_seen
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, HOST_INDEX, HOST_METRICS, Availability, Kind, Metric
 from gpumon.panels import PANELS
 
@@ -28,13 +29,20 @@ _MEMORY = {"gpu.memory_reserved", *(name for name in GPU_INDEX if name.startswit
 _CHARTED = {panel.metric.name for panel in PANELS}
 
 
-def _kept(metrics: Sequence[Metric], index: dict[str, int]) -> tuple[tuple[str, int, bool], ...]:
-    """Name, place in a sample and whether it is a counter, of what charts and alarms need."""
+_Kept = tuple[tuple[str, int, bool], ...]
+
+
+def _kept(metrics: Sequence[Metric], index: dict[str, int], wanted: Collection[str] | None = None) -> _Kept:
+    """Name, place in a sample and whether it is a counter, of what is wanted, or else charts and alarms need."""
     return tuple(
         (metric.name, index[metric.name], metric.kind is Kind.COUNTER)
         for metric in metrics
-        if metric.name in _CHARTED or metric.warn < float("inf") or metric.name in _MEMORY
+        if (_is_usual(metric) if wanted is None else metric.name in wanted)
     )
+
+
+def _is_usual(metric: Metric) -> bool:
+    return metric.name in _CHARTED or metric.warn < float("inf") or metric.name in _MEMORY
 
 
 GPU_KEPT = _kept(GPU_METRICS, GPU_INDEX)
@@ -45,11 +53,13 @@ class RecentHistory:
     """Columns of numbers that all share one column of times. Counters are kept as rates.
 
     Where time jumps by more than `PAUSE` intervals a row without values stands in the middle of the jump, so that
-    whoever draws a column draws a gap.
+    whoever draws a column draws a gap. It has what charts need, or else the `metrics` that are named.
     """
 
-    def __init__(self, keep: int = KEEP) -> None:
+    def __init__(self, keep: int = KEEP, metrics: Collection[str] | None = None) -> None:
         self.keep = keep
+        self._of_gpu = GPU_KEPT if metrics is None else _kept(GPU_METRICS, GPU_INDEX, metrics)
+        self._of_host = HOST_KEPT if metrics is None else _kept(HOST_METRICS, HOST_INDEX, metrics)
         self.clear()
 
     def clear(self) -> None:
@@ -68,10 +78,10 @@ class RecentHistory:
             self.clear()
         self._mark_pause(frame)
         longest = longest_pause(frame)
-        self._append(HOST, frame.host, HOST_KEPT, frame.monotonic_ns, longest)
+        self._append(HOST, frame.host, self._of_host, frame.monotonic_ns, longest)
         for sample in frame.samples:
             if sample.state is Availability.OK:  # else its values are those of an earlier moment, or none
-                self._append(sample.device.uuid, sample.values, GPU_KEPT, counted_at(sample, frame), longest)
+                self._append(sample.device.uuid, sample.values, self._of_gpu, counted_at(sample, frame), longest)
             else:
                 # A rate over the time in which it did not answer was not measured.
                 self._counters.pop(sample.device.uuid, None)
@@ -112,6 +122,12 @@ class RecentHistory:
             times, [Envelope(line, line, line) for line in cut], grid,
             begin=query.begin, hold=query.hold, pauses=self._pauses,
         )  # fmt: skip
+        if query.seen:
+            rows = slice(first, last)
+            found = [
+                series._replace(seen=seconds_seen(self._times[rows], column[rows], grid, self._pauses))
+                for series, column in zip(found, columns, strict=True)
+            ]
         return dict(zip(query.metrics, found, strict=True))
 
     @property
@@ -180,9 +196,7 @@ class RecentHistory:
             self._pauses.add(self._times[-1])
             self._level()
 
-    def _append(
-        self, subject: str, values: Sequence[float], kept: tuple[tuple[str, int, bool], ...], when: int, longest: int
-    ) -> None:
+    def _append(self, subject: str, values: Sequence[float], kept: _Kept, when: int, longest: int) -> None:
         """A row of a subject; `when` (ns, CLOCK_MONOTONIC) its counters held their values."""
         columns = self._columns.get(subject)
         if columns is None:
