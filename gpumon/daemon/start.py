@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpumon.clock import Clock
+from gpumon.daemon.earlier import frames_since, newest_frames
 from gpumon.daemon.log import say as _say
 from gpumon.daemon.recorder import Recorder
 from gpumon.daemon.sampling import make_sampler
-from gpumon.errors import GpumonError, RingError
-from gpumon.frame import Frame
+from gpumon.errors import GpumonError
 from gpumon.history.limits import USUAL_LIMITS, HistoryLimits
 from gpumon.origin import Capability
 from gpumon.paths import RING, Places, history_path, ledger_path, make_live_dir, make_tag_dir
-from gpumon.procfs import boot_id
-from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import NoRoom
 from gpumon.sampler import Sampler
 
@@ -90,7 +89,7 @@ def _open_ledger(recorder: Recorder, where: Places, clock: Clock, say: Callable[
     shared = where.uid == 0 and os.path.dirname(path) == where.system_state
     store = Store(path, where.uid, say, shared=shared).start()
     ledger = LedgerRecorder(store)
-    ledger.remember(_frames_before(f"{recorder.directory}/{RING}", clock.monotonic()))
+    ledger.remember(newest_frames(f"{recorder.directory}/{RING}", _FRAMES_BEFORE, clock.monotonic()))
     recorder.followers.append(ledger)
 
 
@@ -100,22 +99,6 @@ def _open_history(recorder: Recorder, where: Places, say: Callable[[str], None],
         from gpumon.daemon.activity import ActivityPart
         from gpumon.history.recorder import start_history  # SQLite: only a daemon needs it
 
-        recorder.followers.append(start_history(where, say, limits, [ActivityPart()]))
-
-
-def _frames_before(path: str, now: int) -> list[Frame]:
-    """Frames that a killed daemon left in its ring: the ledger still lacks the last seconds of them."""
-    try:
-        reader = RingReader.open(path)
-    except (OSError, RingError):
-        return []
-    try:
-        newest = reader.newest()
-        if newest is None or reader.written_by.boot_id != boot_id():
-            return []
-        frames = reader.since(newest.number - _FRAMES_BEFORE, _FRAMES_BEFORE)
-    except RingError:
-        return []
-    finally:
-        reader.close()
-    return [frame for frame in frames if frame.monotonic_ns <= now]
+        directory = recorder.directory or ""
+        earlier = partial(frames_since, f"{directory}/{RING}")
+        recorder.followers.append(start_history(where, say, limits, directory, earlier, [ActivityPart()]))

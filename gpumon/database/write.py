@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from gpumon.database.damage import is_damage, move_aside
@@ -53,6 +54,19 @@ def open_to_write(
         return _connect(path, kind.migrations, shared, mounts)
 
 
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Everything within is written as a whole or, when anything is raised, not at all."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
 def _connect(path: str, migrations: Sequence[str], shared: bool, mounts: str) -> sqlite3.Connection:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(path, flags, 0o644 if shared else 0o600)
@@ -86,15 +100,9 @@ def _version(path: str, connection: sqlite3.Connection, newest: int) -> int:
 
 def _migrate(connection: sqlite3.Connection, version: int, script: str) -> None:
     """One version further, as a whole or not at all."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         if connection.execute("PRAGMA user_version").fetchone() == (version,):
             for statement in script.split(";\n"):
                 if statement.strip():
                     connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {version + 1}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise

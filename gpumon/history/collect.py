@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from gpumon.clock import SECOND
-from gpumon.frame import Tick
+from gpumon.frame import Frame, Tick
 from gpumon.history.cell import HistoryCell, fold, summed
 from gpumon.history.counting import Counting
 from gpumon.history.gaps import is_gap
@@ -55,12 +55,21 @@ class Block(NamedTuple):
 
 def values_of(tick: Tick) -> TickValues:
     """Return the values of a tick that are of now: a device that does not answer has none."""
-    rows = [SubjectValues(HOST, tick.host, tick.monotonic_ns)]
-    for sample in tick.samples:
+    return TickValues(tick.time_ns, tick.monotonic_ns, tick.interval_ns, _rows(tick))
+
+
+def values_of_frame(frame: Frame) -> TickValues:
+    """Return the same of a tick that was stored in a ring."""
+    return TickValues(round(frame.time * SECOND), frame.monotonic_ns, round(frame.interval * SECOND), _rows(frame))
+
+
+def _rows(seen: Tick | Frame) -> list[SubjectValues]:
+    rows = [SubjectValues(HOST, seen.host, seen.monotonic_ns)]
+    for sample in seen.samples:
         if sample.state is Availability.OK:
-            read = sample.counters_monotonic_ns or sample.monotonic_ns or tick.monotonic_ns
+            read = sample.counters_monotonic_ns or sample.monotonic_ns or seen.monotonic_ns
             rows.append(SubjectValues(sample.device.uuid, sample.values, read))
-    return TickValues(tick.time_ns, tick.monotonic_ns, tick.interval_ns, rows)
+    return rows
 
 
 def columns_of(subject: str) -> KeptColumns:
@@ -78,6 +87,11 @@ class Collector:
         assert self._tiers is not None
         self._finest = self._tiers
         self._step = SHAPES[0].step
+        self.done_ns = 0
+        """Moments before this one (ns, CLOCK_MONOTONIC) are in blocks that were handed over; 0 before the first."""
+        self._block = -1
+        """The open block of the finest tier."""
+        self._last_ns = self._followed = 0
         self._subjects: dict[str, _Subject] = {}
         self._time = self._monotonic = nan
         self._cell = 0
@@ -110,7 +124,16 @@ class Collector:
         for name, subject in self._subjects.items():
             if name not in answered:
                 subject.let_go()
-        self._time, self._monotonic = time, monotonic
+        self._time, self._monotonic, self._last_ns = time, monotonic, seen.monotonic_ns
+        if cell // SHAPES[0].cells != self._block:
+            self._block, self.done_ns = cell // SHAPES[0].cells, seen.monotonic_ns
+
+    def follow(self, seen: TickValues) -> None:
+        """Take what was collected before as what the next moment follows; it is in no cell."""
+        self.add(seen)
+        self._followed = self._cell
+        for subject in self._subjects.values():
+            subject.rows = []
 
     def finish(self) -> None:
         """Hand over what is open, full or not."""
@@ -119,7 +142,7 @@ class Collector:
         self._finest.finish()
         self._subjects.clear()
         self._time = self._monotonic = nan
-        self._cell = 0
+        self._cell, self._block, self.done_ns = 0, -1, self._last_ns + 1
 
     def _break_off(self, cell: int) -> None:
         """A gap before a tick in `cell`: nothing holds through it, and no counter is a line over it."""
@@ -138,12 +161,16 @@ class Collector:
         cells = {
             name: subject.close(self._cell, self._step) for name, subject in self._subjects.items() if subject.rows
         }
+        if self._cell == self._followed:
+            for name in self._subjects.keys() - cells.keys():
+                self._subjects[name].counting.closed(self._cell)
         self._finest.take(self._cell, cells)
         for cell in range(self._cell + 1, until):
             held = {name: subject.hold(cell, self._step) for name, subject in self._subjects.items() if subject.held}
             if not held:
                 break
             self._finest.take(cell, held)
+        self._finest.reach(until)
         self._cell = until
 
 
@@ -199,7 +226,16 @@ class _OpenTier:
 
     def take(self, number: int, cells: Mapping[str, HistoryCell]) -> None:
         """Take the cells of one time; they come in order."""
-        block, place = divmod(number, self._shape.cells)
+        self.reach(number)
+        place = number % self._shape.cells
+        for subject, cell in cells.items():
+            self._cells.setdefault(subject, {})[place] = _packed(cell)
+            if self._coarser is not None:
+                self._grouped.setdefault(subject, []).append(cell)
+
+    def reach(self, number: int) -> None:
+        """Hand over what is full before the cell of this number: none comes before it any more."""
+        block = number // self._shape.cells
         if block != self._block:
             self._seal()
             self._block = block
@@ -208,10 +244,6 @@ class _OpenTier:
             if group != self._group:
                 self._fold(self._coarser)
                 self._group = group
-        for subject, cell in cells.items():
-            self._cells.setdefault(subject, {})[place] = _packed(cell)
-            if self._coarser is not None:
-                self._grouped.setdefault(subject, []).append(cell)
 
     def finish(self) -> None:
         """Hand over what is open, here and in the tiers behind."""

@@ -36,7 +36,8 @@ CREATE TABLE event (
   PRIMARY KEY (time, kind, device, user, run)
 ) WITHOUT ROWID;
 CREATE INDEX event_of_run ON event (run) WHERE run != '';
-CREATE INDEX event_open ON event (until) WHERE until IS NOT NULL
+CREATE INDEX event_open ON event (until) WHERE until IS NOT NULL;
+CREATE TABLE taken (directory TEXT PRIMARY KEY, boot TEXT NOT NULL, until INTEGER NOT NULL) WITHOUT ROWID
 """
 """`device`: the number and name that a GPU had last, by UUID.
 `device_hour.hour`: since 1970; `device`: UUID. All others are seconds of that hour, but energies (J): in which the
@@ -45,7 +46,9 @@ which it was busy, in which it was held and idle, in which `energy` was measured
 `account`: the same of a user's part, who is empty where a holder is not known; `judged` and `metered`: seconds of
 `held` for which his part of the others is known.
 `event.time`: ns since 1970; `kind`: as in the table of kinds; `lasted`: seconds that what ended here had lasted, by the
-steady clock; `until`: of what has begun and not ended, ns since 1970 when it was last seen so; `details`: JSON."""
+steady clock; `until`: of what has begun and not ended, ns since 1970 when it was last seen so; `details`: JSON.
+`taken.directory`: where the ring of a daemon lies; `boot`: of that daemon; `until`: ns of CLOCK_MONOTONIC: the ticks
+before are in blocks, and what a killed daemon had taken after it only the ring has."""
 
 MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND)
 VERSION = len(MIGRATIONS)

@@ -17,10 +17,12 @@ from gpumon.database.state_file import StateFile
 from gpumon.database.write import NewerFile
 from gpumon.frame import Tick
 from gpumon.history.collect import Block, Collector, TickValues, values_of
+from gpumon.history.earlier import EarlierFrames, collect_earlier
 from gpumon.history.limits import USUAL_LIMITS, HistoryLimits, prune
 from gpumon.history.migrations import HISTORY_FILE
 from gpumon.history.part import HistoryPart
-from gpumon.history.write import SealedBlock, recover, seal, write
+from gpumon.history.recover import recover
+from gpumon.history.write import SealedBlock, Taken, seal, taken_until, write
 from gpumon.paths import Places, history_path
 from gpumon.procfs import boot_id
 
@@ -38,17 +40,25 @@ _JUMP = 60 * SECOND
 """ns by which a clock is set that is no longer steady."""
 _PARTS_EVERY = 60 * SECOND
 """ns between two writes of the parts: a daemon that is killed loses no more of them."""
+_REST = 0.01
+"""Seconds in which nothing is done between ticks of an earlier daemon, so that those of now are not held up."""
 _LAST = 4.0
 """Seconds for the last blocks when the daemon ends."""
 
 
 def start_history(
-    where: Places, say: Callable[[str], object], limits: HistoryLimits, parts: Sequence[HistoryPart] = ()
-) -> HistoryRecorder:
-    """Return a follower that keeps history for a daemon of this user, at work already."""
+    where: Places, say: Callable[[str], object], limits: HistoryLimits, directory: str, earlier: EarlierFrames,
+    parts: Sequence[HistoryPart] = (),
+) -> HistoryRecorder:  # fmt: skip
+    """Return a follower that keeps history for a daemon of this user, at work already.
+
+    `directory` has its ring; `earlier` gives what that has of a daemon that was killed.
+    """
     path = history_path(where)
     shared = where.uid == 0 and os.path.dirname(path) == where.system_state
-    return HistoryRecorder(path, where.uid, say, shared=shared, limits=limits, parts=parts).start()
+    return HistoryRecorder(
+        path, where.uid, say, shared=shared, limits=limits, directory=directory, earlier=earlier, parts=parts
+    ).start()
 
 
 class HistoryRecorder:
@@ -59,12 +69,15 @@ class HistoryRecorder:
 
     def __init__(
         self, path: str, uid: int, say: Callable[[str], object], *, shared: bool = False,
-        limits: HistoryLimits = USUAL_LIMITS, parts: Sequence[HistoryPart] = (),
+        limits: HistoryLimits = USUAL_LIMITS, directory: str = "", earlier: EarlierFrames = lambda _: iter(()),
+        parts: Sequence[HistoryPart] = (),
     ) -> None:  # fmt: skip
         self._file = StateFile(path, HISTORY_FILE, uid, say, shared=shared, opened=self._recover)
         self._say = say
         self._limits = limits
-        self._boot = boot_id().hex()
+        self._taken = Taken(directory, boot_id().hex(), 0)
+        self._earlier: EarlierFrames | None = earlier
+        self._first_ns = 0
         self._ticks: deque[TickValues] = deque(maxlen=_MOST_TICKS)
         self._changed = Condition()
         self._stopping = False
@@ -117,6 +130,9 @@ class HistoryRecorder:
                     self._changed.wait()
                 ticks, stopping = list(self._ticks), self._stopping
                 self._ticks.clear()
+            if ticks and not self._first_ns:
+                self._first_ns = ticks[0].monotonic_ns
+            begins = self._first_ns > 0 and self._earlier is not None and self._collect_earlier()
             for values in ticks:
                 self._collector.add(values)
                 self._see_clock(values)
@@ -125,7 +141,7 @@ class HistoryRecorder:
                 for part in self._parts:
                     part.finish()
             try:
-                if self._blocks:
+                if begins or (self._blocks and self._earlier is None):
                     self._write()
                 if stopping or self._are_parts_due():
                     self._write_parts()
@@ -154,9 +170,27 @@ class HistoryRecorder:
             self._bytes -= len(self._blocks.popleft().data)
             self._lost += 1
 
+    def _collect_earlier(self) -> bool:
+        """Take, once, what the ring has from before this daemon and the file has not; false where the file fails."""
+        assert self._earlier is not None
+        try:
+            since_ns = taken_until(self._file.connect(), self._taken.directory, self._taken.boot)
+        except (NewerFile, OSError, sqlite3.Error) as error:
+            self._file.failed(error)
+            return False
+        if since_ns is not None:
+            collect_earlier(self._earlier(since_ns), since_ns, self._first_ns, self._take, self._rest)
+        self._earlier = None
+        return True
+
+    def _rest(self) -> None:
+        with self._changed:
+            if not self._stopping:
+                self._changed.wait(_REST)
+
     def _write(self) -> None:
         connection = self._file.connect()
-        write(connection, self._blocks, self._boot)
+        write(connection, self._blocks, self._taken.boot, self._taken._replace(until_ns=self._collector.done_ns))
         self._blocks.clear()
         self._bytes = 0
         if self._newest and self._newest.monotonic_ns - self._steady_ns >= _STEADY:
@@ -182,6 +216,6 @@ class HistoryRecorder:
         self._file.succeeded()
 
     def _recover(self, connection: sqlite3.Connection) -> None:
-        recover(connection, self._boot)
+        recover(connection, self._taken.boot)
         for part in self._parts:
             part.opened(connection)

@@ -7,16 +7,27 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from math import nan
+from operator import add
 from typing import NamedTuple
 
+from gpumon.database.write import transaction
 from gpumon.history.block import BadBlock, cells_of, pack
 from gpumon.history.cell import HistoryCell, fold, weights
 from gpumon.history.collect import Block, columns_of
-from gpumon.history.tiers import SHAPES, TierShape
+from gpumon.history.tiers import TierShape
 
 _TWICE = 1.05
 """Two cells of one time that have more than this share of it between them are not two halves of it."""
+
+
+class Taken(NamedTuple):
+    """The ticks that are in blocks, of the daemon in a directory."""
+
+    directory: str
+    boot: str
+    until_ns: int
+    """ns, CLOCK_MONOTONIC: those before."""
 
 
 class SealedBlock(NamedTuple):
@@ -37,72 +48,48 @@ def seal(block: Block) -> SealedBlock:
     return SealedBlock(block.shape, block.number, block.subject, min(block.cells), max(block.cells), data)
 
 
-def write(connection: sqlite3.Connection, blocks: Iterable[SealedBlock], boot: str) -> None:
-    """All blocks or, when sqlite3.Error is raised, none. One that is there already gets the cells that it lacks."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+def taken_until(connection: sqlite3.Connection, directory: str, boot: str) -> int | None:
+    """Return up to when (ns, CLOCK_MONOTONIC) the ticks of a directory's daemons of this boot are in blocks.
+
+    0 where none is; None where nothing says so, as a daemon of an earlier version has written.
+    """
+    row = connection.execute("SELECT until FROM taken WHERE directory = ? AND boot = ?", (directory, boot)).fetchone()
+    if row is not None:
+        return int(row[0])
+    return 0 if connection.execute("SELECT 1 FROM block WHERE boot = ? LIMIT 1", (boot,)).fetchone() is None else None
+
+
+def write(connection: sqlite3.Connection, blocks: Iterable[SealedBlock], boot: str, taken: Taken | None = None) -> None:
+    """All blocks, and `taken` with them, or, when sqlite3.Error is raised, none.
+
+    A block that is there already gets the cells that it lacks.
+    """
+    with transaction(connection):
         for block in blocks:
-            _put(connection, block, boot)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+            put(connection, block, boot)
+        if taken is not None:
+            connection.execute("INSERT OR REPLACE INTO taken VALUES (?, ?, ?)", taken)
 
 
-def recover(connection: sqlite3.Connection, boot: str) -> None:
-    """Make cells of a coarser tier that a daemon which was killed had not written, from those of the finer one."""
-    for fine, coarse in pairwise(SHAPES):
-        since = _end(connection, coarse)
-        first = max(since // fine.step, _end(connection, fine) // fine.step - coarse.block // fine.step)
-        found: dict[tuple[str, int], list[HistoryCell]] = {}
-        for number, subject, cells in _stored(connection, fine, first // fine.cells):
-            for place, cell in sorted(cells.items()):
-                time = (number * fine.cells + place) * fine.step
-                if time >= since:
-                    found.setdefault((subject, time // coarse.step), []).append(cell)
-        blocks: dict[tuple[str, int], dict[int, HistoryCell]] = {}
-        for (subject, group), cells_there in found.items():
-            block, place = divmod(group, coarse.cells)
-            blocks.setdefault((subject, block), {})[place] = fold(cells_there, columns_of(subject).counters)
-        write(connection, [seal(Block(coarse, block, name, cells)) for (name, block), cells in blocks.items()], boot)
-
-
-def _end(connection: sqlite3.Connection, shape: TierShape) -> int:
-    """When the newest cell of a tier is over (s since 1970); 0 where there is none."""
-    newest = connection.execute(
-        "SELECT number, max(last) FROM block"
-        " WHERE tier = ?1 AND number = (SELECT max(number) FROM block WHERE tier = ?1)",
-        (shape.number,),
-    ).fetchone()
-    return 0 if newest is None or newest[0] is None else (newest[0] * shape.cells + newest[1] + 1) * shape.step
-
-
-def _stored(
-    connection: sqlite3.Connection, shape: TierShape, since: int
-) -> Iterable[tuple[int, str, dict[int, HistoryCell]]]:
-    rows = connection.execute(
-        "SELECT number, subject, metrics, crc, data FROM block JOIN schema ON schema.id = block.schema"
-        " WHERE tier = ? AND number >= ? ORDER BY number",
-        (shape.number, since),
-    ).fetchall()
-    for number, subject, metrics, crc, data in rows:
-        cells = _cells(data, crc, metrics, subject, shape)
-        if cells is not None:
-            yield number, subject, cells
-
-
-def _cells(data: bytes, crc: int, metrics: str, subject: str, shape: TierShape) -> dict[int, HistoryCell] | None:
-    """The cells of a stored block; None of one that is damaged, or of other metrics than today's."""
-    if zlib.crc32(data) != crc or metrics != _named(columns_of(subject).names):
+def stored_cells(data: bytes, crc: int, metrics: str, subject: str, shape: TierShape) -> dict[int, HistoryCell] | None:
+    """Return the cells of a stored block, with the metrics of today; None of one that is damaged."""
+    if zlib.crc32(data) != crc:
         return None
+    names = columns_of(subject).names
     try:
-        return cells_of(data, len(columns_of(subject).names), shape.cells)
-    except BadBlock:
+        if metrics == _named(names):
+            return cells_of(data, len(names), shape.cells)
+        order = _order(metrics, names)
+        return {place: _ordered(cell, order) for place, cell in cells_of(data, len(order.stored), shape.cells).items()}
+    except (BadBlock, ValueError):
         return None
 
 
-def _put(connection: sqlite3.Connection, block: SealedBlock, boot: str) -> None:
+def put(connection: sqlite3.Connection, block: SealedBlock, boot: str, *, replaces: bool = False) -> None:
+    """Write a block with the cells that are there already; `replaces`: those of its own are right in any case.
+
+    Belongs into a transaction.
+    """
     key = (block.shape.number, block.number, block.subject)
     names = _named(columns_of(block.subject).names)
     known = connection.execute(
@@ -111,9 +98,9 @@ def _put(connection: sqlite3.Connection, block: SealedBlock, boot: str) -> None:
     ).fetchone()  # fmt: skip
     if known is not None:
         metrics, crc, data = known
-        before = _cells(data, crc, metrics, block.subject, block.shape)
+        before = stored_cells(data, crc, metrics, block.subject, block.shape)
         if before:
-            block = _merged(block, before)
+            block = _merged(block, before, replaces)
     connection.execute("INSERT OR IGNORE INTO schema (metrics) VALUES (?)", (names,))
     connection.execute(
         "INSERT OR REPLACE INTO block (tier, number, subject, boot, schema, first, last, crc, data)"
@@ -122,19 +109,44 @@ def _put(connection: sqlite3.Connection, block: SealedBlock, boot: str) -> None:
     )
 
 
-def _merged(block: SealedBlock, before: Mapping[int, HistoryCell]) -> SealedBlock:
+def _merged(block: SealedBlock, before: Mapping[int, HistoryCell], replaces: bool) -> SealedBlock:
     """With the cells of the stored one; of one time, two parts are one cell, else the new one is right."""
     columns = columns_of(block.subject)
     cells = dict(before)
     for place, cell in cells_of(block.data, len(columns.names), block.shape.cells).items():
-        if place in cells and _most(cells[place]) + _most(cell) <= _TWICE * block.shape.step:
-            cell = fold([cells[place], cell], columns.counters)
+        known = None if replaces else cells.get(place)
+        if known is not None and max(map(add, weights(known, ()), weights(cell, ()))) <= _TWICE * block.shape.step:
+            cell = fold([known, cell], columns.counters)
         cells[place] = cell
     return seal(Block(block.shape, block.number, block.subject, cells))
 
 
-def _most(cell: HistoryCell) -> float:
-    return max(weights(cell, ()))
+class _Order(NamedTuple):
+    """The places of metrics in a block of another version."""
+
+    stored: tuple[str, ...]
+    places: tuple[int, ...]
+    """Of each metric of today; -1 of one that the block has not."""
+
+
+@lru_cache
+def _order(metrics: str, names: Sequence[str]) -> _Order:
+    """Raises ValueError for what is no list of names."""
+    stored = tuple(map(str, json.loads(metrics)))
+    return _Order(stored, tuple(stored.index(name) if name in stored else -1 for name in names))
+
+
+def _ordered(cell: HistoryCell, order: _Order) -> HistoryCell:
+    low, mean, high, last = ([*column, nan] for column in cell[:4])
+    seconds = [*(cell.weight or ()), 0.0]
+    return HistoryCell(
+        [low[place] for place in order.places],
+        [mean[place] for place in order.places],
+        [high[place] for place in order.places],
+        [last[place] for place in order.places],
+        (nan, nan),
+        [seconds[place] for place in order.places],
+    )
 
 
 @lru_cache

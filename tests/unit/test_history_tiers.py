@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import struct
 from collections.abc import Callable, Iterable, Sequence
@@ -26,8 +27,9 @@ from gpumon.history.kept_tier import KeptTier
 from gpumon.history.limits import HistoryLimits, prune
 from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS, VERSION
 from gpumon.history.query import HOST, Query, Series
+from gpumon.history.recover import recover
 from gpumon.history.tiers import OF_GPU, SHAPES, TierShape
-from gpumon.history.write import recover, seal, write
+from gpumon.history.write import seal, write
 from gpumon.metrics import Availability
 from tests.builders import device, sample, tick
 
@@ -312,6 +314,32 @@ def test_what_a_killed_daemon_had_not_written_of_a_coarse_tier_is_made_from_the_
     found = asked(path, T3, Grid(BEGIN // 300, 300.0, 10))
     assert found.mean[:8] == pytest.approx([0.9, 0.9, 0.897, *[0.9] * 5])
     assert found.low[2] == 0.0
+
+
+def test_a_coarse_cell_of_which_a_killed_daemon_had_written_a_part_becomes_whole(path: Path) -> None:
+    stored(path, (at(n, utilization=0.2) for n in range(4)))
+    stored(path, (at(n, steady=n - 900, utilization=0.8) for n in range(4, 1000)), finish=False)
+    with closing(opened(path)) as connection:
+        for _ in range(2):
+            recover(connection, BOOT)
+            found = asked(path, T2, Grid(BEGIN // 10, 10.0, 2))
+            assert found.mean == pytest.approx([0.56, 0.8])
+            (whole,) = asked(path, T3, Grid(BEGIN // 300, 300.0, 1)).mean
+            assert whole == pytest.approx((0.2 * 4 + 0.8 * 296) / 300)
+
+
+def test_a_block_of_a_version_with_other_metrics_keeps_its_cells(path: Path) -> None:
+    stored(path, (at(n, utilization=0.2, power=100.0) for n in range(100)))
+    with closing(opened(path)) as connection:
+        names = list(OF_GPU.names)
+        place = names.index("gpu.power")
+        names[place], names[UTILIZATION] = "gpu.of_long_ago", "gpu.power"  # its values are those of utilization
+        connection.execute("UPDATE schema SET metrics = ? WHERE metrics LIKE '%gpu.power%'", (json.dumps(names),))
+    stored(path, (at(n, utilization=0.8) for n in range(100, 200)))
+    grid = Grid(BEGIN // 10, 10.0, 20)
+    power, utilization = (asked(path, T1, grid, name).mean for name in ("gpu.power", "gpu.utilization"))
+    assert power[:10] == pytest.approx([0.2] * 10)
+    assert [value == value for value in utilization] == [False] * 10 + [True] * 10
 
 
 def test_what_is_too_old_goes_tier_by_tier(path: Path) -> None:
