@@ -1,48 +1,80 @@
-"""The part of history that is about people: accounts of users. Judges each tick once."""
+"""The part of history that is about people: accounts of users, and the event log. Judges each tick once."""
 
 from __future__ import annotations
 
 import sqlite3
+import time
+from collections.abc import Callable
 from threading import Lock
 
 from gpumon.accounting.book import AccountBook
 from gpumon.accounting.rows import write_accounts
 from gpumon.analysis.gpu_state import Activity
 from gpumon.analysis.holders import held_devices
+from gpumon.events.book import EventBook
+from gpumon.events.log import close_unseen, write_events
 from gpumon.frame import Tick
+from gpumon.procfs import boot_id
 
 
 class ActivityPart:
-    """Keeps accounts of users; a part of the history that a daemon keeps."""
+    """Keeps accounts and events; a part of the history that a daemon keeps. `now`: ns since 1970."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], int] = time.time_ns) -> None:
+        self._now = now
+        self._boot = boot_id().hex()
         self._lock = Lock()
         self._activity = Activity()
-        self._book = AccountBook()
+        self._accounts = AccountBook()
+        self._events = EventBook()
+        self._is_joined = False
+        """Whether what an earlier daemon left open is closed."""
 
     def add(self, tick: Tick) -> None:
         """Take a tick; they come in order."""
         judged = held_devices(tick, self._activity)
         with self._lock:
-            self._book.add(tick, judged)
+            self._accounts.add(tick, judged)
+            self._events.add(tick, judged, self._activity)
 
     def opened(self, connection: sqlite3.Connection) -> None:
-        """Accounts go on where an earlier daemon left them."""
+        """Close what an earlier daemon left open. Accounts go on where it left them. Raises sqlite3.Error."""
+        if not self._is_joined:
+            _as_one(connection, lambda: close_unseen(connection, (), self._boot, runs=False))
+            self._is_joined = True
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Write what has come since the last time. Raises sqlite3.Error."""
         with self._lock:
-            taken = self._book.take()
+            accounts, events = self._accounts.take(), self._events.take()
+
+        def put() -> None:
+            write_accounts(connection, accounts)
+            write_events(connection, events.events, events.going_on, events.seen_ns, self._boot)
+            if events.is_settled:
+                close_unseen(connection, events.going_on, self._boot, runs=True)
+
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            write_accounts(connection, taken)
-            connection.execute("COMMIT")
+            _as_one(connection, put)
         except BaseException:
             with self._lock:
-                self._book.give_back(taken)
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+                self._accounts.give_back(accounts)
+                self._events.give_back(events)
             raise
 
     def finish(self) -> None:
-        """Note that no tick comes any more."""
+        """Note that the daemon stops."""
+        with self._lock:
+            self._events.finish(self._now())
+
+
+def _as_one(connection: sqlite3.Connection, put: Callable[[], object]) -> None:
+    """All that `put` does or, when it raises, nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        put()
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from gpumon.history.tiers import DAY, SHAPES
+from gpumon.clock import SECOND
+from gpumon.history.tiers import DAY, HOUR, SHAPES
 
 if TYPE_CHECKING:
     import sqlite3
 
+YEAR = 366.0
+"""Days for which accounts and events are kept."""
+MOST_EVENTS = 100_000
+"""Events that are kept at most, of some 200 bytes each."""
+MOST_ACCOUNTS = 1_000_000
+"""Hours of users on devices that are kept at most, of some 100 bytes each: a year of 16 GPUs with seven users each."""
 LONGEST = SHAPES[-1].keep / DAY
 """Days that are kept at most."""
 _WASTE = 4
@@ -46,7 +53,25 @@ def prune(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> 
         f"(ORDER BY (number + 1) * CASE tier {lasts} END DESC, rowid DESC) AS held FROM block) WHERE held > ?)",
         (limits.bytes,),
     )
+    _prune_activity(connection, now)
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     (empty,) = connection.execute("PRAGMA freelist_count").fetchone()
     if empty > max(_SMALL, pages // _WASTE):
         connection.execute("VACUUM")
+
+
+def _prune_activity(connection: sqlite3.Connection, now: float) -> None:
+    """Remove accounts and events of more than a year ago, then the oldest of too many."""
+    oldest = now - YEAR * DAY
+    for table in ("device_hour", "account"):
+        connection.execute(f"DELETE FROM {table} WHERE hour < ?", (oldest // HOUR,))
+    connection.execute("DELETE FROM event WHERE time < ? AND until IS NULL", (int(oldest) * SECOND,))
+    connection.execute(
+        "DELETE FROM account WHERE hour <= (SELECT hour FROM account ORDER BY hour DESC LIMIT 1 OFFSET ?)",
+        (MOST_ACCOUNTS,),
+    )
+    connection.execute(
+        "DELETE FROM event WHERE until IS NULL"
+        " AND time <= (SELECT time FROM event ORDER BY time DESC LIMIT 1 OFFSET ?)",
+        (MOST_EVENTS,),
+    )

@@ -32,8 +32,8 @@ CREATE TABLE account (
 ) WITHOUT ROWID;
 CREATE TABLE event (
   time INTEGER NOT NULL, kind TEXT NOT NULL, device TEXT NOT NULL, user TEXT NOT NULL, run TEXT NOT NULL,
-  boot TEXT NOT NULL, lasted REAL, until INTEGER, details TEXT NOT NULL,
-  PRIMARY KEY (time, kind, device, user, run)
+  cause TEXT NOT NULL, boot TEXT NOT NULL, lasted REAL, until INTEGER, details TEXT NOT NULL,
+  PRIMARY KEY (time, kind, device, user, run, cause)
 ) WITHOUT ROWID;
 CREATE INDEX event_of_run ON event (run) WHERE run != '';
 CREATE INDEX event_open ON event (until) WHERE until IS NOT NULL;
@@ -45,8 +45,9 @@ device answered, in which all its holders were known, in which it was judged bus
 which it was busy, in which it was held and idle, in which `energy` was measured, and in which nobody held it.
 `account`: the same of a user's part, who is empty where a holder is not known; `judged` and `metered`: seconds of
 `held` for which his part of the others is known.
-`event.time`: ns since 1970; `kind`: as in the table of kinds; `lasted`: seconds that what ended here had lasted, by the
-steady clock; `until`: of what has begun and not ended, ns since 1970 when it was last seen so; `details`: JSON.
+`event.time`: ns since 1970; `kind`: as in the table of kinds; `cause`: of a throttling, the metric;
+`lasted`: seconds that what ended here had lasted, by the steady clock; `until`: of what has begun and not ended, ns
+since 1970 when it was last seen so; `details`: JSON.
 `taken.directory`: where the ring of a daemon lies; `boot`: of that daemon; `until`: ns of CLOCK_MONOTONIC: the ticks
 before are in blocks, and what a killed daemon had taken after it only the ring has."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import struct
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from gpumon.clock import SECOND
 from gpumon.database.write import open_to_write
 from gpumon.frame import Tick
+from gpumon.history import limits as limits_module
 from gpumon.history.block import BadBlock, cells_of, pack, present, unpack
 from gpumon.history.cell import HistoryCell, fold, weights
 from gpumon.history.collect import Block, Collector, values_of
@@ -418,3 +420,40 @@ def test_the_tables_of_a_released_version_never_change() -> None:
 
 
 FROZEN = "0ed3888bb44603f1d4f1b91b54c9ebb4f42f617b0337d191c823d00c57c90356"
+
+
+def test_accounts_and_events_are_kept_for_a_year_and_those_that_go_on_for_longer(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    year, now = 8784, int(BEGIN) // 3600 + 10_000
+    with closing(open_to_write(str(path), HISTORY_FILE, shared=False, uid=os.getuid(), log=pytest.fail)) as connection:
+        connection.execute("BEGIN")
+        for hour in range(now - year - 5, now):
+            connection.execute("INSERT INTO account VALUES (?, 'GPU-1', 'alice', 1, 1, 1, 0, 1, 1)", (hour,))
+            connection.execute("INSERT INTO device_hour VALUES (?, 'GPU-1', 1, 1, 1, 1, 1, 0, 1, 1, 0, 0)", (hour,))
+            until = 5 if hour == now - year - 3 else None
+            row = (hour * 3600 * 10**9, until)
+            connection.execute("INSERT INTO event VALUES (?, 'gpu_lost', '', '', '', '', '', NULL, ?, '{}')", row)
+
+        connection.execute("COMMIT")
+
+        def counts() -> list[int]:
+            tables = ("account", "device_hour", "event")
+            return [connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]
+
+        prune(connection, now * 3600.0, HistoryLimits())
+        assert counts() == [year, year, year + 1]
+        monkeypatch.setattr(limits_module, "MOST_EVENTS", 100)
+        monkeypatch.setattr(limits_module, "MOST_ACCOUNTS", 200)
+        prune(connection, now * 3600.0, HistoryLimits())
+        assert counts() == [200, year, 101]
+        assert connection.execute("SELECT min(hour) FROM account").fetchone() == (now - 200,), "the oldest goes first"
+
+
+def test_the_tables_of_accounts_and_events_never_change_either() -> None:
+    import hashlib
+
+    assert hashlib.sha256(MIGRATIONS[1].encode()).hexdigest() == SECOND_FROZEN
+
+
+SECOND_FROZEN = "2a4aa016d5ee443c653afa1713aeb8f14f0dce069bbc9a3dc1aa88b228e77a35"

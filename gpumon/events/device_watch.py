@@ -1,0 +1,171 @@
+"""Events of GPUs and of the driver, from ticks in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from typing import NamedTuple
+
+from gpumon.analysis.gpu_state import Activity, GpuState
+from gpumon.analysis.holders import HeldDevice
+from gpumon.analysis.thresholds import LONG_IDLE
+from gpumon.clock import SECOND
+from gpumon.events.event import EventSubject, Occurrence
+from gpumon.events.kinds import BY_NAME
+from gpumon.frame import Sample, Tick
+from gpumon.history.gaps import is_gap
+from gpumon.history.rates import rate
+from gpumon.metrics import GPU_INDEX, GPU_METRICS, Availability
+from gpumon.origin import Driver
+
+QUIET = 10 * SECOND
+"""ns without throttling after which it has ended: a limit is left and met again many times a minute."""
+CAUSES = tuple(
+    metric for metric in GPU_METRICS if metric.name.startswith("gpu.throttled_") and metric.warn < float("inf")
+)
+"""Metrics of throttling that people should know of; the power limit is met at every full load."""
+_COUNTERS = itemgetter(*(GPU_INDEX[metric.name] for metric in CAUSES))
+_LOST = (Availability.LOST, Availability.RESET_REQUIRED, Availability.ABSENT)
+_ANSWERS = (Availability.OK, Availability.ASLEEP)
+
+
+class _Begun(NamedTuple):
+    """Something that goes on."""
+
+    monotonic_ns: int
+    time_ns: int
+
+
+class _Throttling(NamedTuple):
+    """Throttling that goes on."""
+
+    begun_ns: int
+    """ns, CLOCK_MONOTONIC."""
+    last_ns: int
+    last_time_ns: int
+
+
+class DeviceWatch:
+    """Remembers of each GPU what goes on."""
+
+    def __init__(self) -> None:
+        self._tick: Tick | None = None
+        self._lost: dict[str, _Begun] = {}
+        self._no_driver: _Begun | None = None
+        self._driver = Driver()
+        self._counters: dict[str, tuple[tuple[float, ...], int]] = {}
+        self._throttled: dict[tuple[str, str], _Throttling] = {}
+        self._idle: dict[tuple[str, str], int] = {}
+
+    def add(self, tick: Tick, judged: Sequence[HeldDevice], activity: Activity) -> Iterator[Occurrence]:
+        """Yield what happened since the tick before; `judged` and `activity` are of this one."""
+        before, self._tick = self._tick, tick
+        is_first = before is None
+        if before is not None and is_gap(
+            (tick.monotonic_ns - before.monotonic_ns) / SECOND, (tick.time_ns - before.time_ns) / SECOND,
+            tick.interval_ns / SECOND,
+        ):  # fmt: skip
+            self._counters.clear()
+            yield from self._unseen(before)
+        yield from self._see_driver(tick)
+        for one in judged:
+            sample = one.sample
+            if sample.state is Availability.OK:
+                yield from self._see_counters(sample, tick)
+            if self._lost or sample.state in _LOST:
+                yield from self._see_lost(sample, tick, is_first=is_first)
+            if self._idle or one.state is GpuState.HELD:
+                yield from self._see_idle(one, tick, activity)
+        if self._throttled:
+            yield from self._end_throttling(tick)
+
+    def finish(self) -> Iterator[Occurrence]:
+        """Yield the ends of what nobody will see end."""
+        if self._tick is not None:
+            yield from self._unseen(self._tick)
+
+    def _see_driver(self, tick: Tick) -> Iterator[Occurrence]:
+        states = [sample.state for sample in tick.samples]
+        if Availability.NO_DRIVER in states:
+            if self._no_driver is None:
+                self._no_driver = _Begun(tick.monotonic_ns, tick.time_ns)
+                yield Occurrence(tick.time_ns, "driver_lost", details={"reason": tick.origin.problem[:200]})
+            return
+        driver = tick.driver
+        if self._no_driver is not None and any(state in _ANSWERS for state in states):
+            lasted = (tick.monotonic_ns - self._no_driver.monotonic_ns) / SECOND
+            self._no_driver = None
+            details = {"version": driver.version, "before": self._driver.version}
+            yield Occurrence(tick.time_ns, "driver_reloaded", details=details, lasted=lasted)
+        elif driver.version and self._driver.version and driver.version != self._driver.version:
+            details = {"version": driver.version, "before": self._driver.version}
+            yield Occurrence(tick.time_ns, "driver_reloaded", details=details)
+        if driver.version:
+            self._driver = driver
+
+    def _see_lost(self, sample: Sample, tick: Tick, *, is_first: bool) -> Iterator[Occurrence]:
+        uuid = sample.device.uuid
+        if sample.state in _LOST:
+            if uuid not in self._lost:
+                self._lost[uuid] = _Begun(tick.monotonic_ns, tick.time_ns)
+                self._counters.pop(uuid, None)
+                details = {"reason": sample.reason, **({"at_start": True} if is_first else {})}
+                yield Occurrence(tick.time_ns, "gpu_lost", EventSubject(uuid), details)
+        elif sample.state in _ANSWERS and uuid in self._lost:
+            lasted = (tick.monotonic_ns - self._lost.pop(uuid).monotonic_ns) / SECOND
+            yield Occurrence(tick.time_ns, "gpu_back", EventSubject(uuid), lasted=lasted)
+
+    def _see_counters(self, sample: Sample, tick: Tick) -> Iterator[Occurrence]:
+        uuid, counters = sample.device.uuid, _COUNTERS(sample.values)
+        at = sample.counters_monotonic_ns or sample.monotonic_ns or tick.monotonic_ns
+        before = self._counters.get(uuid)
+        if before is None:
+            self._counters[uuid] = counters, at
+            return
+        if at <= before[1]:
+            return  # a driver may give the same ones twice
+        self._counters[uuid] = counters, at
+        if counters == before[0]:
+            return
+        for metric, old, new in zip(CAUSES, before[0], counters, strict=True):
+            if rate(old, new, at - before[1]) >= metric.warn:
+                known = self._throttled.get((uuid, metric.name))
+                begun = tick.monotonic_ns if known is None else known.begun_ns
+                self._throttled[uuid, metric.name] = _Throttling(begun, tick.monotonic_ns, tick.time_ns)
+                if known is None:
+                    yield Occurrence(tick.time_ns, "throttling_began", EventSubject(uuid, cause=metric.name))
+
+    def _end_throttling(self, tick: Tick) -> Iterator[Occurrence]:
+        for (uuid, cause), one in list(self._throttled.items()):
+            if tick.monotonic_ns - one.last_ns >= QUIET:
+                del self._throttled[uuid, cause]
+                lasted = (one.last_ns - one.begun_ns) / SECOND
+                yield Occurrence(one.last_time_ns, "throttling_ended", EventSubject(uuid, cause=cause), lasted=lasted)
+
+    def _see_idle(self, one: HeldDevice, tick: Tick, activity: Activity) -> Iterator[Occurrence]:
+        uuid = one.sample.device.uuid
+        since = activity.idle_since(uuid) if one.state is GpuState.HELD else None
+        users = one.users if since is not None else {}
+        for device, user in [key for key in self._idle if key[0] == uuid and key[1] not in users]:
+            lasted = (tick.monotonic_ns - self._idle.pop((device, user))) / SECOND
+            yield Occurrence(tick.time_ns, "idle_ended", EventSubject(uuid, user), lasted=lasted)
+        if since is None or since.seconds < LONG_IDLE or any(key[0] == uuid for key in self._idle):
+            return
+        for user in users:
+            self._idle[uuid, user] = tick.monotonic_ns - round(since.seconds * SECOND)
+            details = {"at_least": True} if since.at_least else {}
+            yield Occurrence(round(since.time * SECOND), "idle_began", EventSubject(uuid, user), details)
+
+    def _unseen(self, last: Tick) -> Iterator[Occurrence]:
+        """Close what was last seen in `last`."""
+        for uuid, cause in self._throttled:
+            yield unseen(last.time_ns, "throttling_began", EventSubject(uuid, cause=cause))
+        for uuid, user in self._idle:
+            yield unseen(last.time_ns, "idle_began", EventSubject(uuid, user))
+        self._throttled.clear()
+        self._idle.clear()
+
+
+def unseen(time_ns: int, kind: str, of: EventSubject) -> Occurrence:
+    """Return the event that closes what began with one of `kind`, and whose end nobody saw."""
+    return Occurrence(time_ns, BY_NAME[kind].unseen, of, {"of": kind, "unseen": True})

@@ -1,0 +1,38 @@
+"""An event, and what goes on since one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from gpumon.frame import NAN
+
+
+class EventSubject(NamedTuple):
+    """The thing that an event is about; parts that it does not have are empty."""
+
+    device: str = ""
+    """UUID."""
+    user: str = ""
+    run: str = ""
+    """Id."""
+    cause: str = ""
+    """Of a throttling, the name of its metric."""
+
+
+class Occurrence(NamedTuple):
+    """Something that happened."""
+
+    time_ns: int
+    """ns since 1970."""
+    kind: str
+    """Name in `EVENT_KINDS`."""
+    of: EventSubject = EventSubject()
+    details: Mapping[str, Any] = {}
+    """JSON."""
+    lasted: float = NAN
+    """Seconds that what ended here had lasted; NaN where that is not known, or it ended nothing."""
+
+
+Key = tuple[str, EventSubject]
+"""Kind and subject of what goes on."""

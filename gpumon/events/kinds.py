@@ -1,0 +1,64 @@
+"""The one table of kinds of events: who writes them, who reads them, JSON and documentation derive from it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class EventKind(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    """For programs."""
+    label: str
+    """For people."""
+    severity: str
+    """`info`, `warning` or `critical`, as of findings."""
+    help: str
+    """One sentence: what the time of the event is."""
+    ends: str = ""
+    """Name of the kind that this one ends; empty for what has no begin of its own."""
+    unseen: str = ""
+    """Of what goes on for a while: name of the kind of event that closes it where nobody saw it end."""
+
+
+NOT_SEEN = "not_seen"
+EVENT_KINDS: tuple[EventKind, ...] = (
+    EventKind("daemon_started", "daemon started", "info", "Its first sample.", unseen="daemon_stopped"),
+    EventKind(
+        "daemon_stopped", "daemon stopped", "info",
+        "When it was told to; of one that was killed, the last time that it wrote.", ends="daemon_started",
+    ),
+    EventKind("run_began", "run began", "info", "When its first process here began.", unseen=NOT_SEEN),
+    EventKind(
+        "run_ended", "run ended", "info", "When its last process here ended, by its own word.", ends="run_began"
+    ),
+    EventKind(
+        "run_died", "run died", "critical", "The last moment at which it surely lived: nobody reported its end.",
+        ends="run_began",
+    ),
+    EventKind("out_of_memory", "out of memory", "critical", "When the allocation failed, by the training's clock."),
+    EventKind(
+        "throttling_began", "throttling began", "warning", "The first sample with clocks lowered for this cause.",
+        unseen=NOT_SEEN,
+    ),
+    EventKind(
+        "throttling_ended", "throttling ended", "info", "The last sample with clocks lowered for this cause.",
+        ends="throttling_began",
+    ),
+    EventKind("idle_began", "allocated but idle", "warning", "When it was last at work, or first seen idle.",
+              unseen=NOT_SEEN),
+    EventKind("idle_ended", "no longer idle", "info", "The first sample with work, or without the holder.",
+              ends="idle_began"),
+    EventKind("gpu_lost", "GPU lost", "critical", "The first sample without an answer of it.", unseen=NOT_SEEN),
+    EventKind("gpu_back", "GPU back", "info", "The first sample in which it answers again.", ends="gpu_lost"),
+    EventKind("driver_lost", "driver lost", "critical", "The first sample without the driver.", unseen=NOT_SEEN),
+    EventKind("driver_reloaded", "driver reloaded", "warning", "The first sample in which it answers again.",
+              ends="driver_lost"),
+    EventKind(NOT_SEEN, "not seen any more", "info",
+              "When something that had begun was seen last; nobody saw its end."),
+)  # fmt: skip
+BY_NAME = {kind.name: kind for kind in EVENT_KINDS}
+"""Kinds by name."""
+LASTING = tuple(kind.name for kind in EVENT_KINDS if kind.unseen)
+"""Names of kinds of what goes on for a while."""

@@ -1,0 +1,117 @@
+"""The event log as it is read: of any window, by kind, device, user and run."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Mapping
+from contextlib import closing
+from math import inf
+from typing import Any, NamedTuple
+
+from gpumon.clock import SECOND
+from gpumon.database.read import open_to_read
+from gpumon.errors import GpumonError
+from gpumon.events.event import EventSubject
+from gpumon.events.kinds import BY_NAME, EventKind
+from gpumon.frame import NAN
+from gpumon.history.migrations import VERSION
+
+_SINCE = 2
+"""Version of the file from which it has events."""
+_LATEST = 2**62
+"""ns since 1970 that no clock shows."""
+
+
+class LoggedEvent(NamedTuple):
+    """An event of the log."""
+
+    time_ns: int
+    """ns since 1970."""
+    kind: EventKind
+    of: EventSubject
+    device: str
+    """The GPU for people, such as `GPU 3`; its UUID where its number is not known; empty without one."""
+    lasted: float
+    """Seconds that what ended here had lasted; NaN where that is not known."""
+    until_ns: int
+    """Of what has begun and not ended: ns since 1970 when it was last seen so; else 0."""
+    details: Mapping[str, Any]
+
+
+class EventFilter(NamedTuple):
+    """The events that somebody asks for; what is empty leaves none out."""
+
+    kinds: Collection[str] = ()
+    device: str = ""
+    """UUID."""
+    user: str = ""
+    run: str = ""
+
+
+ALL = EventFilter()
+"""Leaves none out."""
+
+
+def read_events(
+    path: str, begin: float = -inf, end: float = inf, wanted: EventFilter = ALL, limit: int = -1
+) -> list[LoggedEvent]:
+    """Return the newest `limit` events (all if negative) from `begin` until before `end` (s since 1970), oldest first.
+
+    Raises GpumonError.
+    """
+    try:
+        connection, version = open_to_read(path)
+        with closing(connection):
+            if version > VERSION:
+                raise GpumonError(f"{path} was written by a newer gpumon: upgrade gpumon")
+            return _read(connection, begin, end, wanted, limit) if version >= _SINCE else []
+    except sqlite3.Error as error:
+        raise GpumonError(f"cannot read {path}: {error}") from error
+
+
+def _read(
+    connection: sqlite3.Connection, begin: float, end: float, wanted: EventFilter, limit: int
+) -> list[LoggedEvent]:
+    where, values = ["time >= ?", "time < ?"], [_ns(begin), _ns(end)]
+    chosen: list[str | int] = [*values]
+    for column, value in (("device", wanted.device), ("user", wanted.user), ("run", wanted.run)):
+        if value:
+            where.append(f"{column} = ?")
+            chosen.append(value)
+    if wanted.kinds:
+        where.append(f"kind IN ({', '.join('?' * len(wanted.kinds))})")
+        chosen += wanted.kinds
+    numbers = {str(uuid): f"GPU {number}" for uuid, number in connection.execute("SELECT uuid, number FROM device")}
+    rows = connection.execute(
+        "SELECT time, kind, device, user, run, cause, lasted, until, details FROM event"
+        f" WHERE {' AND '.join(where)} ORDER BY time DESC, kind DESC LIMIT ?", (*chosen, limit),
+    ).fetchall()  # fmt: skip
+    found = []
+    for time, kind, device, user, run, cause, lasted, until, details in reversed(rows):
+        known = BY_NAME.get(str(kind)) or EventKind(str(kind), str(kind).replace("_", " "), "info", "")
+        of = EventSubject(str(device), str(user), str(run), str(cause))
+        found.append(
+            LoggedEvent(
+                time_ns=time,
+                kind=known,
+                of=of,
+                device=numbers.get(of.device, of.device),
+                lasted=NAN if lasted is None else lasted,
+                until_ns=until or 0,
+                details=_details(details),
+            )
+        )
+    return found
+
+
+def _details(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _ns(seconds: float) -> int:
+    return int(max(-_LATEST, min(_LATEST, seconds * SECOND)))

@@ -1,0 +1,118 @@
+"""Events of runs, from ticks in their order: all processes of a run on this machine are one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpumon.clock import SECOND
+from gpumon.events.event import EventSubject, Occurrence
+from gpumon.frame import Boundary, Mark, Run, RunState, Tick
+from gpumon.missing import is_known
+
+GONE_AFTER = 60 * SECOND
+"""ns after which a run that no tick shows any more has died, as for the ledger."""
+_MOST_OVER = 50_000
+"""Keys of runs that are over, and may still be shown."""
+_WORST = (RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.FINISHED)
+
+
+class _Process:
+    """A process of a run."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.seen_ns = self.seen_time_ns = 0
+        """When a tick last showed it running: ns, CLOCK_MONOTONIC and since 1970."""
+        self.ended_ns = 0
+        """When it ended by its own word, ns since 1970."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.run.state is not RunState.RUNNING
+
+    def end(self) -> int:
+        """When it ended, or the last moment at which it surely lived."""
+        updated = round(self.run.updated * SECOND) if is_known(self.run.updated) else 0
+        return self.ended_ns or (max(updated, self.seen_time_ns) if self.run.state is RunState.DIED else updated)
+
+
+class RunWatch:
+    """Remembers the processes of runs until all of a run have ended."""
+
+    def __init__(self) -> None:
+        self._open: dict[EventSubject, dict[str, _Process]] = {}
+        self._keys: dict[str, EventSubject] = {}
+        self._over: set[str] = set()
+        self._ends: dict[str, int] = {}
+
+    def add(self, tick: Tick) -> Iterator[Occurrence]:
+        """Yield what happened since the tick before."""
+        for boundary in tick.boundaries:
+            if boundary.mark is Mark.RUN_END:
+                self._ends[boundary.run] = boundary.time_ns
+        for run in tick.runs:
+            if run.key not in self._over:
+                yield from self._see(run, tick)
+        for boundary in tick.boundaries:
+            if boundary.mark is Mark.OUT_OF_MEMORY:
+                yield from self._out_of_memory(boundary, tick)
+        for key in tick.withdrawn:
+            self._withdraw(key)
+        for of, processes in list(self._open.items()):
+            yield from self._end(of, processes, tick)
+
+    def _see(self, run: Run, tick: Tick) -> Iterator[Occurrence]:
+        of = EventSubject(user=run.user, run=run.id or run.key)
+        processes = self._open.get(of)
+        if processes is None:
+            processes = self._open[of] = {}
+        process = processes.get(run.key)
+        if process is None:
+            process = processes[run.key] = _Process(run)
+            self._keys[run.key] = of
+            if len(processes) == 1:
+                began = round(run.started * SECOND) if is_known(run.started) else tick.time_ns
+                details = {"name": run.name, "gpus": list(run.gpus[:64]), "framework": run.framework}
+                yield Occurrence(began, "run_began", of, details)
+        process.run = run
+        process.ended_ns = self._ends.pop(run.key, process.ended_ns)
+        if run.state is RunState.RUNNING or not process.seen_ns:
+            process.seen_ns = tick.monotonic_ns
+            process.seen_time_ns = tick.time_ns if run.state is RunState.RUNNING else process.seen_time_ns
+
+    def _out_of_memory(self, boundary: Boundary, tick: Tick) -> Iterator[Occurrence]:
+        run = next((run for run in tick.runs if run.key == boundary.run), None)
+        if run is None:
+            return
+        known = {"asked": boundary.asked, "free": boundary.free}
+        details = {"name": run.name, **{name: value for name, value in known.items() if is_known(value)}}
+        device = run.gpus[0] if len(run.gpus) == 1 else ""
+        yield Occurrence(boundary.time_ns, "out_of_memory", EventSubject(device, run.user, run.id or run.key), details)
+
+    def _withdraw(self, key: str) -> None:
+        """Let a run go of which another tells more: its begin stays, as nobody saw its end."""
+        of = self._keys.pop(key, None)
+        if of is not None and of in self._open:
+            self._open[of].pop(key, None)
+            if not self._open[of]:
+                del self._open[of]
+
+    def _end(self, of: EventSubject, processes: dict[str, _Process], tick: Tick) -> Iterator[Occurrence]:
+        for process in processes.values():
+            if not process.is_over and tick.monotonic_ns - process.seen_ns > GONE_AFTER:
+                process.run = process.run._replace(state=RunState.DIED)
+        if not all(process.is_over for process in processes.values()):
+            return
+        state = next(state for state in _WORST if any(one.run.state is state for one in processes.values()))
+        first = min((one.run for one in processes.values()), key=lambda run: run.rank)
+        end = max(process.end() for process in processes.values())
+        began = min((one.run.started for one in processes.values() if is_known(one.run.started)), default=end / SECOND)
+        kind = "run_died" if state is RunState.DIED else "run_ended"
+        details = {"name": first.name, "state": state.name.lower(), "gpus": list(first.gpus[:64])}
+        yield Occurrence(end or tick.time_ns, kind, of, details, max(0.0, end / SECOND - began))
+        del self._open[of]
+        for key in processes:
+            self._over.add(key)
+            self._keys.pop(key, None)
+        if len(self._over) > _MOST_OVER:
+            self._over = {run.key for run in tick.runs}

@@ -1,0 +1,327 @@
+"""The event log: what happened, at exact times, once, and nothing open for ever."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.clock import SECOND
+from gpumon.daemon.activity import ActivityPart
+from gpumon.errors import GpumonError
+from gpumon.events.device_watch import CAUSES
+from gpumon.events.kinds import BY_NAME, EVENT_KINDS, LASTING
+from gpumon.events.query import EventFilter, LoggedEvent, read_events
+from gpumon.frame import Mark, Run, RunState, Sample, Tick
+from gpumon.history.migrations import MIGRATIONS, VERSION
+from gpumon.history.recorder import HistoryRecorder
+from gpumon.metrics import Availability
+from gpumon.origin import Driver
+from tests.builders import boundary, device, process, run, sample, tick
+
+NOON = 1_790_000_000
+GIB = 2.0**30
+GPU = device().uuid
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "history.sqlite"
+
+
+def at(seconds: float, samples: Sequence[Sample] | None = None, **fields: Any) -> Tick:
+    """The tick `seconds` after noon."""
+    usual = [sample(0, utilization=0.9, memory_used=8 * GIB, memory_total=80 * GIB)]
+    return tick(
+        samples=usual if samples is None else samples,
+        **{
+            "time_ns": round((NOON + seconds) * SECOND), "monotonic_ns": round((1000 + seconds) * SECOND), **fields,
+        },
+    )  # fmt: skip
+
+
+def log(path: Path, ticks: Iterable[Tick], *, stopped: float | None = None, kill: bool = False) -> list[LoggedEvent]:
+    """The log after a daemon that took these ticks; `kill`: it wrote, and then it was gone."""
+    last = 0.0
+
+    def now() -> int:
+        return round((NOON + (last if stopped is None else stopped)) * SECOND)
+
+    part = ActivityPart(now)
+    if kill:
+        part.finish = lambda: None  # type: ignore[method-assign]
+    history = HistoryRecorder(str(path), os.getuid(), pytest.fail, parts=[part]).start()
+    for one in ticks:
+        history.add(one)
+        last = one.time_ns / SECOND - NOON
+    history.close()
+    return read_events(str(path))
+
+
+def told(events: Iterable[LoggedEvent], *kinds: str) -> list[tuple[float, str]]:
+    """Seconds after noon (floats of them have microseconds) and kind, of these kinds; without any, not the daemon's."""
+    return [
+        (round((event.time_ns - NOON * SECOND) / SECOND, 6), event.kind.name)
+        for event in events
+        if (event.kind.name in kinds if kinds else not event.kind.name.startswith("daemon"))
+    ]
+
+
+def test_a_daemon_that_starts_and_stops_says_so(path: Path) -> None:
+    found = log(path, [at(s) for s in range(11)], stopped=10.5)
+    assert told(found, *BY_NAME) == [(0, "daemon_started"), (10.5, "daemon_stopped")]
+    assert found[1].lasted == 10
+    assert found[0].until_ns == 0, "it is not open"
+    assert isnan(found[0].lasted)
+
+
+def test_a_daemon_that_was_killed_stopped_when_it_wrote_last(path: Path) -> None:
+    (begun,) = log(path, [at(s) for s in range(101)], kill=True)
+    assert begun.until_ns == (NOON + 100) * SECOND
+    found = log(path, [at(s) for s in range(500, 511)])
+    assert told(found, *BY_NAME) == [
+        (0, "daemon_started"), (100, "daemon_stopped"), (500, "daemon_started"), (510, "daemon_stopped"),
+    ]  # fmt: skip
+    assert found[1].details["unseen"] is True
+
+
+def throttled(seconds: float, cause: str = "throttled_hw_thermal") -> list[Sample]:
+    return [sample(0, utilization=0.9, memory_used=8 * GIB, memory_total=80 * GIB, **{cause: seconds})]
+
+
+def test_throttling_goes_from_its_first_to_its_last_tick_with_its_cause(path: Path) -> None:
+    def counter(s: int) -> float:
+        return 5.0 + 0.5 * min(max(s - 100, 0), 60) - (0.5 if s == 130 else 0)
+
+    found = log(path, [at(s, throttled(counter(s))) for s in range(301)])
+    assert told(found) == [(101, "throttling_began"), (160, "throttling_ended")]
+    assert found[1].of.cause == found[2].of.cause == "gpu.throttled_hw_thermal"
+    assert (found[2].lasted, found[1].of.device, found[1].device) == (59, GPU, "GPU 0")
+
+
+def test_the_power_limit_is_met_at_every_full_load_and_no_event(path: Path) -> None:
+    assert "gpu.throttled_sw_power" not in {metric.name for metric in CAUSES}
+    found = log(path, [at(s, throttled(s * 1.0, "throttled_sw_power")) for s in range(60)])
+    assert told(found) == []
+
+
+def test_throttling_behind_a_gap_is_not_claimed(path: Path) -> None:
+    watched = [*range(100), *range(400, 450)]
+    found = log(path, [at(s, throttled(1.0 * s if s < 100 else 400.0)) for s in watched])
+    assert told(found) == [(1, "throttling_began"), (99, "not_seen")]
+    assert found[2].details["of"] == "throttling_began"
+
+
+def test_two_causes_at_once_are_two_events(path: Path) -> None:
+    both = [
+        [sample(0, utilization=0.9, throttled_hw_thermal=s * 0.9, throttled_hw_power_brake=s * 0.8)] for s in range(30)
+    ]
+    found = log(path, [at(s, one) for s, one in enumerate(both)])
+    assert told(found, "throttling_began") == [(1, "throttling_began")] * 2
+
+
+def test_what_was_open_when_the_daemon_died_was_not_seen_after_that(path: Path) -> None:
+    log(path, [at(s, throttled(1.0 * s)) for s in range(100)], kill=True)
+    found = log(path, [at(s, throttled(1.0 * s)) for s in range(200, 260)])
+    assert told(found) == [(1, "throttling_began"), (99, "not_seen"), (201, "throttling_began"), (259, "not_seen")]
+    assert not any(event.until_ns for event in found)
+
+
+def test_a_gpu_that_is_lost_and_back_is_two_events_with_the_reason(path: Path) -> None:
+    lost = [sample(0, Availability.LOST)]
+    found = log(path, [at(s, lost if 50 <= s < 80 else None) for s in range(101)])
+    assert told(found) == [(50, "gpu_lost"), (80, "gpu_back")]
+    assert found[1].details == {"reason": Availability.LOST.reason}
+    assert found[2].lasted == 30
+
+
+def test_a_gpu_that_is_lost_when_the_daemon_starts_says_that_it_was(path: Path) -> None:
+    found = log(path, [at(s, [sample(0, Availability.LOST)]) for s in range(11)])
+    assert found[1].details["at_start"] is True
+
+
+def test_a_driver_that_is_reloaded_is_named_with_its_version_and_no_gpu_is_lost_for_it(path: Path) -> None:
+    gone = [sample(0, Availability.NO_DRIVER)]
+    ticks = [
+        at(s, gone if 50 <= s < 80 else None, driver=Driver() if 50 <= s < 80 else Driver("550.1" if s < 50 else "560"))
+        for s in range(101)
+    ]
+    found = log(path, ticks)
+    assert told(found) == [(50, "driver_lost"), (80, "driver_reloaded")]
+    assert found[2].details == {"version": "560", "before": "550.1"}
+
+
+def test_allocated_but_idle_begins_when_the_gpu_was_last_at_work(path: Path) -> None:
+    def samples(s: int) -> list[Sample]:
+        utilization = 0.9 if s < 100 or s >= 1000 else 0.0
+        return [sample(0, utilization=utilization, memory_used=8 * GIB, memory_total=80 * GIB)]
+
+    on = [process(1), process(2, user="bob")]
+    found = log(path, [at(s, samples(s), processes=on) for s in range(1101)])
+    assert told(found) == [
+        (100, "idle_began"), (100, "idle_began"), (1000, "idle_ended"), (1000, "idle_ended"),
+    ]  # fmt: skip
+    assert sorted(event.of.user for event in found[1:3]) == ["alice", "bob"]
+    assert {event.lasted for event in found[3:5]} == {900}
+
+
+def test_a_pause_of_four_minutes_is_no_event(path: Path) -> None:
+    idle = [sample(0, utilization=0.0, memory_used=8 * GIB, memory_total=80 * GIB)]
+    found = log(path, [at(s, idle if s < 240 else None, processes=[process()]) for s in range(301)])
+    assert told(found) == []
+
+
+KEY = "tag.1000.4711.abcd"
+
+
+def training(state: RunState = RunState.RUNNING, **fields: Any) -> Run:
+    return run(KEY, gpus=(GPU,), started=NOON + 10.25, updated=NOON + 60.5, state=state, **fields)
+
+
+def ended(number: int = 9) -> Any:
+    return boundary(number, mark=Mark.RUN_END)._replace(time_ns=round((NOON + 60.75) * SECOND))
+
+
+def test_a_run_begins_and_ends_at_its_own_times(path: Path) -> None:
+    def runs(s: int) -> list[Run]:
+        return [] if s < 11 else [training() if s < 61 else training(RunState.FINISHED)]
+
+    found = log(path, [at(s, runs=runs(s), boundaries=[ended()] if s == 61 else []) for s in range(101)])
+    assert told(found) == [(10.25, "run_began"), (60.75, "run_ended")]
+    assert found[2].details == {"name": "resnet50", "state": "finished", "gpus": [GPU]}
+    assert (round(found[2].lasted, 6), found[2].of.run, found[2].of.user) == (50.5, "resnet50-1a2b", "alice")
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [(RunState.FAILED, "run_ended"), (RunState.INTERRUPTED, "run_ended"), (RunState.DIED, "run_died")],
+)
+def test_how_a_run_ended_is_in_the_event(path: Path, state: RunState, kind: str) -> None:
+    found = log(path, [at(s, runs=[training() if s < 61 else training(state)]) for s in range(101)])
+    ((_, began), (seconds, end)) = told(found)
+    assert (began, end, found[2].details["state"]) == ("run_began", kind, state.name.lower())
+    assert seconds == pytest.approx(60.5, abs=0.5), "it lived in the tick before"
+
+
+def test_a_run_whose_board_vanishes_died_when_it_was_last_seen(path: Path) -> None:
+    found = log(path, [at(s, runs=[training()] if s < 70 else []) for s in range(201)])
+    assert told(found) == [(10.25, "run_began"), (69, "run_died")]
+
+
+def test_all_ranks_of_a_run_are_one_run(path: Path) -> None:
+    def ranks(s: int) -> list[Run]:
+        first = training(RunState.RUNNING if s < 50 else RunState.FINISHED, world_size=2)
+        second = training(RunState.RUNNING if s < 60 else RunState.FAILED, world_size=2)
+        return [first, second._replace(key="other", rank=1, updated=NOON + 59.5)]
+
+    found = log(path, [at(s, runs=ranks(s)) for s in range(101)])
+    assert [kind for _, kind in told(found)] == ["run_began", "run_ended"]
+    assert found[2].details["state"] == "failed"
+
+
+def test_a_restart_writes_no_event_of_a_run_twice(path: Path) -> None:
+    log(path, [at(s, runs=[training()]) for s in range(11, 51)])
+    found = log(path, [at(s, runs=[training() if s < 61 else training(RunState.FINISHED)]) for s in range(55, 101)])
+    assert told(found) == [(10.25, "run_began"), (60.5, "run_ended")]
+    again = log(path, [at(s, runs=[training(RunState.FINISHED)]) for s in range(200, 241)])
+    assert told(again) == told(found)
+    assert not any(event.until_ns for event in again)
+
+
+def test_a_run_that_ended_while_no_daemon_watched_ends_at_its_own_time(path: Path) -> None:
+    log(path, [at(s, runs=[training()]) for s in range(11, 51)], kill=True)
+    found = log(path, [at(s, runs=[training(RunState.FINISHED)]) for s in range(100, 141)])
+    assert told(found) == [(10.25, "run_began"), (60.5, "run_ended")]
+
+
+def test_a_run_that_nobody_ever_shows_again_was_not_seen_after_the_daemon(path: Path) -> None:
+    log(path, [at(s, runs=[training()]) for s in range(11, 51)])
+    found = log(path, [at(s) for s in range(100, 141)])
+    assert told(found) == [(10.25, "run_began"), (50, "not_seen")]
+    assert not any(event.until_ns for event in found)
+
+
+def test_out_of_memory_has_the_time_of_the_training_and_what_it_asked_for(path: Path) -> None:
+    oom = boundary(5, mark=Mark.OUT_OF_MEMORY)
+    oom = oom._replace(time_ns=round((NOON + 30.125) * SECOND), asked=2 * GIB, free=GIB)
+    found = log(path, [at(s, runs=[training()], boundaries=[oom] if s == 31 else []) for s in range(11, 61)])
+    (event,) = [event for event in found if event.kind.name == "out_of_memory"]
+    assert told([event]) == [(30.125, "out_of_memory")]
+    assert (event.of.device, event.of.user, event.details["asked"]) == (GPU, "alice", 2 * GIB)
+
+
+def test_names_are_hostile_and_details_stay_small(path: Path) -> None:
+    evil = "\x1b[31m'); DROP TABLE event; --\n" + "x" * 10_000
+    found = log(path, [at(s, runs=[training()._replace(user=evil, id=evil, name=evil)]) for s in range(11, 61)])
+    (began,) = [event for event in found if event.kind.name == "run_began"]
+    assert began.of.user.isprintable()
+    assert len(began.of.user) < 200
+    assert len(str(began.details)) < 1000
+
+
+def test_events_are_found_by_window_kind_device_user_and_run(path: Path) -> None:
+    lost = [sample(0, Availability.LOST), sample(1, utilization=0.5)]
+    there = [sample(0, utilization=0.5), sample(1, utilization=0.5)]
+    log(path, [at(s, lost if 50 <= s < 80 else there, runs=[training()]) for s in range(11, 101)])
+
+    def kinds(*window: float, **wanted: Any) -> list[str]:
+        return [event.kind.name for event in read_events(str(path), *window, wanted=EventFilter(**wanted))]
+
+    assert kinds(NOON + 49, NOON + 51) == ["gpu_lost"]
+    assert kinds(kinds=["gpu_back", "gpu_lost"]) == ["gpu_lost", "gpu_back"]
+    assert kinds(device=GPU) == ["gpu_lost", "gpu_back"]
+    assert kinds(device=device(1).uuid) == []
+    assert kinds(user="alice") == kinds(run="resnet50-1a2b") == ["run_began"]
+    assert [event.kind.name for event in read_events(str(path), limit=2)] == ["gpu_back", "daemon_stopped"]
+
+
+def test_what_a_later_version_wrote_is_read_as_far_as_it_is_known(path: Path) -> None:
+    log(path, [at(0), at(1)])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            "INSERT INTO event VALUES (?, 'gpu_painted', '', '', '', '', '', NULL, NULL, '[1')", (NOON * SECOND + 5,)
+        )
+        connection.commit()
+    (painted,) = [event for event in read_events(str(path)) if event.kind.name == "gpu_painted"]
+    assert (painted.kind.label, painted.details) == ("gpu painted", {})
+
+
+def test_a_file_of_the_first_version_has_no_events_and_a_newer_one_is_left_alone(path: Path) -> None:
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(MIGRATIONS[0])
+        connection.execute("PRAGMA user_version = 1")
+    assert read_events(str(path)) == []
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+    with pytest.raises(GpumonError, match="upgrade gpumon"):
+        read_events(str(path))
+
+
+def test_a_write_that_fails_loses_no_event(path: Path) -> None:
+    part = ActivityPart()
+    part.add(at(0))
+    with closing(sqlite3.connect(":memory:")) as empty, pytest.raises(sqlite3.OperationalError):
+        part.write(empty)
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        for script in MIGRATIONS:
+            connection.executescript(script)
+        part.write(connection)
+        part.write(connection)
+        assert connection.execute("SELECT kind FROM event").fetchall() == [("daemon_started",)]
+
+
+def test_the_table_of_kinds_fits_together() -> None:
+    names = [kind.name for kind in EVENT_KINDS]
+    assert len(set(names)) == len(names)
+    for kind in EVENT_KINDS:
+        assert kind.severity in ("info", "warning", "critical")
+        assert not kind.ends or kind.ends in LASTING
+        assert not kind.unseen or kind.unseen in names
+    assert {kind.ends for kind in EVENT_KINDS} - {""} == set(LASTING), "what begins has a kind that ends it"
