@@ -23,8 +23,8 @@ from gpumon.clock import SECOND
 from gpumon.frame import Frame, Process, Tick
 from gpumon.live import Live
 from gpumon.metrics import GPU_METRICS
-from gpumon.ring.layout import plan
 from gpumon.ring.reader import FIRST_READ, RingReader
+from gpumon.ring.sizes import plan
 from gpumon.ring.writer import RingWriter
 from tests import builders
 

@@ -14,7 +14,7 @@ from gpumon.followers import LEDGER, Followers
 from gpumon.frame import Tick
 from gpumon.origin import Capability
 from gpumon.paths import LOCK, RING
-from gpumon.ring.directory import RowsExhausted
+from gpumon.ring.directory_writer import RowsExhausted
 from gpumon.ring.layout import STOPPED
 from gpumon.ring.lock import WriterLock
 from gpumon.ring.reader import RingReader

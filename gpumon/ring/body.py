@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gpumon.frame import NAN, Boundary, Frame, FrameworkMemory, Process, Run, RunState, Sample, Tick
 from gpumon.ring.believable import believable, is_doubtful
-from gpumon.ring.directory import Directory, Known
+from gpumon.ring.directory import Known
 from gpumon.ring.events import pack_boundary, read_boundary
 from gpumon.ring.layout import (
     BOUNDARY,
@@ -23,6 +24,9 @@ from gpumon.ring.layout import (
 )
 from gpumon.ring.rows import read_host, read_samples
 from gpumon.ring.values import ValueEncoder
+
+if TYPE_CHECKING:
+    from gpumon.ring.directory_writer import Directory
 
 _NANS = (NAN,) * RUN_METRICS
 _HELD = len(FrameworkMemory._fields)

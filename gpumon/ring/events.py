@@ -8,13 +8,16 @@ import os
 import struct
 from collections.abc import Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 from gpumon.frame import Boundary, Mark, Run, RunState, Tick
 from gpumon.ring.believable import believable
-from gpumon.ring.directory import Directory, Known
+from gpumon.ring.directory import Known
 from gpumon.ring.layout import BOUNDARY, EVENT_SIZE, Layout
+
+if TYPE_CHECKING:
+    from gpumon.ring.directory_writer import Directory
 
 EVENT = struct.Struct("<IBxxxQQ")
 """CRC32 of what follows it, kind, number, frame"""
@@ -39,7 +42,7 @@ class Events(NamedTuple):
 class EventWriter:
     """The writer's side."""
 
-    def __init__(self, fd: int, layout: Layout, directory: Directory) -> None:
+    def __init__(self, fd: int, layout: Layout, directory: "Directory") -> None:
         self._fd = fd
         self._area = layout.events
         self._directory = directory
@@ -113,7 +116,7 @@ def read_events(fd: int, layout: Layout, known: Known, first: int = 0, last: int
     }
 
 
-def pack_boundary(event: Boundary, directory: Directory) -> bytes:
+def pack_boundary(event: Boundary, directory: "Directory") -> bytes:
     """A boundary as slots have it."""
     return BOUNDARY.pack(
         directory.run_id(event.run), event.number, event.mark, directory.string(event.phase),

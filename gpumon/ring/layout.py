@@ -35,7 +35,6 @@ from typing import NamedTuple
 from zlib import crc32
 
 from gpumon.errors import RingError
-from gpumon.metrics import GPU_METRICS, HOST_METRICS, METRICS, Kind, Unit
 
 MAGIC = b"GPUMRNG\x01"
 MAJOR = 3
@@ -49,7 +48,6 @@ HOT = struct.Struct("<QQII")
 """head (the newest frame's number; a hint), heartbeat (monotonic ns), state, directory version"""
 SCHEMA_OFFSET = 4096
 BLOB = struct.Struct("<IIII")
-DIR_CAPACITY = 256 * 1024
 
 RUNNING, STOPPED = 1, 2
 """States of a writer; 0 until its first frame. A file that was replaced needs no mark: it has no name left (st_nlink
@@ -74,11 +72,8 @@ EVENT_SIZE = 24 + BOUNDARY.size
 KINDS = ("compute", "graphics")
 RUN_METRICS = 8
 
-# Room in a full slot behind the fixed part. Boundaries take what processes and runs leave, and wait for
-# the next frame when there is none.
-PROCESS_ROOM = 256
-RUN_ROOM = 48
 BOUNDARY_ROOM = 32
+"""Boundaries for which a full slot has room."""
 
 # What a reader believes of a stranger's file before it allocates anything.
 _MAX_SLOT = 1 << 20
@@ -86,11 +81,6 @@ _MAX_SLOTS = 1 << 20
 _MAX_EVENTS = 1 << 16
 _MAX_ROWS = 512
 MAX_SCHEMA = 1 << 16
-
-FULL_FRAMES = 128
-"""Frames kept with processes and runs: two minutes at one a second."""
-EVENTS = 4096
-"""Events kept, whatever the time between them."""
 
 
 class Area(NamedTuple):
@@ -159,7 +149,7 @@ class Layout(NamedTuple):
         """Bytes of a slot of values."""
         wide = set(self.wide)
         widths = [8 if name in wide else 4 for name in self.gpu], [8 if name in wide else 4 for name in self.host]
-        return _round_up(self.metrics_at + sum(widths[0]) * self.rows + sum(widths[1]), 8)
+        return round_up(self.metrics_at + sum(widths[0]) * self.rows + sum(widths[1]), 8)
 
     @property
     def full(self) -> Area:
@@ -189,40 +179,6 @@ class Layout(NamedTuple):
     @property
     def schema_crc(self) -> int:
         return crc32(self.schema)
-
-
-def rows_for(devices: int) -> int:
-    """Rows for so many devices; one that is plugged in later gets a new file."""
-    return max(1, devices)
-
-
-def plan(rows: int, frames: int) -> Layout:
-    """The layout this version writes, for so many frames; without areas of its own for the values of a few."""
-    gpu = tuple(metric.name for metric in GPU_METRICS)
-    host = tuple(metric.name for metric in HOST_METRICS)
-    wide = tuple(metric.name for metric in METRICS if metric.kind is Kind.COUNTER or metric.unit is Unit.BITS)
-    n_values, n_events = (frames, EVENTS) if frames > FULL_FRAMES else (0, 0)
-    parts = {"rows": rows, "gpu": gpu, "host": host, "wide": wide, "values": n_values, "events": n_events}
-    schema = json.dumps(parts, separators=(",", ":")).encode()
-    processes = max(PROCESS_ROOM, 8 * rows)
-    slot = SLOT.size + ROWS[MAJOR].size * rows + 8 * (len(gpu) * rows + len(host))
-    slot += PROCESS.size * processes + RUN.size * RUN_ROOM + BOUNDARY.size * BOUNDARY_ROOM
-    dir_offset = _round_up(SCHEMA_OFFSET + len(schema), 64)
-    header = _round_up(dir_offset + 2 * DIR_CAPACITY, 4096)
-    return Layout(
-        rows=rows,
-        gpu=gpu,
-        host=host,
-        n_slots=min(frames, FULL_FRAMES),
-        slot_size=_round_up(slot, 64),
-        header_size=header,
-        dir_offset=dir_offset,
-        dir_capacity=DIR_CAPACITY,
-        schema=schema,
-        wide=wide,
-        n_values=n_values,
-        n_events=n_events,
-    )
 
 
 class Head(NamedTuple):
@@ -394,5 +350,6 @@ def frame_number(raw: bytes) -> int:
     return number if crc32(memoryview(raw)[CRC_FROM : CRC_FROM + length]) == crc else 0
 
 
-def _round_up(value: int, to: int) -> int:
+def round_up(value: int, to: int) -> int:
+    """Return the next multiple of `to`."""
     return (value + to - 1) // to * to

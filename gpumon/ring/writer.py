@@ -19,7 +19,8 @@ from gpumon.errors import GpumonError, RingError
 from gpumon.frame import Boundary, Frame, Tick
 from gpumon.procfs import boot_id, start_time
 from gpumon.ring.body import Encoder
-from gpumon.ring.directory import Directory, Known
+from gpumon.ring.directory import Known
+from gpumon.ring.directory_writer import Directory
 from gpumon.ring.events import EventWriter, read_events, whole_events
 from gpumon.ring.fresh import open_fresh, remove_left_over
 from gpumon.ring.layout import (
@@ -34,11 +35,10 @@ from gpumon.ring.layout import (
     Layout,
     Superblock,
     pack_superblock,
-    plan,
-    rows_for,
     slot_head,
 )
 from gpumon.ring.reader import RingReader
+from gpumon.ring.sizes import plan, rows_for
 
 FRAME_LADDER = (3600, 1800, 900, 300)
 """Frames kept; when the file system has no room for one, the next is tried."""

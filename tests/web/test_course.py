@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpumon.frame import Mark, RunState, Tick
-from gpumon.ring.layout import FULL_FRAMES
+from gpumon.ring.sizes import FULL_FRAMES
 from tests.builders import TIME, boundary, device, run, sample, tick
 from tests.runs import BEGAN, Book
 from tests.web.served import Served
