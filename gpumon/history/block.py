@@ -18,10 +18,12 @@ from operator import eq
 from typing import Any, NamedTuple
 
 from gpumon.errors import GpumonError
-from gpumon.history.cell import HistoryCell, weights
+from gpumon.history.cell import HistoryCell, Numbers, doubles, singles, weights
 from gpumon.missing import is_known
 
 _LEVEL = 1
+_WINDOW = 13
+"""8 KiB, more than most parts have: with the usual 32 KiB, zlib takes longer to get its memory than to compress."""
 _SAME_LOW, _SAME_HIGH, _SAME_LAST, _ONE_WEIGHT, _LONG_LAST = 1, 2, 4, 8, 16
 _BIG = sys.byteorder == "big"
 _MOST = 24
@@ -48,23 +50,36 @@ def pack(cells: Mapping[int, HistoryCell], count: int, counters: Sequence[int]) 
     gap = (nan,) * metrics
     nothing = HistoryCell(gap, gap, gap, gap, (0.0, 0.0), (0.0,) * metrics)
     row = [cells.get(place, nothing) for place in range(count)]
-    means = list(zip(*(cell.mean for cell in row), strict=True))
+    means = _joined(cell.mean for cell in row)
     single = all(cell.low is cell.mean is cell.high for cell in row)
-    lows = means if single else list(zip(*(cell.low for cell in row), strict=True))
-    highs = means if single else list(zip(*(cell.high for cell in row), strict=True))
-    lasts = list(zip(*(cell.last for cell in row), strict=True))
+    lows = means if single else _joined(cell.low for cell in row)
+    highs = means if single else _joined(cell.high for cell in row)
+    lasts = _joined(cell.last for cell in row)
     seconds = _seconds(cells.values(), counters, metrics)
     each = [] if seconds else list(zip(*(weights(cell, counters) for cell in row), strict=True))
     ends, parts, end = array("I"), [], 0
     for place in range(metrics):
+        mean = means[place::metrics]
         columns = MetricCells(
-            lows[place], means[place], highs[place], lasts[place], (seconds[place],) if seconds else each[place]
+            low=mean if single else lows[place::metrics],
+            mean=mean,
+            high=mean if single else highs[place::metrics],
+            last=lasts[place::metrics],
+            seconds=(seconds[place],) if seconds else each[place],
         )
         part = _part(columns, place in counters)
         end += len(part)
         parts.append(part)
         ends.append(end)
     return _little(ends).tobytes() + b"".join(parts)
+
+
+def _joined(columns: Iterable[Numbers]) -> array[float]:
+    """All of them one behind the other: slices of it cost nothing beside columns of Python's own numbers."""
+    found = array("d")
+    for column in columns:
+        found.extend(column if isinstance(column, array) and column.typecode == "d" else tuple(column))
+    return found
 
 
 def _seconds(cells: Iterable[HistoryCell], counters: Sequence[int], metrics: int) -> list[float]:
@@ -115,30 +130,32 @@ def cells_of(data: bytes, metrics: int, count: int) -> dict[int, HistoryCell]:
 
 
 def _part(columns: MetricCells, is_counter: bool) -> bytes:
-    mean, known = array("f", columns.mean), list(map(eq, columns.mean, columns.mean))
-    if not any(known) and not any(map(is_known, columns.last)):
+    total = sum(columns.mean)
+    # NaN is not itself; in place, because it is done for each cell. Where the sum is a number, all of them are.
+    known = [True] * len(columns.mean) if total == total else list(map(eq, columns.mean, columns.mean))
+    if not any(known) and not any(map(eq, columns.last, columns.last)):
         return b""
+    mean = singles(columns.mean)
     flags, stored, plain = 0, [mean], mean.tobytes()
     for flag, values in ((_SAME_LOW, columns.low), (_SAME_HIGH, columns.high)):
-        column = mean if values is columns.mean else array("f", values)
+        column = mean if values is columns.mean else singles(values)
         if column is mean or column.tobytes() == plain:
             flags |= flag
         else:
             stored.append(column)
-    last = array("d" if is_counter else "f", columns.last)
     if is_counter:
         flags |= _LONG_LAST
-        stored.append(last)
-    elif last.tobytes() == plain:
+        stored.append(doubles(columns.last))
+    elif (last := singles(columns.last)).tobytes() == plain:
         flags |= _SAME_LAST
     else:
         stored.append(last)
-    seconds = array("f", columns.seconds)
+    seconds = singles(columns.seconds)
     different = set(seconds) - {0.0}
     if len(seconds) == 1 or (len(different) == 1 and known == list(map(bool, seconds))):
         flags |= _ONE_WEIGHT
         seconds = array("f", different or [0.0])
-    return zlib.compress(bytes((flags,)) + b"".join(map(_shuffled, (seconds, *stored))), _LEVEL)
+    return zlib.compress(bytes((flags,)) + b"".join(map(_shuffled, (seconds, *stored))), _LEVEL, _WINDOW)
 
 
 def _columns(raw: bytes, count: int) -> MetricCells:

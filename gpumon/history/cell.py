@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import nan
-from operator import eq, mul
+from operator import itemgetter, mul
+from struct import pack
 from typing import NamedTuple
 
 Numbers = Sequence[float]
@@ -24,6 +26,16 @@ class HistoryCell(NamedTuple):
     """Seconds that are known, of gauges and of counters, where a metric is known at all..."""
     weight: Numbers | None = None
     """...or, by metric, where these differ."""
+
+
+def doubles(values: Numbers) -> array[float]:
+    """An array of float64; by way of their bytes, because an array takes five times as long for each number."""
+    return array("d", pack(f"{len(values)}d", *values))
+
+
+def singles(values: Numbers) -> array[float]:
+    """An array of float32, infinite where a number has no room."""
+    return array("f", pack(f"{len(values)}f", *values))
 
 
 def weights(cell: HistoryCell, counters: Sequence[int]) -> list[float]:
@@ -45,44 +57,42 @@ def fold(cells: Sequence[HistoryCell], counters: Sequence[int]) -> HistoryCell:
     single = all(cell.low is cell.mean is cell.high for cell in cells)
     lows = means if single else list(zip(*(cell.low for cell in cells), strict=True))
     highs = means if single else list(zip(*(cell.high for cell in cells), strict=True))
-    lasts = list(zip(*(cell.last for cell in cells), strict=True))
-    shared = _shared(cells, counters, len(means))
-    each = list(zip(*(weights(cell, counters) for cell in cells), strict=True)) if shared is None else shared
-    low, mean, high, last, weight = array("d"), array("d"), array("d"), array("d"), array("d")
+    each, known = _weights_of(cells, counters, len(means))
+    # All metrics at once as if nothing were missing, then once more those of which something is.
+    if all(cell.seconds == (1.0, 1.0) for cell in cells):
+        totals = list(map(sum, means))
+    else:
+        totals = [sum(map(mul, column, by)) for column, by in zip(means, each, strict=True)]
+    low, high = doubles(list(map(min, lows))), doubles(list(map(max, highs)))
+    mean = doubles([total / seconds if seconds else nan for total, seconds in zip(totals, known, strict=True)])
+    last, weight = doubles(cells[-1].last), doubles(known)
     # NaN is not itself; in place, because a call would cost more than the rest of the loop.
-    for place, column in enumerate(means):
-        by = each[place]
-        total = sum(map(mul, column, by))
-        if total == total:
-            known = sum(by)
-            low.append(min(lows[place]))
-            high.append(max(highs[place]))
-            last.append(lasts[place][-1])
-        elif not any(map(eq, column, column)):
-            low.append(nan)
-            high.append(nan)
-            last.append(lasts[place][-1])
-            known = 0.0
-        else:
-            pairs = [pair for pair in zip(column, by, strict=True) if pair[0] == pair[0]]
-            total, known = sum(value * seconds for value, seconds in pairs), sum(seconds for _, seconds in pairs)
-            low.append(min((value for value in lows[place] if value == value), default=nan))
-            high.append(max((value for value in highs[place] if value == value), default=nan))
-            last.append(next((value for value in reversed(lasts[place]) if value == value), nan))
-        mean.append(total / known if known else nan)
-        weight.append(known)
+    for place in [place for place, total in enumerate(totals) if total != total]:
+        pairs = [pair for pair in zip(means[place], each[place], strict=True) if pair[0] == pair[0]]
+        seconds = weight[place] = sum(seconds for _, seconds in pairs)
+        mean[place] = sum(value * seconds for value, seconds in pairs) / seconds if seconds else nan
+        low[place] = min((value for value in lows[place] if value == value), default=nan) if pairs else nan
+        high[place] = max((value for value in highs[place] if value == value), default=nan) if pairs else nan
+        if pairs:
+            newest_first = (cell.last[place] for cell in reversed(cells))
+            last[place] = next((value for value in newest_first if value == value), nan)
     return HistoryCell(low, mean, high, last, (nan, nan), weight)
 
 
-def _shared(cells: Sequence[HistoryCell], counters: Sequence[int], metrics: int) -> list[tuple[float, ...]] | None:
-    """Weights by metric where each cell has one for all its gauges and one for all its counters: the usual case."""
+def _weights_of(
+    cells: Sequence[HistoryCell], counters: Sequence[int], metrics: int
+) -> tuple[list[tuple[float, ...]], list[float]]:
+    """By metric the seconds that each cell knows, and their sum."""
     if any(cell.weight is not None for cell in cells):
-        return None
+        each = list(zip(*(weights(cell, counters) for cell in cells), strict=True))
+        return each, list(map(sum, each))
+    # The usual case: each cell has one number for all its gauges, and one for all its counters.
     of_gauges, of_counters = (tuple(cell.seconds[kind] for cell in cells) for kind in (0, 1))
-    found = [of_gauges] * metrics
+    each, known = [of_gauges] * metrics, [sum(of_gauges)] * metrics
+    sum_of_counters = sum(of_counters)
     for place in counters:
-        found[place] = of_counters
-    return found
+        each[place], known[place] = of_counters, sum_of_counters
+    return each, known
 
 
 def summed(
@@ -90,23 +100,28 @@ def summed(
 ) -> HistoryCell:
     """The cell of some samples: `rows` of gauges, and `rates` and `raw` values at its end for `counters`."""
     if len(rows) == 1:
-        mean = array("d", rows[0])
-        last = array("d", rows[0])
-        low = high = mean
-    else:
-        columns = list(zip(*rows, strict=True))
-        mean, last = array("d"), array("d")
-        low, high = array("d"), array("d")
-        for column in columns:
-            total = sum(column)
-            known: Sequence[float] = column if total == total else [value for value in column if value == value]
-            total = total if total == total else sum(known)
-            smallest, largest = min(known, default=nan), max(known, default=nan)
-            low.append(smallest)
-            high.append(largest)
-            mean.append(min(max(total / len(known), smallest), largest) if known else nan)
-            last.append(column[-1])
+        (row,) = rows
+        chosen = _instead(len(row), tuple(counters))
+        mean = doubles(chosen([*row, *rates]))
+        return HistoryCell(mean, mean, mean, doubles(chosen([*row, *raw])), seconds)
+    mean, last, low, high = array("d"), array("d"), array("d"), array("d")
+    for column in zip(*rows, strict=True):
+        total = sum(column)
+        known: Sequence[float] = column if total == total else [value for value in column if value == value]
+        total = total if total == total else sum(known)
+        smallest, largest = min(known, default=nan), max(known, default=nan)
+        low.append(smallest)
+        high.append(largest)
+        mean.append(min(max(total / len(known), smallest), largest) if known else nan)
+        last.append(column[-1])
     for number, place in enumerate(counters):
         mean[place] = low[place] = high[place] = rates[number]
         last[place] = raw[number]
     return HistoryCell(low, mean, high, last, seconds)
+
+
+@lru_cache
+def _instead(metrics: int, counters: tuple[int, ...]) -> Callable[[Sequence[float]], tuple[float, ...]]:
+    """Takes values of all metrics with those of `counters` behind them, and puts these in their places."""
+    places = {place: metrics + number for number, place in enumerate(counters)}
+    return itemgetter(*(places.get(place, place) for place in range(metrics)))

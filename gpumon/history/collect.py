@@ -6,7 +6,6 @@ leaves ticks out until it has caught up, and one that is set back further begins
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from math import nan
 from operator import itemgetter
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 from gpumon.clock import SECOND
 from gpumon.frame import Frame, Tick
-from gpumon.history.cell import HistoryCell, fold, summed
+from gpumon.history.cell import HistoryCell, fold, singles, summed
 from gpumon.history.counting import Counting
 from gpumon.history.gaps import is_gap
 from gpumon.history.query import HOST
@@ -269,5 +268,5 @@ def _packed(cell: HistoryCell) -> HistoryCell:
     """The same in less memory, as far as a block keeps it."""
     if cell.low is cell.mean:
         return cell
-    low, mean, high = (array("f", column) for column in cell[:3])
-    return cell._replace(low=low, mean=mean, high=high, weight=cell.weight and array("f", cell.weight))
+    low, mean, high = map(singles, cell[:3])
+    return cell._replace(low=low, mean=mean, high=high, weight=cell.weight and singles(cell.weight))

@@ -7,8 +7,6 @@ from math import nan
 from operator import gt, sub
 from typing import NamedTuple
 
-from gpumon.missing import is_known
-
 
 class Grown(NamedTuple):
     """Growth in a cell, as far as it was measured."""
@@ -67,19 +65,23 @@ class Counting:
         """The growth in a cell that is over."""
         if cell not in self._closed:
             self._close(cell, self._time, self._values)
-        found = self._closed[cell]
-        for other in [one for one in self._closed if one <= cell]:  # also those in which nobody answered
-            del self._closed[other]
+        found = self._closed.pop(cell)
+        if self._closed:
+            for other in [one for one in self._closed if one < cell]:  # those in which nobody answered
+                del self._closed[other]
         return found
 
     def _close(self, cell: int, border: float, at: Sequence[float]) -> None:
         seconds = border - self._begin
-        if is_known(seconds):
+        if seconds == seconds:  # NaN is not itself; in place, because it is done for each device and cell
             grown = self._since_base(at)
             seconds += self._seconds
         else:
             grown, seconds = self._grown or [], self._seconds
-        rates = [growth / seconds for growth in grown] if seconds > 0 and grown else self._nothing
+        if seconds == 1.0 and grown:  # as nearly always
+            rates: Sequence[float] = grown
+        else:
+            rates = [growth / seconds for growth in grown] if seconds > 0 and grown else self._nothing
         self._closed[cell] = Grown(rates, at, round(seconds, 4))  # all alike where nothing is missing
         self._base, self._begin = at, border
         self._grown, self._seconds = None, 0.0
