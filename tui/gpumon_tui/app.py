@@ -12,36 +12,28 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from textual import events
 from textual.app import App, ComposeResult
-from textual.containers import Container
-from textual.geometry import Size
 from textual.screen import Screen
 
 from gpumon.clock import SECOND, Clock, SystemClock
 from gpumon.frame import Frame
-from gpumon_tui import theme
 from gpumon_tui.feed import FrameFeed, Player
 from gpumon_tui.freshness import freshness
 from gpumon_tui.guard import Guard, stop
 from gpumon_tui.instead import Instead, Past, Simulation
-from gpumon_tui.keys import BINDINGS, FOOT
-from gpumon_tui.layout import Plan, Tables, plan
+from gpumon_tui.keys import BINDINGS
+from gpumon_tui.parts import CSS, Parts
 from gpumon_tui.renderables.attention import counted
 from gpumon_tui.screens.attention import Attention
 from gpumon_tui.screens.help import Help
 from gpumon_tui.textual_private import partial_updates
 from gpumon_tui.textual_private.flow_control import FlowControl
 from gpumon_tui.view import View
-from gpumon_tui.widgets.bars import HeaderBar, Keys
-from gpumon_tui.widgets.chart import Chart
 from gpumon_tui.widgets.gpus import Gpus
-from gpumon_tui.widgets.split import SplitBar
 from gpumon_tui.widgets.table import Table
-from gpumon_tui.widgets.tables import EpochTable, Processes, RunTable
 
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
 
-CHARTS = 3
 OFFERED = (("s", "simulation"),)
 BUDGET = 0.02
 """Seconds that taking in history may hold up the keys."""
@@ -57,19 +49,7 @@ class GpumonApp(App[None]):
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
     BINDINGS = BINDINGS
-    CSS = f"""
-    Screen {{ background: {theme.BACKGROUND}; color: {theme.TEXT}; overflow: hidden; }}
-    Scrolled {{ background: {theme.BACKGROUND} 60%; }}
-    HeaderBar, Keys {{ background: {theme.PANEL}; }}
-    Container {{ visibility: hidden; }} /* they only share out room: Textual would paint each behind its widgets */
-    Lines {{ visibility: visible; }}
-    #charts {{ layout: horizontal; height: 8; }}
-    #tables {{ layout: vertical; height: 1fr; }}
-    #tables.beside {{ layout: horizontal; }}
-    Chart {{ height: 100%; }}
-    Processes, EpochTable, #trainings {{ height: 1fr; }}
-    #chart1, #chart2, #tables.beside #trainings {{ margin-left: 2; }}
-    """
+    CSS = CSS
 
     def __init__(
         self, feed: FrameFeed, *, interval: float = 1.0, live: bool = True, clock: Clock | None = None,
@@ -90,31 +70,14 @@ class GpumonApp(App[None]):
         self._newest = self._taken = 0
         self._latest: Frame | None = None
         self._waiting: deque[Frame] = deque()
-        self._plan: Plan | None = None
-        self._gpus = Gpus(self.view)
-        self._split = SplitBar(self.view)
-        self._charts = [Chart(self.view, place) for place in range(CHARTS)]
-        self._processes = Processes(self.view, id="processes")
-        self._runs = RunTable(self.view, id="runs")
-        self._table: Table = self._processes
-        self._epochs = EpochTable(self.view, self._runs)
-        tables = (self._processes, self._runs, self._epochs)
-        self._header = HeaderBar(self.view)
-        self._keys = Keys(self.view, FOOT)
-        self._parts = (self._header, self._gpus, self._split, *self._charts, *tables)
+        self.parts = Parts(self.view)
 
     def compose(self) -> ComposeResult:
-        yield self._header
-        yield self._gpus
-        yield self._split
-        yield Container(*self._charts, id="charts")
-        yield Container(self._processes, Container(self._runs, self._epochs, id="trainings"), id="tables")
-        yield self._keys
+        yield from self.parts.compose()
 
     def on_mount(self) -> None:
         """Begin with what the feed has."""
         self._loop = asyncio.get_running_loop()
-        self._processes.active = True
         self.poll()
         if self._live:
             self.set_interval(min(self.interval, 0.5), self.poll)
@@ -124,7 +87,7 @@ class GpumonApp(App[None]):
         view, feed, player = self.view, self.instead.feed, self._player
         if player and player.turns != self._turns:
             self._turns = player.turns
-            self._begin_anew(self._table)
+            self._begin_anew(self.parts.table)
             view.paused = player.is_paused
             self.draw()
             return
@@ -141,12 +104,12 @@ class GpumonApp(App[None]):
                 self._taken = self._newest
                 self._waiting.extend(frames)
                 if view.frame is None and not frames[-1].samples:
-                    self._activate(self._runs)
+                    self._activate(self.parts.runs)
                     self.instead.read_past(self._take_past)
                 view.frame = frames[-1]
         self._take_in()
         if not self._judge_freshness() and not frames and view.frame is not None:
-            self._header.show()
+            self.parts.header.show()
         elif self.flow.ready(monotonic()):
             self.draw()
             self.call_after_refresh(self._ask)
@@ -167,16 +130,15 @@ class GpumonApp(App[None]):
     def draw(self) -> None:
         """Show the view as it is now."""
         self._judge_freshness()
-        self._runs.follow()
-        self._arrange()
-        for part in self._parts:
-            part.show()
+        self.parts.runs.follow()
+        self.parts.arrange(self.size)
+        self.parts.show()
         if isinstance(self.screen, Attention):
             self.screen.show()
 
     def on_resize(self, event: events.Resize) -> None:
         """Share the screen out anew, before any widget hears of its new size."""
-        self._arrange(event.size)
+        self.parts.arrange(event.size)
 
     def on_terminal_supports_synchronized_output(self) -> None:
         """The answer to the question of `flow`."""
@@ -224,30 +186,30 @@ class GpumonApp(App[None]):
 
     def action_table(self) -> None:
         """Keys go to the other table."""
-        self._activate(self._runs if self._table is self._processes else self._processes)
+        self._activate(self.parts.runs if self.parts.table is self.parts.processes else self.parts.processes)
 
     def action_move(self, step: int) -> None:
         """Move the cursor of the table that has the keys."""
-        self._table.move(step)
-        if self._table is self._runs:
-            self._runs.follow()
+        self.parts.table.move(step)
+        if self.parts.table is self.parts.runs:
+            self.parts.runs.follow()
             self.draw()
 
     def action_page(self, pages: int) -> None:
         """Move it by pages."""
-        self.action_move(pages * self._table.page)
+        self.action_move(pages * self.parts.table.page)
 
     def action_open(self) -> None:
         """Open or close the run under the cursor."""
-        if self._table is self._runs:
-            self._runs.toggle()
+        if self.parts.table is self.parts.runs:
+            self.parts.runs.toggle()
             self.draw()
 
     def action_simulate(self) -> None:
         """A simulation in the place of a machine without a GPU, and back."""
         if self.view.has_simulation or self.instead.is_simulated:
             self.instead.switch()
-            self._begin_anew(self._processes)
+            self._begin_anew(self.parts.processes)
 
     def action_suspend_process(self) -> None:
         """Back to the shell, which lets the view go on."""
@@ -303,9 +265,9 @@ class GpumonApp(App[None]):
         offered = (("s", "back"),) if self.instead.is_simulated else OFFERED if view.has_simulation else ()
         if told := counted(view.findings()):
             offered = (*offered, ("a", told))
-        if offered != self._keys.offered:
-            self._keys.offered = offered
-            self._keys.show()
+        if offered != self.parts.keys.offered:
+            self.parts.keys.offered = offered
+            self.parts.keys.show()
         return before.edge != view.freshness.edge or before.seconds != view.freshness.seconds
 
     def _ask(self) -> None:
@@ -326,42 +288,8 @@ class GpumonApp(App[None]):
             self.draw()
 
     def _activate(self, table: Table) -> None:
-        self._table = table
-        for one in (self._processes, self._runs):
-            one.active = one is table
-        self._plan = None
+        self.parts.activate(table)
         self.draw()
-
-    def _arrange(self, size: Size | None = None) -> None:
-        """Give each part its room; nothing moves as long as the plan is the same."""
-        view = self.view
-        size = size or self.size
-        problem_rows = 0 if view.samples else self._gpus.problem_rows(size.width)
-        new = plan(
-            *size, gpus=len(view.samples), problem_rows=problem_rows, processes=len(view.processes),
-            runs=len(view.ranks), below=self._runs.room_wanted(), split=view.tells_processes,
-        )  # fmt: skip
-        if new == self._plan:
-            return
-        self._plan = self._gpus.plan = new
-        self._gpus.styles.height = new.gpu_rows
-        self._split.display = new.split_rows > 0
-        self._split.styles.height = new.split_rows
-        charts, tables = self.query_one("#charts"), self.query_one("#tables")
-        charts.display = new.chart_rows > 0
-        charts.styles.height = new.chart_rows
-        for chart in self._charts:
-            chart.display = chart.place < new.charts
-        tables.set_class(new.tables is Tables.BESIDE, "beside")
-        alone = new.tables is Tables.ONE
-        self._processes.display = not alone or self._table is self._processes
-        trainings = self.query_one("#trainings")
-        trainings.display = not alone or self._table is self._runs
-        trainings.styles.height = new.training_rows or "1fr"
-        self._runs.styles.height = new.run_rows
-        self._epochs.display = new.epochs
-        self._processes.aside = "tab: runs" if alone else ""
-        self._runs.aside = "tab: processes" if alone else ""
 
 
 def run(
