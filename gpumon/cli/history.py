@@ -1,4 +1,4 @@
-"""Show what is kept of the past: totals of a window, who used the GPUs, or export one.
+"""Show what is kept of the past: totals of a window, who used the GPUs, what happened to them; or export one.
 
 A daemon keeps the last hour in cells of 1 s, the last day in cells of 10 s and a month in cells of 5 min, in the state
 directory. Without a subcommand, list what there is, from when, and how large it is.
@@ -12,7 +12,7 @@ import time
 from types import ModuleType
 from typing import Any
 
-from gpumon.cli import history_accounts, history_totals
+from gpumon.cli import history_accounts, history_events, history_totals
 from gpumon.cli.options import add_places, resolve_options
 from gpumon.durations import positive_seconds
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
@@ -24,7 +24,7 @@ from gpumon.paths import Places, history_paths
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.units import bytes_binary, counted, moment, span
 
-_MORE: dict[str, ModuleType] = {"totals": history_totals, "accounts": history_accounts}
+_MORE: dict[str, ModuleType] = {"totals": history_totals, "accounts": history_accounts, "events": history_events}
 """Subcommands with a file of their own."""
 NOTHING = "no history kept yet: start 'gpumon daemon'"
 _STEPS = [str(shape.step) for shape in SHAPES]
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         code: int = _MORE[arguments.action].run(where, arguments)
         return code
     found = [overview(path) for path in history_paths(where)]
-    if not any(one.tiers for one in found):
+    if not any(one.tiers or one.others for one in found):
         print(NOTHING)
     for one in found:
         _show(one)
@@ -85,6 +85,10 @@ def _show(found: Overview) -> None:
             bytes_binary(size.bytes),
         )
         for size in found.tiers
+    ]
+    rows += [
+        (one.name, moment(one.begin), moment(one.end), span(one.end - one.begin), counted(one.rows, "row"))
+        for one in found.others
     ]
     print(f"{found.path}  {bytes_binary(found.bytes)}  {counted(len(found.subjects), 'GPU')}")
     for line in draw(_COLUMNS, rows):

@@ -55,7 +55,7 @@ EVENT_KINDS: tuple[EventKind, ...] = (
     EventKind("driver_lost", "driver lost", "critical", "The first sample without the driver.", unseen=NOT_SEEN),
     EventKind("driver_reloaded", "driver reloaded", "warning", "The first sample in which it answers again.",
               ends="driver_lost"),
-    EventKind(NOT_SEEN, "not seen any more", "info",
+    EventKind(NOT_SEEN, "end not seen", "info",
               "When something that had begun was seen last; nobody saw its end."),
 )  # fmt: skip
 BY_NAME = {kind.name: kind for kind in EVENT_KINDS}

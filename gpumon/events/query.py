@@ -44,7 +44,7 @@ class EventFilter(NamedTuple):
 
     kinds: Collection[str] = ()
     device: str = ""
-    """UUID."""
+    """Its UUID, or the number that it had last."""
     user: str = ""
     run: str = ""
 
@@ -75,7 +75,10 @@ def _read(
 ) -> list[LoggedEvent]:
     where, values = ["time >= ?", "time < ?"], [_ns(begin), _ns(end)]
     chosen: list[str | int] = [*values]
-    for column, value in (("device", wanted.device), ("user", wanted.user), ("run", wanted.run)):
+    if wanted.device:
+        where.append("device IN (SELECT ? UNION SELECT uuid FROM device WHERE CAST(number AS TEXT) = ?)")
+        chosen += [wanted.device] * 2
+    for column, value in (("user", wanted.user), ("run", wanted.run)):
         if value:
             where.append(f"{column} = ?")
             chosen.append(value)

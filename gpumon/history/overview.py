@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -12,6 +13,11 @@ from gpumon.errors import GpumonError
 from gpumon.history.migrations import VERSION
 from gpumon.history.tiers import SHAPES, TierShape
 from gpumon.text import clean
+
+_WITH_OTHERS = 2
+"""Version of the file from which it has accounts and events."""
+_OTHERS = (("accounts", "device_hour", "hour", 3600.0, 3600.0), ("events", "event", "time", 1e-9, 0.0))
+"""Name for people; the table, its time, the seconds in one of that, and the length of a row."""
 
 
 class TierSize(NamedTuple):
@@ -26,6 +32,17 @@ class TierSize(NamedTuple):
     """Size of its blocks."""
 
 
+class TableSize(NamedTuple):
+    """The content of a table beside the tiers."""
+
+    name: str
+    begin: float
+    """When its oldest row begins (s since 1970)."""
+    end: float
+    """When its newest row is over."""
+    rows: int
+
+
 class Overview(NamedTuple):
     """The content of a file."""
 
@@ -36,6 +53,8 @@ class Overview(NamedTuple):
     """Those that have anything."""
     subjects: list[str]
     """UUIDs of GPUs."""
+    others: Sequence[TableSize] = ()
+    """Accounts and events, where there are any."""
 
 
 def overview(path: str) -> Overview:
@@ -48,9 +67,10 @@ def overview(path: str) -> Overview:
             tiers = [size for shape in SHAPES if (size := _size(connection, shape))] if version else []
             rows = connection.execute("SELECT DISTINCT subject FROM block WHERE subject != '' ORDER BY subject")
             subjects = [clean(str(subject), 100) for (subject,) in rows] if version else []
+            others = _others(connection) if version >= _WITH_OTHERS else ()
     except sqlite3.Error as error:
         raise GpumonError(f"cannot read {path}: {error}") from error
-    return Overview(path, _bytes(path), tiers, subjects)
+    return Overview(path, _bytes(path), tiers, subjects, others)
 
 
 def _size(connection: sqlite3.Connection, shape: TierShape) -> TierSize | None:
@@ -59,6 +79,16 @@ def _size(connection: sqlite3.Connection, shape: TierShape) -> TierSize | None:
         (shape.cells, shape.number),
     ).fetchone()
     return None if begin is None else TierSize(shape, begin * shape.step, (end + 1) * shape.step, size)
+
+
+def _others(connection: sqlite3.Connection) -> list[TableSize]:
+    found = []
+    for name, table, first, scale, length in _OTHERS:
+        asked = f"SELECT min({first}), max({first}), count(*) FROM {table}"
+        begin, end, rows = connection.execute(asked).fetchone()
+        if rows:
+            found.append(TableSize(name, begin * scale, end * scale + length, rows))
+    return found
 
 
 def _bytes(path: str) -> int:

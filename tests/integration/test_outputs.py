@@ -38,7 +38,9 @@ WORDS: dict[str, list[list[str]]] = {
     "history": [["history"], ["history", "--help"], ["history", "export", "--format", "csv", "--last", "1h"],
                 ["history", "totals"], ["history", "totals", "--json"], ["history", "totals", "--help"],
                 ["history", "accounts"], ["history", "accounts", "--by", "day", "--json"],
-                ["history", "accounts", "--csv"], ["history", "accounts", "--since", "never"]],
+                ["history", "accounts", "--csv"], ["history", "accounts", "--since", "never"],
+                ["history", "events"], ["history", "events", "--json"], ["history", "events", "--kind", "run_began"],
+                ["history", "events", "--kind", "miracle"]],
     "record": [["record"], ["record", "--help"], ["record", "-o", "a", "--force", "--last", "1m"]],
     "": [[], ["--help"], ["--version"], ["statsu"]],
 }  # fmt: skip

@@ -69,7 +69,8 @@ def filled(path: Path) -> float:
 
 
 def test_users_stand_above_the_time_that_nobody_held_or_saw(filled: float, printed: Printed) -> None:
-    head, *rows = [line.split("  ") for line in printed("--since", "3h").splitlines()]
+    window, head, *rows = [line.split("  ") for line in printed("--since", "3h").splitlines()]
+    assert window[0].startswith("from 2")
     assert " ".join("  ".join(head).split()) == "USER GPU TIME BUSY IDLE ENERGY"
     cells = {row[0]: [cell.strip() for cell in row[1:] if cell.strip()] for row in rows}
     assert cells["alice"] == ["2.0 h", "1.5 h", "0 s", "540.0 Wh"]
@@ -122,7 +123,7 @@ def test_a_sum_of_which_a_part_is_not_known_is_no_less_than_it(path: Path, print
         samples = [gpu(0, 0.8, 20)]
         history.add(tick(50 + second, samples, on, time_ns=round((now + second) * SECOND)))
     history.close()
-    alice, bob, unknown, *_ = printed().splitlines()[1:]
+    alice, bob, unknown, *_ = printed().splitlines()[2:]
     assert "≥ 10 min" in alice
     assert bob.split() == ["bob", "9", "min", "–", "–", "–"]
     assert unknown.split()[0] == "(unknown)"

@@ -1,0 +1,67 @@
+"""`gpumon history events`: the log of what happened to GPUs, runs, the driver and the daemon."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+from gpumon.cli.options import add_places
+from gpumon.cli.streams import output_width
+from gpumon.errors import EXIT_OK, GpumonError
+from gpumon.events.kinds import EVENT_KINDS
+from gpumon.events.query import EventFilter, read_events
+from gpumon.history.span import span_of
+from gpumon.paths import Places, history_paths
+from gpumon.reports import events
+
+NOTHING = "no events kept yet: start 'gpumon daemon'"
+_TEXT = "list events: runs, out of memory, throttling, lost or idle GPUs, the driver, the daemon"
+_KINDS = [kind.name for kind in EVENT_KINDS]
+
+
+def add_parser(commands: Any, formatter: Any) -> None:
+    """Add the subcommand to those of `gpumon history`."""
+    parser = commands.add_parser(
+        "events", help=_TEXT, description=f"{_TEXT[0].upper()}{_TEXT[1:]}.", argument_default=argparse.SUPPRESS,
+        formatter_class=formatter,
+    )  # fmt: skip
+    parser.set_defaults(action="events")
+    parser.add_argument(
+        "--since", metavar="TIME", default="24h",
+        help="begin of the window: 7d for so long ago, or 2026-01-31T14:00 (default: 24h)",
+    )  # fmt: skip
+    parser.add_argument("--until", metavar="TIME", default=None, help="end of the window (default: now)")
+    parser.add_argument(
+        "--kind", metavar="KIND", choices=_KINDS, action="append", default=[],
+        help=f"only events of this kind; may be repeated: {', '.join(_KINDS)}",
+    )  # fmt: skip
+    parser.add_argument("--gpu", metavar="GPU", default="", help="only this GPU, by index or UUID")
+    parser.add_argument("--user", metavar="USER", default="", help="only events of this user")
+    parser.add_argument("--run", metavar="RUN", default="", help="only events of the run with this id")
+    parser.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
+    add_places(parser)
+
+
+def run(where: Places, arguments: argparse.Namespace) -> int:
+    """Print the events. Raises GpumonError."""
+    now = time.time()
+    span = span_of(None, arguments.since, arguments.until, now)
+    paths = history_paths(where)
+    if not paths:
+        raise GpumonError(NOTHING)
+    # Those of this very moment are in it: without an end, it ends behind now.
+    end = span.end if arguments.until is not None else now + 1
+    wanted = EventFilter(arguments.kind, arguments.gpu, arguments.user, arguments.run)
+    found = read_events(paths[0], span.begin, end, wanted)
+    if arguments.json:
+        json.dump(events.as_json(found, span.begin, span.end), sys.stdout, allow_nan=False)
+        print()
+    elif not found:
+        print("no events in this window; a daemon writes them within a minute")
+    else:
+        for line in events.lines(found, output_width()):
+            print(line)
+    return EXIT_OK

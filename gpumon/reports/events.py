@@ -1,0 +1,117 @@
+"""The event log as text and JSON: `gpumon history events`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gpumon import units
+from gpumon.clock import SECOND
+from gpumon.events.kinds import BY_NAME, NOT_SEEN
+from gpumon.events.query import LoggedEvent
+from gpumon.frame import NAN
+from gpumon.metrics import BY_NAME as METRICS
+from gpumon.metrics import Unit
+from gpumon.missing import is_known
+from gpumon.reports.text_table import TextColumn, draw
+from gpumon.text import clean
+
+SCHEMA = 1
+_COLUMNS = (
+    TextColumn("TIME", 100, right=False),
+    TextColumn("EVENT", 95, right=False),
+    TextColumn("GPU", 90, right=False, most=13),
+    TextColumn("USER", 80, right=False, most=16, least=6),
+    TextColumn("RUN", 70, right=False, most=32, least=12),
+    TextColumn("DETAILS", 85, right=False, most=80, least=20),
+)
+_THROTTLED = "Throttled by "
+
+
+def lines(events: Sequence[LoggedEvent], width: int = 0) -> Iterator[str]:
+    """Yield a table, the oldest event first."""
+    rows = [
+        (
+            units.moment(event.time_ns / SECOND), event.kind.label, event.device.removeprefix("GPU "), event.of.user,
+            event.of.run, details(event),
+        )
+        for event in events
+    ]  # fmt: skip
+    yield from draw(_COLUMNS, rows, width)
+
+
+def as_json(events: Sequence[LoggedEvent], begin: float, end: float) -> dict[str, Any]:
+    """Return the events as JSON, the oldest first: times in s since 1970, `time_ns` in ns; null is not known."""
+    return {
+        "schema": SCHEMA, "begin": begin, "end": end,
+        "events": [
+            {
+                "time": event.time_ns / SECOND, "time_ns": event.time_ns, "kind": event.kind.name,
+                "severity": event.kind.severity, "uuid": event.of.device or None, "user": event.of.user or None,
+                "run": event.of.run or None, "cause": event.of.cause or None,
+                "lasted": event.lasted if is_known(event.lasted) else None,
+                "last_seen": event.until_ns / SECOND if event.until_ns else None, "details": _plain(event.details),
+            }
+            for event in events
+        ],
+    }  # fmt: skip
+
+
+def details(event: LoggedEvent) -> str:
+    """Return the details of an event for people, as a list of clauses; empty if there are none."""
+    told = [*_about(event)]
+    if event.kind.name == "daemon_stopped" and event.details.get("unseen"):
+        told.append("killed, or the machine went down")
+    if is_known(event.lasted):
+        told.append(f"after {units.words(event.lasted)}")
+    if event.until_ns:
+        told.append(f"goes on, last seen {units.moment(event.until_ns / SECOND)}")
+    if event.details.get("at_start"):
+        told.append("before the daemon started")
+    return ", ".join(told)
+
+
+def _about(event: LoggedEvent) -> Iterator[str]:
+    """Clauses that are of one kind of event."""
+    found, metric = event.details, METRICS.get(event.of.cause)
+    before = BY_NAME.get(_text(event, "of"))
+    if event.kind.name == NOT_SEEN and before is not None:
+        yield before.label
+    if event.kind.name.startswith("run_") or event.kind.name == "out_of_memory":
+        name = _text(event, "name")
+        yield from (part for part in (name if name not in event.of.run else "", _text(event, "state")) if part)
+    if metric is not None:
+        yield metric.title.removeprefix(_THROTTLED)
+    for key, words in (("asked", "asked for {}"), ("free", "{} free")):
+        if isinstance(found.get(key), int | float) and is_known(_number(found[key])):
+            yield words.format(units.number(_number(found[key]), Unit.BYTES))
+    version, older = _text(event, "version"), _text(event, "before")
+    if version or older:
+        yield f"{older} → {version}" if older and version and older != version else version or older
+    yield from (part for part in (_text(event, "reason"), _text(event, "source")) if part)
+    if event.kind.name == "idle_began" and found.get("at_least"):
+        yield "idle since it was first seen"
+
+
+def _text(event: LoggedEvent, key: str) -> str:
+    """A text of the details, on one line; empty where there is none."""
+    found = event.details.get(key)
+    return clean(found, 100) if isinstance(found, str) else ""
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # a whole number beyond every float
+        return NAN
+
+
+def _plain(value: Any) -> Any:
+    """JSON without what JSON has no word for: a NaN is null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not is_known(value - value):
+        return None
+    return value

@@ -1,0 +1,144 @@
+"""`gpumon history events`: the log as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpumon.cli import main
+from gpumon.clock import SECOND
+from gpumon.daemon.activity import ActivityPart
+from gpumon.events.kinds import EVENT_KINDS
+from gpumon.frame import Mark, RunState, Sample
+from gpumon.history.recorder import HistoryRecorder
+from gpumon.metrics import Availability
+from tests.builders import boundary, device, process, run, sample, tick
+
+GIB = 2.0**30
+DOCS = Path(__file__).parents[2] / "docs" / "history.md"
+Printed = Callable[..., str]
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GPUMON_DIR", str(tmp_path / "live"))
+    monkeypatch.setenv("GPUMON_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "0")
+    return tmp_path / "state" / "history.sqlite"
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
+    def ask(*words: str) -> str:
+        assert main(["history", "events", *words]) == 0
+        return capsys.readouterr().out
+
+    return ask
+
+
+@pytest.fixture
+def filled(path: Path) -> float:
+    """An hour that ended a minute ago, with everything that may happen."""
+    begin = float(time.time() // 1 - 3660)
+    part = ActivityPart(lambda: round((begin + 3600) * SECOND))
+    history = HistoryRecorder(str(path), os.getuid(), pytest.fail, parts=[part]).start()
+    key = "tag.1000.4711.abcd"
+    oom = boundary(5, mark=Mark.OUT_OF_MEMORY)._replace(
+        time_ns=round((begin + 70) * SECOND), asked=2 * GIB, free=0.5 * GIB
+    )
+    for s in range(0, 3601, 2):
+        hot = min(max(s - 200, 0), 40) * 0.5
+        gpus: list[Sample] = [
+            sample(0, utilization=0.9, memory_used=8 * GIB, memory_total=80 * GIB, throttled_hw_thermal=hot),
+            sample(1, utilization=0.0, memory_used=8 * GIB, memory_total=80 * GIB),
+            sample(2, Availability.LOST) if 500 <= s < 800 else sample(2, utilization=0.5),
+        ]
+        training = run(
+            key, gpus=(device().uuid,), started=begin + 4, updated=begin + 75,
+            state=RunState.RUNNING if s < 76 else RunState.FAILED,
+        )  # fmt: skip
+        history.add(
+            tick(
+                1, gpus, [process(1, 1, user="bob")], [training], [oom] if s == 70 else [],
+                time_ns=round((begin + s) * SECOND), monotonic_ns=(100 + s) * SECOND, interval_ns=2 * SECOND,
+            )
+        )  # fmt: skip
+        while len(history._ticks) > 300:
+            time.sleep(0.01)
+    history.close()
+    return begin
+
+
+def test_events_stand_in_the_order_of_their_times_with_their_details(filled: float, printed: Printed) -> None:
+    head, *rows = printed().splitlines()
+    assert head.split() == ["TIME", "EVENT", "GPU", "USER", "RUN", "DETAILS"]
+    assert [row[:19] for row in rows] == sorted(row[:19] for row in rows)
+    text = "\n".join(" ".join(row[19:].split()) for row in rows)
+    for told in (
+        "daemon started nvml",
+        "run began alice resnet50-1a2b",
+        "out of memory 0 alice resnet50-1a2b asked for 2.0 GiB, 512 MiB free",
+        "run ended alice resnet50-1a2b failed, after 1 min",
+        "throttling began 0 heat (hardware)",
+        "throttling ended 0 heat (hardware), after 38 s",
+        "allocated but idle 1 bob idle since it was first seen",
+        "GPU lost 2 the driver lost this GPU",
+        "GPU back 2 after 5 min",
+        "end not seen 1 bob allocated but idle",
+        "daemon stopped after 1 h 0 min",
+    ):
+        assert told in text
+
+
+def test_json_has_exact_times_and_null_for_what_is_not_there(filled: float, printed: Printed) -> None:
+    found = json.loads(printed("--json", "--kind", "gpu_lost", "--kind", "out_of_memory"))
+    oom, lost = found["events"]
+    assert (oom["kind"], oom["severity"], oom["time_ns"]) == ("out_of_memory", "critical", int(filled + 70) * SECOND)
+    assert (lost["uuid"], lost["user"], lost["run"], lost["lasted"]) == (device(2).uuid, None, None, None)
+    assert oom["details"]["asked"] == 2 * GIB
+
+
+def test_a_gpu_is_asked_for_by_number_and_by_uuid(filled: float, printed: Printed) -> None:
+    by_number, by_uuid = printed("--gpu", "2"), printed("--gpu", device(2).uuid)
+    assert by_number == by_uuid
+    assert len(by_number.splitlines()) == 3
+    assert len(printed("--user", "bob").splitlines()) == 3
+    assert "no events" in printed("--run", "nobody")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["--kind", "miracle"], "invalid choice"), (["--since", "soon"], "not a time"), (["--until", "9d"], "empty")],
+)
+def test_what_cannot_be_asked_is_one_line(
+    filled: float, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    try:
+        code = main(["history", "events", *words])
+    except SystemExit as leaving:
+        code = int(str(leaving.code))
+    assert code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_overview_has_accounts_and_events(filled: float, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert {row[0] for row in rows} >= {"accounts", "events"}
+
+
+def test_without_a_file_it_says_what_to_start(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "events"]) == 1
+    assert "gpumon daemon" in capsys.readouterr().err
+
+
+def test_the_page_has_every_kind_with_its_meaning() -> None:
+    page = DOCS.read_text(encoding="utf-8")
+    rows = {kind.name: f"| `{kind.name}` | {kind.label} | {kind.severity} | {kind.help} |" for kind in EVENT_KINDS}
+    assert [name for name, row in rows.items() if row not in page] == []
