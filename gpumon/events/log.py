@@ -18,7 +18,8 @@ _MOST_DETAILS = 4000
 _SAME = 2 * SECOND
 """ns within which two begins, or two ends, of one run are the same one."""
 _RUNS = ("run_began", "run_ended", "run_died")
-_ONCE_MORE = "SELECT 1 FROM event WHERE run = ? AND user = ? AND kind IN (?, ?) AND abs(time - ?) <= ?"
+_ONCE_MORE = "SELECT 1 FROM event WHERE run = ? AND run != '' AND user = ? AND kind IN (?, ?) AND abs(time - ?) <= ?"
+"""`run != ''` names the rows that the index of runs has: without it, every event is looked at."""
 
 
 def write_events(
