@@ -72,7 +72,8 @@ def measure(stage: Stage, effort: Effort) -> Result:
         _peers(result, month, directory)
         _daemons(result, watch(stage, effort, month.path), _next_hour(stage.scratch, month))
         others = os.path.getsize(month.path) - month.of_tiers
-        result.notes.append(f"Of the month's file, {number(others / 1e6)} MB are accounts of a year.")
+        result.notes.append(f"Of the month's file, {number(others / 1e6)} MB are accounts and events of a year.")
+    result.notes.append("Daemons killed at random moments are a test: tests/integration/test_history_kills.py.")
     if month.grown == month.grown:
         result.notes.append(f"The process that kept the last days grew by {month.grown:.1f} MB after the first.")
     return result

@@ -2,7 +2,7 @@
 
 The last days go into the file itself. Those before are collected in portions, by as many processes as there are cores,
 as if the daemon had been restarted between two of them; what is too old at the end is not written in the first place.
-Accounts of a year are added.
+Accounts and events of a year are added.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Month(NamedTuple):
     """When the newest tick was taken (s since 1970)."""
     days: float
     of_tiers: int
-    """Bytes of it without accounts."""
+    """Bytes of it without accounts and events."""
     grown: float
     """MB by which the process that kept the last days grew after the first of them; NaN of a shorter file."""
 

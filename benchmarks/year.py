@@ -1,4 +1,4 @@
-"""A year of accounts of eight GPUs, as a group of people fills it, in a file of kept history."""
+"""A year of accounts and events of eight GPUs, as a group of people fills it, in a file of kept history."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import sqlite3
 from benchmarks.month_values import UUIDS
 from gpumon.accounting.book import DEVICE_COLUMNS, USER_COLUMNS, AccountBook, HourOfDevice, HourOfUser
 from gpumon.accounting.rows import write_accounts
+from gpumon.clock import SECOND
+from gpumon.events.event import EventSubject, Occurrence
+from gpumon.events.log import write_events
 from gpumon.frame import Device
 from gpumon.history.tiers import HOUR
 
@@ -16,10 +19,19 @@ _YEAR = 365 * 24
 """Hours."""
 _SHARED = 0.2
 """The share of hours in which a second user holds a GPU, too."""
+_DAILY = {
+    ("run_began", "run_ended"): 36.0, ("run_began", "run_died"): 4.0, ("idle_began", "idle_ended"): 20.0,
+    ("throttling_began", "throttling_ended"): 10.0, ("gpu_lost", "gpu_back"): 0.05,
+    ("daemon_started", "daemon_stopped"): 0.1, ("out_of_memory",): 3.0,
+}  # fmt: skip
+"""Events of each kind on a day, by pairs that begin and end something: of more than 50,000 a year."""
 
 
 def keep_year(connection: sqlite3.Connection, end: float, hours: int = _YEAR) -> None:
-    """Add the hours before `end` (s since 1970): every GPU is held by one or two users in each."""
+    """Add the hours before `end` (s since 1970).
+
+    Every GPU is held by one or two users in each; runs, throttling and the like come at random times.
+    """
     chance, book = random.Random(1), AccountBook()
     for gpu, uuid in enumerate(UUIDS):
         book.names[uuid] = Device(uuid, gpu, "NVIDIA H100 80GB HBM3")
@@ -44,4 +56,22 @@ def keep_year(connection: sqlite3.Connection, end: float, hours: int = _YEAR) ->
                 book.users[HourOfUser(hour, uuid, name)] = [of_user[column] for column in USER_COLUMNS]
     connection.execute("BEGIN IMMEDIATE")
     write_accounts(connection, book)
+    write_events(connection, _events(chance, end, hours), (), 0, "0" * 32)
     connection.execute("COMMIT")
+
+
+def _events(chance: random.Random, end: float, hours: int) -> list[Occurrence]:
+    """In the order of time."""
+    found = []
+    for kinds, daily in _DAILY.items():
+        for _ in range(round(daily * hours / 24)):
+            at, lasted = end - chance.random() * hours * HOUR, 0.0
+            of = EventSubject(
+                "" if kinds[0] == "daemon_started" else chance.choice(UUIDS), chance.choice(_USERS),
+                f"train-{chance.getrandbits(32):08x}" if kinds[0].startswith(("run", "out")) else "",
+                "gpu.throttled_hw_thermal" if kinds[0].startswith("throttling") else "",
+            )  # fmt: skip
+            for kind in kinds:
+                found.append(Occurrence(int((at + lasted) * SECOND), kind, of, {"name": "llama-8b-sft"}, lasted))
+                lasted = min(chance.expovariate(1 / 5000), end - at)
+    return sorted(found, key=lambda event: event.time_ns)

@@ -18,6 +18,7 @@ from benchmarks.month import fill
 from benchmarks.report import Budget, Result
 from benchmarks.year import keep_year
 from gpumon.database.write import open_to_write
+from gpumon.events.kinds import BY_NAME
 from gpumon.history.migrations import HISTORY_FILE
 from gpumon.history.overview import overview
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, Kind
@@ -203,6 +204,8 @@ def test_a_month_is_kept_tick_by_tick_with_accounts_behind_it(tmp_path: Path) ->
         keep_year(connection, 1e9, hours=5)
         assert connection.execute("SELECT count(*) FROM device_hour").fetchone() == (5 * 8,)
         assert connection.execute("SELECT count(*) FROM account").fetchone()[0] >= 5 * 8
+        kinds = {kind for (kind,) in connection.execute("SELECT kind FROM event")}
+        assert {"run_began", "run_ended", "throttling_began"} <= kinds <= set(BY_NAME)
 
 
 @pytest.mark.parametrize("peer", [ROWS, PARQUET], ids=lambda peer: peer.name)
