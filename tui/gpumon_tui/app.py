@@ -21,7 +21,7 @@ from gpumon_tui.freshness import freshness
 from gpumon_tui.guard import Guard, stop
 from gpumon_tui.instead import Instead, Past, Simulation
 from gpumon_tui.keys import BINDINGS
-from gpumon_tui.parts import CSS, Parts
+from gpumon_tui.parts import CSS, ScreenParts
 from gpumon_tui.renderables.attention import counted
 from gpumon_tui.screens.attention import Attention
 from gpumon_tui.screens.help import Help
@@ -70,7 +70,7 @@ class GpumonApp(App[None]):
         self._newest = self._taken = 0
         self._latest: Frame | None = None
         self._waiting: deque[Frame] = deque()
-        self.parts = Parts(self.view)
+        self.parts = ScreenParts(self.view)
 
     def compose(self) -> ComposeResult:
         yield from self.parts.compose()

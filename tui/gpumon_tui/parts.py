@@ -33,7 +33,7 @@ CSS = f"""
     """
 
 
-class Parts:
+class ScreenParts:
     """The widgets of a view, from top to bottom."""
 
     def __init__(self, view: View) -> None:
