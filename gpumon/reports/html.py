@@ -28,7 +28,7 @@ from gpumon.ledger.records import DeviceRow, Record, RunTrace
 from gpumon.ledger.schema import USAGE
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
-from gpumon.reports import run_text
+from gpumon.reports import run_notes, run_tables, run_text
 from gpumon.reports.run_list import state
 from gpumon.reports.text_table import TextColumn
 
@@ -119,7 +119,7 @@ def _sums(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -
          f"idle {units.number(values['idle_share'], Unit.RATIO)} of the time"),
         ("Wait for data", units.number(total.wait_share, Unit.RATIO), units.duration(total.wait)),
         ("Device memory, peak", units.number(values["memory_used_peak"], Unit.BYTES),
-         f"of {units.number(memory, Unit.BYTES)}; tensors {run_text.live_peak(total)}"),
+         f"of {units.number(memory, Unit.BYTES)}; tensors {run_tables.live_peak(total)}"),
         ("Energy", units.number(values["energy"], Unit.JOULES),
          f"{units.figures(total.energy_per_step)} J per step, {units.number(values['power_mean'], Unit.WATTS)}"),
     )  # fmt: skip
@@ -133,10 +133,10 @@ def _sums(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -
 
 
 def _notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
-    bad = {run_text.out_of_memory(record, mark) for mark in record.marks if mark.mark is Mark.OUT_OF_MEMORY}
-    bad |= set(run_text.diverged(epochs))
+    bad = {run_notes.out_of_memory(record, mark) for mark in record.marks if mark.mark is Mark.OUT_OF_MEMORY}
+    bad |= set(run_notes.diverged(epochs))
     yield '<ul class="notes">'
-    for note in run_text.notes(record, epochs, total):
+    for note in run_notes.notes(record, epochs, total):
         yield f"<li{' class=bad' if note in bad else ''}>{escape(note)}</li>"
     yield "</ul>"
 
@@ -160,13 +160,13 @@ def _tabs(devices: Sequence[DeviceRow | None]) -> Iterator[str]:
 def _epochs(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
     if epochs:
         phases = phase_summary.phases(record) if len(epochs) <= PHASES_UP_TO else {}
-        columns, rows = run_text.epoch_table(epochs, phases, total)
+        columns, rows = run_tables.epoch_table(epochs, phases, total)
         yield from _table("Epochs", columns, rows, last_is_total=True)
 
 
 def _ranks(record: Record) -> Iterator[str]:
     if len(record.ranks) > 1:
-        columns, rows = run_text.rank_table(record)
+        columns, rows = run_tables.rank_table(record)
         yield from _table("Ranks", columns, rows)
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record
-from gpumon.reports import compare, export, export_epochs, html, run_json, run_list, run_text
+from gpumon.reports import compare, export, export_epochs, html, run_json, run_list, run_tables, run_text
 from tests.runs import BEGAN, GIB, Book, measured
 
 NOW = BEGAN + 3600.0
@@ -147,7 +147,7 @@ def test_where_a_value_is_unknown_no_number_stands(template: Path, unknown: set[
     ])  # fmt: skip
     epochs = aggregate.epochs(record)
     total = aggregate.whole(record, epochs, NOW)
-    found, rows = run_text.epoch_table(epochs, phase_summary.phases(record), total)
+    found, rows = run_tables.epoch_table(epochs, phase_summary.phases(record), total)
     by_heading = {column.heading: [row[i] for row in rows] for i, column in enumerate(found)}
     for heading, parts in HEADINGS.items():
         cells = set(by_heading.get(heading, [""]))

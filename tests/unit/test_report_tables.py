@@ -22,7 +22,7 @@ from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record
 from gpumon.ledger.schema import USAGE, WHOLE_RUN
-from gpumon.reports import compare, export, export_epochs, run_json, run_list, run_text
+from gpumon.reports import compare, export, export_epochs, run_json, run_list, run_tables, run_text
 from gpumon.reports.csv_cells import BYTE_ORDER_MARK
 from gpumon.reports.export_formats import FORMATS
 from gpumon.reports.text_table import TextColumn, draw
@@ -143,7 +143,7 @@ def test_samples_have_columns_where_every_rank_tells_how_many_a_step_has(book: B
     book.db.commit()
     epochs = aggregate.epochs(record_of(book))
     total = aggregate.whole(record_of(book), epochs, NOW)
-    columns, rows = run_text.epoch_table(epochs, {}, total)
+    columns, rows = run_tables.epoch_table(epochs, {}, total)
     found = dict(zip([column.heading for column in columns], rows[-1], strict=True))
     assert found["SAMPLES/S"] == units.figures(32 * total.steps_per_second) != units.MISSING
     assert found["J/SAMPLE"] == units.figures(total.energy_per_step / 32) != units.MISSING
@@ -480,7 +480,7 @@ def test_every_column_of_the_table_is_documented() -> None:
 
 def test_every_heading_of_the_epoch_table_is_documented() -> None:
     text = DOCS.read_text(encoding="utf-8")
-    assert [column.heading for column in run_text.COLUMNS if f"`{column.heading}`" not in text] == []
+    assert [column.heading for column in run_tables.COLUMNS if f"`{column.heading}`" not in text] == []
 
 
 def test_the_json_has_everything_under_the_names_of_the_schema(book: Book) -> None:

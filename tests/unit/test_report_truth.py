@@ -18,7 +18,7 @@ from gpumon.frame import RunState
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record
-from gpumon.reports import compare, export, export_epochs, html, run_json, run_list, run_text
+from gpumon.reports import compare, export, export_epochs, html, run_json, run_list, run_notes, run_tables, run_text
 from gpumon.reports.text_table import distinct
 from tests.runs import BEGAN, GIB, Book, measured, training
 
@@ -41,7 +41,7 @@ def cells_of(record: Record, *, phases: bool = False) -> list[dict[str, str]]:
     """The table of `runs show`, by heading."""
     epochs = aggregate.epochs(record)
     total = aggregate.whole(record, epochs, NOW)
-    columns, rows = run_text.epoch_table(epochs, phase_summary.phases(record) if phases else {}, total)
+    columns, rows = run_tables.epoch_table(epochs, phase_summary.phases(record) if phases else {}, total)
     return [dict(zip([column.heading for column in columns], row, strict=True)) for row in rows]
 
 
@@ -112,10 +112,10 @@ def test_the_peak_is_the_framework_own_and_not_that_of_readings_between_steps(bo
     assert [row["LIVE MAX"] for row in rows] == ["5.0 GiB", "≤5.0 GiB", "≥1.0 GiB", "5.0 GiB"]
     record = record_of(book)
     epochs = aggregate.epochs(record)
-    said = " ".join(run_text.notes(record, epochs, aggregate.whole(record, epochs, NOW)))
+    said = " ".join(run_notes.notes(record, epochs, aggregate.whole(record, epochs, NOW)))
     assert "≤ upper bound: the framework reached its peak earlier" in said
     assert "≥ lower bound: read between steps" in said
-    _, ranks = run_text.rank_table(record)
+    _, ranks = run_tables.rank_table(record)
     assert "5.0 GiB" in ranks[0]
     first, second, third = run_json.whole(record, NOW)["epochs"]
     assert [(one["framework_peak"], one["framework_peak_reached"]) for one in (first, second, third)] == [
@@ -178,7 +178,7 @@ def test_a_loss_that_is_no_number_is_shown_and_not_the_same_as_none(book: Book) 
     json.dumps(run_json.whole(record, NOW), allow_nan=False)
     table = list(csv.DictReader(export.lines(record)))
     assert [(row["logged.loss"], row["logged.late"]) for row in table] == [("0.9711", ""), ("nan", ""), ("inf", "1.5")]
-    assert "Diverged: loss is nan in epoch 1 and in 1 later epoch." in run_text.notes(
+    assert "Diverged: loss is nan in epoch 1 and in 1 later epoch." in run_notes.notes(
         record, aggregate.epochs(record), aggregate.whole(record, aggregate.epochs(record), NOW)
     )
 
@@ -229,7 +229,7 @@ def test_ranks_of_unequal_length_are_no_gap_in_the_samples(book: Book) -> None:
     record = record_of(book)
     (epoch,) = aggregate.epochs(record)
     assert (epoch.seconds, epoch.sampled_share) == (pytest.approx(3.2), 1.0)
-    said = " ".join(run_text.notes(record, [epoch], aggregate.whole(record, [epoch], NOW)))
+    said = " ".join(run_notes.notes(record, [epoch], aggregate.whole(record, [epoch], NOW)))
     assert "Incompletely sampled" not in said
     assert not any("sampled" in doubt for doubt in compare.compare([record, record]).doubts)
 

@@ -1,0 +1,95 @@
+"""Sentences below one run that tell how to read its numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from gpumon import units
+from gpumon.diagnosis.past import findings
+from gpumon.frame import Mark, RunState
+from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.ledger.records import MarkRow, Record
+from gpumon.metrics import Unit
+from gpumon.missing import is_known
+from gpumon.reports.run_tables import AT_LEAST, AT_MOST, HEADING, OPEN, live_peak
+
+SEEN = 0.98
+"""A stretch of which samples saw less was not sampled in full."""
+_NOTED = 5
+"""Epochs or marks that a note names one by one."""
+
+_SHOWN_ELSEWHERE = frozenset(("out_of_memory", "diverged", "died", "failed"))
+"""Findings that a note, or the head, has in more words."""
+
+
+def notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
+    """Yield what a reader must know to read the numbers right."""
+    yield utilization_note(total, going_on=record.run.state is RunState.RUNNING)
+    peaks = {live_peak(stretch)[0] for stretch in (*epochs, total)}
+    if AT_MOST in peaks:
+        yield f"{AT_MOST} upper bound: the framework reached its peak earlier."
+    if AT_LEAST in peaks:
+        yield f"{AT_LEAST} lower bound: read between steps, when activations are freed; the framework reports no peak."
+    yield from diverged(epochs)
+    lost = sum(rank.lost_events for rank in record.ranks)
+    if any(not is_known(epoch.ended) for epoch in epochs):
+        yield f"{OPEN.strip()} epoch has not ended{', or whose end was overwritten' if lost else ''}."
+    missed = [epoch for epoch in epochs if epoch.sampled_share < SEEN]
+    if missed:
+        seen = _several([_missed(epoch) for epoch in missed])
+        yield f"Incompletely sampled: {seen}; no daemon was running, or it was late."
+    if lost:
+        yield f"{lost} boundaries were overwritten before a daemon read them: epochs may be missing."
+    for mark in record.marks:
+        if mark.mark is Mark.OUT_OF_MEMORY:
+            yield out_of_memory(record, mark)
+    for finding in findings(record, total, record.run.updated):
+        if finding.kind not in _SHOWN_ELSEWHERE:
+            yield f"{finding.summary[:1].upper()}{finding.summary[1:]}. {finding.action}".rstrip()
+
+
+def diverged(epochs: Sequence[EpochSummary]) -> Iterator[str]:
+    """Yield a sentence for each metric that was logged as NaN or infinite."""
+    for name in dict.fromkeys(name for epoch in epochs for name in epoch.metrics):
+        odd = [epoch for epoch in epochs if not math.isfinite(epoch.metrics.get(name, 0.0))]
+        if odd:
+            since = f" and in {units.counted(len(odd) - 1, 'later epoch')}" if len(odd) > 1 else ""
+            yield f"Diverged: {name} is {units.plain(odd[0].metrics[name])} in epoch {odd[0].epoch}{since}."
+
+
+def utilization_note(total: EpochSummary, *, going_on: bool = False) -> str:
+    """Where utilization is from, in a sentence."""
+    origin = {
+        "driver": "the driver's own samples, several per second",
+        "ticks": "one sample per tick of the daemon",
+        "driver, ticks": "the driver's own samples, and from one sample per tick where it gave none",
+    }.get(total.utilization_from)
+    return (
+        f"{HEADING['utilization_mean']} comes from {origin}."
+        if origin
+        else f"No GPU of this run was sampled{' yet' if going_on else ''}."
+    )
+
+
+def out_of_memory(record: Record, mark: MarkRow) -> str:
+    """An out-of-memory error in a sentence."""
+    number = next((rank.rank for rank in record.ranks if rank.key == mark.rank), 0)
+    where = f"rank {number}, " if record.run.world_size > 1 else ""
+    epoch = f"epoch {mark.epoch}, " if mark.epoch >= 0 else ""
+    when = f"{where}{epoch}step {mark.step}, {units.moment(mark.time)}"
+    amounts = [
+        f"{what} {units.number(value, Unit.BYTES)}"
+        for what, value in (("requested", mark.asked), ("free", mark.free))
+        if is_known(value)
+    ]
+    return f"Out of memory: {when}{': ' if amounts else ''}{', '.join(amounts)}."
+
+
+def _missed(epoch: EpochSummary) -> str:
+    return f"epoch {epoch.epoch} ({units.percent(epoch.sampled_share)} sampled)"
+
+
+def _several(parts: Sequence[str]) -> str:
+    more = len(parts) - _NOTED
+    return ", ".join(parts[:_NOTED]) + (f" and {more} more" if more > 0 else "")

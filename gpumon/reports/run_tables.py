@@ -1,0 +1,143 @@
+"""The tables of one run as text: its epochs, their phases, and its ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpumon import units
+from gpumon.frame import TRAINING
+from gpumon.ledger.combine import totals
+from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.ledger.records import RankRow, Record, UsageRow
+from gpumon.ledger.schema import USAGE, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.metrics import Unit
+from gpumon.missing import is_known
+from gpumon.reports.text_table import TextColumn, distinct
+
+AT_MOST, AT_LEAST = "≤", "≥"
+OPEN = " …"
+"""Behind the number of an epoch that has not ended."""
+_NAME_WIDTH = 16
+"""Cells of a metric's name."""
+_METRICS = 8
+"""Logged metrics that get a column."""
+
+HEADING = {column.name: column.heading for column in USAGE}
+# Of each epoch what people look for first stays longest.
+COLUMNS = (
+    TextColumn("EPOCH", 100, right=False, most=24),
+    TextColumn("TIME", 99),
+    TextColumn("STEPS", 50),
+    TextColumn("STEPS/S", 80),
+    TextColumn("SAMPLES/S", 55),
+    TextColumn("WAIT", 70),
+    TextColumn(HEADING["utilization_mean"], 98),
+    TextColumn("P5–P95", 40),
+    TextColumn(HEADING["idle_share"], 75),
+    TextColumn(HEADING["run_allocated_peak"], 60),
+    TextColumn(HEADING["run_reserved_peak"], 45),
+    TextColumn(HEADING["run_used_peak"], 30),
+    TextColumn(HEADING["memory_used_peak"], 90),
+    TextColumn(HEADING["energy"], 85),
+    TextColumn("J/STEP", 35),
+    TextColumn("J/SAMPLE", 34),
+    TextColumn(HEADING["throttled_share"], 65),
+)
+_RANKS = (
+    TextColumn("RANK", 100),
+    TextColumn("PID", 60),
+    TextColumn("GPU", 90, right=False),
+    TextColumn("STATE", 95, right=False),
+    TextColumn("STEPS", 50),
+    TextColumn("WAIT", 70),
+    TextColumn(HEADING["utilization_mean"], 85),
+    TextColumn(HEADING["run_allocated_peak"], 40),
+    TextColumn(HEADING["memory_used_peak"], 80),
+    TextColumn(HEADING["energy"], 75),
+    TextColumn("RETRIES", 30),
+    TextColumn("OOMS", 65),
+)
+
+
+def epoch_table(
+    epochs: Sequence[EpochSummary], phases: Mapping[int, Sequence[EpochSummary]], total: EpochSummary
+) -> tuple[list[TextColumn], list[tuple[str, ...]]]:
+    """The columns and rows of the table of epochs; a phase is a row whose first cell is indented."""
+    names = list(dict.fromkeys(name for epoch in epochs for name in epoch.metrics))[:_METRICS]
+    logged = [TextColumn(text, 88 if i == 0 else 56 - i) for i, text in enumerate(distinct(names, _NAME_WIDTH))]
+    named: list[tuple[str, EpochSummary]] = []
+    for epoch in epochs:
+        named.append((f"{epoch.epoch}{OPEN if not is_known(epoch.ended) else ''}", epoch))
+        for phase in phases.get(epoch.ordinal, ()):
+            # Training goes on after each other phase, if only for its last microseconds: that is no second training.
+            times = f" ×{phase.times}" if phase.times > 1 and phase.phase != TRAINING else ""
+            named.append((f"  {phase.phase}{times}", phase))
+    named.append(("all", total))
+    energies = units.energies([stretch.value("energy") for _, stretch in named])
+    told = dict(zip(names, (_told([stretch for _, stretch in named], name) for name in names), strict=True))
+    rows = [
+        _row(title, stretch, energies[place], [told[name][place] for name in names])
+        for place, (title, stretch) in enumerate(named)
+    ]
+    nothing = {place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) == {units.MISSING}}
+    # Of which nobody knows anything, the note below says it once.
+    rows = [tuple("" if place in nothing else cell for place, cell in enumerate(row)) for row in rows]
+    return [*COLUMNS, *logged], rows
+
+
+def rank_table(record: Record) -> tuple[Sequence[TextColumn], list[tuple[str, ...]]]:
+    """The columns and rows of the table of ranks."""
+    return _RANKS, [_rank(record, i) for i in range(len(record.ranks))]
+
+
+def live_peak(stretch: EpochSummary) -> str:
+    """The most in live tensors: `31.0 GiB`, `≤31.0 GiB` or `≥31.0 GiB`."""
+    peak, read = stretch.live_peak, stretch.value("run_allocated_peak")
+    if not is_known(peak.value):
+        return units.limited(read, Unit.BYTES, AT_LEAST)
+    return units.limited(peak.value, Unit.BYTES, "" if peak.reached else AT_MOST)
+
+
+def _told(stretches: Sequence[EpochSummary], name: str) -> list[str]:
+    """Return the values that were logged by a name, with equal decimals; empty where none was."""
+    texts = iter(units.plains([stretch.metrics[name] for stretch in stretches if name in stretch.metrics]))
+    return [next(texts) if name in stretch.metrics else "" for stretch in stretches]
+
+
+def _row(title: str, stretch: EpochSummary, energy: str, logged: Sequence[str]) -> tuple[str, ...]:
+    values = dict(zip(HEADING, stretch.values, strict=True))
+    low, high = values["utilization_p5"], values["utilization_p95"]
+    return (
+        title, units.span(stretch.seconds), units.count(stretch.steps), units.figures(stretch.steps_per_second),
+        units.figures(stretch.samples_per_second),
+        units.percent(stretch.wait_share), units.percent(values["utilization_mean"]),
+        f"{units.percent(low)[:-1]}–{units.percent(high)}" if is_known(low) and is_known(high) else units.MISSING,
+        units.percent(values["idle_share"]),
+        live_peak(stretch),
+        *(units.number(values[f"{name}_peak"], Unit.BYTES) for name in ("run_reserved", "run_used", "memory_used")),
+        energy, units.figures(stretch.energy_per_step),
+        units.figures(stretch.energy_per_sample),
+        units.percent(values["throttled_share"]),
+        *logged,
+    )  # fmt: skip
+
+
+def _rank(record: Record, place: int) -> tuple[str, ...]:
+    rank = record.ranks[place]
+    own: list[UsageRow] = [row for row in record.whole_epochs if row.rank == rank.key]
+    whole = [row for row in own if row.ordinal == WHOLE_RUN and row.phase == WHOLE_EPOCH]
+    values = dict(zip(HEADING, totals(whole or own), strict=True))
+    return (
+        str(rank.rank), str(rank.pid or units.MISSING), ", ".join(str(device.number) for device in rank.devices),
+        rank.state.name.lower(), units.count(rank.steps or None), units.span(rank.wait),
+        units.percent(values["utilization_mean"]), _rank_peak(rank, values["run_allocated_peak"]),
+        units.number(values["memory_used_peak"], Unit.BYTES), units.number(values["energy"], Unit.JOULES),
+        units.whole(rank.retries), units.whole(rank.ooms),
+    )  # fmt: skip
+
+
+def _rank_peak(rank: RankRow, read: float) -> str:
+    """Of all devices of a rank together, as its framework counts them."""
+    if is_known(rank.peak):
+        return units.number(rank.peak, Unit.BYTES)
+    return units.limited(read, Unit.BYTES, AT_LEAST)
