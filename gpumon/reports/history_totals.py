@@ -21,7 +21,7 @@ FIELDS = (
 )  # fmt: skip
 """UUID of the GPU; the total with its unit and value; seconds of the window, those missing, those estimated."""
 INCOMPLETE, ESTIMATED = "*", "~"
-_MARKED = 0.002
+_MARKED = 0.005
 """The share of a window that is estimated, from which on a table says so."""
 _HEADINGS = {"energy": "ENERGY", "utilization": "UTIL", "memory_peak": "MEM PEAK"}
 _KEEP = {"energy": 9, "utilization": 8, "memory_peak": 7, "pcie_sent": 3, "pcie_received": 3}
