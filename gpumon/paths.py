@@ -118,17 +118,18 @@ def ledger_paths(where: Places) -> list[str]:
 
 def history_path(where: Places) -> str:
     """Where a daemon of this user keeps history; empty when there is no place that survives a reboot."""
-    return _beside(ledger_path(where))
+    return history_beside(ledger_path(where))
 
 
 def history_paths(where: Places) -> list[str]:
     """The histories that exist and that a reader may look at, the one that was written last first."""
     machine = [] if where.explicit else [f"{where.system_state}/{LEDGER}"]
-    paths = [_beside(path) for path in dict.fromkeys([ledger_path(where), *machine]) if path]
+    paths = [history_beside(path) for path in dict.fromkeys([ledger_path(where), *machine]) if path]
     return sorted((path for path in paths if os.path.exists(path)), key=_written_at, reverse=True)
 
 
-def _beside(ledger: str) -> str:
+def history_beside(ledger: str) -> str:
+    """The history that the daemon of a ledger keeps; empty where there is no ledger."""
     return f"{os.path.dirname(ledger)}/{HISTORY}" if ledger else ""
 
 

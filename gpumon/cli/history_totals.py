@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from gpumon.cli.options import add_places
+from gpumon.cli.streams import output_width
 from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.live import follow
 from gpumon.paths import Places
@@ -55,13 +56,6 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
     elif arguments.csv:
         sys.stdout.writelines(history_totals.table(found, devices))
     else:
-        for line in history_totals.text(found, devices, _width()):
+        for line in history_totals.text(found, devices, output_width()):
             print(line)
     return EXIT_OK
-
-
-def _width() -> int:
-    """Cells of the terminal; 0, for as wide as it gets, where the output goes elsewhere."""
-    from shutil import get_terminal_size
-
-    return get_terminal_size().columns if sys.stdout.isatty() else 0

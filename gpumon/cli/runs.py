@@ -17,11 +17,11 @@ from gpumon.cli.options import add_places, resolve_options
 from gpumon.cli.streams import output_width
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.ledger.absent import why_absent
-from gpumon.ledger.reader import NOTHING, Ledgers
+from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.ledger.records import Record, RunTrace
 from gpumon.live import follow
 from gpumon.origin import Capability
-from gpumon.paths import Places, ledger_paths
+from gpumon.paths import Places, history_beside, ledger_paths
 from gpumon.reports.export_formats import FORMATS
 from gpumon.reports.find import find
 
@@ -178,10 +178,15 @@ def _compare(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> Non
 
 
 def _report(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
+    from gpumon.history.open import open_history
     from gpumon.reports.html import page
 
-    record, traces = _all_of(ledgers, arguments.run, now)
-    _write(arguments.output, page(record, traces, now).encode())
+    ledger, record, traces = _all_of(ledgers, arguments.run, now)
+    history = open_history()
+    history.look_in(history_beside(ledger.path))
+    made = page(record, traces, now, history)
+    history.close()
+    _write(arguments.output, made.encode())
     print(f"wrote {arguments.output}")
 
 
@@ -189,16 +194,16 @@ def _export(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None
     wanted = FORMATS[arguments.format]
     if wanted.is_binary and arguments.output in ("", "-"):
         raise UsageError(f"{arguments.format} is binary: pass -o FILE")
-    record, traces = _all_of(ledgers, arguments.run, now)
+    _, record, traces = _all_of(ledgers, arguments.run, now)
     _write(arguments.output, wanted.make(record, traces, now))
 
 
 _ACTIONS = {"list": _list, "show": _show, "compare": _compare, "report": _report, "export": _export}
 
 
-def _all_of(ledgers: Ledgers, wanted: str, now: float) -> tuple[Record, list[RunTrace]]:
+def _all_of(ledgers: Ledgers, wanted: str, now: float) -> tuple[Ledger, Record, list[RunTrace]]:
     ledger, found = find(ledgers, wanted, now, _say)
-    return ledger.record(found.id), ledger.traces(found.id)
+    return ledger, ledger.record(found.id), ledger.traces(found.id)
 
 
 def _write(path: str, made: bytes) -> None:

@@ -56,6 +56,10 @@ class LongHistory(RecentHistory):
         if self._file is not None:
             self._file.look_in(path)
 
+    def finer(self, step: float) -> Sequence[Tier]:
+        """Return the tiers with cells shorter than `step` seconds, the finest first."""
+        return [tier for tier in self._tiers if tier.step < step]
+
     def close(self) -> None:
         """Let the file go, until it is asked again."""
         if self._file is not None:

@@ -20,7 +20,8 @@ from gpumon.errors import GpumonError
 from gpumon.figures.dates import dated
 from gpumon.figures.run import Figure, figure
 from gpumon.figures.run_background import SHADES
-from gpumon.figures.run_series import run_series
+from gpumon.figures.run_finer import FineHistory, refined
+from gpumon.figures.run_series import RunSeries, run_series
 from gpumon.frame import NAN, Mark
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.epoch_summary import EpochSummary
@@ -41,8 +42,8 @@ _BAD = ' class="bad"'
 _HELP = {column.heading: column.help for column in USAGE}
 
 
-def page(record: Record, traces: Sequence[RunTrace], now: float) -> str:
-    """The report as HTML. Raises GpumonError when Plotly is missing."""
+def page(record: Record, traces: Sequence[RunTrace], now: float, history: FineHistory | None = None) -> str:
+    """The report as HTML; `history` may have finer points than the traces. Raises GpumonError without Plotly."""
     epochs = aggregate.epochs(record)
     total = aggregate.whole(record, epochs, now)
     devices = _drawn(record, traces)
@@ -50,7 +51,7 @@ def page(record: Record, traces: Sequence[RunTrace], now: float) -> str:
     spans = phase_summary.spans(record)
     figures = [
         figure(
-            run_series(record, traces, device.uuid if device else "-"),
+            _series(record, traces, device, history),
             logged,
             device=device,
             epochs=epochs,
@@ -95,6 +96,16 @@ def _drawn(record: Record, traces: Sequence[RunTrace]) -> list[DeviceRow | None]
     seen = {trace.uuid for trace in traces}
     devices = [device for device in record.devices if device.uuid in seen]
     return [*devices] or [None]
+
+
+def _series(
+    record: Record, traces: Sequence[RunTrace], device: DeviceRow | None, history: FineHistory | None
+) -> RunSeries:
+    """The lines of a device, as fine as they are kept."""
+    if device is None:
+        return run_series(record, traces, "-")
+    series = run_series(record, traces, device.uuid)
+    return refined(series, history, device.uuid) if history else series
 
 
 def _head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:

@@ -18,8 +18,10 @@ from gpumon.analysis.epochs import Stretch as Seen
 from gpumon.diagnosis.past import verdict
 from gpumon.errors import GpumonError
 from gpumon.figures.run import figure
+from gpumon.figures.run_finer import refined
 from gpumon.figures.run_series import RunSeries, diverged_points, run_series
 from gpumon.frame import TRAINING, RunState
+from gpumon.history.open import open_history
 from gpumon.history.recent import RecentHistory
 from gpumon.json_value import shown
 from gpumon.ledger import aggregate, phase_summary
@@ -27,6 +29,7 @@ from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import Record, RunRow, RunSummary
 from gpumon.missing import is_known
+from gpumon.paths import history_beside
 from gpumon.reports import run_json
 from gpumon.reports.export_epochs import lines
 from gpumon_web.answers import NOTHING, UNCHANGED, Packed
@@ -156,7 +159,7 @@ def _page(ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring |
     chosen = next((one for one in devices if one.uuid == device), devices[0] if devices else None)
     uuid = chosen.uuid if chosen else ""
     found = aggregate.epochs(record)
-    kept = run_series(record, traces, uuid or "-"), run_series(record, traces, "")
+    kept = _course(ledger.path, record, run_series(record, traces, uuid or "-"), uuid), run_series(record, traces, "")
     recent = _recent(record, uuid, ring, *kept) if ring else Recent(*kept)
     return {
         "schema": run_json.SCHEMA,
@@ -176,6 +179,17 @@ def _page(ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring |
             diverged=recent.diverged,
         ),
     }  # fmt: skip
+
+
+def _course(ledger: str, record: Record, series: RunSeries, uuid: str) -> RunSeries:
+    """The lines of a device; of a run that is over, as fine as history still has them, for whoever zooms in."""
+    if record.run.state is RunState.RUNNING or not uuid:
+        return series
+    history = open_history()
+    history.look_in(history_beside(ledger))
+    found = refined(series, history, uuid)
+    history.close()
+    return found
 
 
 def _recent(record: Record, uuid: str, ring: Ring, course: RunSeries, logged: RunSeries) -> Recent:
