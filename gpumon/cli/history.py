@@ -27,6 +27,7 @@ from gpumon.units import bytes_binary, counted, moment, span
 _MORE: dict[str, ModuleType] = {"totals": history_totals, "accounts": history_accounts, "events": history_events}
 """Subcommands with a file of their own."""
 NOTHING = "no history kept yet: start 'gpumon daemon'"
+EMPTY = "no history yet: a running daemon writes it every 5 minutes, and when it stops"
 _STEPS = [str(shape.step) for shape in SHAPES]
 _COLUMNS = (
     TextColumn("CELLS", 3),
@@ -67,11 +68,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action in _MORE:
         code: int = _MORE[arguments.action].run(where, arguments)
         return code
-    found = [overview(path) for path in history_paths(where)]
-    if not any(one.tiers or one.others for one in found):
+    paths, problems = history_paths(where), []
+    if not paths:
         print(NOTHING)
-    for one in found:
-        _show(one)
+    for path in paths:
+        try:
+            _show(overview(path))
+        except GpumonError as error:  # the other one can be read nevertheless
+            problems.append(str(error))
+    if problems:
+        raise GpumonError("; ".join(problems))
     return EXIT_OK
 
 
@@ -91,8 +97,10 @@ def _show(found: Overview) -> None:
         for one in found.others
     ]
     print(f"{found.path}  {bytes_binary(found.bytes)}  {counted(len(found.subjects), 'GPU')}")
-    for line in draw(_COLUMNS, rows):
+    for line in draw(_COLUMNS, rows) if rows else [EMPTY]:
         print(line)
+    if found.damaged:
+        print(f"damaged and moved aside: {', '.join(found.damaged)}")
 
 
 def _export(where: Places, arguments: argparse.Namespace) -> int:

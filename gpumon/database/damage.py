@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 
+_ASIDE = ".damaged-"
 _SUFFIXES = ("", "-wal", "-shm", "-journal")
 
 
@@ -14,12 +15,30 @@ def is_damage(error: sqlite3.Error) -> bool:
     return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
+def unreadable(error: UnicodeDecodeError) -> sqlite3.DatabaseError:
+    """Return the damage that Python meets before SQLite can name it: a damaged schema in an error message."""
+    found = sqlite3.DatabaseError(f"database disk image is malformed: {error.reason}")
+    found.sqlite_errorcode, found.sqlite_errorname = sqlite3.SQLITE_CORRUPT, "SQLITE_CORRUPT"
+    return found
+
+
+def moved_aside(path: str) -> list[str]:
+    """Return the damaged files that once had this path, oldest first."""
+    begin = os.path.basename(path) + _ASIDE
+    try:
+        names = os.listdir(os.path.dirname(path) or ".")
+    except OSError:
+        return []
+    numbers = (name.removeprefix(begin) for name in names if name.startswith(begin))
+    return [f"{path}{_ASIDE}{number}" for number in sorted(int(one) for one in numbers if one.isdecimal())]
+
+
 def move_aside(path: str) -> str:
     """Rename a file and what SQLite keeps beside it to the first name that is free."""
     number = 1
-    while os.path.lexists(f"{path}.damaged-{number}"):
+    while os.path.lexists(f"{path}{_ASIDE}{number}"):
         number += 1
-    aside = f"{path}.damaged-{number}"
+    aside = f"{path}{_ASIDE}{number}"
     for suffix in _SUFFIXES:
         if os.path.lexists(path + suffix):
             os.rename(path + suffix, aside + suffix)

@@ -6,6 +6,8 @@ import os
 import sqlite3
 from urllib.parse import quote
 
+from gpumon.database.damage import unreadable
+
 _WAIT = 5.0
 """Seconds to wait for a writer that holds the file for itself, as while it is made."""
 _CLOSED_TO_US = ("SQLITE_CANTOPEN", "SQLITE_READONLY_DIRECTORY", "SQLITE_READONLY_CANTINIT")
@@ -36,4 +38,7 @@ def _connect_to_read(path: str, how: str, any_thread: bool) -> tuple[sqlite3.Con
     except sqlite3.Error:
         connection.close()
         raise
+    except UnicodeDecodeError as error:
+        connection.close()
+        raise unreadable(error) from error
     return connection, version

@@ -64,21 +64,26 @@ class StateFile:
             self.problem = ""
             self._say(f"{self.path} is writable again")
 
-    def failed(self, error: NewerFile | OSError | sqlite3.Error) -> None:
-        """Close the file after an error, and say once what is wrong. A damaged file is moved aside."""
+    def failed(self, error: Exception) -> bool:
+        """Close the file after an error, and say once what is wrong.
+
+        A damaged file is moved aside. Returns whether a new one can be begun now.
+        """
         if isinstance(error, NewerFile):
             self.problem, self.is_refused = str(error), True
             self._say(f"{error}; {self._kind.refused}")
-            return
+            return False
         damaged = isinstance(error, sqlite3.Error) and is_damage(error) and self.is_open
         self.close()
         if damaged:
             with suppress(OSError):
                 self._say(f"{self.path} is damaged ({error}): moved to {move_aside(self.path)}")
-            return
+                return True
+            return False
         if not self.problem:
             self.problem = f"cannot write {self.path} ({error})"
             self._say(f"{self.problem}: {self._kind.meanwhile}")
+        return False
 
     def close(self) -> None:
         """Close the file; for good where `is_ending` is set."""

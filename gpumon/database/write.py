@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from gpumon.database.damage import is_damage, move_aside
+from gpumon.database.damage import is_damage, move_aside, unreadable
 from gpumon.database.network import on_network
 from gpumon.errors import GpumonError
 from gpumon.paths import make_private_dir
@@ -84,6 +84,9 @@ def _connect(path: str, migrations: Sequence[str], shared: bool, mounts: str) ->
         connection.execute("PRAGMA foreign_keys = ON")
         for version in range(found, len(migrations)):
             _migrate(connection, version, migrations[version])
+    except UnicodeDecodeError as error:
+        connection.close()
+        raise unreadable(error) from error
     except BaseException:
         connection.close()
         raise

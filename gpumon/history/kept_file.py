@@ -129,7 +129,8 @@ class KeptFile:
             # One that a wrong clock has put in another year is not the begin of anything.
             oldest, latest = (self._now() - shape.keep) // shape.block, self._now() // shape.block
             ((begin, end),) = db.execute(
-                "SELECT min(number * ?1 + first), max(number * ?1 + last) FROM block WHERE tier = ?2"
+                "SELECT min(number * ?1 + max(first, 0)), max(number * ?1 + min(last, ?1 - 1)) FROM block"
+                " WHERE tier = ?2"
                 " AND number IN (SELECT min(number) FROM block WHERE tier = ?2 AND number BETWEEN ?3 AND ?4"
                 " UNION SELECT max(number) FROM block WHERE tier = ?2 AND number BETWEEN ?3 AND ?4)",
                 (shape.cells, shape.number, oldest, latest),

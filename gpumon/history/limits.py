@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.clock import SECOND
@@ -43,21 +44,34 @@ USUAL_LIMITS = HistoryLimits()
 
 def prune(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:
     """Remove what ended too long before `now` (s since 1970), then what is oldest of all while there is too much."""
+    prune_old(connection, now, limits)
+    prune_large(connection, limits)
+
+
+def prune_old(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:
+    """Remove what ended too long before `now` (s since 1970). Only for a clock that is known to be right."""
     keep = limits.keep()
     for shape in SHAPES:
         oldest = int((now - keep[shape.number]) // shape.block)
         connection.execute("DELETE FROM block WHERE tier = ? AND number < ?", (shape.number, oldest))
+    _prune_activity(connection, now)
+
+
+def prune_large(connection: sqlite3.Connection, limits: HistoryLimits) -> None:
+    """Remove the oldest blocks of all tiers while there is too much, and give the disk back what a file has empty."""
+    from sqlite3 import OperationalError  # commands want no more of this module than the limits
+
     lasts = " ".join(f"WHEN {shape.number} THEN {shape.block}" for shape in SHAPES)
     connection.execute(
         "DELETE FROM block WHERE rowid IN (SELECT rowid FROM (SELECT rowid, sum(length(data)) OVER "
         f"(ORDER BY (number + 1) * CASE tier {lasts} END DESC, rowid DESC) AS held FROM block) WHERE held > ?)",
         (limits.bytes,),
     )
-    _prune_activity(connection, now)
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     (empty,) = connection.execute("PRAGMA freelist_count").fetchone()
     if empty > max(_SMALL, pages // _WASTE):
-        connection.execute("VACUUM")
+        with suppress(OperationalError):  # a full disk: what comes next takes the empty pages
+            connection.execute("VACUUM")
 
 
 def _prune_activity(connection: sqlite3.Connection, now: float) -> None:

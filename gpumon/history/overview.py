@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import NamedTuple
 
+from gpumon.database.damage import is_damage, moved_aside
 from gpumon.database.read import open_to_read
 from gpumon.errors import GpumonError
 from gpumon.history.migrations import VERSION
@@ -18,6 +19,8 @@ _WITH_OTHERS = 2
 """Version of the file from which it has accounts and events."""
 _OTHERS = (("accounts", "device_hour", "hour", 3600.0, 3600.0), ("events", "event", "time", 1e-9, 0.0))
 """Name for people; the table, its time, the seconds in one of that, and the length of a row."""
+_LATEST = 2**32
+"""Seconds since 1970 after which nothing was kept: the file is damaged."""
 
 
 class TierSize(NamedTuple):
@@ -55,6 +58,8 @@ class Overview(NamedTuple):
     """UUIDs of GPUs."""
     others: Sequence[TableSize] = ()
     """Accounts and events, where there are any."""
+    damaged: Sequence[str] = ()
+    """Damaged files that were moved aside, oldest first."""
 
 
 def overview(path: str) -> Overview:
@@ -64,19 +69,33 @@ def overview(path: str) -> Overview:
         with closing(connection):
             if version > VERSION:
                 raise GpumonError(f"{path} was written by a newer gpumon: upgrade gpumon")
-            tiers = [size for shape in SHAPES if (size := _size(connection, shape))] if version else []
+            if version == 0:  # it is being made
+                return Overview(path, _bytes(path), [], [], damaged=moved_aside(path))
+            tiers = [size for shape in SHAPES if (size := _size(connection, shape))]
             rows = connection.execute("SELECT DISTINCT subject FROM block WHERE subject != '' ORDER BY subject")
-            subjects = [clean(str(subject), 100) for (subject,) in rows] if version else []
+            subjects = [clean(str(subject), 100) for (subject,) in rows]
             others = _others(connection) if version >= _WITH_OTHERS else ()
     except sqlite3.Error as error:
-        raise GpumonError(f"cannot read {path}: {error}") from error
-    return Overview(path, _bytes(path), tiers, subjects, others)
+        raise GpumonError(_problem(path, error)) from error
+    return Overview(path, _bytes(path), tiers, subjects, others, moved_aside(path))
+
+
+def _problem(path: str, error: sqlite3.Error) -> str:
+    """Why a file cannot be read, and what to do."""
+    if os.path.isdir(path):
+        return f"{path} is a directory: remove it, and the daemon makes a history there"
+    if not os.access(path, os.R_OK):
+        return f"{path} cannot be read: permission denied"
+    if is_damage(error):
+        return f"{path} is damaged ({error}): the daemon moves it aside and begins a new history"
+    return f"{path} cannot be read: {error}"
 
 
 def _size(connection: sqlite3.Connection, shape: TierShape) -> TierSize | None:
     begin, end, size = connection.execute(
-        "SELECT min(number * ?1 + first), max(number * ?1 + last), sum(length(data)) FROM block WHERE tier = ?2",
-        (shape.cells, shape.number),
+        "SELECT min(number * ?1 + first), max(number * ?1 + last), sum(length(data)) FROM block"
+        " WHERE tier = ?2 AND number BETWEEN 0 AND ?3 AND first >= 0 AND last < ?1",
+        (shape.cells, shape.number, _LATEST // shape.block),
     ).fetchone()
     return None if begin is None else TierSize(shape, begin * shape.step, (end + 1) * shape.step, size)
 

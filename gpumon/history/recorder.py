@@ -10,15 +10,15 @@ import os
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Condition, Thread
 
 from gpumon.clock import SECOND
 from gpumon.database.state_file import StateFile
-from gpumon.database.write import NewerFile
 from gpumon.frame import Tick
 from gpumon.history.collect import Block, Collector, TickValues, values_of
 from gpumon.history.earlier import EarlierFrames, collect_earlier
-from gpumon.history.limits import USUAL_LIMITS, HistoryLimits, prune
+from gpumon.history.limits import USUAL_LIMITS, HistoryLimits, prune_large, prune_old
 from gpumon.history.migrations import HISTORY_FILE
 from gpumon.history.part import HistoryPart
 from gpumon.history.recover import recover
@@ -132,7 +132,7 @@ class HistoryRecorder:
                 self._ticks.clear()
             if ticks and not self._first_ns:
                 self._first_ns = ticks[0].monotonic_ns
-            begins = self._first_ns > 0 and self._earlier is not None and self._collect_earlier()
+            begins = self._first_ns > 0 and self._earlier is not None and self._twice(self._collect_earlier)
             for values in ticks:
                 self._collector.add(values)
                 self._see_clock(values)
@@ -140,16 +140,28 @@ class HistoryRecorder:
                 self._collector.finish()
                 for part in self._parts:
                     part.finish()
-            try:
-                if begins or (self._blocks and self._earlier is None):
-                    self._write()
-                if stopping or self._are_parts_due():
-                    self._write_parts()
-            except (NewerFile, OSError, sqlite3.Error) as error:
-                self._file.failed(error)
+            self._twice(partial(self._write_due, begins, stopping))
             if stopping or self._file.is_refused:
                 self._file.close()
                 return
+
+    def _twice(self, work: Callable[[], object]) -> bool:
+        """Whether something that uses the file was done; where it was damaged, with a new one."""
+        for _ in range(2):
+            try:
+                work()
+            except Exception as error:  # a damaged file may give anything, and this thread must outlive it
+                if not self._file.failed(error):
+                    return False
+            else:
+                return True
+        return False
+
+    def _write_due(self, begins: bool, stopping: bool) -> None:
+        if begins or (self._blocks and self._earlier is None):
+            self._write()
+        if stopping or self._are_parts_due():
+            self._write_parts()
 
     def _see_clock(self, values: TickValues) -> None:
         """Note when the wall clock was set: by one that is wrong, everything is too old."""
@@ -170,18 +182,13 @@ class HistoryRecorder:
             self._bytes -= len(self._blocks.popleft().data)
             self._lost += 1
 
-    def _collect_earlier(self) -> bool:
-        """Take, once, what the ring has from before this daemon and the file has not; false where the file fails."""
+    def _collect_earlier(self) -> None:
+        """Take, once, what the ring has from before this daemon and the file has not."""
         assert self._earlier is not None
-        try:
-            since_ns = taken_until(self._file.connect(), self._taken.directory, self._taken.boot)
-        except (NewerFile, OSError, sqlite3.Error) as error:
-            self._file.failed(error)
-            return False
+        since_ns = taken_until(self._file.connect(), self._taken.directory, self._taken.boot)
         if since_ns is not None:
             collect_earlier(self._earlier(since_ns), since_ns, self._first_ns, self._take, self._rest)
         self._earlier = None
-        return True
 
     def _rest(self) -> None:
         with self._changed:
@@ -194,7 +201,8 @@ class HistoryRecorder:
         self._blocks.clear()
         self._bytes = 0
         if self._newest and self._newest.monotonic_ns - self._steady_ns >= _STEADY:
-            prune(connection, self._newest.time_ns / SECOND, self._limits)
+            prune_old(connection, self._newest.time_ns / SECOND, self._limits)
+        prune_large(connection, self._limits)
         self._file.succeeded()
         if self._lost:
             self._say(

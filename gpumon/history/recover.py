@@ -83,7 +83,8 @@ def _longest(cell: HistoryCell) -> float:
 
 def _stretches(connection: sqlite3.Connection, shape: TierShape) -> list[_Stretch]:
     rows = connection.execute(
-        "SELECT subject, number * ?1 + first, number * ?1 + last FROM block WHERE tier = ?2",
+        "SELECT subject, number * ?1 + first, number * ?1 + last FROM block WHERE tier = ?2"
+        " AND typeof(number) = 'integer' AND min(first, last) >= 0 AND max(first, last) < ?1",  # else it is damaged
         (shape.cells, shape.number),
     )
     return [_Stretch(*row) for row in rows]

@@ -73,7 +73,7 @@ def write(connection: sqlite3.Connection, blocks: Iterable[SealedBlock], boot: s
 
 def stored_cells(data: bytes, crc: int, metrics: str, subject: str, shape: TierShape) -> dict[int, HistoryCell] | None:
     """Return the cells of a stored block, with the metrics of today; None of one that is damaged."""
-    if zlib.crc32(data) != crc:
+    if not isinstance(data, bytes) or zlib.crc32(data) != crc:
         return None
     names = columns_of(subject).names
     try:
@@ -81,7 +81,7 @@ def stored_cells(data: bytes, crc: int, metrics: str, subject: str, shape: TierS
             return cells_of(data, len(names), shape.cells)
         order = _order(metrics, names)
         return {place: _ordered(cell, order) for place, cell in cells_of(data, len(order.stored), shape.cells).items()}
-    except (BadBlock, ValueError):
+    except (BadBlock, TypeError, ValueError):
         return None
 
 
