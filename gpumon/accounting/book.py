@@ -58,15 +58,11 @@ class HourOfUser(NamedTuple):
 class _Holding(NamedTuple):
     """A device as a tick found it, which holds until the next."""
 
-    uuid: str
-    identified: bool
-    judged: bool
-    held: bool | None
-    busy: bool
-    idle: bool
+    of: HeldDevice
     parts: Sequence[tuple[str, float]]
     """Users, and the part of each in busy time and energy; NaN where that is not known."""
     energy: float
+    """That its counter had; NaN where there is none, or it is that of more than this device."""
     power: float
 
 
@@ -85,11 +81,12 @@ class AccountBook:
         passed_ns, by_clock = tick.monotonic_ns - self._monotonic_ns, tick.time_ns - self._time_ns
         holdings = [_holding(one) for one in judged if one.sample.state in _ANSWERS]
         if self._before and not is_gap(passed_ns / SECOND, by_clock / SECOND, tick.interval_ns / SECOND):
-            counters = {one.uuid: one.energy for one in holdings}
+            counters = {one.of.sample.device.uuid: one.energy for one in holdings}
             # Hours are those of the clock as it is now; a little that it was set falls into this stretch.
             for hour, seconds in _by_hour(tick.time_ns - passed_ns, tick.time_ns):
                 for one in self._before:
-                    self._count(hour, one, seconds, seconds * SECOND / passed_ns, counters.get(one.uuid, NAN))
+                    counter = counters.get(one.of.sample.device.uuid, NAN)
+                    self._count(hour, one, seconds, seconds * SECOND / passed_ns, counter)
         for held in judged:
             if held.sample.device.uuid not in self.names:
                 self.names[held.sample.device.uuid] = held.sample.device
@@ -112,42 +109,44 @@ class AccountBook:
         """`one` held for `seconds`, a `share` of the time until the counter of energy was at `counter`."""
         grown = counter - one.energy
         joules = grown * share if grown >= 0 else one.power * seconds
-        key = HourOfDevice(hour, one.uuid)
+        held, state, uuid = one.of.held, one.of.state, one.of.sample.device.uuid
+        judged, busy, idle = state not in _UNJUDGED, state is GpuState.BUSY, state is GpuState.HELD
+        key = HourOfDevice(hour, uuid)
         sums = self.devices.get(key)
         if sums is None:
             sums = self.devices[key] = [0.0] * len(DEVICE_COLUMNS)
         sums[0] += seconds
-        if one.identified:
+        if one.of.is_identified:
             sums[1] += seconds
-        if one.judged:
+        if judged:
             sums[2] += seconds
-        if one.held:
+        if held:
             sums[3] += seconds
-        if one.busy:
+        if busy:
             sums[4] += seconds
-        if one.idle:
+        elif idle:
             sums[5] += seconds
         # NaN is not itself; in place, because this is done for each device at each tick.
         metered = joules == joules
         if metered:
             sums[6] += seconds
             sums[7] += joules
-        if one.held is False:
+        if held is False:
             sums[8] += seconds
             if metered:
                 sums[9] += joules
         for user, part in one.parts:
-            of_user = HourOfUser(hour, one.uuid, user)
+            of_user = HourOfUser(hour, uuid, user)
             account = self.users.get(of_user)
             if account is None:
                 account = self.users[of_user] = [0.0] * len(USER_COLUMNS)
             account[0] += seconds
             known = part == part
-            if one.judged and (known or not one.busy):
+            if judged and (known or not busy):
                 account[1] += seconds
-                if one.busy:
+                if busy:
                     account[2] += seconds * part
-                elif one.idle:
+                elif idle:
                     account[3] += seconds
             if metered and known:
                 account[4] += seconds
@@ -161,20 +160,12 @@ def _add_all(mine: dict[_Key, list[float]], its: dict[_Key, list[float]]) -> Non
 
 
 def _holding(one: HeldDevice) -> _Holding:
-    sample, users = one.sample, one.users
+    sample = one.sample
+    parts = _parts(one) if one.users else ()
     # The counter and the power of a MIG instance are those of the whole GPU.
-    whole = sample.state is Availability.OK and not sample.device.uuid.startswith(PARTS)
-    return _Holding(
-        uuid=sample.device.uuid,
-        identified=one.is_identified,
-        judged=one.state not in _UNJUDGED,
-        held=one.held,
-        busy=one.state is GpuState.BUSY,
-        idle=one.state is GpuState.HELD,
-        parts=_parts(one) if users else (),
-        energy=sample.values[_ENERGY] if whole else NAN,
-        power=sample.values[_POWER] if whole else NAN,
-    )
+    if sample.state is not Availability.OK or sample.device.uuid.startswith(PARTS):
+        return _Holding(one, parts, NAN, NAN)
+    return _Holding(one, parts, sample.values[_ENERGY], sample.values[_POWER])
 
 
 def _parts(one: HeldDevice) -> Sequence[tuple[str, float]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gpumon.analysis.gpu_state import Activity, GpuState, is_held, judge
+from gpumon.analysis.gpu_state import UNOBSERVED, Activity, GpuState, is_held, judge
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Process, RunState, Sample, Tick
-from gpumon.metrics import PROCESSES
+from gpumon.metrics import GPU_INDEX, IDLE, PROCESSES
 
+_UTILIZATION = GPU_INDEX["gpu.utilization"]
 NOBODY_KNOWN = ""
 """The name of a user who is not known."""
 
@@ -66,4 +67,6 @@ def _judged(
     if held and not users:
         users[NOBODY_KNOWN] = NAN
         identified = False
-    return HeldDevice(sample, judge(sample, held, activity.observed(sample.device.uuid)), held, users, identified)
+    # At work it is busy, whatever was before.
+    before = UNOBSERVED if sample.values[_UTILIZATION] >= IDLE else activity.observed(sample.device.uuid)
+    return HeldDevice(sample, judge(sample, held, before), held, users, identified)

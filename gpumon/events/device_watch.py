@@ -55,7 +55,8 @@ class DeviceWatch:
         self._driver = Driver()
         self._counters: dict[str, tuple[tuple[float, ...], int]] = {}
         self._throttled: dict[tuple[str, str], _Throttling] = {}
-        self._idle: dict[tuple[str, str], int] = {}
+        self._idle: dict[str, dict[str, int]] = {}
+        """By device and user: since when, ns of CLOCK_MONOTONIC."""
 
     def add(self, tick: Tick, judged: Sequence[HeldDevice], activity: Activity) -> Iterator[Occurrence]:
         """Yield what happened since the tick before; `judged` and `activity` are of this one."""
@@ -70,11 +71,14 @@ class DeviceWatch:
         yield from self._see_driver(tick)
         for one in judged:
             sample = one.sample
-            if sample.state is Availability.OK:
+            if sample.state is not Availability.OK or one.state is GpuState.UNKNOWN:
+                if before is not None:
+                    yield from self._lose_sight(sample.device.uuid, before)
+            else:
                 yield from self._see_counters(sample, tick)
             if self._lost or sample.state in _LOST:
                 yield from self._see_lost(sample, tick, is_first=is_first)
-            if self._idle or one.state is GpuState.HELD:
+            if one.state is GpuState.HELD or (self._idle and sample.device.uuid in self._idle):
                 yield from self._see_idle(one, tick, activity)
         if self._throttled:
             yield from self._end_throttling(tick)
@@ -108,7 +112,6 @@ class DeviceWatch:
         if sample.state in _LOST:
             if uuid not in self._lost:
                 self._lost[uuid] = _Begun(tick.monotonic_ns, tick.time_ns)
-                self._counters.pop(uuid, None)
                 details = {"reason": sample.reason, **({"at_start": True} if is_first else {})}
                 yield Occurrence(tick.time_ns, "gpu_lost", EventSubject(uuid), details)
         elif sample.state in _ANSWERS and uuid in self._lost:
@@ -144,26 +147,37 @@ class DeviceWatch:
 
     def _see_idle(self, one: HeldDevice, tick: Tick, activity: Activity) -> Iterator[Occurrence]:
         uuid = one.sample.device.uuid
-        since = activity.idle_since(uuid) if one.state is GpuState.HELD else None
-        users = one.users if since is not None else {}
-        for device, user in [key for key in self._idle if key[0] == uuid and key[1] not in users]:
-            lasted = (tick.monotonic_ns - self._idle.pop((device, user))) / SECOND
-            yield Occurrence(tick.time_ns, "idle_ended", EventSubject(uuid, user), lasted=lasted)
-        if since is None or since.seconds < LONG_IDLE or any(key[0] == uuid for key in self._idle):
+        begun, users = self._idle.get(uuid), one.users if one.state is GpuState.HELD else {}
+        if begun is not None:
+            if begun.keys() <= users.keys():
+                return
+            for user in [user for user in begun if user not in users]:
+                lasted = (tick.monotonic_ns - begun.pop(user)) / SECOND
+                yield Occurrence(tick.time_ns, "idle_ended", EventSubject(uuid, user), lasted=lasted)
+            if not begun:
+                del self._idle[uuid]
             return
+        since = activity.idle_since(uuid)
+        if since is None or since.seconds < LONG_IDLE:
+            return
+        self._idle[uuid] = dict.fromkeys(users, tick.monotonic_ns - round(since.seconds * SECOND))
         for user in users:
-            self._idle[uuid, user] = tick.monotonic_ns - round(since.seconds * SECOND)
             details = {"at_least": True} if since.at_least else {}
             yield Occurrence(round(since.time * SECOND), "idle_began", EventSubject(uuid, user), details)
 
-    def _unseen(self, last: Tick) -> Iterator[Occurrence]:
-        """Close what was last seen in `last`."""
-        for uuid, cause in self._throttled:
+    def _lose_sight(self, uuid: str, last: Tick) -> Iterator[Occurrence]:
+        """Close what goes on with a device that says nothing of it any more, and did in `last`."""
+        self._counters.pop(uuid, None)
+        for device, cause in [key for key in self._throttled if key[0] == uuid]:
+            del self._throttled[device, cause]
             yield unseen(last.time_ns, "throttling_began", EventSubject(uuid, cause=cause))
-        for uuid, user in self._idle:
+        for user in self._idle.pop(uuid, ()):
             yield unseen(last.time_ns, "idle_began", EventSubject(uuid, user))
-        self._throttled.clear()
-        self._idle.clear()
+
+    def _unseen(self, last: Tick) -> Iterator[Occurrence]:
+        """Close all that was last seen in `last`."""
+        for uuid in {*self._idle, *(uuid for uuid, _ in self._throttled)}:
+            yield from self._lose_sight(uuid, last)
 
 
 def unseen(time_ns: int, kind: str, of: EventSubject) -> Occurrence:

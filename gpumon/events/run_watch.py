@@ -50,19 +50,22 @@ class RunWatch:
         for boundary in tick.boundaries:
             if boundary.mark is Mark.RUN_END:
                 self._ends[boundary.run] = boundary.time_ns
+        running = 0
         for run in tick.runs:
             if run.key not in self._over:
+                running += run.state is RunState.RUNNING
                 yield from self._see(run, tick)
         for boundary in tick.boundaries:
             if boundary.mark is Mark.OUT_OF_MEMORY:
                 yield from self._out_of_memory(boundary, tick)
         for key in tick.withdrawn:
             self._withdraw(key)
-        for of, processes in list(self._open.items()):
-            yield from self._end(of, processes, tick)
+        if running < len(self._keys):  # one has ended, or is not shown any more
+            for of, processes in list(self._open.items()):
+                yield from self._end(of, processes, tick)
 
     def _see(self, run: Run, tick: Tick) -> Iterator[Occurrence]:
-        of = EventSubject(user=run.user, run=run.id or run.key)
+        of = self._keys.get(run.key) or EventSubject(user=run.user, run=run.id or run.key)
         processes = self._open.get(of)
         if processes is None:
             processes = self._open[of] = {}

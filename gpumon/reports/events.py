@@ -65,7 +65,7 @@ def details(event: LoggedEvent) -> str:
     if is_known(event.lasted):
         told.append(f"after {units.words(event.lasted)}")
     if event.until_ns:
-        told.append(f"goes on, last seen {units.moment(event.until_ns / SECOND)}")
+        told.append(f"goes on, last seen {_later(event.until_ns / SECOND, event.time_ns / SECOND)}")
     if event.details.get("at_start"):
         told.append("before the daemon started")
     return ", ".join(told)
@@ -91,6 +91,12 @@ def _about(event: LoggedEvent) -> Iterator[str]:
     yield from (part for part in (_text(event, "reason"), _text(event, "source")) if part)
     if event.kind.name == "idle_began" and found.get("at_least"):
         yield "idle since it was first seen"
+
+
+def _later(time: float, than: float) -> str:
+    """A time, without its day where that is the one of `than`."""
+    text = units.moment(time)
+    return text[11:] if text[:10] == units.moment(than)[:10] else text
 
 
 def _text(event: LoggedEvent, key: str) -> str:

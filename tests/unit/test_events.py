@@ -146,6 +146,21 @@ def test_a_gpu_that_is_lost_when_the_daemon_starts_says_that_it_was(path: Path) 
     assert found[1].details["at_start"] is True
 
 
+@pytest.mark.parametrize("state", [Availability.LOST, Availability.STALE, Availability.NO_DRIVER])
+def test_a_gpu_that_does_not_answer_is_neither_at_work_nor_cool(path: Path, state: Availability) -> None:
+    def gpus(s: int) -> list[Sample]:
+        if s >= 400:
+            return [sample(0, state)]
+        hot = s * 1.0
+        return [sample(0, utilization=0.0, memory_used=8 * GIB, memory_total=80 * GIB, throttled_hw_thermal=hot)]
+
+    found = log(path, [at(s, gpus(s), processes=[process()]) for s in range(451)])
+    closed = [(event.kind.name, event.details.get("of")) for event in found if event.details.get("unseen")]
+    assert sorted(closed) == [("not_seen", "idle_began"), ("not_seen", "throttling_began")]
+    assert {seconds for seconds, kind in told(found) if kind == "not_seen"} == {399}
+    assert "idle_ended" not in dict(map(reversed, told(found)))  # type: ignore[arg-type]
+
+
 def test_a_driver_that_is_reloaded_is_named_with_its_version_and_no_gpu_is_lost_for_it(path: Path) -> None:
     gone = [sample(0, Availability.NO_DRIVER)]
     ticks = [
