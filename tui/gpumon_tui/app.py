@@ -111,7 +111,7 @@ class GpumonApp(App[None]):
         if not self._judge_freshness() and not frames and view.frame is not None:
             self.parts.header.show()
         elif self.flow.ready(monotonic()):
-            self.draw()
+            self._paint()
             self.call_after_refresh(self._ask)
 
     @property
@@ -130,6 +130,9 @@ class GpumonApp(App[None]):
     def draw(self) -> None:
         """Show the view as it is now."""
         self._judge_freshness()
+        self._paint()
+
+    def _paint(self) -> None:
         self.parts.runs.follow()
         self.parts.arrange(self.size)
         self.parts.show()

@@ -108,12 +108,12 @@ class View:
             return []
 
         def found() -> list[Finding]:
-            self._judge()
             all_found = findings(self._judged, self.ranks, self.epochs, frame.time, self.history)
             return [one for one in all_found if one.severity is not Severity.INFO and is_news(one)]
 
+        self._judge()
         runs = tuple((run.key, run.state, run.memory.ooms) for run in frame.runs)
-        states = tuple(self.judged(sample) for sample in frame.samples)
+        states = tuple(status.state for status in self._judged)
         return self._findings.get(0, (frame.time // FINDINGS_EVERY, states, runs, self.age > 0, self.filling), found)
 
     @property

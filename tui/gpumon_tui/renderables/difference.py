@@ -22,18 +22,19 @@ def changed(old: Line, new: Line, cells: int) -> Ranges:
     """Ranges of cells that differ, each from its first to one past its last."""
     if old == new:
         return []
-    if [width(segment.text) for segment in old] != [width(segment.text) for segment in new]:
-        return _ranges(_cells(old), _cells(new), 0, cells, [])
     ranges: Ranges = []
     place = 0
-    for before, after in zip(old, new, strict=True):
+    for before, after in zip(old, new, strict=False):
+        taken = width(after.text)
         if before != after:
+            if width(before.text) != taken:
+                return _ranges(_cells(old), _cells(new), 0, cells, [])
             if before.style == after.style and is_narrow(before.text) and is_narrow(after.text):
                 _ranges(before.text, after.text, place, cells, ranges)  # letters alone are cells of one style
             else:
                 _ranges(_cells([before]), _cells([after]), place, cells, ranges)
-        place += width(after.text)
-    return ranges
+        place += taken
+    return ranges if len(old) == len(new) else _ranges(_cells(old), _cells(new), 0, cells, [])
 
 
 def _ranges(old: Sequence[object], new: Sequence[object], place: int, cells: int, into: Ranges) -> Ranges:

@@ -15,6 +15,7 @@ from gpumon.frame import Process, Run, Sample
 from gpumon.history.grid import Grid
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import BY_NAME
+from gpumon.missing import NAN
 from gpumon.vendors import short_name
 from gpumon_tui import theme
 from gpumon_tui.gpu_status import GpuLabel, gpu_status, holders
@@ -52,6 +53,8 @@ class GpuCard(NamedTuple):
     """The history is still being taken in."""
     pictures: Memo[list[Line]]
     """Of the history of each GPU, each kept until now has come to its next column."""
+    begin: float = NAN
+    """The oldest time of the history (s since 1970), or NaN."""
 
     def text(self, metric: str) -> str:
         """A metric with its unit."""
@@ -169,7 +172,7 @@ def _history(gpu: GpuCard, cells: int, rows: int, margin: int) -> list[Line]:
     if rows < 1 or cells < 1:
         return [[] for _ in range(rows)]
     grid = columns(gpu.window, 2 * cells, gpu.now)
-    known = gpu.history.begin, gpu.filling and gpu.history.end
+    known = gpu.begin, gpu.filling and gpu.history.end
     shows = (rows, margin, grid, grid.at(gpu.now), *known, gpu.interval)
     return gpu.pictures.get(gpu.sample.device.uuid, shows, lambda: _dots(gpu, grid, rows, margin))
 

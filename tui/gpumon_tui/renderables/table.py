@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from textwrap import wrap
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from rich.style import Style
 
 from gpumon import units
 from gpumon_tui import theme
+from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.text_width import Line, fit, rule
 
 
@@ -51,11 +52,12 @@ def fitting(columns: tuple[TableColumn, ...], cells: int) -> tuple[tuple[int, Ta
 def table(
     title: str, columns: tuple[TableColumn, ...], rows: Sequence[Row], *,
     cursor: int, top: int, cells: int, height: int, active: bool, empty: str, aside: str = "",
-    count: float | None = None,
+    count: float | None = None, drawn: Memo[Line] | None = None,
 ) -> list[Line]:  # fmt: skip
     """Title, headings and the rows from `top` on; `cursor` of -1 marks none, `aside` stands after the title.
 
-    `count`: what there is, where that is another number than that of the rows; NaN where it is not known.
+    `count`: what there is, where that is another number than that of the rows; NaN where it is not known. `drawn` keeps
+    rows that are the same a second later.
     """
     shown = max(0, height - 2)
     chosen = fitting(columns, cells - 1)
@@ -70,7 +72,8 @@ def table(
     headings = "".join(" " + fit(column.title, column.cells, column.right) for _, column in chosen)
     lines.append([Segment(fit(headings, cells), theme.HEADING)])
     for place in range(top, min(top + shown, len(rows))):
-        lines.append(_row(chosen, rows[place], theme.CURSOR if place == cursor else None, cells))
+        shows = chosen, rows[place], theme.CURSOR if place == cursor else None, cells
+        lines.append(_row(*shows) if drawn is None else drawn.get(place - top, shows, partial(_row, *shows)))
     if not rows and shown:
         lines += [[Segment(fit(f" {text}", cells), theme.DIM)] for text in wrap(empty, max(20, cells - 2))[:shown]]
     return lines[:height]

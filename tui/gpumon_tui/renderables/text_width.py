@@ -29,6 +29,7 @@ def width(text: str) -> int:
     return len(text) if text.isascii() else cell_len(text)
 
 
+@lru_cache(maxsize=4096)
 def is_narrow(text: str) -> bool:
     """Whether each letter of `text` is one cell, so that letters can be counted for cells."""
     return _NARROW.fullmatch(text) is not None

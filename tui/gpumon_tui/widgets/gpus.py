@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import ceil
 
 from rich.segment import Segment
@@ -53,13 +54,18 @@ class Gpus(Lines):
         for process in self.view.processes:
             held.setdefault(process.uuid, []).append(process)
         self._pictures.keep({sample.device.uuid for sample in samples})
-        rows, cells, subject = self.plan.card_rows, self._cells(), self.view.subject
-        lines: list[Line] = []
+        view, lines = self.view, list[Line]()
+        rows, cells, subject = self.plan.card_rows, self._cells(), view.subject
+        alike = partial(
+            gpu.GpuCard, age=view.age, history=view.history, begin=view.history.begin, now=view.now,
+            window=view.window, interval=view.state.interval, filling=view.filling, pictures=self._pictures,
+        )  # fmt: skip
         grid, shown = self._grid(), self._shown
         self._follow(grid)
         for places in grid[self._top : self._top + shown]:
             across = [
-                self._draw(samples[place], samples[place].device.uuid == subject, held, cells, rows) for place in places
+                self._draw(alike, samples[place], samples[place].device.uuid == subject, held, cells, rows)
+                for place in places
             ]
             for row in range(rows):
                 lines.append(_join([drawn[row] for drawn in across], cells))
@@ -152,25 +158,13 @@ class Gpus(Lines):
         return hidden(len(above), len(below), states.count(GpuState.FREE))
 
     def _draw(
-        self, sample: Sample, selected: bool, held: dict[str, list[Process]], cells: int, rows: int
-    ) -> list[Line]:
+        self, alike: partial[gpu.GpuCard], sample: Sample, selected: bool, held: dict[str, list[Process]],
+        cells: int, rows: int,
+    ) -> list[Line]:  # fmt: skip
         view, uuid = self.view, sample.device.uuid
         run = view.epochs.run(sample.run) if sample.run else None
         processes = held.get(uuid, ())
-        drawn = gpu.GpuCard(
-            sample=sample,
-            run=run,
-            processes=processes,
-            state=view.judged(sample),
-            age=view.age,
-            history=view.history,
-            now=view.now,
-            window=view.window,
-            interval=view.state.interval,
-            selected=selected,
-            filling=view.filling,
-            pictures=self._pictures,
-        )
+        drawn = alike(sample=sample, run=run, processes=processes, state=view.judged(sample), selected=selected)
         return [gpu.line(drawn, cells)] if rows == 1 else gpu.card(drawn, cells, rows)
 
 

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import Self
 
 from rich.segment import Segment
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -36,6 +36,11 @@ class Lines(Widget):
         self._strip_cells = 0
         self._style_cache = StyleCache(self)
         self._dimmed = False
+
+    @property
+    def size(self) -> Size:
+        """The whole widget: there is no border or padding that Textual would have to look for at each question."""
+        return self.outer_size
 
     def lines(self) -> list[Line]:
         """The picture for the widget's size."""

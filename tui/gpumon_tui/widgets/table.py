@@ -9,6 +9,7 @@ from textual import events
 from textual.message import Message
 
 from gpumon.frame import NAN
+from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.table import Row, TableColumn, table
 from gpumon_tui.renderables.text_width import Line
 from gpumon_tui.view import View
@@ -84,6 +85,7 @@ class Table(Lines):
         self.cursor = 0
         self.top = 0
         self._keys: list[Hashable] = []
+        self._drawn: Memo[Line] = Memo()
 
     def rows(self) -> tuple[list[Hashable], LazyRows]:
         """Keys and rows in the order they are shown."""
@@ -100,7 +102,7 @@ class Table(Lines):
         cells, height = self.size
         return table(
             self.title, self.columns, rows, cursor=cursor, top=self.top, cells=cells, height=height,
-            active=self.active, empty=empty, aside=aside, count=count,
+            active=self.active, empty=empty, aside=aside, count=count, drawn=self._drawn,
         )  # fmt: skip
 
     def move(self, step: int) -> None:
