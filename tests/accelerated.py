@@ -11,11 +11,14 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from select import select
 from typing import NamedTuple
 
+import gpumon.history.recorder
 from gpumon.clock import SECOND
+from gpumon.daemon.earlier import frames_since
 from gpumon.history.limits import HistoryLimits
 from gpumon.history.recorder import HistoryRecorder
 from gpumon.ring.writer import RingWriter
@@ -36,7 +39,7 @@ class Stretch(NamedTuple):
     is_new: bool = True
     """Whether a new daemon begins with it; else the one before goes on, as behind a reset of the driver."""
     is_killed: bool = False
-    """Whether the daemon that ends with it writes nothing any more."""
+    """Whether the daemon that ends with it writes nothing any more: what it has not written is in the ring alone."""
     rebooted: bool = False
     """Whether the machine was started again before it."""
     lost: tuple[int, ...] = ()
@@ -77,8 +80,13 @@ def play(stub: Stub, directory: Path, plan: Sequence[Stretch]) -> RingWriter:
                 str(where / "ring"), stub.gpus, round(stretch.interval * SECOND),
                 continues=None if stretch.rebooted else "nvml",
             )  # fmt: skip
-            path = str(state / "history.sqlite")
-            recorder = HistoryRecorder(path, os.getuid(), print, limits=ShortLimits()).start()
+            if stretch.rebooted:
+                booted = os.urandom(16)
+                gpumon.history.recorder.boot_id = lambda booted=booted: booted
+            recorder = HistoryRecorder(
+                str(state / "history.sqlite"), os.getuid(), print, limits=ShortLimits(), directory=str(where),
+                earlier=partial(frames_since, str(where / "ring")),
+            ).start()  # fmt: skip
         assert recorder is not None
         assert sampler is not None
         assert ring is not None

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import nan
 
-from gpumon.clock import SECOND
 from gpumon.frame import Frame
 from gpumon.history.block import MetricCells
 from gpumon.history.cell import HistoryCell, weights
-from gpumon.history.collect import Block, Collector, SubjectValues, TickValues, columns_of
+from gpumon.history.collect import Block, Collector, columns_of, values_of_frame
 from gpumon.history.line import Line
-from gpumon.history.query import HOST
 from gpumon.history.tiers import SHAPES
-from gpumon.metrics import Availability
 
 FINEST = SHAPES[0]
 FrameCells = Mapping[str, Mapping[int, HistoryCell]]
@@ -31,7 +28,7 @@ def frame_cells(frames: Iterable[Frame]) -> FrameCells:
 
     collector = Collector(take)
     for frame in frames:
-        collector.add(_values_of(frame))
+        collector.add(values_of_frame(frame))
     collector.finish()
     return found
 
@@ -60,13 +57,3 @@ def lines_of(cells: FrameCells, subject: str, metrics: Sequence[str]) -> dict[st
         found[name] = Line(FINEST.step, first, first + count)
         found[name].fill(first, MetricCells(low, mean, high, last, known))
     return found
-
-
-def _values_of(frame: Frame) -> TickValues:
-    """The part of a frame that history keeps, as `values_of` gives it of a tick."""
-    rows = [SubjectValues(HOST, frame.host, frame.monotonic_ns)]
-    for sample in frame.samples:
-        if sample.state is Availability.OK:
-            read = sample.counters_monotonic_ns or sample.monotonic_ns or frame.monotonic_ns
-            rows.append(SubjectValues(sample.device.uuid, sample.values, read))
-    return TickValues(round(frame.time * SECOND), frame.monotonic_ns, round(frame.interval * SECOND), rows)
