@@ -152,7 +152,7 @@ class Live:
         from gpumon.history.span import span_of
 
         frames = self.since(0)
-        span = span_of(length, begin, end, floor(self._newest_time(frames)))
+        span = span_of(length, begin, end, float(floor(self._newest_time(frames))))
         return open_totals(self._kept(), frames, span, chosen(devices, devices_of(frames[-1:])))
 
     def _newest_time(self, frames: Sequence[Frame]) -> float:

@@ -120,4 +120,4 @@ def _missing(totals: Mapping[str, Total]) -> str:
     """The longest time that a total lacks which the GPU has; of one that was never seen, the whole window."""
     known = [total for total in totals.values() if is_known(total.value)] or list(totals.values())
     worst = max(known, key=lambda total: total.missing_seconds)
-    return "" if worst.is_complete else f"{duration(worst.missing_seconds)} ({worst.missing_share:.1%})"
+    return "" if worst.is_complete else f"{duration(worst.missing_seconds)} ({worst.missing_share * 100:.1f} %)"
