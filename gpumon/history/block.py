@@ -1,6 +1,6 @@
 """The bytes of a block: a directory of metrics, and for each of them its columns, compressed by themselves.
 
-Whoever draws one metric of one GPU over a month decompresses nothing else. Layout, little-endian: `u32` for each
+A chart of one metric of one GPU over a month decompresses nothing else. Layout, little-endian: `u32` for each
 metric of the
 schema, where its part ends; then the parts. A part is compressed by zlib: a byte of flags, the seconds that are
 known (`f4`, one for all cells or one for each), then mean, low, high (`f4`) and last (`f4`, of counters `f8`),
@@ -75,7 +75,7 @@ def pack(cells: Mapping[int, HistoryCell], count: int, counters: Sequence[int]) 
 
 
 def _joined(columns: Iterable[Numbers]) -> array[float]:
-    """All of them one behind the other: slices of it cost nothing beside columns of Python's own numbers."""
+    """All of them one behind the other: slicing it is cheap compared with columns of Python numbers."""
     found = array("d")
     for column in columns:
         found.extend(column if isinstance(column, array) and column.typecode == "d" else tuple(column))

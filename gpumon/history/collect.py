@@ -1,4 +1,4 @@
-"""Ticks into cells, cells into those of the next tier, and full blocks of them to whoever writes.
+"""Ticks into cells, cells into those of the next tier, and full blocks of them to the writer.
 
 A tick belongs to the cell of its own wall-clock time. Cells follow each other: a clock that is set back a little
 leaves ticks out until it has caught up, and one that is set back further begins anew.

@@ -67,7 +67,7 @@ class Counting:
             self._close(cell, self._time, self._values)
         found = self._closed.pop(cell)
         if self._closed:
-            for other in [one for one in self._closed if one < cell]:  # those in which nobody answered
+            for other in [one for one in self._closed if one < cell]:  # those in which no device answered
                 del self._closed[other]
         return found
 

@@ -1,4 +1,4 @@
-"""GPUs of a window: those that somebody names, and those of which only the history knows."""
+"""GPUs of a window: those that a user names, and those that only the history knows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def devices_of(frames: Iterable[Frame]) -> dict[str, Device]:
 
 
 def chosen(wanted: Wanted | Iterable[Wanted] | None, known: Mapping[str, Device]) -> list[str]:
-    """Return the UUIDs of the GPUs that are wanted; none where nobody named one. Raises UsageError for an index."""
+    """Return the UUIDs of the requested GPUs; none where none is named. Raises UsageError for an index."""
     if wanted is None:
         return []
     names = [wanted] if isinstance(wanted, int | str | Device) else list(wanted)

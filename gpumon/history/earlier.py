@@ -18,7 +18,7 @@ def collect_earlier(
 ) -> None:
     """Collect the frames from `since_ns` to before `until_ns` (CLOCK_MONOTONIC), and hand over all that there is.
 
-    `rest` is called every now and then, so that whoever samples in another thread is not held up.
+    `rest` is called now and then, so that a thread that samples is not held up.
     """
     collector = Collector(write)
     before: TickValues | None = None

@@ -19,7 +19,7 @@ _LONGEST = tuple(LENGTHS[-1] * 2.0**n for n in range(1, 32))
 """The same for a line of one or two points: no window of time is longer."""
 _EARLY = 1e-3
 """The share of a bucket by which a sample may come before it: times are rounded. A float64 of today's seconds over the
-shortest bucket is exact to a few millionths, so that whoever asks for the place of a time gets that of its sample."""
+shortest bucket is exact to a few millionths, so that the place of a time is that of its sample."""
 
 
 class Grid(NamedTuple):

@@ -39,7 +39,7 @@ class HistoryLimits(NamedTuple):
 
 
 USUAL_LIMITS = HistoryLimits()
-"""Those of a daemon that nobody told otherwise."""
+"""Defaults of a daemon without settings."""
 
 
 def prune(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:

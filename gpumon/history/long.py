@@ -1,4 +1,4 @@
-"""The last frames, and behind them the tiers of what was kept: one history for whoever asks."""
+"""One history for every view: the last frames, and the kept tiers behind them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class LongHistory(RecentHistory):
             self._file.close()
 
     def whole(self, subject: str) -> LongHistory:
-        """Copy one subject, as `only` does, for somebody who reads it while frames come; tiers are shared."""
+        """Copy one subject, as `only` does, for a reader in another thread; tiers are shared."""
         found = LongHistory(self._tiers, self.keep)
         found.take(self.only(subject))
         return found

@@ -36,7 +36,7 @@ class TierSize(NamedTuple):
 
 
 class TableSize(NamedTuple):
-    """The content of a table beside the tiers."""
+    """Content of a table other than the tiers."""
 
     name: str
     begin: float
@@ -51,7 +51,7 @@ class Overview(NamedTuple):
 
     path: str
     bytes: int
-    """Size of the file, with what SQLite keeps beside it."""
+    """Size of the file with SQLite's log next to it."""
     tiers: list[TierSize]
     """Those that have anything."""
     subjects: list[str]

@@ -1,4 +1,4 @@
-"""Parts of kept history beside the tiers: each takes every tick, and writes tables of its own."""
+"""Parts of kept history other than the tiers: each takes every tick, and writes tables of its own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """History as a question: metrics of a subject from one time to another, as lines of low, mean and high.
 
-Whoever keeps history answers a `Query`: `recent` from the last hour of frames, a tier from coarser cells of an older
+Every store of history answers a `Query`: `recent` from the last hour of frames, a tier from coarser cells of an older
 past, `long` from all of them. `open` makes what a view asks.
-Nobody else sees how the values are kept.
+No other code sees how the values are kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Series(NamedTuple):
     step: float = 0.0
     """Seconds in each bucket; 0 where each sample is by itself."""
     seen: Sequence[float] = ()
-    """Seconds of each bucket that are known; empty where each sample is by itself, or nobody asked for it."""
+    """Seconds of each bucket that are known; empty where each sample is by itself, or where it was not requested."""
 
 
 class Query(NamedTuple):

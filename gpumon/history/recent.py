@@ -22,7 +22,7 @@ SLACK = 240
 """Old values are cut off this many at a time."""
 EMPTY: array[float] = array("d")
 _USUAL = 5
-"""Jumps that tell how far apart frames are: a recording that is played fast has an interval of its own."""
+"""Jumps from which the distance of frames is estimated: a recording that is played fast has an interval of its own."""
 
 _MEMORY = {"gpu.memory_reserved", *(name for name in GPU_INDEX if name.startswith("gpu.run_"))}
 """Memory breakdown of a device."""
@@ -53,7 +53,7 @@ class RecentHistory:
     """Columns of numbers that all share one column of times. Counters are kept as rates.
 
     Where time jumps by more than `PAUSE` intervals a row without values stands in the middle of the jump, so that
-    whoever draws a column draws a gap. It has what charts need, or else the `metrics` that are named.
+    a chart draws a gap there. It has what charts need, or else the `metrics` that are named.
     """
 
     def __init__(self, keep: int = KEEP, metrics: Collection[str] | None = None) -> None:
@@ -91,7 +91,7 @@ class RecentHistory:
             self._trim()
 
     def only(self, subject: str, metrics: Collection[str] | None = None) -> RecentHistory:
-        """Copy one subject, or some metrics of it, for somebody who reads it while frames come."""
+        """Copy one subject, or some metrics of it, for a reader in another thread."""
         found = RecentHistory(self.keep)
         found._times = self._times[:]
         found._pauses = set(self._pauses)
@@ -102,7 +102,7 @@ class RecentHistory:
         return found
 
     def take(self, other: RecentHistory) -> None:
-        """Become what `other` is, which nobody uses any more."""
+        """Take over the content of `other`, which is not used any more."""
         self._times, self._columns, self._pauses = other._times, other._columns, other._pauses
 
     def query(self, query: Query) -> Mapping[str, Series]:

@@ -62,7 +62,7 @@ def start_history(
 
 
 class HistoryRecorder:
-    """Keeps history in the file at `path`. `shared`: others may read it. `say` is told, in a line, what goes wrong."""
+    """Keeps history in the file at `path`. `shared`: others may read it. `say` gets a line about what goes wrong."""
 
     name = "history"
     writes = "history"

@@ -1,4 +1,4 @@
-"""The window that somebody asks for, as two points in time."""
+"""A requested window as two points in time."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def taken_until(connection: sqlite3.Connection, directory: str, boot: str) -> in
 def write(connection: sqlite3.Connection, blocks: Iterable[SealedBlock], boot: str, taken: Taken | None = None) -> None:
     """All blocks, and `taken` with them, or, when sqlite3.Error is raised, none.
 
-    A block that is there already gets the cells that it lacks.
+    A block that exists gets the cells that it lacks.
     """
     with transaction(connection):
         for block in blocks:

@@ -29,7 +29,7 @@ def why_absent(where: Places) -> str:
 
 
 def _nearest(directory: str) -> str:
-    """The directory, or that above it which is there: where a daemon would have to make it."""
+    """The directory, or its nearest parent that exists, in which a daemon would make it."""
     while directory and not os.path.isdir(directory) and os.path.dirname(directory) != directory:
         directory = os.path.dirname(directory)
     return directory or "."

@@ -48,12 +48,12 @@ def epochs(record: Record) -> list[EpochSummary]:
 def whole(record: Record, parts: Sequence[EpochSummary], now: float) -> EpochSummary:
     """The whole run, of which `parts` are the epochs; a running one until `now`.
 
-    Its steps are those of its epochs: a resumed training may go on counting where it was.
+    Its steps are those of its epochs: a resumed training may continue its earlier count.
     """
     run = record.run
     wait = mean([rank.wait for rank in record.ranks])
     waited = [epoch for epoch in parts if epoch.wait > 0 and epoch.wait_of > 0]
-    # The share is that of the epochs: of the time between them it is not told in which of it somebody measured.
+    # The share is that of the epochs: between them it is unknown when the wait was measured.
     wait_of = wait * sum(epoch.wait_of for epoch in waited) / (sum(epoch.wait for epoch in waited) or NAN)
     peaks = [LivePeak(rank.peak, reached=True) for rank in record.ranks]
     single = single_devices(record)
@@ -84,7 +84,7 @@ def whole(record: Record, parts: Sequence[EpochSummary], now: float) -> EpochSum
 
 
 def _trained(parts: Sequence[EpochSummary]) -> float:
-    """Seconds in which the steps of these epochs were made; NaN where no epoch tells them apart, or one has no length.
+    """Seconds in which the steps of these epochs were made; NaN where no epoch separates them, or one has no length.
 
     An epoch may lack them: it has no phase of training, or was kept by an older version.
     """
@@ -94,7 +94,7 @@ def _trained(parts: Sequence[EpochSummary]) -> float:
 
 
 def _batch(record: Record) -> float:
-    """Samples of a step over all ranks; NaN while not all of them have told theirs."""
+    """Samples of a step over all ranks; NaN until all of them have reported theirs."""
     told = len(record.ranks) >= record.run.world_size
     return sum(rank.facts.batch or NAN for rank in record.ranks) if told else NAN
 

@@ -164,7 +164,7 @@ class DeviceUsage:
         length = b.counters_ns - a.counters_ns
         grown = [_grown(a.values[i], b.values[i]) for i in COUNTERS]
         pieces = list(timeline.pieces(since, until))
-        # Within a long gap nobody knows what came before a boundary and what after: that is the run's alone.
+        # Within a long gap it is unknown what came before a boundary and what after: only the run counts it.
         split = length > max(HOLD * a.interval_ns, HOLD_LEAST, STRAIGHT) and len(pieces) > 1
         for begun, over, span in pieces:
             part = self.rest if split else self._part(span.ordinal, span.phase, timeline)
@@ -195,7 +195,7 @@ class DeviceUsage:
 
 
 def device_usage_of(found: Mapping[str, Any]) -> DeviceUsage:
-    """Restore the result of `DeviceUsage.as_json`; its last sample has the counters alone, which go on over the gap."""
+    """Restore the result of `DeviceUsage.as_json`; its last sample has counters only, which span the gap."""
     share = DeviceUsage(found["uuid"])
     share.rest = usage_sums_of(found["rest"])
     share.parts = {(ordinal, phase): usage_sums_of(part) for ordinal, phase, part in found["parts"]}

@@ -61,7 +61,7 @@ class EpochSummary(NamedTuple):
 
     @property
     def live_peak(self) -> LivePeak:
-        """The most in live tensors: reached where the framework tells or readings between steps agree, else no more.
+        """The most in live tensors: reached if the framework or readings between steps say so, else a bound.
 
         Its value is NaN where the framework has no such counter, or it was not read.
         """

@@ -2,7 +2,7 @@
 
 The counter stands at every boundary. Where it has moved since the boundary before, it was reached between the two;
 where it has not, what lies between had no more. A boundary at which it was not read leaves several stretches
-together, of which nobody knows which one reached it.
+together, where it is unknown which one reached it.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class RankRecorder:
             self.end_ns = timeline.ended_ns
             self.state = run.state if run.state != RunState.RUNNING else RunState.FINISHED
         elif gone or run.state != RunState.RUNNING:
-            # Died: nobody saw it, so this is the last moment at which it surely lived.
+            # It died unobserved: this is the last moment at which it was alive for certain.
             updated = tick.monotonic_ns - (tick.time_ns - _ns(run.updated)) if is_known(run.updated) else 0
             self.end_ns = min(max(self._alive_at, updated, timeline.last.monotonic_ns), tick.monotonic_ns)
             self.state = run.state if run.state != RunState.RUNNING else RunState.DIED
@@ -146,7 +146,7 @@ class RankRecorder:
                 "rank": key, "uuid": uuid, "number": device.index, "name": device.name,
                 "memory_total": column_of(total), "power_limit": column_of(limit),
             })  # fmt: skip
-        # Epochs and what is needed to go on are written together: after a kill they fit each other.
+        # Epochs and the state to continue from are written together: after a kill they fit each other.
         yield from self._over
         self._over = []
         now = self._at(min(horizon, self.end_ns or horizon))

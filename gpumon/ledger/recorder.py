@@ -49,7 +49,7 @@ def _lives(pid: int) -> bool:
 class LedgerRecorder:
     """The runs of one daemon. `keep`: also those of recordings and simulations, for tests.
 
-    `lives` tells whether there is a process of that pid.
+    `lives` returns whether a process of that pid exists.
     """
 
     name = LEDGER
@@ -134,7 +134,7 @@ class LedgerRecorder:
         self._store.close(timeout)
 
     def _take_back(self) -> None:
-        """Forget the runs whose own processes withdrew them, by their boards: nobody can withdraw another's."""
+        """Forget the runs whose own processes withdrew them, by their boards: none can withdraw another's."""
         batch = Batch()
         for key in self._taken_back:
             self._held_runs.pop(key, None)
@@ -180,7 +180,7 @@ class LedgerRecorder:
             try:
                 rank.resume(left.progress, left.traces)
             except (KeyError, TypeError, ValueError):
-                rank = RankRecorder(run, left.run)  # damaged: what the board still tells is taken anew
+                rank = RankRecorder(run, left.run)  # damaged: begin again with what the board still reports
         self._runs[rank.id] = (run.user, None)
         self._ranks[run.key] = rank
         return rank

@@ -64,7 +64,7 @@ class RunRow(NamedTuple):
         return max(0.0, end - self.started)
 
     def unseen(self, now: float) -> float:
-        """Seconds for which nobody has watched a run that had not ended; 0 when a daemon does."""
+        """Seconds without a daemon that watches a run that had not ended; 0 while one does."""
         if self.state is not RunState.RUNNING or not now - self.updated > UNSEEN:
             return 0.0
         return now - self.updated

@@ -25,7 +25,7 @@ class StepCounts:
         return row.steps if row.phase in self._phases else None
 
     def whole(self, epochs: list[int | None]) -> int | None:
-        """Those of all epochs together; not told where boundaries were lost, since epochs may be missing then."""
+        """Those of all epochs together; unknown where boundaries were lost, since epochs may be missing then."""
         if not self._complete or all(steps is None for steps in epochs):
             return None
         return sum(steps for steps in epochs if steps is not None)

@@ -56,7 +56,7 @@ class KnownRuns(NamedTuple):
 class Store:
     """Writes batches to the ledger at `path`, in a thread of its own.
 
-    `shared`: others may read the file. `log` is told, in one line, when something is wrong.
+    `shared`: others may read the file. `log` gets one line when something is wrong.
     """
 
     def __init__(

@@ -141,7 +141,7 @@ def parsed_json(cell: object) -> object:
 
 
 def _waits(table: ResultColumns) -> Sequence[float]:
-    """Waits for data. Whoever measures one adds something: a wait of exactly 0 is one that nobody measured."""
+    """Waits for data. Every measurement adds something: a wait of exactly 0 was never measured."""
     return [wait or NAN for wait in table.real("wait")]
 
 

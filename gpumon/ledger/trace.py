@@ -52,7 +52,7 @@ class TraceRecorder:
                 line.add(at, value)
 
     def log(self, monotonic_ns: int, metrics: Mapping[str, float]) -> None:
-        """Take metrics that were logged at one moment; a name that is there was logged, also as NaN or infinite."""
+        """Take metrics that were logged at one moment; each name was logged, if only as NaN or infinite."""
         for name in metrics:
             self.column(name)
         at = self._place(monotonic_ns)

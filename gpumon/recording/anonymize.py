@@ -1,7 +1,7 @@
 """Other names for all that says who and where: so that a recording can be attached to a report of a bug.
 
 Each name gets a number in the order of its first coming, so the same thing has the same name all through a recording,
-and nothing leads back: there is no hash that somebody could try names against. What stays is what a bug is found by:
+and nothing leads back: no hash lets a reader test names. What remains is what helps to find a bug:
 times, numbers, models of GPUs, versions of drivers, and words that gpumon or its frameworks brought.
 """
 

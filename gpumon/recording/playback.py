@@ -9,7 +9,7 @@ from gpumon.recording.portion import Portion
 
 
 class Playback:
-    """State of a recording that plays: its portion, whether it stands still, where it is to go on."""
+    """State of a recording that plays: its portion, whether it is paused, where it continues."""
 
     def __init__(self, portion: Portion | None = None) -> None:
         self.portion = portion or Portion()

@@ -76,7 +76,7 @@ class Positions:
         Raises SourceError where damage leaves nothing.
         """
         if not self._is_checked:
-            # So that nothing behind damage is ever shown, whoever comes to it first.
+            # Nothing behind damage is ever shown, whichever reader comes to it first.
             self._is_checked = True
             self.reader.check()
             self._index()

@@ -191,7 +191,7 @@ class RecordingReader:
         return found
 
     def _head(self, offset: int) -> BlockHead:
-        """The head of the block at `offset`, of which the body is there. Raises Damaged."""
+        """The head of the block at `offset` whose body is complete. Raises Damaged."""
         head = unpack_block_head(os.pread(self._fd, BLOCK_SIZE, offset))
         if offset + BLOCK_SIZE + head.stored > self._size:
             raise Damaged("cut short")

@@ -40,7 +40,7 @@ class RecordingWriter:
     """
 
     def __init__(self, fd: int, name: str, facts: dict[str, Any]) -> None:
-        """Begin a recording in an empty file; `facts` stand in its header beside the schema."""
+        """Begin a recording in an empty file; `facts` go into its header with the schema."""
         self.name = clean(name, 120)
         self.frames = 0
         """Frames that were written."""
@@ -63,9 +63,9 @@ class RecordingWriter:
 
     @classmethod
     def create(cls, path: str, facts: dict[str, Any], *, force: bool = False) -> RecordingWriter:
-        """Begin a recording at `path`, for this user alone; with `force`, in the place of a file that is there.
+        """Begin a recording at `path`, for this user alone; `force` replaces a file that exists.
 
-        Raises UsageError where something is there, GpumonError where the file cannot be made.
+        Raises UsageError where the path exists, GpumonError where the file cannot be made.
         """
         fd = _create(path, force)
         try:
@@ -111,7 +111,7 @@ class RecordingWriter:
         )
 
     def _flush(self, *, last: bool) -> None:
-        """Write the open block, over what is there of it already; `last`: it gets no more frames."""
+        """Write the open block over its earlier version; `last`: it gets no more frames."""
         if not self._open:
             return
         if self._written < len(self._open):

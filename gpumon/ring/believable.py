@@ -14,7 +14,7 @@ LARGEST = 2.0**65
 """More bytes, joules or seconds than any machine has."""
 
 # The two highest bytes of a float64 are its sign, its exponent and four bits more: 44 00 for LARGEST, 7F F8 for NaN.
-# So a few passes in C tell that nothing is wrong, as nearly always.
+# So a few passes in C show that nothing is wrong, which is nearly always the case.
 _EXPONENT = bytes(high & 0x7F > 0x43 and high != 0x7F for high in range(256))
 _HIGHEST = bytes(high == 0x7F for high in range(256))
 _NOT_NAN = bytes(second != 0xF8 for second in range(256))

@@ -173,7 +173,7 @@ class Directory:
 
     @classmethod
     def resume(cls, rows: int, known: Known, kept: Collection[int]) -> Directory:
-        """The directory of a predecessor, to go on with; of its devices those in the rows `kept`."""
+        """Continue the directory of a predecessor, with its devices in the rows `kept`."""
         directory = cls(rows)
         for row, device in enumerate(device for row, device in sorted(known.devices.items()) if row in kept):
             directory.devices[row] = device

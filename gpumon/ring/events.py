@@ -27,7 +27,7 @@ _CRC_FROM = 4
 _BOUNDARY, _RUN = 1, 2
 _LAST = 1 << 64
 _REMEMBERED = 256
-"""Runs whose state is remembered, beside those of now."""
+"""Runs whose state is remembered, in addition to the current ones."""
 _STATES = frozenset(RunState)
 
 
@@ -75,7 +75,7 @@ class EventWriter:
         self._head = max(self._head, number)
 
     def know(self, runs: Sequence[Run]) -> None:
-        """Remember the states of runs that need not be told again."""
+        """Remember the states of runs that need no new event."""
         self._states.update((run.key, run.state) for run in runs)
 
     def _run(self, run: Run) -> bytes:

@@ -1,4 +1,4 @@
-"""Making a file beside the one it will replace, whatever a predecessor that was killed has left there.
+"""A new file next to the one that it will replace, whatever a killed predecessor left there.
 
 A file is made as `PATH.PID` and then renamed to `PATH`. A process killed in between leaves it: up to a whole
 ring in memory, and in the way of a namesake, for in a container a daemon has the same pid each time.
@@ -13,7 +13,7 @@ from gpumon.errors import GpumonError
 
 
 def open_fresh(path: str) -> tuple[int, str]:
-    """A new, empty file beside `path`, and its name. Raises GpumonError when what is no file is in the way."""
+    """Return a new, empty file next to `path`, and its name. Raises GpumonError where no file can lie there."""
     name = f"{path}.{os.getpid()}"
     with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
         os.unlink(name)  # of a namesake that is dead, or of another namespace: then that one tries again
@@ -30,5 +30,5 @@ def remove_left_over(path: str) -> None:
         for entry in entries:
             base, _, pid = entry.name.rpartition(".")
             if base == final and pid.isascii() and pid.isdigit() and entry.is_file(follow_symlinks=False):
-                with suppress(OSError):  # gone meanwhile, or not ours to remove: then it is in nobody's way
+                with suppress(OSError):  # gone meanwhile, or not ours to remove: then it is in no one's way
                     os.unlink(entry.path)

@@ -30,7 +30,7 @@ class WriterLock:
     def __init__(self, path: str, heartbeat_age: Callable[[], float] = lambda: 0.0) -> None:
         """Take the lock.
 
-        `heartbeat_age` tells for how many seconds the present owner has been silent.
+        `heartbeat_age` returns the seconds since the present owner's last heartbeat.
         Raises AlreadyRunning when a living daemon holds it, GpumonError when it cannot be had.
         """
         self._path = path
@@ -56,11 +56,11 @@ class WriterLock:
         raise GpumonError(f"several daemons are starting in {os.path.dirname(path)}: try again")
 
     def is_mine(self) -> bool:
-        """Whether nobody has taken over."""
+        """Whether no other process has taken over."""
         return _inode(self._path) == self._own_inode
 
     def is_removed(self) -> bool:
-        """Whether the lock has no name any more: it was removed, and nobody has made another."""
+        """Whether the lock has lost its name: it was removed, and no other was made."""
         return _inode(self._path) == _NONE
 
     def release(self) -> None:

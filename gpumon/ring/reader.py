@@ -82,7 +82,7 @@ class RingReader:
         os.close(self.fd)
 
     def heartbeat(self) -> Heartbeat:
-        """Whether somebody writes this file. Raises RingError when it was emptied."""
+        """Whether a writer owns this file. Raises RingError when it was emptied."""
         head, heartbeat, state, _ = self._hot()
         if self.written_by.boot_id != boot_id():
             return Heartbeat(head, STOPPED, float("inf"))
@@ -159,7 +159,7 @@ class RingReader:
         for offset in area.range(first, head):
             raw = pread(fd, end, offset)
             if len(raw) < end:
-                break  # somebody cut the file
+                break  # the file was cut
             heads += raw[_TIMES]
             columns += raw[at:]
         else:

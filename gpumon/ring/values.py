@@ -5,7 +5,7 @@
     f8: wide GPU metrics[M][R], wide host metrics[H]
 
 Wide are those that the schema names so: counters, whose differences count, and bit masks. A frame that is read from
-such a slot (`Frame.is_full` is false) tells nothing of processes; of runs it has those that began or ended with it.
+such a slot (`Frame.is_full` is false) has no processes, and only the runs that began or ended with it.
 """
 
 import struct

@@ -50,7 +50,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 class RingWriter:
     """Appends ticks to a ring file.
 
-    `lost_writes` counts frames that could not be written (no space, I/O error): the daemon goes on.
+    `lost_writes` counts frames that could not be written (no space, I/O error): the daemon continues.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class RingWriter:
 
         The frames of the one that was there are kept when it came from the source `continues`, in
         this boot; `former` is a descriptor of it, where it has lost its name. `interval` in ns.
-        Whoever makes a ring holds the lock of its directory. Raises NoRoom when not even the smallest fits.
+        The caller holds the lock of its directory. Raises NoRoom when not even the smallest fits.
         """
         remove_left_over(path)
         old = _open_old(path, continues, former) if continues else None
@@ -179,7 +179,7 @@ class RingWriter:
         os.pwrite(self.fd, HOT.pack(self.head, time.monotonic_ns(), state, self._version), HOT_OFFSET)
 
     def intact(self) -> bool:
-        """Whether what explains the frames is as it was written: somebody may have cut or overwritten the file."""
+        """Whether what explains the frames is as it was written: the file may have been cut or overwritten."""
         layout = self.layout
         parts = (self._front, 0), (layout.schema, SCHEMA_OFFSET), (self._stored, self._directory_at(self._version))
         return os.fstat(self.fd).st_size >= layout.size and all(
@@ -291,7 +291,7 @@ class _Past:
         return len({device.uuid for row, device in self.known.devices.items() if row in self._rows} | set(uuids))
 
     def directory(self, rows: int) -> Directory:
-        """Its directory to go on with, without devices that no frame has any more."""
+        """Its directory to continue, without devices that no frame has any more."""
         return Directory.resume(rows, self.known, self._rows)
 
 

@@ -67,7 +67,7 @@ def attribute(run: Run, moments: Sequence[InForce], monotonic_ns: int) -> Run | 
         state = run.state
     began = last.began
     if not is_known(began) and after == len(moments) and last.epoch == run.epoch:
-        began = run.epoch_started  # its boundary is lost, the board's own state still tells
+        began = run.epoch_started  # its boundary is lost; the board's state still has it
     return run._replace(epoch=last.epoch, phase=last.phase, epoch_started=began, state=state)
 
 

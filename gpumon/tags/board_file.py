@@ -47,7 +47,7 @@ def make_board(
 
     uid, pid = os.geteuid(), os.getpid()
     name = f"tag.{uid}.{pid}.{os.urandom(4).hex()}"
-    _names.add(name)  # before the file is there: another thread may be sweeping
+    _names.add(name)  # before the file exists: another thread may be sweeping
     sweep(directory, uid, _names, now())
     path, unfinished = f"{directory}/{name}", f"{directory}/.{name}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -81,7 +81,7 @@ def write_description(mapped: mmap.mmap, version: int, description: Description)
 def _own_header(pid: int, monotonic_ns: int, now: int) -> wire.BoardHeader:
     started, boot = start_time(), boot_id()
     if not started or not any(boot):
-        raise OSError("/proc does not tell when this process began, or which boot this is")
+        raise OSError("/proc does not give the start time of this process, or the boot id")
     return wire.BoardHeader(
         size=wire.SIZE,
         pid=pid,

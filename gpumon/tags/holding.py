@@ -32,7 +32,7 @@ def _filled(
     sample: Sample, runs: Sequence[Run], of: Run, told: Mapping[str, Sequence[Memory]], processes: Sequence[Process]
 ) -> Sample:
     uuid = sample.device.uuid
-    # Anybody may give his run the id of another's. A process that tells of the run twice holds its memory once.
+    # A user may give a run the id of another user's. A process that reports the run twice holds its memory once.
     here = {
         run.pid or run.key: run
         for run in runs

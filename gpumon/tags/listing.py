@@ -1,4 +1,4 @@
-"""The files of a board directory, so many at a time: who fills it delays others, and hides nobody."""
+"""The files of a board directory, a portion at a time: a user who fills it delays others, and hides no one."""
 
 from __future__ import annotations
 

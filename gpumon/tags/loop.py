@@ -53,7 +53,7 @@ def run(
 
     Use it as a context manager, or as a decorator of a function of which each call is a run; or keep what it gives
     and call `finish()` at the end. `name` defaults to that of the script or notebook; `epochs` is how many are
-    planned; `batch` how many samples a step of this process has, where its loader does not tell; `devices` are UUIDs
+    planned; `batch` how many samples a step of this process has, where its loader does not say; `devices` are UUIDs
     (`GPU-…`, `MIG-…`) where gpumon cannot find them by itself; `run_id` is shared by all ranks of a run and follows
     from the launcher by default.
 

@@ -92,7 +92,7 @@ def _by_number(claim: Claim, devices: Sequence[Device]) -> list[str]:
             break  # as CUDA reads it, the first that is none ends the list
         numbers.append(int(text))
     if claim.world_size > 1 and len(numbers) > 1:
-        return []  # one of several ranks sees all of them and uses one: which, nobody has told
+        return []  # one of several ranks sees all of them and uses one: which one is unknown
     by_index = {device.index: device.uuid for device in whole}
     return [by_index[number] for number in numbers if number in by_index]
 
@@ -107,5 +107,5 @@ def _lists(processes: Sequence[Process], uuid: str, pid: int) -> bool:
 
 def _only_others(uuid: str, claim: Claim, processes: Sequence[Process]) -> bool:
     here = [process for process in processes if process.uuid == uuid]
-    # A process whose user is not known may be anybody's: it speaks for nobody and against nobody.
+    # A process of an unknown user is no evidence, neither for a claim nor against it.
     return bool(here) and all(process.user not in ("", claim.user) and process.pid != claim.pid for process in here)

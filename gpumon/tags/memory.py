@@ -4,8 +4,8 @@ Read on the training's own thread, at most every half second and at boundaries, 
 keeps anyway. Nothing here waits for a GPU, wakes one, or resets a peak, which is the user's. A framework that was not
 imported, or has not yet come up on a GPU by itself, is not asked.
 
-What is not known is said to be so. TensorFlow tells what it uses, never what it took from the driver. JAX's
-`bytes_limit` is what it may take and its `bytes_reserved` a stack beside the heap; only `pool_bytes` is what it took.
+What is unknown stays unknown. TensorFlow reports what it uses, never what it took from the driver. JAX's
+`bytes_limit` is what it may take and its `bytes_reserved` a stack outside the heap; only `pool_bytes` is what it took.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class MemoryReader:
     def at_boundary(self) -> None:
         """Something begins or ends: read the peak until then for the event that follows.
 
-        A peak that rises between two boundaries belongs to what lies between them; nobody but the user resets it.
+        A peak that rises between two boundaries belongs to what lies between them; only the user resets it.
         """
         if self.due_ns == NEVER:
             return
@@ -136,7 +136,7 @@ class _Torch:
             _of_torch(index, self._mark(cuda, index), cuda.memory_stats_as_nested_dict(index))
             for index in sorted(looked_at)
         ]
-        # A device that was in use is told of for good, so that its emptiness shows.
+        # A device that was in use is reported from then on, so that its emptiness shows.
         self._used.update(one.number for one in held if one.reserved not in (0, NOT_KNOWN))
         return [one for one in held if one.number in (self._used or {cuda.current_device()})]
 
@@ -176,7 +176,7 @@ class _Jax:
         self._visible = visible
 
     def __call__(self, modules: Mapping[str, Any], now: int) -> list[Memory]:
-        # Every public function brings JAX up, and its own question whether it is up waits for whoever is at it.
+        # Every public function brings JAX up, and asking it whether it is up waits for the thread that starts it.
         backends = getattr(modules.get("jax._src.xla_bridge"), "_backends", {})
         found = []
         for backend in [backends[name] for name in list(backends) if name in ("cuda", "rocm", "gpu")]:
@@ -245,7 +245,7 @@ def _of_torch(number: int, mark: int, told: Mapping[str, Any]) -> Memory:
 
 
 def _mark(uuid: str) -> int:
-    # CUDA_VISIBLE_DEVICES may shorten a UUID, and then its mark would be nobody's.
+    # CUDA_VISIBLE_DEVICES may shorten a UUID, and then its mark would match no device.
     return device_mark(uuid) if len(uuid) >= _WHOLE_UUID else 0
 
 

@@ -2,7 +2,7 @@
 
 torch has an observer that its allocator calls at the moment itself, before anything unwinds, with what was asked
 for and what was free (`OutOfMemoryObserver` in c10/cuda/CUDACachingAllocator.h). It is private, and another
-allocator than torch's own has none; then, and with TensorFlow and JAX, the error itself tells, once it has come
+allocator than torch's own has none; then, and with TensorFlow and JAX, the error itself reports it, once it has come
 to the end of a run.
 """
 
@@ -77,11 +77,11 @@ class Failures:
                     warn_once("out of memory", f"an out-of-memory error is not shown: {type(error).__name__}: {error}")
 
             attach(failed)
-        except Exception:  # an allocator without observers, such as cudaMallocAsync: then the error tells
+        except Exception:  # an allocator without observers, such as cudaMallocAsync: then the error reports it
             return
 
     def raised(self, error: BaseException | None, modules: Mapping[str, Any] | None = None) -> None:
-        """`error` has come to the end of a run: told, if it is or comes of one that nobody has told of yet."""
+        """Report `error`, with which a run ends, if it is or comes of one that was not reported yet."""
         modules = sys.modules if modules is None else modules
         try:
             for _ in range(_DEEPEST):
@@ -125,7 +125,7 @@ def _recognized(error: BaseException, modules: Mapping[str, Any]) -> _Failure | 
     torch = "OutOfMemoryError" in names
     if not torch:
         lower = message.lower()
-        if "AcceleratorError" in names:  # beside torch's allocator, as when a context or a library takes memory
+        if "AcceleratorError" in names:  # outside torch's allocator, as when a context or a library takes memory
             found = "out of memory" in lower
         elif "ResourceExhaustedError" in names:  # also what a full host, or too long a message to a server, is called
             on_gpu = "device:cpu" not in lower and "by allocator cpu" not in lower

@@ -1,7 +1,7 @@
 """Run and rank of this process, from the environment that its launcher set.
 
 All ranks of one job derive the same run id without communication: a hash over what the
-launcher told each of them, and over how many runs the process has begun before.
+launcher gave each of them, and over how many runs the process has begun before.
 
 Variables: torchrun, https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables;
 Slurm, https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES; Open MPI 4 and 5
@@ -39,7 +39,7 @@ _LOOPBACK = ("", "localhost", "127.0.0.1", "::1")
 
 
 def place(env: Mapping[str, str], modules: Mapping[str, Any] | None = None, proc: str = "/proc") -> RankPlace:
-    """The place that `env` tells, or torch.distributed where it is up already; else that of a single process.
+    """Return the place that `env` names, or torch.distributed where it is up already; else that of a single process.
 
     `modules` is `sys.modules`, `proc` the root of procfs.
     """
@@ -104,7 +104,7 @@ def _torch(env: Mapping[str, str]) -> RankPlace | None:
 
 
 def _distributed(env: Mapping[str, str], modules: Mapping[str, Any]) -> RankPlace | None:
-    """Ranks that torch.multiprocessing.spawn began: they are told their rank as an argument."""
+    """Ranks that torch.multiprocessing.spawn began: they get their rank as an argument."""
     try:
         group = modules["torch"].distributed
         if not (group.is_available() and group.is_initialized()):

@@ -30,7 +30,7 @@ SHOWN_AFTER_END = 60 * SECOND
 BOARDS_PER_USER = 256
 """Boards of one user that are read; those of runs that have ended give way to new ones."""
 _GIVES_WAY_AFTER = 2
-"""Polls that give a run as ended, before its board may give way: what it last told is with the sampler then."""
+"""Polls that give a run as ended, before its board may give way: the sampler has its last events by then."""
 _NEW_EACH_POLL = 256
 """Boards of one user that are opened in one poll."""
 
@@ -58,7 +58,7 @@ class _End(NamedTuple):
     poll: int
     """The first poll that gave it as ended."""
     monotonic_ns: int
-    """ns; of a run that was over before anybody looked, as far back as its own times say."""
+    """ns; of a run that was over before the first poll, as far back as its own times say."""
 
 
 class TagReader:
@@ -111,12 +111,12 @@ class TagReader:
                 self._forget(place, board, self._end(place, board, times))
                 continue
             boundaries += fresh
-            if board.name not in self._runs:  # the same name in two directories: somebody plays with himself
+            if board.name not in self._runs:  # one user has the same name in two directories
                 user = self._user(board.claim.uid)
                 board.claim = board.claim._replace(user=user)
                 self._runs[board.name] = (run._replace(user=user), board)
             if is_over:
-                # Shown long enough; a run that ended before anybody looked is shown once.
+                # Shown long enough; a run that ended before the first poll is shown once.
                 self._forget(place, board, self._end(place, board, times))
         return Poll(
             runs=[run for run, _ in self._runs.values()],
@@ -163,7 +163,7 @@ class TagReader:
             listing = self._listings.pop(directory, None) or Listing(directory)
         except OSError:
             return 0  # gone meanwhile, or another user's
-        opened: Counter[int] = Counter()  # by true owner: nobody uses up what is another's
+        opened: Counter[int] = Counter()  # by true owner: no user uses up the room of another
         boards = Counter(board.uid for board in self._boards.values())
         unread = 0
         for entry in listing.portion():

@@ -173,7 +173,7 @@ class RunTags:
     def _at_due(self, now: int) -> None:
         """Publish a step, and look after all that steps bring along.
 
-        At most every 50 ms, which each step finds out for itself: nobody reads it more often, and after a real
+        At most every 50 ms, which each step finds out for itself: readers look no more often, and after a real
         training step, which leaves cold caches, publishing costs 20 times what it does in a loop of its own.
         """
         if not self._board.on:

@@ -30,7 +30,7 @@ P = ParamSpec("P")
 class ActiveRun(RunTags):
     """A run that has begun. Safe to call from several threads: of two that write at once the last one wins.
 
-    A forked child inherits it switched off, and so does whoever unpickles or copies it: a run belongs
+    A forked child inherits it switched off, and a copy or an unpickled one is off too: a run belongs
     to the process that began it.
     """
 

@@ -21,7 +21,7 @@ _MOST = 512
 
 
 def lock_holder(fd: int) -> int | None:
-    """The pid that holds the POSIX lock on `fd`, as this process sees it; None when nobody does.
+    """The pid that holds the POSIX lock on `fd`, as this process sees it; None when no process does.
 
     0 when the holder lives in a pid namespace that cannot be seen from here. A lock of the asking
     process itself does not count: the kernel answers None.

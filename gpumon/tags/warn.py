@@ -18,5 +18,5 @@ def warn_once(subject: str, message: str) -> None:
         import logging  # most trainings never need it here
     except ImportError:
         return  # an interpreter whose library has become unreadable: nowhere to say it
-    # The root logger prints the message alone: nobody would know who speaks.
+    # The root logger prints the message alone, without its origin.
     logging.getLogger("gpumon").warning("gpumon: %s", clean(message, LONGEST))

@@ -86,7 +86,7 @@ class Watched:
             os.close(self.fd)
             raise
         self.inode = os.fstat(self.fd).st_ino
-        # The kernel shows nobody his own locks; and closing this descriptor would drop them.
+        # The kernel does not show a process its own locks; and closing this descriptor would drop them.
         self._own = self.header.pid == os.getpid() and self.header.started == start_time()
 
     @property
@@ -170,7 +170,7 @@ class Watched:
         try:
             mark = Mark(event.mark)
         except ValueError:
-            mark = Mark.PHASE  # of a later version; what is in force from here on is still told
+            mark = Mark.PHASE  # of a later version; what is in force from here on is still known
         boundary = Boundary(
             run=self.name,
             number=event.number,

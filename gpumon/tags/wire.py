@@ -33,8 +33,8 @@ largest free block: bytes; all ones where not known.
 Event: u32 crc32 of the 132 bytes that follow, seeded with its number; `<HHQQQqQiIQQ8d` = mark, phase,
 number, monotonic, wall clock, step, time waited, epoch, aux (of RUN_END: 1 when it failed, 2 when it was
 withdrawn, 5 when it was interrupted; of OUT_OF_MEMORY: mark of the device), bytes asked for, bytes free (of
-OUT_OF_MEMORY), and what was logged in this epoch. The time waited, here and in a state, is 0 while nobody has
-measured it and all ones where the training cannot tell it.
+OUT_OF_MEMORY), and what was logged in this epoch. The time waited, here and in a state, is 0 until it is
+measured and all ones where the training does not know it.
 
 Supplement: u32 crc32 of the 12 bytes that follow, seeded with the event's number; `<HHQ` = which of the event's
 metrics are set (as in a state), 0, the framework's peak of allocated bytes until then, over all devices (all ones
@@ -138,7 +138,7 @@ class BoardHeader(NamedTuple):
     """Clock ticks since boot; with the pid this names a process for ever."""
     pid_namespace: int
     time_namespace: int
-    """0 when the kernel has none: then only the two clocks can tell."""
+    """0 when the kernel has none: then only the two clocks show it."""
     boot_id: bytes
     monotonic_ns: int
     time_ns: int
