@@ -166,7 +166,7 @@ class DeviceWatch:
             yield Occurrence(round(since.time * SECOND), "idle_began", EventSubject(uuid, user), details)
 
     def _lose_sight(self, uuid: str, last: Tick) -> Iterator[Occurrence]:
-        """Close what goes on with a device that says nothing of it any more, and did in `last`."""
+        """Close what is open of a device that reports nothing of it any more, and did in `last`."""
         self._counters.pop(uuid, None)
         for device, cause in [key for key in self._throttled if key[0] == uuid]:
             del self._throttled[device, cause]
