@@ -18,7 +18,7 @@ from gpumon.clock import SECOND, Clock, SystemClock
 from gpumon.errors import BoardError
 from gpumon.frame import Boundary, Run
 from gpumon.paths import Places, tag_dirs
-from gpumon.tags.listing import Listing, is_of_its_user, name_uid
+from gpumon.tags.listing import Listing, Unchanged, is_of_its_user, name_uid
 from gpumon.tags.matching import Claim
 from gpumon.tags.refusals import Place, Refusals
 from gpumon.tags.sweep import KEEP
@@ -78,6 +78,7 @@ class TagReader:
         self._forgotten: dict[Place, tuple[int, int]] = {}
         self._refused = Refusals()
         self._listings: dict[str, Listing] = {}
+        self._unchanged = Unchanged()
         self._polls = 0
         self._ended: dict[Place, _End] = {}
         self._users: dict[int, str] = {}
@@ -159,6 +160,8 @@ class TagReader:
 
     def _scan(self, directory: str, times: Times) -> int:
         """Open the boards that are new; gives how many had to be left alone."""
+        if directory not in self._listings and self._unchanged(directory, times.monotonic_ns):
+            return 0
         try:
             listing = self._listings.pop(directory, None) or Listing(directory)
         except OSError:
@@ -187,6 +190,8 @@ class TagReader:
                 boards[uid] += self._open(listing.fd, place, times)
         if listing.is_done:
             self._forget_vanished(directory, listing.seen)
+            if not listing.seen and not unread:  # each file is an open board, or none
+                self._unchanged.settle(directory, times.monotonic_ns)
             listing.close()
         else:
             self._listings[directory] = listing
@@ -233,6 +238,7 @@ class TagReader:
 
     def _drop(self, place: Place, board: Watched) -> None:
         del self._boards[place]
+        self._unchanged.forget(place[0])
         self._ended.pop(place, None)
         board.close()
 
