@@ -21,6 +21,8 @@ def with_holdings(
 
     A sum of which one part is not known is not known.
     """
+    if not runs:
+        return list(samples)
     in_force = {run.key: run for run in runs}
     return [
         _filled(sample, runs, in_force[sample.run], told, processes) if sample.run in in_force else sample

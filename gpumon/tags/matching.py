@@ -61,6 +61,8 @@ def stamp(samples: Iterable[Sample], runs: Sequence[Run]) -> list[Sample]:
             for uuid in run.gpus:
                 if uuid not in on or run.started >= on[uuid].started:
                     on[uuid] = run
+    if not on:
+        return list(samples)
     return [
         sample._replace(run=on[sample.device.uuid].key) if sample.device.uuid in on else sample for sample in samples
     ]

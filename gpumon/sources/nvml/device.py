@@ -160,10 +160,12 @@ class NvmlDevice:
     def _ask(self, scheduled: _Scheduled, now: float, kept: Set[str] = frozenset()) -> int:
         """Make one call. Of the metrics that it cannot give, those `kept` come from elsewhere."""
         call, answers = scheduled.call, self._answers
-        scheduled.due = next_due(now, call.period, scheduled.due, self.device.index)
+        scheduled.due = (
+            now if call.period == EVERY_TICK else next_due(now, call.period, scheduled.due, self.device.index)
+        )
         code = scheduled.code = scheduled.read(self.handle, answers)
         if code == SUCCESS:
-            if not answers.missing.keys().isdisjoint(call.metrics):
+            if answers.missing and not answers.missing.keys().isdisjoint(call.metrics):
                 for name in call.metrics:
                     if name in answers.values:
                         answers.missing.pop(name, None)

@@ -77,11 +77,12 @@ def _utilization(library: Library) -> Read | None:
     if function is None:
         return None
     pair = (c_uint * 2)()
+    unpack = struct.Struct("@II").unpack_from
 
     def read(handle: Any, answers: DeviceAnswers) -> int:
         code = function(handle, pair)
         if code == SUCCESS:
-            for metric, percent in zip(_SHARES, pair, strict=True):
+            for metric, percent in zip(_SHARES, unpack(pair), strict=True):
                 if percent <= _WHOLE:
                     answers.values[metric] = percent / 100
                 else:
@@ -92,6 +93,7 @@ def _utilization(library: Library) -> Read | None:
 
 
 _MEMORY = ("gpu.memory_total", "gpu.memory_used", "gpu.memory_reserved")
+_VERSION_2 = int(pynvml.nvmlMemory_v2)
 _MEMORY_V2 = struct.Struct("@IQQQQ")
 
 
@@ -103,6 +105,7 @@ def _memory(library: Library) -> Read | None:
         return read_v1
     record = pynvml.c_nvmlMemory_v2_t()
     pointer = byref(record)
+    version = c_uint.from_buffer(record)  # nvidia-ml-py's own way to set a field costs more than the call
 
     older_until = 0
 
@@ -110,7 +113,7 @@ def _memory(library: Library) -> Read | None:
         nonlocal older_until
         if read_v1 is not None and older_until and answers.clock.monotonic() < older_until:
             return read_v1(handle, answers)
-        record.version = pynvml.nvmlMemory_v2
+        version.value = _VERSION_2
         code = newer(handle, pointer)
         if code == SUCCESS:
             __, total, reserved, __, used = _MEMORY_V2.unpack_from(record)

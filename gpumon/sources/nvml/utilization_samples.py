@@ -11,6 +11,7 @@ import ctypes
 import struct
 from collections.abc import Sequence
 from ctypes import byref, c_uint, c_ulonglong
+from functools import cache
 from typing import Any
 
 import pynvml
@@ -91,26 +92,28 @@ class SampleBuffer:
         code = self._function(handle, _TYPE, c_ulonglong(self._since), byref(kind), byref(count), self._buffer)
         if code != SUCCESS:
             return code, []
-        record = struct.Struct("=Q" + VALUE_TYPES.get(kind.value, "=I")[1:])
-        found = [record.unpack_from(self._buffer, i * _SIZE) for i in range(min(count.value, self._room))]
-        return code, sorted((stamp, percent / 100) for stamp, percent in found if 0 <= percent <= 100)
+        used = min(count.value, self._room) * _SIZE
+        found = _record(kind.value).iter_unpack(memoryview(self._buffer)[:used])
+        return code, sorted([(stamp, percent / 100) for stamp, percent in found if 0 <= percent <= 100])
 
     def _new(self, stamped: list[tuple[int, float]], clock: Clock) -> UtilizationSamples:
         """The samples in our time, without those that cannot be and those given before."""
         for wall in (True, False):
             monotonic, offset = self._clocks(clock, wall)
-            timed = [(stamp, stamp * 1000 + offset, ratio) for stamp, ratio in stamped]
+            first, last = monotonic - _OLD, monotonic + _AHEAD
             # Most drivers stamp with the wall clock, some newer ones with the time since boot.
-            if known := [row for row in timed if monotonic - _OLD <= row[1] <= monotonic + _AHEAD]:
+            if known := [(when, ratio) for stamp, ratio in stamped if first <= (when := stamp * 1000 + offset) <= last]:
                 break
         else:
             return ()
-        self._wall, self._since = wall, known[-1][0]
+        self._wall, self._since = wall, (known[-1][0] - offset) // 1000
         given: list[tuple[int, float]] = []
-        for _, when, ratio in known:
-            if when >= self._newest + _APART:
-                given.append((when, ratio))
-                self._newest = when
+        newest = self._newest
+        for taken in known:
+            if taken[0] >= newest + _APART:
+                given.append(taken)
+                newest = taken[0]
+        self._newest = newest
         if len(given) > 1:
             # Twice within what the buffer holds, on a card that is faster than those known.
             apart = (given[-1][0] - given[0][0]) / (len(given) - 1) / SECOND
@@ -127,3 +130,10 @@ class SampleBuffer:
         """CLOCK_MONOTONIC now, and what to add to the driver's clock to get it."""
         monotonic = clock.monotonic()
         return monotonic, monotonic - clock.time() if wall else 0
+
+
+@cache
+def _record(kind: int) -> struct.Struct:
+    """An nvmlSample_t with a value of this type."""
+    value = VALUE_TYPES.get(kind, "=I")
+    return struct.Struct(f"=Q{value[1:]}{_SIZE - 8 - struct.calcsize(value)}x")
