@@ -59,12 +59,14 @@ class RecentSamples:
 
     def add(self, taken: DeviceSample | None, busy: Iterable[tuple[int, float]], now: int) -> None:
         """Take what a tick brought; what is older than `REMEMBERED` goes, but for the last two samples."""
-        if taken is not None and not (self.samples and taken.monotonic_ns <= self.samples[-1].monotonic_ns):
-            self.samples.append(taken)
-        self.busy.extend(busy)
-        while len(self.samples) > 2 and self.samples[1].monotonic_ns < now - REMEMBERED:
-            self.samples.popleft()
-        while self.busy and self.busy[0][0] < now - REMEMBERED:
+        samples, since = self.samples, now - REMEMBERED
+        if taken is not None and not (samples and taken.monotonic_ns <= samples[-1].monotonic_ns):
+            samples.append(taken)
+        while len(samples) > 2 and samples[1].monotonic_ns < since:
+            samples.popleft()
+        if busy:
+            self.busy.extend(busy)
+        while self.busy and self.busy[0][0] < since:
             self.busy.popleft()
 
     def known_until(self, horizon: int) -> int:

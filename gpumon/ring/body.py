@@ -44,6 +44,8 @@ class Encoder:
         self._metrics = struct.Struct(f"<{len(layout.gpu) * layout.rows}d")
         self._host = struct.Struct(f"<{len(layout.host)}d")
         self._processes: tuple[Sequence[Process], bytes, int, int] | None = None
+        self._records: dict[int, tuple[Process, bytes]] = {}
+        """The last processes with their records, by identity: a source keeps those that it has not read anew."""
         self.buffer = bytearray(layout.slot_size)
         self.values = ValueEncoder(layout)
         """Has the values alone of what was encoded last."""
@@ -108,16 +110,20 @@ class Encoder:
         directory = self._directory
         chosen = sorted(processes, key=lambda process: -process.memory_used if process.memory_used > 0 else 0.0)
         chosen = [process for process in chosen if directory.row_of(process.uuid) >= 0][:room]
-        packed = b"".join(
-            PROCESS.pack(
-                process.pid, directory.row_of(process.uuid), KINDS.index(process.kind), directory.string(process.name),
-                directory.string(process.user), directory.run_id(process.run), process.started, process.memory_used,
-                process.sm_utilization, process.memory_utilization, process.cpu_utilization, process.host_memory,
-            )
-            for process in chosen
-        )  # fmt: skip
+        known = self._records
+        records = [known.get(id(process)) or (process, self._pack_process(process)) for process in chosen]
+        self._records = {id(record[0]): record for record in records}
+        packed = b"".join([record for _, record in records])
         self._processes = (processes, packed, len(chosen), min(len(processes) - len(chosen), 0xFFFF))
         return packed, len(chosen), self._processes[3]
+
+    def _pack_process(self, process: Process) -> bytes:
+        directory = self._directory
+        return PROCESS.pack(
+            process.pid, directory.row_of(process.uuid), KINDS.index(process.kind), directory.string(process.name),
+            directory.string(process.user), directory.run_id(process.run), process.started, process.memory_used,
+            process.sm_utilization, process.memory_utilization, process.cpu_utilization, process.host_memory,
+        )  # fmt: skip
 
 
 class SlotParts:

@@ -128,7 +128,7 @@ class HostSource:
 class _Known:
     """A process that was asked for before."""
 
-    __slots__ = ("asked", "cpu", "cpu_at", "fd", "name", "share", "started", "uid", "user")
+    __slots__ = ("asked", "cpu", "cpu_at", "fd", "name", "raw", "share", "started", "stat", "uid", "user")
 
     def __init__(self, fd: int, name: str, uid: int, started: float) -> None:
         self.fd = fd
@@ -140,6 +140,9 @@ class _Known:
         self.cpu = 0.0
         self.cpu_at = 0
         self.asked = 0
+        self.raw = b""
+        self.stat: Stat | None = None
+        """Parsed from `raw`: most processes sleep, and nothing of it changes."""
 
 
 class ProcessTable:
@@ -212,9 +215,12 @@ class ProcessTable:
 
     def _stat(self, known: _Known) -> Stat | None:
         try:
-            return parse_stat(os.pread(known.fd, 2048, 0))
+            raw = os.pread(known.fd, 2048, 0)
         except OSError:  # ESRCH: it has ended
             return None
+        if raw != known.raw:
+            known.raw, known.stat = raw, parse_stat(raw)
+        return known.stat
 
     def _forget(self, now: int) -> None:
         if len(self._known) > 64:

@@ -72,8 +72,10 @@ class NvmlSource:
         for reading in readings:
             uuid, held = reading.sample.device.uuid, reading.processes
             if held is not None and (held or self._held.get(uuid)):
-                changed = True
-                self._held[uuid] = tuple(self._process(uuid, process) for process in held)
+                found = tuple([self._process(uuid, process) for process in held])
+                if found != self._held.get(uuid):
+                    changed = True
+                    self._held[uuid] = found
         if changed:  # else the same object: who gets it can tell that nothing is new
             self._join_processes()
 
