@@ -26,9 +26,9 @@ from benchmarks.year import keep_year
 from gpumon.clock import SECOND
 from gpumon.database.write import open_to_write
 from gpumon.history.collect import Block, Collector
-from gpumon.history.limits import USUAL_LIMITS, prune
+from gpumon.history.limits import USUAL_LIMITS, prune_large, prune_old
 from gpumon.history.migrations import HISTORY_FILE
-from gpumon.history.tiers import DAY, SHAPES
+from gpumon.history.tiers import DAY, HOUR, SHAPES
 from gpumon.history.write import SealedBlock, seal, write
 
 _BATCH = 300
@@ -99,7 +99,7 @@ def make(path: Path, days: float) -> Month:
     with closing(_opened(str(path))) as connection:
         for each in before:
             write(connection, each.result(), _BOOT)
-        prune(connection, end, USUAL_LIMITS)
+        prune_old(connection, end, USUAL_LIMITS)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         of_tiers = os.path.getsize(path)
         keep_year(connection, end)
@@ -124,7 +124,9 @@ def fill(path: str, month: float, first: int, last: int) -> Filled:
             if blocks:
                 write(connection, map(seal, blocks), _BOOT)
                 blocks.clear()
-                prune(connection, some[-1].time_ns / SECOND, USUAL_LIMITS)
+                if count % HOUR == 0:
+                    prune_old(connection, some[-1].time_ns / SECOND, USUAL_LIMITS)
+                prune_large(connection, USUAL_LIMITS)
             collecting, writing = collecting + collected - begun, writing + time.process_time() - collected
             if count % DAY == 0:
                 sizes.append(memory(os.getpid())[0])

@@ -61,13 +61,15 @@ def prune_large(connection: sqlite3.Connection, limits: HistoryLimits) -> None:
     """Remove the oldest blocks of all tiers while there is too much, and give the disk back what a file has empty."""
     from sqlite3 import OperationalError  # commands want no more of this module than the limits
 
-    lasts = " ".join(f"WHEN {shape.number} THEN {shape.block}" for shape in SHAPES)
-    connection.execute(
-        "DELETE FROM block WHERE rowid IN (SELECT rowid FROM (SELECT rowid, sum(length(data)) OVER "
-        f"(ORDER BY (number + 1) * CASE tier {lasts} END DESC, rowid DESC) AS held FROM block) WHERE held > ?)",
-        (limits.bytes,),
-    )
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (page,) = connection.execute("PRAGMA page_size").fetchone()
+    if pages * page > limits.bytes:  # else there is no need to add up blocks
+        lasts = " ".join(f"WHEN {shape.number} THEN {shape.block}" for shape in SHAPES)
+        connection.execute(
+            "DELETE FROM block WHERE rowid IN (SELECT rowid FROM (SELECT rowid, sum(length(data)) OVER "
+            f"(ORDER BY (number + 1) * CASE tier {lasts} END DESC, rowid DESC) AS held FROM block) WHERE held > ?)",
+            (limits.bytes,),
+        )
     (empty,) = connection.execute("PRAGMA freelist_count").fetchone()
     if empty > max(_SMALL, pages // _WASTE):
         with suppress(OperationalError):  # a full disk: what comes next takes the empty pages

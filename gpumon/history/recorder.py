@@ -35,7 +35,7 @@ _MOST_TICKS = 600
 _MOST_BYTES = 8 * 2**20
 """Of blocks that wait while the file cannot be written: 8 GPUs fill them in half a day."""
 _STEADY = 3600 * SECOND
-"""ns without a jump of the clock before anything old is removed by it."""
+"""ns without a jump of the clock before anything old is removed by it, and between two such removals."""
 _JUMP = 60 * SECOND
 """ns by which a clock is set that is no longer steady."""
 _PARTS_EVERY = 60 * SECOND
@@ -87,7 +87,7 @@ class HistoryRecorder:
         self._lost = 0
         self._parts = tuple(parts)
         self._parts_at = 0
-        self._offset_ns = self._steady_ns = 0
+        self._offset_ns = self._steady_ns = self._pruned_ns = 0
         self._newest: TickValues | None = None
         self._thread = Thread(target=self._run, name="gpumon-history", daemon=True)
 
@@ -200,8 +200,10 @@ class HistoryRecorder:
         write(connection, self._blocks, self._taken.boot, self._taken._replace(until_ns=self._collector.done_ns))
         self._blocks.clear()
         self._bytes = 0
-        if self._newest and self._newest.monotonic_ns - self._steady_ns >= _STEADY:
-            prune_old(connection, self._newest.time_ns / SECOND, self._limits)
+        newest = self._newest
+        if newest and newest.monotonic_ns - max(self._steady_ns, self._pruned_ns) >= _STEADY:
+            prune_old(connection, newest.time_ns / SECOND, self._limits)
+            self._pruned_ns = newest.monotonic_ns
         prune_large(connection, self._limits)
         self._file.succeeded()
         if self._lost:
