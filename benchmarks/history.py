@@ -202,5 +202,7 @@ def _daemons(result: Result, daemons: Daemons, hour: Filled) -> None:
         f"Daemons side by side for {daemons.seconds:g} s: {number(kept)} s of CPU a minute with history "
         f"({spread[WITH]}){share}, {number(bare)} s without ({spread[WITHOUT]}); "
         f"{daemons.memory[WITH]:.1f} and {daemons.memory[WITHOUT]:.1f} MB. With an accelerated clock, a tick took "
-        f"{number(1000 * hour.collecting)} ms to collect and {number(1000 * hour.writing)} ms to write."
+        f"{number(1000 * hour.collecting)} ms to collect and {number(1000 * hour.writing)} ms to write. "
+        f"Until the window, they took {number(daemons.start(WITH))} s on the month's file, and "
+        f"{number(daemons.start(WITHOUT))} s without history."
     )

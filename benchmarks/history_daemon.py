@@ -7,19 +7,20 @@ import shutil
 import statistics
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import NamedTuple
 
 from benchmarks.stage import Effort, Place, Stage, background
-from benchmarks.usage import memory, watch_cpu
+from benchmarks.usage import cpu_seconds, memory, watch_cpu
 from gpumon.history.tiers import SHAPES
 from gpumon.live import connect
 from gpumon.paths import HISTORY
 from tests.programs import until
 
 _PAIRS = 3
-_WARM = 3
-"""Frames of each daemon before the window."""
+_WARM = 20
+"""Frames of each daemon before the window: by then it has opened its file, and seen what was left undone in it."""
 BLOCK = SHAPES[0].block
 """Seconds between two writes."""
 _LATE = 20
@@ -33,6 +34,8 @@ class Daemons(NamedTuple):
 
     cpu: dict[str, list[float]]
     """Seconds of CPU a minute, of each daemon."""
+    starts: dict[str, list[float]]
+    """Seconds of CPU before the window."""
     memory: dict[str, float]
     """Resident MB at the end, of the largest."""
     seconds: float
@@ -41,11 +44,16 @@ class Daemons(NamedTuple):
     def median(self, kind: str) -> float:
         return statistics.median(self.cpu[kind])
 
+    def start(self, kind: str) -> float:
+        """Seconds of CPU before the window."""
+        return statistics.median(self.starts[kind])
+
 
 def watch(stage: Stage, effort: Effort, month: str) -> Daemons:
     """Run daemons of both kinds side by side, those that keep history on a copy each of the file `month`."""
     with ExitStack() as stack:
         pids: dict[str, int] = {}
+        places = []
         for pair in range(_PAIRS):
             for kind in (WITH, WITHOUT):
                 place = stage.place(f"{kind}-{pair}")
@@ -53,15 +61,24 @@ def watch(stage: Stage, effort: Effort, month: str) -> Daemons:
                     _copy(month, place)
                 command = [sys.executable, "-m", _MODULES[kind], "daemon"]
                 pids[f"{kind} {pair}"] = stack.enter_context(background(command, place)).pid
-                _await_frames(place)
+                places.append(place)
+        for place in places:
+            _await_frames(place)
+        starts = {name: cpu_seconds(pid) for name, pid in pids.items()}
         seconds = effort.seconds if effort.seconds < BLOCK else effort.seconds // BLOCK * BLOCK
         _await_window(seconds)
         found = watch_cpu(pids, seconds, 1)
         sizes = {name: memory(pid)[0] for name, pid in pids.items()}
-    kinds = (WITH, WITHOUT)
-    cpu = {kind: [figures.median for name, figures in found.items() if name.split()[0] == kind] for kind in kinds}
-    largest = {kind: max(size for name, size in sizes.items() if name.split()[0] == kind) for kind in kinds}
-    return Daemons(cpu, largest, seconds)
+    return Daemons(
+        cpu=_by_kind({name: figures.median for name, figures in found.items()}),
+        starts=_by_kind(starts),
+        memory={kind: max(found) for kind, found in _by_kind(sizes).items()},
+        seconds=seconds,
+    )
+
+
+def _by_kind(found: Mapping[str, float]) -> dict[str, list[float]]:
+    return {kind: [value for name, value in found.items() if name.split()[0] == kind] for kind in (WITH, WITHOUT)}
 
 
 def _await_window(seconds: float) -> None:
