@@ -63,12 +63,13 @@ def values_of_frame(frame: Frame) -> TickValues:
 
 
 def _rows(seen: Tick | Frame) -> list[SubjectValues]:
-    rows = [SubjectValues(HOST, seen.host, seen.monotonic_ns)]
+    rows = {HOST: SubjectValues(HOST, seen.host, seen.monotonic_ns)}
     for sample in seen.samples:
-        if sample.state is Availability.OK:
+        uuid = sample.device.uuid
+        if sample.state is Availability.OK and uuid not in rows:  # else two devices claim to be one
             read = sample.counters_monotonic_ns or sample.monotonic_ns or seen.monotonic_ns
-            rows.append(SubjectValues(sample.device.uuid, sample.values, read))
-    return rows
+            rows[uuid] = SubjectValues(uuid, sample.values, read)
+    return list(rows.values())
 
 
 def columns_of(subject: str) -> KeptColumns:

@@ -317,3 +317,17 @@ def test_no_value_waits_longer_for_its_second_read_than_for_every_other(source: 
         assert stub.calls(gpu)["nvmlDeviceGetFanSpeed"] >= 1, "each 10 s, as docs/metrics.md says"
         assert stub.calls(gpu)["nvmlDeviceGetTemperature"] >= 3
     assert stub.calls(0)["nvmlDeviceGetFanSpeed"] == 1
+
+
+# Two GPUs that the driver takes for one --------------------------------------------------------------
+
+
+def test_two_gpus_with_one_uuid_are_two_gpus_however_often_they_are_looked_for(source: Source, stub: Stub) -> None:
+    stub.set_uuid(1, stub.uuid(0))
+    before = [gpu.uuid for gpu in source(1.0).gpus]
+    assert before[0] == stub.uuid(0)
+    assert before[1].startswith("PCI-")
+    stub.set_lost(1)
+    source(2.0)
+    stub.set_lost(1, False)
+    assert [gpu.uuid for gpu in source(2.0 + LOOK).gpus] == before

@@ -100,7 +100,11 @@ class Discovery:
             return False  # as before: asking for each handle again would be a call for each GPU
         known = {device.uuid: device for device in self.devices}
         self._refused.clear()
-        found = [device for index in range(count) if (device := self._find(library, index, known))]
+        found: list[NvmlDevice] = []
+        for index in range(count):
+            device = self._find(library, index, known, {one.uuid for one in found})
+            if device is not None:
+                found.append(device)
         for device in self.devices:
             if device not in found:
                 self._part_with(device)
@@ -109,8 +113,11 @@ class Discovery:
         self.devices = found
         return True
 
-    def _find(self, library: Library, index: int, known: dict[str, NvmlDevice]) -> NvmlDevice | None:
-        """The device with this index; None where the driver refuses it, which is then noted."""
+    def _find(self, library: Library, index: int, known: dict[str, NvmlDevice], others: Set[str]) -> NvmlDevice | None:
+        """The device with this index; None where the driver refuses it, which is then noted.
+
+        `others`: UUIDs of those before it, for a driver that gives two GPUs the same one.
+        """
         code, handle = library.handle(index)
         if code != SUCCESS:
             return self._refuse(index, code, known)
@@ -121,6 +128,8 @@ class Discovery:
         code, uuid = library.text("nvmlDeviceGetUUID", handle)
         if code == NOT_SUPPORTED and (address := library.bus_address(handle)):
             uuid = f"PCI-{address}"  # a card that has no UUID
+        if uuid in others:
+            uuid = f"PCI-{library.bus_address(handle) or index}"  # its place tells it from the other
         if not uuid:
             return self._refuse(index, code, known)
         name = library.text("nvmlDeviceGetName", handle)[1] or NAMELESS
