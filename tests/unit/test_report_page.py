@@ -6,8 +6,10 @@ import json
 import math
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +245,37 @@ def test_times_of_a_figure_are_numbers_and_those_of_a_report_are_this_machines(b
     day = datetime.fromtimestamp(BEGAN).strftime("%Y-%m-%d %H:%M:%S")
     assert text["layout"]["xaxis"]["range"][0] == f"{day}.000"
     assert all(isinstance(shape["x0"], str) for shape in text["layout"]["shapes"])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [(1_792_890_000, "UTC+1"), (1_774_746_000, "UTC+2")], ids=["winter", "summer"]
+)
+def test_where_the_clocks_are_changed_no_time_of_a_report_lies_over_another(
+    monkeypatch: pytest.MonkeyPatch, change: int, words: str
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        times = [1000.0 * (change + minute * 60) for minute in range(-90, 91)]
+        figure = {
+            "data": [{"x": times, "y": [0.0] * len(times)}, {"x0": times[0], "dx": 60_000}],
+            "layout": {
+                "xaxis": {"range": [times[0], times[-1]]}, "annotations": [],
+                "shapes": [{"x0": times[9], "x1": times[99]}],
+            },
+        }  # fmt: skip
+        text = dated(figure)
+        early = dated({**figure, "layout": {**figure["layout"], "xaxis": {"range": times[:2]}}})
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    shown = [datetime.strptime(found, "%Y-%m-%d %H:%M:%S.%f") for found in text["data"][0]["x"]]
+    assert {(after - before).total_seconds() for before, after in pairwise(shown)} == {60.0}
+    assert text["data"][1]["x0"] == text["data"][0]["x"][0] == text["layout"]["xaxis"]["range"][0]
+    assert [text["layout"]["shapes"][0][name] for name in ("x0", "x1")] == [text["data"][0]["x"][n] for n in (9, 99)]
+    assert text["layout"]["xaxis"]["title"]["text"] == f"times in {words}: the clocks were changed"
+    assert shown[-1].strftime("%H:%M") == ("03:30" if words == "UTC+1" else "04:30")
+    assert "title" not in early["layout"]["xaxis"]
 
 
 def test_memory_is_not_stacked_over_a_time_that_nobody_sampled(book: Book) -> None:
