@@ -1,10 +1,14 @@
-"""The pictures of the browser view in this folder, taken from the simulated machine: `python docs/shots.py`.
+"""The pictures of both views in this folder, taken from the simulated machine: `python docs/shots.py [tui|web]`.
 
-Needs playwright and the system's Chromium. Nothing is shown but what `gpumon web --source sim` shows.
+Needs playwright and the system's Chromium, which also draws what Textual exports of the terminal view. Nothing is
+shown but what `gpumon web --source sim` and `gpumon tui --source sim` show.
 """
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import math
 import os
 import subprocess
 import sys
@@ -14,16 +18,60 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
+from gpumon.cli.private_sampler import private_sampler
+from gpumon.paths import Places
+from gpumon_tui.app import GpumonApp
+
 HERE = Path(__file__).parent
 CHROMIUM = "/usr/bin/chromium"
 PAGES = {"fleet": "#/fleet", "gpu": "#/gpu/0?window=600", "runs": "#/runs", "run": "#/run/sim-0-0"}
 SETTLES = 75.0
 """Seconds after which states that need a minute of watching are known."""
 SIZES = {"": (1440, 900, "dark"), "-phone": (400, 860, "light")}
+TERMINALS = {"tui": (200, 42), "tui-80x24": (80, 24)}
+"""Columns and rows."""
 
 
 def main() -> None:
-    """Take every picture."""
+    """Take every picture, or those of one view."""
+    wanted = sys.argv[1:] or ["tui", "web"]
+    if "tui" in wanted:
+        terminals()
+    if "web" in wanted:
+        pages()
+
+
+def terminals() -> None:
+    """Take a picture of the terminal view at every size."""
+    pictures = asyncio.run(screens())
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        for name, drawn in pictures.items():
+            width, height = (
+                math.ceil(float(one)) for one in drawn.partition('viewBox="0 0 ')[2].partition('"')[0].split()
+            )
+            page = browser.new_page(viewport={"width": width, "height": height})
+            page.set_content(f"<style>body {{ margin: 0 }} svg {{ display: block; width: {width}px }}</style>{drawn}")
+            page.screenshot(path=HERE / f"{name}.png")
+        browser.close()
+
+
+async def screens() -> dict[str, str]:
+    """The terminal view at every size, as SVG."""
+    found = {}
+    for name, size in TERMINALS.items():
+        with tempfile.TemporaryDirectory() as directory:
+            where = Places(explicit=directory)
+            with private_sampler(where, argparse.Namespace(source="sim", interval=1.0, speed=1.0)) as live:
+                app = GpumonApp(live)
+                async with app.run_test(size=size):
+                    await asyncio.sleep(SETTLES)
+                    found[name] = app.export_screenshot(title="gpumon tui")
+    return found
+
+
+def pages() -> None:
+    """Take a picture of every page of the browser view."""
     with tempfile.TemporaryDirectory() as directory:
         env = {**os.environ, "GPUMON_DIR": f"{directory}/live", "GPUMON_STATE_DIR": f"{directory}/state"}
         command = [sys.executable, "-m", "gpumon", "web", "--source", "sim", "--port", "0"]
