@@ -105,7 +105,7 @@ class Live:
 
     def window(
         self, length: str | float | None = None, *, begin: "Moment | None" = None, end: "Moment | None" = None,
-        metrics: Sequence[str] | None = None, devices: "Wanted | Iterable[Wanted] | None" = None, points: int = 2000,
+        metrics: Sequence[str] | None = None, devices: "Wanted | Iterable[Wanted] | None" = None, points: int = 4000,
     ) -> "Window":  # fmt: skip
         """Return metrics by time and device as numpy arrays, from frames and kept history. Needs numpy.
 

@@ -12,7 +12,7 @@ from gpumon.frame import Device, Frame
 from gpumon.history.devices import Wanted, chosen, devices_of, named
 from gpumon.history.grid import Grid
 from gpumon.history.open import open_history, subjects_of
-from gpumon.history.query import HOST, MOST, Query, Series
+from gpumon.history.query import HOST, Query, Series
 from gpumon.history.recent import KEEP
 from gpumon.history.span import WindowSpan, span_of
 from gpumon.metrics import BY_NAME, METRICS, Scope
@@ -23,6 +23,8 @@ try:
 except ImportError as error:
     raise MissingPackage("live.window", "numpy") from error
 
+ROWS = 4000
+"""Rows of a window unless another number is asked for: all samples that a ring holds."""
 _ANY = "host.load"
 """The metric that is asked for the times of the rows."""
 
@@ -44,7 +46,7 @@ class Window:
 
     def __init__(
         self, span: WindowSpan, frames: Sequence[Frame] = (), devices: Sequence[Device] = (), *,
-        fed: Sequence[Frame] = (), path: str = "", metrics: Sequence[str] | None = None, points: int = MOST,
+        fed: Sequence[Frame] = (), path: str = "", metrics: Sequence[str] | None = None, points: int = ROWS,
     ) -> None:  # fmt: skip
         """`frames` are those of the window; `fed` all that it may read, in the order of time, `path` what is older."""
         self.span = span
@@ -71,17 +73,18 @@ class Window:
     def ask(
         cls, frames: Sequence[Frame], path: str, now: float, *, length: str | float | None = None,
         begin: Moment | None = None, end: Moment | None = None, metrics: Sequence[str] | None = None,
-        devices: Wanted | Iterable[Wanted] | None = None, points: int = MOST,
+        devices: Wanted | Iterable[Wanted] | None = None, points: int = ROWS,
     ) -> Window:  # fmt: skip
         """Return a window of `frames` and of the history at `path`, as `Live.window` describes. Raises UsageError."""
         if points < 1:
             raise UsageError(f"points must be at least 1, not {points}")
         span = span_of(length, begin, end, now)
-        known = devices_of(frames)
         inside = [place for place, frame in enumerate(frames) if span.begin < frame.time <= span.end]
         fed = frames[max(0, inside[0] - 1) : inside[-1] + 1] if inside else ()
+        there = devices_of(fed)
+        known = {**there, **devices_of(frames[-1:])}
         wanted = chosen(devices, known) or [
-            *devices_of(fed), *([] if fed and fed[0].time <= span.begin else subjects_of(path, span))
+            *there, *([] if fed and fed[0].time <= span.begin else subjects_of(path, span))
         ]  # fmt: skip
         own = [frames[place] for place in inside]
         if frames and length is not None and begin is None and end is None and now == frames[-1].time:
