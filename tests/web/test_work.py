@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from gpumon.frame import RunState
-from gpumon_web import run_page
+from gpumon_web import listed_runs, run_page
 from gpumon_web.answers import NOTHING, UNCHANGED, AnswerCache, Packed
 from gpumon_web.limits import THREADS
 from gpumon_web.run_page import ROWS
@@ -281,13 +281,13 @@ def test_a_run_that_ended_is_not_read_again_and_one_that_goes_on_is(tmp_path: Pa
         table = run_page.table(paths, "net-1a2b", None)
         assert isinstance(table, Packed)
         assert run_page.table(paths, "net-1a2b", table.version) == UNCHANGED
-        listed = run_page.listed(paths, {}, 0.0, None)
+        listed = listed_runs.listed(paths, {}, 0.0, None)
         assert isinstance(listed, Packed)
-        assert run_page.listed(paths, {}, 0.0, listed.version) == UNCHANGED
+        assert listed_runs.listed(paths, {}, 0.0, listed.version) == UNCHANGED
         book.db.execute("UPDATE run SET updated = updated + 1000000000")
         assert isinstance(run_page.one(paths, "net-1a2b", "", None, None, 9.0, first.version), Packed)
         assert isinstance(run_page.table(paths, "net-1a2b", table.version), Packed)
-        assert isinstance(run_page.listed(paths, {}, 0.0, listed.version), Packed)
+        assert isinstance(listed_runs.listed(paths, {}, 0.0, listed.version), Packed)
         book.db.execute(f"UPDATE run SET state = {RunState.RUNNING:d}, ended = NULL")
         again = run_page.one(paths, "net-1a2b", "", None, None, 9.0, None)
         assert isinstance(again, Packed)

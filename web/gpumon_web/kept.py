@@ -8,9 +8,12 @@ from typing import Any
 from gpumon.ledger.records import Record
 from gpumon.reports import run_json
 from gpumon_web.answers import UNCHANGED, Packed
+from gpumon_web.epoch_cells import all_epochs
+from gpumon_web.listed_runs import Live, list_of_runs
+from gpumon_web.packing import packed
 from gpumon_web.page import Cells, KeptValues, Rows
 from gpumon_web.pages import PAGES
-from gpumon_web.run_page import Live, Ring, all_epochs, list_of_runs, of_record, packed, run_document
+from gpumon_web.run_page import Ring, of_record, run_document
 
 
 def of_list(

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.reports import run_json
-from gpumon_web import kept, run_page
+from gpumon_web import kept, listed_runs, run_page
 from gpumon_web.answers import AnswerCache, Packed
 from gpumon_web.course import COURSE
 from gpumon_web.feed import Feed, said
@@ -44,7 +44,7 @@ class Runs:
 
     def all(self) -> Future[Packed]:
         """Every run, the newest first."""
-        return self._of_list(("runs",), run_page.listed)
+        return self._of_list(("runs",), listed_runs.listed)
 
     def one(self, run: str, device: str) -> Future[Packed]:
         """One run with its newest epochs, its figure that of `device` (a UUID; else its first)."""

@@ -1,0 +1,67 @@
+"""The epochs of a run as rows of the page's table, and their totals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gpumon.diagnosis.past import verdict
+from gpumon.frame import TRAINING, RunState
+from gpumon.json_value import shown
+from gpumon.ledger import aggregate, phase_summary
+from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.ledger.records import Record
+from gpumon.missing import is_known
+from gpumon.reports import run_json
+from gpumon_web.levels import OF_SEVERITY
+
+EPOCH = (
+    "seconds", "wait_share", "utilization_mean", "idle_share", "energy", "framework_peak", "run_allocated_peak",
+    "memory_used_peak",
+)  # fmt: skip
+"""Columns of the table of epochs."""
+
+
+def all_epochs(record: Record) -> list[dict[str, Any]]:
+    """Its epochs as rows."""
+    return rows(record, aggregate.epochs(record))
+
+
+def rows(record: Record, found: Sequence[EpochSummary]) -> list[dict[str, Any]]:
+    """Return epochs of a run as rows, each with the time of its other phases."""
+    ordinals = {epoch.ordinal for epoch in found}
+    # Only how long its phases took is shown, and that takes no usage.
+    of_them = record._replace(phases=[row for row in record.phases if row.ordinal in ordinals], usage=[])
+    phases = phase_summary.phases(of_them)
+    running = record.run.state is RunState.RUNNING
+    return [epoch_row(epoch, phases.get(epoch.ordinal, ()), running) for epoch in found]
+
+
+def epoch_row(epoch: EpochSummary, phases: Iterable[EpochSummary], running: bool) -> dict[str, Any]:
+    """An epoch as the page's table has it: a tenth of all that is known, as there may be thousands of them."""
+    found = run_json.epoch_of(epoch, ())
+    judged = verdict(epoch, running)
+    beside = [phase.seconds for phase in phases if phase.phase != TRAINING]
+    return {
+        **{name: found[name] for name in ("ordinal", "epoch", "metrics")},
+        **{name: None if found[name] is None else round(found[name], 3) for name in ("begun", "ended")},
+        **{name: None if found[name] is None else shown(found[name]) for name in EPOCH},
+        "framework_peak_reached": found["framework_peak_reached"],
+        "beside": shown(sum(beside)) if beside else None,
+        "verdict": {"kind": judged.kind, "text": judged.text, "level": OF_SEVERITY[judged.severity]},
+    }
+
+
+def summary(found: Sequence[EpochSummary]) -> dict[str, Any]:
+    """Totals of all epochs, including those without a row on the page."""
+    ended = [epoch for epoch in found if is_known(epoch.ended)]
+    lengths = [epoch.seconds for epoch in ended if math.isfinite(epoch.seconds)]
+    energies = [energy for epoch in found if math.isfinite(energy := epoch.value("energy"))]
+    return {
+        "done": len(ended),
+        "mean": shown(sum(lengths) / len(lengths)) if lengths else None,
+        "least": shown(min(lengths)) if lengths else None,
+        "most": shown(max(lengths)) if lengths else None,
+        "most_energy": shown(max(energies)) if energies else None,
+    }
