@@ -15,11 +15,10 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from zlib import crc32
 
-from gpumon.errors import GpumonError, RingError
-from gpumon.frame import Boundary, Frame, Tick
+from gpumon.errors import GpumonError
+from gpumon.frame import Boundary, Tick
 from gpumon.procfs import boot_id, start_time
 from gpumon.ring.body import Encoder
-from gpumon.ring.directory import Known
 from gpumon.ring.directory_writer import Directory
 from gpumon.ring.events import EventWriter, read_events, whole_events
 from gpumon.ring.fresh import open_fresh, remove_left_over
@@ -35,8 +34,8 @@ from gpumon.ring.layout import (
     Layout,
     Superblock,
     pack_superblock,
-    slot_head,
 )
+from gpumon.ring.predecessor import Predecessor, open_predecessor, tick_of
 from gpumon.ring.reader import RingReader
 from gpumon.ring.sizes import plan, rows_for
 
@@ -104,8 +103,8 @@ class RingWriter:
         The caller holds the lock of its directory. Raises NoRoom when not even the smallest fits.
         """
         remove_left_over(path)
-        old = _open_old(path, continues, former) if continues else None
-        past = _Past(old) if old else None
+        old = open_predecessor(path, continues, former) if continues else None
+        past = Predecessor(old) if old else None
         rows = rows_for(max(devices, past.devices_with(uuids) if past else 0))
         fd, temporary, layout = _allocate(path, rows)
         try:
@@ -134,7 +133,7 @@ class RingWriter:
 
         The frames of the private ring behind the descriptor `former` are kept; the rest as in `create`.
         """
-        past = _Past(RingReader(os.dup(former))) if former is not None else None
+        past = Predecessor(RingReader(os.dup(former))) if former is not None else None
         rows = rows_for(max(devices, past.devices_with(uuids) if past else 0))
         layout = plan(rows, frames)
         fd = os.memfd_create("gpumon-ring", os.MFD_CLOEXEC)
@@ -244,7 +243,7 @@ class RingWriter:
     def _directory_at(self, version: int) -> int:
         return self.layout.dir_offset + (version & 1) * self.layout.dir_capacity
 
-    def _take_over(self, past: _Past) -> None:
+    def _take_over(self, past: Predecessor) -> None:
         """Copy all that is whole: byte for byte where layout and rows agree."""
         old = past.reader
         self._version = past.known.version
@@ -256,7 +255,7 @@ class RingWriter:
             full_since = numbers[-1] - self.layout.n_slots if numbers else 0
             for frame in old.frames(numbers):
                 is_full = frame.is_full and frame.number > full_since
-                self._write(_tick_of(frame, past.known), frame.number, frame.boundaries, is_full)
+                self._write(tick_of(frame, past.known), frame.number, frame.boundaries, is_full)
         self.head = numbers[-1] if numbers else 0
 
     def _copy(self, old: RingReader, numbers: Sequence[int]) -> None:
@@ -268,66 +267,6 @@ class RingWriter:
             for area, slot in ((self._full, old.raw(number)), (self._values, old.raw_values(number))):
                 if slot is not None:
                     os.pwrite(self.fd, slot, area.at(number))
-
-
-class _Past:
-    """Remains of a predecessor: frames that are whole, and explained by its directory."""
-
-    def __init__(self, reader: RingReader) -> None:
-        self.reader = reader
-        self.known = reader.directory()
-        self.numbers: list[int] = []
-        self._rows: set[int] = set()
-        """Rows that have a device in one of them."""
-        for number in reader.whole_frames():
-            raw = reader.raw_values(number) or reader.raw(number)
-            if raw is not None and slot_head(raw).directory_version <= self.known.version:
-                self.numbers.append(number)
-                states = raw[SLOT.size : reader.layout.metrics_at : reader.layout.row.size]
-                self._rows.update(row for row, state in enumerate(states) if state)
-
-    def devices_with(self, uuids: Collection[str]) -> int:
-        """Count the devices in its frames and among `uuids`."""
-        return len({device.uuid for row, device in self.known.devices.items() if row in self._rows} | set(uuids))
-
-    def directory(self, rows: int) -> Directory:
-        """Its directory to continue, without devices that no frame has any more."""
-        return Directory.resume(rows, self.known, self._rows)
-
-
-def _tick_of(frame: Frame, known: Known) -> Tick:
-    """A stored frame as a tick again, for a file of another layout."""
-    return Tick(
-        monotonic_ns=frame.monotonic_ns,
-        time_ns=round(frame.time * 1e9),
-        samples=frame.samples,
-        host=frame.host,
-        processes=frame.processes,
-        runs=frame.runs,
-        boundaries=frame.boundaries,
-        origin=known.origin,
-        driver=known.driver,
-        hostname=known.hostname,
-        interval_ns=round(frame.interval * 1e9),
-        sample_duration_ns=round(frame.sample_duration * 1e9),
-        skipped_ticks=frame.skipped_ticks,
-        unread=frame.dropped_runs,
-    )
-
-
-def _open_old(path: str, source: str, former: int | None) -> RingReader | None:
-    """The ring behind `former`, else at `path`, when its frames can be kept."""
-    try:
-        reader = RingReader.open(path) if former is None else RingReader(os.dup(former))
-    except (OSError, RingError):
-        return None
-    try:
-        if reader.written_by.boot_id == boot_id() and reader.directory().origin.source == source:
-            return reader
-    except RingError:
-        pass  # nothing explains its frames: they are worth nothing
-    reader.close()
-    return None
 
 
 def _allocate(path: str, rows: int) -> tuple[int, str, Layout]:

@@ -1,0 +1,74 @@
+"""The file that a ring replaces: what of it the new one takes over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from gpumon.errors import RingError
+from gpumon.frame import Frame, Tick
+from gpumon.procfs import boot_id
+from gpumon.ring.directory import Known
+from gpumon.ring.directory_writer import Directory
+from gpumon.ring.layout import SLOT, slot_head
+from gpumon.ring.reader import RingReader
+
+
+class Predecessor:
+    """Remains of a predecessor: frames that are whole, and explained by its directory."""
+
+    def __init__(self, reader: RingReader) -> None:
+        self.reader = reader
+        self.known = reader.directory()
+        self.numbers: list[int] = []
+        self._rows: set[int] = set()
+        """Rows that have a device in one of them."""
+        for number in reader.whole_frames():
+            raw = reader.raw_values(number) or reader.raw(number)
+            if raw is not None and slot_head(raw).directory_version <= self.known.version:
+                self.numbers.append(number)
+                states = raw[SLOT.size : reader.layout.metrics_at : reader.layout.row.size]
+                self._rows.update(row for row, state in enumerate(states) if state)
+
+    def devices_with(self, uuids: Collection[str]) -> int:
+        """Count the devices in its frames and among `uuids`."""
+        return len({device.uuid for row, device in self.known.devices.items() if row in self._rows} | set(uuids))
+
+    def directory(self, rows: int) -> Directory:
+        """Its directory to continue, without devices that no frame has any more."""
+        return Directory.resume(rows, self.known, self._rows)
+
+
+def tick_of(frame: Frame, known: Known) -> Tick:
+    """Return a stored frame as a tick again, for a file of another layout."""
+    return Tick(
+        monotonic_ns=frame.monotonic_ns,
+        time_ns=round(frame.time * 1e9),
+        samples=frame.samples,
+        host=frame.host,
+        processes=frame.processes,
+        runs=frame.runs,
+        boundaries=frame.boundaries,
+        origin=known.origin,
+        driver=known.driver,
+        hostname=known.hostname,
+        interval_ns=round(frame.interval * 1e9),
+        sample_duration_ns=round(frame.sample_duration * 1e9),
+        skipped_ticks=frame.skipped_ticks,
+        unread=frame.dropped_runs,
+    )
+
+
+def open_predecessor(path: str, source: str, former: int | None) -> RingReader | None:
+    """Return the ring behind `former`, else at `path`, when its frames can be kept."""
+    try:
+        reader = RingReader.open(path) if former is None else RingReader(os.dup(former))
+    except (OSError, RingError):
+        return None
+    try:
+        if reader.written_by.boot_id == boot_id() and reader.directory().origin.source == source:
+            return reader
+    except RingError:
+        pass  # nothing explains its frames: they are worth nothing
+    reader.close()
+    return None
