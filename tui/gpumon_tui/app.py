@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 OFFERED = (("s", "simulation"),)
 BUDGET = 0.02
 """Seconds that taking in history may hold up the keys."""
+GARBAGE = 10_000
+"""New objects after which garbage is looked for: a tick makes and drops hundreds, hardly any of them in a cycle."""
 
 
 class GpumonApp(App[None]):
@@ -308,6 +311,8 @@ def run(
     Raises what crashed the view; the terminal is given back before.
     """
     app = GpumonApp(feed, interval=interval, simulation=simulation, past=past, player=player)
+    gc.freeze()  # modules stay: to walk through them again and again would find nothing, and hold up the keys
+    gc.set_threshold(GARBAGE)
     with Guard(app.end).watching():
         app.run()
     app.instead.close()
