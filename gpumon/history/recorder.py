@@ -77,7 +77,7 @@ class HistoryRecorder:
         self._limits = limits
         self._taken = Taken(directory, boot_id().hex(), 0)
         self._earlier: EarlierFrames | None = earlier
-        self._first_ns = 0
+        self._first: TickValues | None = None
         self._ticks: deque[TickValues] = deque(maxlen=_MOST_TICKS)
         self._changed = Condition()
         self._stopping = False
@@ -130,9 +130,9 @@ class HistoryRecorder:
                     self._changed.wait()
                 ticks, stopping = list(self._ticks), self._stopping
                 self._ticks.clear()
-            if ticks and not self._first_ns:
-                self._first_ns = ticks[0].monotonic_ns
-            begins = self._first_ns > 0 and self._earlier is not None and self._twice(self._collect_earlier)
+            if ticks and self._first is None:
+                self._first = ticks[0]
+            begins = self._first is not None and self._earlier is not None and self._twice(self._collect_earlier)
             for values in ticks:
                 self._collector.add(values)
                 self._see_clock(values)
@@ -184,10 +184,12 @@ class HistoryRecorder:
 
     def _collect_earlier(self) -> None:
         """Take, once, what the ring has from before this daemon and the file has not."""
+        first = self._first
         assert self._earlier is not None
-        since_ns = taken_until(self._file.connect(), self._taken.directory, self._taken.boot)
-        if since_ns is not None:
-            collect_earlier(self._earlier(since_ns), since_ns, self._first_ns, self._take, self._rest)
+        assert first is not None
+        offset_ns = first.time_ns - first.monotonic_ns
+        since_ns = taken_until(self._file.connect(), self._taken.directory, self._taken.boot, offset_ns)
+        collect_earlier(self._earlier(since_ns), since_ns, first.monotonic_ns, self._take, self._rest)
         self._earlier = None
 
     def _rest(self) -> None:

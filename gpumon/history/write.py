@@ -11,11 +11,12 @@ from math import nan
 from operator import add
 from typing import NamedTuple
 
+from gpumon.clock import SECOND
 from gpumon.database.write import transaction
 from gpumon.history.block import BadBlock, cells_of, pack
 from gpumon.history.cell import HistoryCell, fold, weights
 from gpumon.history.collect import Block, columns_of
-from gpumon.history.tiers import TierShape
+from gpumon.history.tiers import SHAPES, TierShape
 
 _TWICE = 1.05
 """Two cells of one time that have more than this share of it between them are not two halves of it."""
@@ -48,15 +49,20 @@ def seal(block: Block) -> SealedBlock:
     return SealedBlock(block.shape, block.number, block.subject, min(block.cells), max(block.cells), data)
 
 
-def taken_until(connection: sqlite3.Connection, directory: str, boot: str) -> int | None:
+def taken_until(connection: sqlite3.Connection, directory: str, boot: str, offset_ns: int) -> int:
     """Return up to when (ns, CLOCK_MONOTONIC) the ticks of a directory's daemons of this boot are in blocks.
 
-    0 where none is; None where nothing says so, as a daemon of an earlier version has written.
+    Where nothing says so, as a daemon of an earlier version has written, it is the end of the newest cell of this
+    boot; `offset_ns`: by which the wall clock is ahead of the steady one.
     """
     row = connection.execute("SELECT until FROM taken WHERE directory = ? AND boot = ?", (directory, boot)).fetchone()
     if row is not None:
         return int(row[0])
-    return 0 if connection.execute("SELECT 1 FROM block WHERE boot = ? LIMIT 1", (boot,)).fetchone() is None else None
+    finest = SHAPES[0]
+    (last,) = connection.execute(
+        "SELECT max(number * ? + last) FROM block WHERE tier = ? AND boot = ?", (finest.cells, finest.number, boot)
+    ).fetchone()
+    return 0 if last is None else max(0, (int(last) + 1) * finest.step * SECOND - offset_ns)
 
 
 def write(connection: sqlite3.Connection, blocks: Iterable[SealedBlock], boot: str, taken: Taken | None = None) -> None:
