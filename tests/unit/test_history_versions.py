@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.database.write import open_to_write
+from gpumon.history.collect import Block, Collector, values_of
 from gpumon.history.grid import Grid
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.kept_tier import KeptTier
@@ -25,6 +26,7 @@ from gpumon.history.overview import overview
 from gpumon.history.query import HOST, Query
 from gpumon.history.recorder import HistoryRecorder
 from gpumon.history.tiers import SHAPES, TierShape
+from gpumon.history.write import seal, write
 from gpumon.metrics import HOST_METRICS
 from tests.builders import TIME, device, sample, tick
 
@@ -79,6 +81,24 @@ def test_a_history_from_before_an_upgrade_is_read_as_it_is(path: Path) -> None:
     before = path.read_bytes()
     assert_is_as_it_was_written(path)
     assert path.read_bytes() == before
+
+
+def test_a_daemon_of_the_version_before_is_read_while_it_writes(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "history.sqlite"
+    kind = HISTORY_FILE._replace(migrations=HISTORY_FILE.migrations[:1])
+    writer = open_to_write(str(path), kind, shared=False, uid=UID, log=pytest.fail)
+    file = KeptFile(str(path), lambda: BEGIN + 3000.0)
+    blocks: list[Block] = []
+    collector = Collector(blocks.append)
+    for number in range(1, 1000):
+        collector.add(values_of(tick(number, samples=(sample(0, utilization=0.5),))))
+    write(writer, map(seal, blocks), "0" * 32)
+    assert KeptTier(file, SHAPES[0]).end > BEGIN
+    assert means(path, SHAPES[0], device(0).uuid, "gpu.utilization", 1, 500) == pytest.approx([0.5] * 499)
+    assert overview(str(path)).subjects == [device(0).uuid]
+    assert not file.problem
+    file.close()
+    writer.close()
 
 
 def test_it_is_brought_up_to_date_and_loses_nothing(path: Path) -> None:
