@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from math import inf
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from gpumon.accounting.book import DEVICE_COLUMNS, USER_COLUMNS
 from gpumon.database.read import open_to_read
@@ -36,10 +36,6 @@ class Account(NamedTuple):
     """Of `held`: for which `energy` is known."""
     energy: float = 0.0
 
-    def plus(self, other: Account) -> Account:
-        """Both as one."""
-        return Account(self.user, *map(_add, self[1:], other[1:]))
-
 
 class DeviceUse(NamedTuple):
     """The use of a device over some hours: seconds, and joules of `energy`."""
@@ -60,10 +56,6 @@ class DeviceUse(NamedTuple):
     """In which it is known that nobody held it."""
     free_energy: float = 0.0
     """The part of `energy` that it used meanwhile."""
-
-    def plus(self, other: DeviceUse) -> DeviceUse:
-        """Both as one."""
-        return DeviceUse(*map(_add, self, other))
 
 
 class HourUse(NamedTuple):
@@ -142,20 +134,17 @@ def _read(connection: sqlite3.Connection, begin: float, end: float) -> KeptAccou
 
 def by_user(hours: Iterable[HourUse]) -> list[Account]:
     """Return the account of each user over some hours and all their devices, the most held seconds first."""
-    found: dict[str, Account] = {}
+    found: dict[str, list[Account]] = {}
     for hour in hours:
         for account in hour.accounts:
-            known = found.get(account.user)
-            found[account.user] = account if known is None else known.plus(account)
-    return sorted(found.values(), key=lambda one: (-one.held, one.user))
+            found.setdefault(account.user, []).append(account)
+    summed = [Account(user, *_sums(parts)[1:]) for user, parts in found.items()]
+    return sorted(summed, key=lambda one: (-one.held, one.user))
 
 
 def total(hours: Iterable[HourUse]) -> DeviceUse:
     """Return the use of all devices over some hours."""
-    found = DeviceUse()
-    for hour in hours:
-        found = found.plus(hour.use)
-    return found
+    return DeviceUse(*_sums([hour.use for hour in hours]))
 
 
 def rest_of(use: DeviceUse, accounts: Iterable[Account]) -> Account:
@@ -183,5 +172,6 @@ def _above(difference: float, of: float) -> float:
     return difference if difference > _ROUNDING * of else 0.0
 
 
-def _add(one: float, other: float) -> float:
-    return one + other
+def _sums(rows: Sequence[Sequence[Any]]) -> list[Any]:
+    """The sum of each column; texts are left out."""
+    return [0.0 if isinstance(column[0], str) else sum(column) for column in zip(*rows, strict=True)]

@@ -65,7 +65,8 @@ def summary(kept: KeptAccounts, begin: float, end: float, by: str) -> list[Accou
         return [_group(found[one.uuid], [one], begin, end, one) for one in kept.devices]
     if by == "user":
         return [_group(kept.hours, kept.devices, begin, end)] if kept.hours else []
-    periods = query.grouped(kept.hours, lambda hour: PERIODS[by](hour.begin))
+    lies_in = {begin: PERIODS[by](begin) for begin in dict.fromkeys(hour.begin for hour in kept.hours)}
+    periods = query.grouped(kept.hours, lambda hour: lies_in[hour.begin])
     return [_group(hours, kept.devices, max(begin, since), min(end, until)) for (since, until), hours in periods]
 
 

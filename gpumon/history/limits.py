@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 YEAR = 366.0
 """Days for which accounts and events are kept."""
 MOST_EVENTS = 100_000
-"""Events that are kept at most, of some 200 bytes each."""
+"""Events that are kept at most, of some 600 bytes each."""
 MOST_ACCOUNTS = 1_000_000
-"""Hours of users on devices that are kept at most, of some 100 bytes each: a year of 16 GPUs with seven users each."""
+"""Hours of users on devices that are kept at most, of some 130 bytes each: a year of 16 GPUs with seven users each."""
 LONGEST = SHAPES[-1].keep / DAY
 """Days that are kept at most."""
 _WASTE = 4
@@ -54,7 +54,7 @@ def prune_old(connection: sqlite3.Connection, now: float, limits: HistoryLimits)
     for shape in SHAPES:
         oldest = int((now - keep[shape.number]) // shape.block)
         connection.execute("DELETE FROM block WHERE tier = ? AND number < ?", (shape.number, oldest))
-    _prune_activity(connection, now)
+    _prune_year(connection, now)
 
 
 def prune_large(connection: sqlite3.Connection, limits: HistoryLimits) -> None:
@@ -76,12 +76,16 @@ def prune_large(connection: sqlite3.Connection, limits: HistoryLimits) -> None:
             connection.execute("VACUUM")
 
 
-def _prune_activity(connection: sqlite3.Connection, now: float) -> None:
-    """Remove accounts and events of more than a year ago, then the oldest of too many."""
+def _prune_year(connection: sqlite3.Connection, now: float) -> None:
+    """Remove accounts and events of more than a year ago."""
     oldest = now - YEAR * DAY
     for table in ("device_hour", "account"):
         connection.execute(f"DELETE FROM {table} WHERE hour < ?", (oldest // HOUR,))
     connection.execute("DELETE FROM event WHERE time < ? AND until IS NULL", (int(oldest) * SECOND,))
+
+
+def _prune_many(connection: sqlite3.Connection) -> None:
+    """Remove the oldest of too many accounts and events."""
     connection.execute(
         "DELETE FROM account WHERE hour <= (SELECT hour FROM account ORDER BY hour DESC LIMIT 1 OFFSET ?)",
         (MOST_ACCOUNTS,),
