@@ -51,7 +51,7 @@ def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, st
 
     def open_recorder() -> Recorder:
         playback = playback_of(arguments)
-        limits = HistoryLimits(arguments.history_days, arguments.history_size)
+        limits = HistoryLimits(arguments.history_days, arguments.history_size, arguments.account_days)
         return open_daemon(
             where, source_of(arguments), arguments.interval, arguments.speed, SystemClock(), playback=playback,
             limits=limits,

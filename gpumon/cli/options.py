@@ -28,8 +28,8 @@ _FILE = "defaults: ~/.config/gpumon/config.toml"
 _MOST = 64 * 1024
 """Bytes of the file."""
 DEFAULT_SOURCE = AUTO
-MOST_DAYS = 32.0
-"""Days of history that a daemon keeps at most."""
+MOST_DAYS = {"history-days": 32.0, "account-days": 366.0}
+"""Days of history, and of accounts and events, that a daemon keeps at most."""
 _UNITS = {"M": 2**20, "G": 2**30}
 _LARGEST = 2**40
 
@@ -162,9 +162,10 @@ def _interval(name: str, value: Any) -> float:
 
 
 def _days(name: str, value: Any) -> float:
-    number = MOST_DAYS if value is None else _number(name, value)
-    if not 0 < number <= MOST_DAYS:
-        raise ValueError(f"invalid number of days {number:g}: give more than 0, at most {MOST_DAYS:g}")
+    most = MOST_DAYS[name]
+    number = most if value is None else _number(name, value)
+    if not 0 < number <= most:
+        raise ValueError(f"invalid number of days {number:g}: give more than 0, at most {most:g}")
     return number
 
 
@@ -178,7 +179,7 @@ def _size(name: str, value: Any) -> int:
 
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "dir": _text, "state-dir": _text, "source": _text, "speed": _speed, "interval": _interval,
-    "history-days": _days, "history-size": _size,
+    "history-days": _days, "history-size": _size, "account-days": _days,
 }  # fmt: skip
 """The names in the file, which are those of the flags, and what makes a value of what stands there."""
 

@@ -1,4 +1,7 @@
-"""Limits of kept history: how long, and how large. The settings file has them as `history-days` and `history-size`."""
+"""Limits of kept history: how long, and how large.
+
+The settings file has them as `history-days`, `history-size` and `account-days`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 YEAR = 366.0
-"""Days for which accounts and events are kept."""
+"""Days for which accounts and events are kept at most."""
 MOST_EVENTS = 100_000
 """Events that are kept at most, of some 600 bytes each."""
 MOST_ACCOUNTS = 1_000_000
@@ -32,6 +35,8 @@ class HistoryLimits(NamedTuple):
     days: float = LONGEST
     bytes: int = 512 * 2**20
     """Of blocks; the file is a little larger."""
+    account_days: float = YEAR
+    """Of accounts of users, and of events."""
 
     def keep(self) -> Mapping[int, float]:
         """Seconds that are kept of each tier, by its number."""
@@ -54,7 +59,7 @@ def prune_old(connection: sqlite3.Connection, now: float, limits: HistoryLimits)
     for shape in SHAPES:
         oldest = int((now - keep[shape.number]) // shape.block)
         connection.execute("DELETE FROM block WHERE tier = ? AND number < ?", (shape.number, oldest))
-    _prune_year(connection, now)
+    _prune_activity(connection, now, limits)
 
 
 def prune_large(connection: sqlite3.Connection, limits: HistoryLimits) -> None:
@@ -76,9 +81,9 @@ def prune_large(connection: sqlite3.Connection, limits: HistoryLimits) -> None:
             connection.execute("VACUUM")
 
 
-def _prune_year(connection: sqlite3.Connection, now: float) -> None:
-    """Remove accounts and events of more than a year ago."""
-    oldest = now - YEAR * DAY
+def _prune_activity(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:
+    """Remove accounts and events that are too old."""
+    oldest = now - limits.account_days * DAY
     for table in ("device_hour", "account"):
         connection.execute(f"DELETE FROM {table} WHERE hour < ?", (oldest // HOUR,))
     connection.execute("DELETE FROM event WHERE time < ? AND until IS NULL", (int(oldest) * SECOND,))

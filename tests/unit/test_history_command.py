@@ -103,21 +103,29 @@ def test_a_damaged_file_is_one_line(kept: Path, capsys: pytest.CaptureFixture[st
     assert str(kept) in line
 
 
-def settings(text: str, tmp_path: Path) -> tuple[float, int]:
+def settings(text: str, tmp_path: Path) -> tuple[float, int, float]:
     (tmp_path / "gpumon").mkdir(exist_ok=True)
     (tmp_path / "gpumon" / "config.toml").write_text(text)
     _, found = resolve_options(argparse.Namespace(), {"XDG_CONFIG_HOME": str(tmp_path)})
-    return found.history_days, found.history_size
+    return found.history_days, found.history_size, found.account_days
 
 
 def test_limits_come_from_the_settings_file(tmp_path: Path) -> None:
     assert settings("", tmp_path) == USUAL_LIMITS
-    assert settings('history-days = 7\nhistory-size = "150M"', tmp_path) == (7.0, 150 * 2**20)
+    assert settings('history-days = 7\nhistory-size = "150M"\naccount-days = 90', tmp_path) == (7.0, 150 * 2**20, 90.0)
 
 
 @pytest.mark.parametrize(
-    "text", ["history-days = 0", "history-days = 400", 'history-size = "much"', "history-size = 5"]
-)
+    "text",
+    [
+        "history-days = 0",
+        "history-days = 400",
+        "account-days = 0",
+        "account-days = 400",
+        'history-size = "much"',
+        "history-size = 5",
+    ],
+)  # fmt: skip
 def test_a_limit_that_makes_no_sense_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"config\.toml: invalid"):
         settings(text, tmp_path)

@@ -443,10 +443,12 @@ def test_accounts_and_events_are_kept_for_a_year_and_those_that_go_on_for_longer
 
         prune(connection, now * 3600.0, HistoryLimits())
         assert counts() == [year, year, year + 1]
+        prune(connection, now * 3600.0, HistoryLimits(account_days=100))
+        assert counts() == [2400, 2400, 2401]
         monkeypatch.setattr(limits_module, "MOST_EVENTS", 100)
         monkeypatch.setattr(limits_module, "MOST_ACCOUNTS", 200)
         prune(connection, now * 3600.0, HistoryLimits())
-        assert counts() == [200, year, 101]
+        assert counts() == [200, 2400, 101]
         assert connection.execute("SELECT min(hour) FROM account").fetchone() == (now - 200,), "the oldest goes first"
 
 
