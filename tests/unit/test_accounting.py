@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from math import nan
@@ -18,8 +17,8 @@ from gpumon.database.read import open_to_read
 from gpumon.errors import GpumonError
 from gpumon.frame import Process, RunState, Sample, Tick
 from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS, VERSION
-from gpumon.history.recorder import HistoryRecorder
 from gpumon.metrics import PROCESSES, Availability
+from tests.activity import keep
 from tests.builders import device, process, run, sample, tick
 
 HOUR = 3600
@@ -51,10 +50,7 @@ def idle(energy: float = nan, index: int = 0, used: float = 8.0, **values: float
 
 def kept(path: Path, ticks: Iterable[Tick]) -> KeptAccounts:
     """What one daemon keeps of these ticks."""
-    history = HistoryRecorder(str(path), os.getuid(), pytest.fail, parts=[ActivityPart()]).start()
-    for one in ticks:
-        history.add(one)
-    history.close()
+    keep(path, ticks)
     return read_accounts(str(path))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -20,9 +19,9 @@ from gpumon.events.kinds import BY_NAME, EVENT_KINDS, LASTING
 from gpumon.events.query import EventFilter, LoggedEvent, read_events
 from gpumon.frame import Mark, Run, RunState, Sample, Tick
 from gpumon.history.migrations import MIGRATIONS, VERSION
-from gpumon.history.recorder import HistoryRecorder
 from gpumon.metrics import Availability
 from gpumon.origin import Driver
+from tests.activity import keep
 from tests.builders import boundary, device, process, run, sample, tick
 
 NOON = 1_790_000_000
@@ -48,19 +47,17 @@ def at(seconds: float, samples: Sequence[Sample] | None = None, **fields: Any) -
 
 def log(path: Path, ticks: Iterable[Tick], *, stopped: float | None = None, kill: bool = False) -> list[LoggedEvent]:
     """The log after a daemon that took these ticks; `kill`: it wrote, and then it was gone."""
-    last = 0.0
+    taken: list[Tick] = []
 
     def now() -> int:
-        return round((NOON + (last if stopped is None else stopped)) * SECOND)
+        return taken[-1].time_ns if stopped is None else round((NOON + stopped) * SECOND)
 
-    part = ActivityPart(now)
-    if kill:
-        part.finish = lambda: None  # type: ignore[method-assign]
-    history = HistoryRecorder(str(path), os.getuid(), pytest.fail, parts=[part]).start()
-    for one in ticks:
-        history.add(one)
-        last = one.time_ns / SECOND - NOON
-    history.close()
+    def passing() -> Iterable[Tick]:
+        for one in ticks:
+            taken.append(one)
+            yield one
+
+    keep(path, passing(), stopped=now, kill=kill)
     return read_events(str(path))
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,9 @@ from gpumon.accounting.query import Account, read_accounts
 from gpumon.accounting.summary import PERIODS, WAYS, summary
 from gpumon.cli import main
 from gpumon.clock import SECOND
-from gpumon.daemon.activity import ActivityPart
-from gpumon.frame import Sample
-from gpumon.history.recorder import HistoryRecorder
+from gpumon.frame import Sample, Tick
 from gpumon.metrics import Availability
+from tests.activity import keep
 from tests.builders import device, process, sample, tick
 
 HOUR = 3600
@@ -54,17 +52,17 @@ def gpu(index: int, utilization: float, used: float, **values: float) -> Sample:
 def filled(path: Path) -> float:
     """Two hours that end with the last whole one: alice and bob share GPU 0, GPU 1 is free and then lost."""
     end = time.time() // HOUR * HOUR
-    history = HistoryRecorder(str(path), os.getuid(), pytest.fail, parts=[ActivityPart()]).start()
     both = [process(1, sm_utilization=0.6), process(2, user="bob", sm_utilization=0.2)]
-    for second in range(0, 7201, 20):
-        samples = [gpu(0, 0.8, 20), gpu(1, 0.0, 0) if second < 3600 else sample(1, Availability.LOST)]
-        history.add(
-            tick(
+
+    def ticks() -> Iterator[Tick]:
+        for second in range(0, 7201, 20):
+            samples = [gpu(0, 0.8, 20), gpu(1, 0.0, 0) if second < 3600 else sample(1, Availability.LOST)]
+            yield tick(
                 1, samples, both, time_ns=round((end - 7200 + second) * SECOND),
                 monotonic_ns=(50 + second) * SECOND, interval_ns=20 * SECOND,
-            )
-        )  # fmt: skip
-    history.close()
+            )  # fmt: skip
+
+    keep(path, ticks())
     return end
 
 
@@ -115,14 +113,15 @@ def test_csv_has_a_row_for_each_user_and_for_what_nobody_held(filled: float, pri
 
 def test_a_sum_of_which_a_part_is_not_known_is_no_less_than_it(path: Path, printed: Printed) -> None:
     now = time.time() // HOUR * HOUR - HOUR
-    history = HistoryRecorder(str(path), os.getuid(), pytest.fail, parts=[ActivityPart()]).start()
-    for second in range(1201):
-        on = [process(1, sm_utilization=0.6)]
-        if second > 600:
-            on.append(process(2, user="bob"))
-        samples = [gpu(0, 0.8, 20)]
-        history.add(tick(50 + second, samples, on, time_ns=round((now + second) * SECOND)))
-    history.close()
+    others = [process(2, user="bob")]
+    on = [process(1, sm_utilization=0.6)]
+    keep(
+        path,
+        (
+            tick(50 + s, [gpu(0, 0.8, 20)], on + others if s > 600 else on, time_ns=round((now + s) * SECOND))
+            for s in range(1201)
+        ),
+    )
     alice, bob, unknown, *_ = printed().splitlines()[2:]
     assert "≥ 10 min" in alice
     assert bob.split() == ["bob", "9", "min", "–", "–", "–"]
@@ -133,9 +132,7 @@ def test_a_sum_of_which_a_part_is_not_known_is_no_less_than_it(path: Path, print
 def test_without_anything_it_says_so(path: Path, printed: Printed, by: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "accounts", "--by", by]) == 1
     assert "gpumon daemon" in capsys.readouterr().err
-    history = HistoryRecorder(str(path), os.getuid(), pytest.fail, parts=[ActivityPart()]).start()
-    history.add(tick(1))
-    history.close()
+    keep(path, [tick(1)])
     assert "no daemon watched" in printed("--by", by)
 
 

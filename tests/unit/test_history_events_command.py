@@ -14,7 +14,7 @@ from gpumon.cli import main
 from gpumon.clock import SECOND
 from gpumon.daemon.activity import ActivityPart
 from gpumon.events.kinds import EVENT_KINDS
-from gpumon.frame import Mark, RunState, Sample
+from gpumon.frame import Mark, RunState, Sample, Tick
 from gpumon.history.recorder import HistoryRecorder
 from gpumon.metrics import Availability
 from tests.builders import boundary, device, process, run, sample, tick
@@ -46,13 +46,12 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
 def filled(path: Path) -> float:
     """An hour that ended a minute ago, with everything that may happen."""
     begin = float(time.time() // 1 - 3660)
-    part = ActivityPart(lambda: round((begin + 3600) * SECOND))
-    history = HistoryRecorder(str(path), os.getuid(), pytest.fail, parts=[part]).start()
     key = "tag.1000.4711.abcd"
     oom = boundary(5, mark=Mark.OUT_OF_MEMORY)._replace(
         time_ns=round((begin + 70) * SECOND), asked=2 * GIB, free=0.5 * GIB
     )
-    for s in range(0, 3601, 2):
+
+    def at(s: int) -> Tick:
         hot = min(max(s - 200, 0), 40) * 0.5
         gpus: list[Sample] = [
             sample(0, utilization=0.9, memory_used=8 * GIB, memory_total=80 * GIB, throttled_hw_thermal=hot),
@@ -63,14 +62,19 @@ def filled(path: Path) -> float:
             key, gpus=(device().uuid,), started=begin + 4, updated=begin + 75,
             state=RunState.RUNNING if s < 76 else RunState.FAILED,
         )  # fmt: skip
-        history.add(
-            tick(
-                1, gpus, [process(1, 1, user="bob")], [training], [oom] if s == 70 else [],
-                time_ns=round((begin + s) * SECOND), monotonic_ns=(100 + s) * SECOND, interval_ns=2 * SECOND,
-            )
+        return tick(
+            1, gpus, [process(1, 1, user="bob")], [training], [oom] if s == 70 else [],
+            time_ns=round((begin + s) * SECOND), monotonic_ns=(100 + s) * SECOND, interval_ns=2 * SECOND,
         )  # fmt: skip
-        while len(history._ticks) > 300:
-            time.sleep(0.01)
+
+    # Through the follower, as a daemon does it: the others here take a shorter way.
+    history = HistoryRecorder(
+        str(path), os.getuid(), pytest.fail, parts=[ActivityPart(lambda: round((begin + 3600) * SECOND))]
+    ).start()
+    for s in range(0, 3601, 2):
+        history.add(at(s))
+        while len(history._ticks) > 200:
+            time.sleep(0.005)
     history.close()
     return begin
 

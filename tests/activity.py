@@ -1,0 +1,37 @@
+"""Accounts and events of ticks that a test has made, without a daemon and without the thread of its history."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gpumon.clock import SECOND
+from gpumon.daemon.activity import ActivityPart
+from gpumon.database.write import open_to_write
+from gpumon.frame import Tick
+from gpumon.history.migrations import HISTORY_FILE
+
+WRITTEN_EVERY = 60 * SECOND
+
+
+def keep(path: Path, ticks: Iterable[Tick], *, stopped: Callable[[], int] = lambda: 0, kill: bool = False) -> None:
+    """Write what a daemon would of these ticks, every minute and at its end; `kill`: it wrote, and then it was gone.
+
+    `stopped`: when it was told to, ns since 1970.
+    """
+    part = ActivityPart(stopped)
+    with closing(open_to_write(str(path), HISTORY_FILE, shared=False, uid=os.getuid(), log=pytest.fail)) as connection:
+        part.opened(connection)
+        written = 0
+        for tick in ticks:
+            part.add(tick)
+            if tick.monotonic_ns - written >= WRITTEN_EVERY:
+                written = tick.monotonic_ns
+                part.write(connection)
+        if not kill:
+            part.finish()
+        part.write(connection)
