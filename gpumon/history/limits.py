@@ -82,15 +82,11 @@ def prune_large(connection: sqlite3.Connection, limits: HistoryLimits) -> None:
 
 
 def _prune_activity(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:
-    """Remove accounts and events that are too old."""
+    """Remove accounts and events that are too old, then the oldest of too many."""
     oldest = now - limits.account_days * DAY
     for table in ("device_hour", "account"):
         connection.execute(f"DELETE FROM {table} WHERE hour < ?", (oldest // HOUR,))
     connection.execute("DELETE FROM event WHERE time < ? AND until IS NULL", (int(oldest) * SECOND,))
-
-
-def _prune_many(connection: sqlite3.Connection) -> None:
-    """Remove the oldest of too many accounts and events."""
     connection.execute(
         "DELETE FROM account WHERE hour <= (SELECT hour FROM account ORDER BY hour DESC LIMIT 1 OFFSET ?)",
         (MOST_ACCOUNTS,),
