@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from gpumon.analysis.epochs import Epochs
 from gpumon.clock import SECOND
 from gpumon.figures.bands import Band
-from gpumon.figures.extremes import line_times, line_values
+from gpumon.figures.extremes import is_wide, line_times, line_values
 from gpumon.figures.scales import scale_of
 from gpumon.figures.stack import Plot, figure
 from gpumon.frame import RunState, Sample
@@ -37,25 +37,31 @@ class Behind(NamedTuple):
 def gpu_figure(
     history: History, epochs: Epochs, sample: Sample, begin: float, end: float, points: int = MOST, run: str = ""
 ) -> dict[str, Any]:
-    """The figure of a device from `begin` to `end` (s since 1970), with the epochs of `run` (an id) before others'."""
+    """The figure of a device from `begin` to `end` (s since 1970), with the epochs of `run` (an id) before others'.
+
+    `wide` in it is the length (s) of the buckets where each is drawn by itself, else 0.
+    """
     uuid = sample.device.uuid
     panels = [panel for panel in GPU_PANELS if history.has(uuid, panel.metric.name)]
     until = min(end, history.end)  # nothing is known of what is to come
     series = history.query(Query(uuid, [panel.metric.name for panel in panels], begin, end, points // 2))  # two each
-    times = next((line_times(one, max(begin, history.begin), until) for one in series.values()), [])
+    since = max(begin, history.begin)
+    wide = any(is_wide(one, points) for one in series.values())
+    times = next((line_times(one, since, until, wide=wide) for one in series.values()), [])
     plots = [
         Plot(
             metric=panel.metric.name,
             title=panel.title,
             scale=scale_of(panel.metric.unit, rate=panel.is_rate),
-            values=[shown(value) for value in line_values(series[panel.metric.name])],
+            values=[shown(value) for value in line_values(series[panel.metric.name], since, until, wide=wide)],
             color=COLORS[GPU_PANELS.index(panel) % len(COLORS)],
             top=top_of(panel, sample),
         )
         for panel in panels
     ]
     back = behind(epochs, epochs.runs_on(uuid), begin, until, run or _id(epochs, sample.run))
-    return {**figure(plots, times, back.bands, back.spans, back.faults), "runs": back.runs}
+    step = next((one.step for one in series.values()), 0.0) if wide else 0.0
+    return {**figure(plots, times, back.bands, back.spans, back.faults), "runs": back.runs, "wide": step}
 
 
 def _id(epochs: Epochs, key: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from math import nan
+from math import ceil, floor, nan
 from typing import NamedTuple
 
 from gpumon.history.grid import Grid, aligned
@@ -81,8 +81,8 @@ class LongHistory(RecentHistory):
         cells = {span.step for span in spans if span.step and span.end - span.begin > _SHORT * (end - begin)}
         grid = query.grid or aligned(begin, end, query.points, cells)
         parts = []
-        for span in spans:
-            part = query._replace(begin=span.begin, end=span.end, grid=grid)
+        for span, reach in zip(spans, spans if query.grid or query.seen else _whole_cells(spans), strict=True):
+            part = query._replace(begin=reach.begin, end=reach.end, grid=grid)
             parts.append((span, super().query(part) if span.history is self else span.history.query(part)))
         return {name: _joined(grid, [(span, found[name]) for span, found in parts]) for name in query.metrics}
 
@@ -118,6 +118,19 @@ class LongHistory(RecentHistory):
                     left.append((begin, end))
             free = [(begin, end) for begin, end in left if begin < end]
         return sorted(found, key=lambda span: span.begin)
+
+
+def _whole_cells(spans: Sequence[TimeSlice]) -> list[TimeSlice]:
+    """The same stretches, where the outer ends of the window are moved to those of the cells that they cut.
+
+    So that a window inside of one cell shows that cell.
+    """
+    found = list(spans)
+    if (step := found[0].step) > 0:
+        found[0] = found[0]._replace(begin=floor(found[0].begin / step) * step)
+    if (step := found[-1].step) > 0:
+        found[-1] = found[-1]._replace(end=ceil(found[-1].end / step) * step)
+    return found
 
 
 def _joined(grid: Grid, parts: Sequence[tuple[TimeSlice, Series]]) -> Series:

@@ -28,7 +28,7 @@ KEYS = (
     Key("G,left", "subject(-1)", "", ""),
     Key("m", "panel(1)", "m M", "next or previous metric", "metric"),
     Key("M", "panel(-1)", "", ""),
-    Key("plus,equals_sign", "zoom(-1)", "+ -", "shorter or longer time window, 1 minute to 1 hour", "window"),
+    Key("plus,equals_sign", "zoom(-1)", "+ -", "shorter or longer time window, 1 minute to 31 days", "window"),
     Key("minus", "zoom(1)", "", ""),
     Key("space", "pause", "space", "pause the display; sampling continues, a recording stands still", "pause"),
     Key("left_square_bracket", "seek(-60)", "[ ]", "a recording: back or forward a minute; { } ten minutes"),

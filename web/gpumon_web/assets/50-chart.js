@@ -160,7 +160,8 @@
       const font = { color: g.theme.color("mut"), size: 11, family: getComputedStyle(document.body).fontFamily };
       all.autosize = true;
       if (small) { all.showlegend = false; } // it would lie over the lines; the page has one of its own
-      all.paper_bgcolor = all.plot_bgcolor = "rgba(0,0,0,0)";
+      all.paper_bgcolor = g.theme.color("card"); // Plotly gives the line under the pointer an edge that contrasts with it
+      all.plot_bgcolor = "rgba(0,0,0,0)";
       all.font = font;
       all.dragmode = small ? false : "zoom";
       all.hoverlabel = {
@@ -233,7 +234,7 @@
         const began = performance.now();
         const shown = range || edges();
         clocks = behind(shown ? shown[1] * 1000 : began);
-        return plotly.react(place, data(), layout(), { displayModeBar: false, responsive: true, doubleClick: false })
+        return plotly.react(place, data(), layout(), { displayModeBar: false, responsive: true, doubleClick: false, showTips: false })
           .then(() => {
             rest = began + BUSY * (performance.now() - began);
             g.attribute(place, "data-drawn", String(Number(place.dataset.drawn || 0) + 1));

@@ -18,9 +18,10 @@
     const options = [...windows.querySelectorAll("[data-value]")];
     const back = g.make("button", { type: "button", class: "back", text: "Back to live", hidden: true, click: () => go(null) });
     const choices = g.make("div", { class: "epochs-of", role: "group", "aria-label": "Epochs of", hidden: true });
+    const cells = g.make("span", { class: "key cells" }); // beside the title, so that no zoom moves the figure
     const note = g.make("p", { class: "empty", hidden: true });
     const chart = g.chart(place, (range) => go(range));
-    card.querySelector("h2").after(g.chartKey(), back, g.chartTools(chart, (range) => go(range)));
+    card.querySelector("h2").after(cells, g.chartKey(), back, g.chartTools(chart, (range) => go(range)));
     place.before(choices, note);
     let view = { window: windows.dataset.usual, range: null, run: "" };
     let subject = "";
@@ -123,6 +124,7 @@
         const text = outside || beyond || (drawable ? kept(found.known) : "No samples in this period.");
         g.hide(note, !text);
         g.put(note, text);
+        g.put(cells, drawable ? wide(found.figure.wide) : "");
         choose(found.figure.runs);
         begin = found.begin;
         tail = !view.range || found.end >= g.feed.now - 2 * g.feed.interval;
@@ -147,6 +149,9 @@
     }
 
     const kept = (all) => (view.window === "all" && !view.range && all.cut ? `Only the last ${t.span(all.end - all.begin)} are kept.` : "");
+
+    // What is no sample any more: the mean of a stretch, its extremes upright in the middle.
+    const wide = (seconds) => (seconds >= 10 ? `means of ${t.span(seconds)}, lowest and highest in the middle` : "");
 
     // Which run's epochs are drawn, where several ran at the same time.
     function choose(runs) {
