@@ -21,6 +21,8 @@ class RunFacts(NamedTuple):
     """Samples of a step, of this rank; in frames the mean of a pass whose last batch is short."""
     mean_batch: float = 0.0
     """The same over a whole pass, where its last batch is short; 0 where it is `batch`."""
+    begun: float = 0.0
+    """Seconds of CLOCK_MONOTONIC when the run began, as the head of its board has it; 0 where this is unknown."""
 
     def settled(self) -> "RunFacts":
         """The facts as frames have them."""
@@ -51,6 +53,7 @@ class Fact(NamedTuple):
 RUN_FACTS: tuple[Fact, ...] = (
     Fact("batch", column="batch", key="batch"),
     Fact("mean_batch"),
+    Fact("begun"),
 )
 
 

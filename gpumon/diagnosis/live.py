@@ -13,7 +13,7 @@ from gpumon.clock import SECOND
 from gpumon.diagnosis.context import GpuContext, RunContext, diagnose
 from gpumon.diagnosis.finding import Finding, Subject
 from gpumon.diagnosis.gpu_rules import GPU_RULES
-from gpumon.frame import NAN, RunState
+from gpumon.frame import NAN, Run, RunState
 from gpumon.metrics import Availability
 from gpumon.missing import is_known
 
@@ -29,10 +29,12 @@ def findings(
     now: float,
     history: RecentHistory | None = None,
     rates: Mapping[str, Mapping[str, float]] = {},
+    monotonic_ns: int = 0,
 ) -> list[Finding]:
     """Return all findings about the GPUs and runs of a frame, the most severe first.
 
-    `epochs` has taken in the boundaries that are known, and may be None without runs; `now` is the frame's time;
+    `epochs` has taken in the boundaries that are known, and may be None without runs; `now` is the frame's time,
+    `monotonic_ns` the same by the clock that nobody sets, 0 where it is unknown;
     `history` is that of the time before, where the caller has it: rates of counters and shares of the time need it.
     `rates` by UUID and metric are for a caller that has no history.
     """
@@ -40,7 +42,7 @@ def findings(
     if runs and epochs is not None:
         from gpumon.diagnosis.run_rules import RUN_RULES  # without a run, `status` does without them
 
-        found += diagnose(RUN_RULES, [live_run(ranks, epochs, now, history) for ranks in runs])
+        found += diagnose(RUN_RULES, [live_run(ranks, epochs, now, history, monotonic_ns) for ranks in runs])
     return sorted(found, key=lambda finding: -finding.severity)
 
 
@@ -60,14 +62,20 @@ def _gpu(
     return GpuContext(status=status, now=now, rates=rates(history, uuid, now))
 
 
-def live_run(ranks: Ranks, epochs: Epochs, now: float, history: RecentHistory | None = None) -> RunContext:
-    """Return the context of a run of the newest frame; shares of its time are known where there is a history."""
+def live_run(
+    ranks: Ranks, epochs: Epochs, now: float, history: RecentHistory | None = None, monotonic_ns: int = 0
+) -> RunContext:
+    """Return the context of a run of the newest frame; shares of its time are known where there is a history.
+
+    `now` and `monotonic_ns` as of `findings`.
+    """
     run = ranks.first
     running = ranks.state is RunState.RUNNING
     faults = epochs.faults([one.key for one in ranks.all])
     ended = max((one.updated for one in ranks.all if is_known(one.updated)), default=NAN)
     # In its first epoch a training compiles and fills caches.
-    settled = running and run.epoch > run.first_epoch and now > run.started
+    lasted = _lasted(run, now, monotonic_ns)
+    settled = running and run.epoch > run.first_epoch and lasted > 0
     throttled, idle = _shares(ranks, now, history) if settled and history is not None else (NAN, NAN)
     return RunContext(
         subject=Subject("run", run.id, run.name.strip() or run.id),
@@ -78,11 +86,17 @@ def live_run(ranks: Ranks, epochs: Epochs, now: float, history: RecentHistory | 
         since_oom=now - faults[-1].time_ns / SECOND if faults else NAN,
         asked=faults[-1].asked if faults else NAN,
         free=faults[-1].free if faults else NAN,
-        wait_share=run.wait / (now - run.started) if settled else NAN,
+        wait_share=run.wait / lasted if settled else NAN,
         throttled_share=throttled,
         idle_share=idle,
         diverged=sorted({name for one in ranks.all for name, value in one.metrics.items() if not isfinite(value)}),
     )
+
+
+def _lasted(run: Run, now: float, monotonic_ns: int) -> float:
+    """Seconds since a run began: by the clock that nobody sets, where both moments are known by it."""
+    steady = monotonic_ns / SECOND - run.facts.begun
+    return steady if monotonic_ns and run.facts.begun and steady > 0 else now - run.started
 
 
 def _shares(ranks: Ranks, now: float, history: RecentHistory) -> tuple[float, float]:

@@ -62,7 +62,8 @@ class Judged:
 
         frame, names = self._frame, [metric.name for metric in THERMAL]
         rates = rates_between(self._before[-1], frame, names) if self._before else {}
-        return findings(self.gpus, self.runs, self.epochs if self.runs else None, frame.time, rates=rates)
+        epochs, now = self.epochs if self.runs else None, frame.monotonic_ns
+        return findings(self.gpus, self.runs, epochs, frame.time, rates=rates, monotonic_ns=now)
 
 
 def needs_past(statuses: Sequence[GpuStatus]) -> bool:

@@ -237,7 +237,7 @@ class Watched:
             epochs=said.epochs,
             first_epoch=said.first_epoch,
             base=said.base,
-            facts=said.facts.settled(),
+            facts=said.facts.settled()._replace(begun=self.header.monotonic_ns / SECOND),
             gpus=said.devices,
             started=_seconds(self.header.time_ns),
             state=ended,

@@ -148,6 +148,13 @@ def test_a_killed_training_died(start: Start, reader: TagReader) -> None:
     assert reader.poll().runs[0].state == RunState.DIED
 
 
+def test_a_run_says_when_it_began_by_the_clock_that_nobody_sets(start: Start, reader: TagReader) -> None:
+    before = time.monotonic()
+    child = start(WAITING.format(end="pass"))
+    hear(child)
+    assert before <= reader.poll().runs[0].facts.begun <= time.monotonic()
+
+
 def test_one_look_does_not_show_a_run_that_was_over_long_ago(start: Start, tmp_path: Path) -> None:
     child = start(WAITING.format(end="pass"))
     hear(child)

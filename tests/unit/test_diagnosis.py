@@ -27,6 +27,7 @@ from gpumon.diagnosis.run_rules import RUN_RULES
 from gpumon.frame import Frame, RunState, Sample
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import Availability, Unit
+from gpumon.run_facts import RunFacts
 from tests.builders import TIME, frame_of, process, run, sample, tick
 
 GIB = 2.0**30
@@ -152,6 +153,15 @@ def test_a_live_run_waits_for_data_once_its_first_epoch_is_over() -> None:
         assert [finding.kind for finding in found] == kinds
     assert found[0].summary == f"waits for data {units.number(0.42, Unit.RATIO)} of the time"
     assert live_run(ranks_of(frame.runs)[0], Epochs(), frame.time).wait_share == pytest.approx(0.42)
+
+
+@pytest.mark.parametrize("set_by", [3600.0, -3600.0])
+def test_a_clock_that_is_set_changes_no_share_of_a_live_run(set_by: float) -> None:
+    began = 50.0
+    one = run(epoch=1, started=TIME / SECOND, wait=42.0, facts=RunFacts(begun=began))
+    now, ranks = TIME / SECOND + 100 + set_by, ranks_of([one])
+    (found,) = findings([], ranks, Epochs(), now, monotonic_ns=round((began + 100) * SECOND))
+    assert found.evidence["wait_share"] == pytest.approx(0.42)
 
 
 def watched(seconds: int, busy: float, counter: str = "", rate: float = 0.0) -> tuple[RecentHistory, Frame]:

@@ -108,7 +108,9 @@ class View:
             return []
 
         def found() -> list[Finding]:
-            all_found = findings(self._judged, self.ranks, self.epochs, frame.time, self.history)
+            all_found = findings(
+                self._judged, self.ranks, self.epochs, frame.time, self.history, monotonic_ns=frame.monotonic_ns
+            )
             return [one for one in all_found if one.severity is not Severity.INFO and is_news(one)]
 
         self._judge()

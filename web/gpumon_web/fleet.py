@@ -60,7 +60,7 @@ class Fleet:
             "processes_known": Capability.PROCESSES in origin.capabilities,
             "gpus": [gpu_row(status, joined) for status in statuses],
             "runs": [run_row(ranks, frame, epochs) for ranks in joined],
-            "look": worth_a_look(statuses, joined, epochs, frame.time, history),
+            "look": worth_a_look(statuses, joined, epochs, frame, history),
         }
 
 

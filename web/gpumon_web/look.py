@@ -11,6 +11,7 @@ from gpumon.diagnosis.context import GpuContext
 from gpumon.diagnosis.finding import Finding
 from gpumon.diagnosis.gpu_rules import idle_text
 from gpumon.diagnosis.live import findings, is_news
+from gpumon.frame import Frame
 from gpumon.history.recent import RecentHistory
 from gpumon_web import levels
 
@@ -18,10 +19,12 @@ SHOWN = 6
 
 
 def worth_a_look(
-    statuses: Sequence[GpuStatus], joined: Sequence[Ranks], epochs: Epochs, now: float, history: RecentHistory | None
+    statuses: Sequence[GpuStatus], joined: Sequence[Ranks], epochs: Epochs, frame: Frame, history: RecentHistory | None
 ) -> list[dict[str, str]]:
     """Return findings as {"kind", "level", "about", "text", "action", "link"}; those of free GPUs are one."""
-    found = [finding for finding in findings(statuses, joined, epochs, now, history) if is_news(finding)]
+    now = frame.time
+    all_found = findings(statuses, joined, epochs, now, history, monotonic_ns=frame.monotonic_ns)
+    found = [finding for finding in all_found if is_news(finding)]
     others = [_note(finding) for finding in found if finding.kind != "free"]
     free = {finding.subject.id for finding in found if finding.kind == "free"}
     notes = [*others, *_free([status for status in statuses if status.sample.device.uuid in free], now)]
