@@ -9,7 +9,7 @@ from gpumon.history.collect import Block, Collector, TickValues, values_of_frame
 
 EarlierFrames = Callable[[int], Iterator[Frame]]
 """Frames of the ring in their order, from one that was taken before a time (ns, CLOCK_MONOTONIC) on."""
-_AT_ONCE = 32
+_AT_ONCE = 16
 """Frames between two rests: some milliseconds of work."""
 
 

@@ -40,7 +40,7 @@ _JUMP = 60 * SECOND
 """ns by which a clock is set that is no longer steady."""
 _PARTS_EVERY = 60 * SECOND
 """ns between two writes of the parts: a daemon that is killed loses no more of them."""
-_REST = 0.01
+_REST = 0.015
 """Seconds in which nothing is done between ticks of an earlier daemon, so that those of now are not held up."""
 _LAST = 4.0
 """Seconds for the last blocks when the daemon ends."""

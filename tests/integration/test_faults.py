@@ -18,7 +18,7 @@ import pytest
 from gpumon.callbacks.hook import Hook
 from gpumon.frame import Mark, RunState
 from gpumon.live import follow
-from gpumon.paths import LEDGER, Places
+from gpumon.paths import HISTORY, LEDGER, Places
 from tests.conftest import ROOT
 from tests.integration.test_ledger import ask, ended
 from tests.nvml import Stub
@@ -163,20 +163,45 @@ def test_a_full_disk_is_said_once_and_written_to_when_there_is_room(
         filler = fill(small_disk)
         printed, errors = training.communicate("go\n", timeout=120)
         assert (training.returncode, printed, errors) == (0, "done\n", "")
-        until(lambda: said("cannot write"))
+        until(lambda: said(f"cannot write {small_disk}/{LEDGER}"))
         live = follow(Places(explicit=str(live_dir)))
         frame = until(live.latest)
         until(lambda: (now := live.latest()) and now.number > frame.number + 5)
         filler.unlink()
-        until(lambda: said("is writable again"), timeout=120)
+        until(lambda: said(f"{LEDGER} is writable again"), timeout=120)
         (run,) = until(lambda: ended(live_dir))
-    assert "".join(told).count(f"cannot write {live_dir}") == 1, told
+    assert "".join(told).count(f"cannot write {small_disk}/{LEDGER}") == 1, told
     assert run["state"] == RunState.FINISHED
     rows = ask(live_dir, "SELECT * FROM epoch ORDER BY ordinal")
     assert [row["epoch"] for row in rows] == list(range(800))
     assert all(row["ended"] for row in rows)
     with closing(sqlite3.connect(small_disk / LEDGER)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_a_history_without_room_costs_no_live_frame_and_is_written_when_there_is_room(
+    stub: Stub, live_dir: Path, small_disk: Path
+) -> None:
+    filler = fill(small_disk)
+    with daemon("--interval", "0.05", env=environment(live_dir, stub.env())) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert line.startswith(f"gpumon: cannot write {small_disk}/{HISTORY}"), line
+        live = follow(Places(explicit=str(live_dir)))
+        newest = until(live.latest).number
+        until(lambda: (now := live.latest()) and now.number > newest + 100)
+        filler.unlink()
+        line = process.stderr.readline()
+        assert line.startswith(f"gpumon: {small_disk}/{HISTORY} is writable again"), line
+        process.terminate()
+        assert (process.wait(timeout=PATIENCE), process.stderr.read()) == (0, "")
+    frames = live.since(0)
+    assert [frame.number for frame in frames] == list(range(1, len(frames) + 1))
+    with closing(sqlite3.connect(small_disk / HISTORY)) as connection:
+        rows = connection.execute(
+            "SELECT number * 300 + first, number * 300 + last FROM block WHERE tier = 1"
+        ).fetchall()
+    assert {int(frame.time) for frame in frames} <= {cell for begin, end in rows for cell in range(begin, end + 1)}
 
 
 # Holds its first epoch open until its input is closed.
