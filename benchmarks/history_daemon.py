@@ -19,7 +19,7 @@ from gpumon.paths import HISTORY
 from tests.programs import until
 
 _PAIRS = 3
-_WARM = 20
+_WARM = 14
 """Frames of each daemon before the window: by then it has opened its file, and seen what was left undone in it."""
 BLOCK = SHAPES[0].block
 """Seconds between two writes."""
