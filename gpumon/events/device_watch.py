@@ -10,8 +10,7 @@ from gpumon.analysis.gpu_state import Activity, GpuState
 from gpumon.analysis.holders import HeldDevice
 from gpumon.analysis.thresholds import LONG_IDLE
 from gpumon.clock import SECOND
-from gpumon.events.event import EventSubject, Occurrence
-from gpumon.events.kinds import BY_NAME
+from gpumon.events.event import EventSubject, Occurrence, unseen
 from gpumon.frame import Sample, Tick
 from gpumon.history.gaps import is_gap
 from gpumon.history.rates import rate
@@ -178,8 +177,3 @@ class DeviceWatch:
         """Close all that was last seen in `last`."""
         for uuid in {*self._idle, *(uuid for uuid, _ in self._throttled)}:
             yield from self._lose_sight(uuid, last)
-
-
-def unseen(time_ns: int, kind: str, of: EventSubject) -> Occurrence:
-    """Return the event that closes what began with one of `kind`, and whose end nobody saw."""
-    return Occurrence(time_ns, BY_NAME[kind].unseen, of, {"of": kind, "unseen": True})

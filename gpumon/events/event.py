@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from gpumon.events.kinds import BY_NAME
 from gpumon.frame import NAN
 
 
@@ -36,3 +37,8 @@ class Occurrence(NamedTuple):
 
 Key = tuple[str, EventSubject]
 """Kind and subject of what goes on."""
+
+
+def unseen(time_ns: int, kind: str, of: EventSubject) -> Occurrence:
+    """Return the event that closes what began with one of `kind`, and whose end nobody saw."""
+    return Occurrence(time_ns, BY_NAME[kind].unseen, of, {"of": kind, "unseen": True})

@@ -7,8 +7,7 @@ import sqlite3
 from collections.abc import Iterable
 
 from gpumon.clock import SECOND
-from gpumon.events.device_watch import unseen
-from gpumon.events.event import EventSubject, Key, Occurrence
+from gpumon.events.event import EventSubject, Key, Occurrence, unseen
 from gpumon.events.kinds import BY_NAME
 from gpumon.missing import is_known
 from gpumon.text import clean

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpumon.clock import SECOND
-from gpumon.events.event import EventSubject, Occurrence
+from gpumon.events.event import EventSubject, Occurrence, unseen
 from gpumon.frame import Boundary, Mark, Run, RunState, Tick
 from gpumon.missing import is_known
 
@@ -59,7 +59,7 @@ class RunWatch:
             if boundary.mark is Mark.OUT_OF_MEMORY:
                 yield from self._out_of_memory(boundary, tick)
         for key in tick.withdrawn:
-            self._withdraw(key)
+            yield from self._withdraw(key, tick)
         if running < len(self._keys):  # one has ended, or is not shown any more
             for of, processes in list(self._open.items()):
                 yield from self._end(of, processes, tick)
@@ -92,13 +92,15 @@ class RunWatch:
         device = run.gpus[0] if len(run.gpus) == 1 else ""
         yield Occurrence(boundary.time_ns, "out_of_memory", EventSubject(device, run.user, run.id or run.key), details)
 
-    def _withdraw(self, key: str) -> None:
-        """Let a run go of which another tells more: its begin stays, as nobody saw its end."""
+    def _withdraw(self, key: str, tick: Tick) -> Iterator[Occurrence]:
+        """Let a process go of which another run tells more: nobody sees the end of this one."""
         of = self._keys.pop(key, None)
-        if of is not None and of in self._open:
-            self._open[of].pop(key, None)
-            if not self._open[of]:
+        processes = self._open.get(of) if of is not None else None
+        if of is not None and processes is not None:
+            processes.pop(key, None)
+            if not processes:
                 del self._open[of]
+                yield unseen(tick.time_ns, "run_began", of)
 
     def _end(self, of: EventSubject, processes: dict[str, _Process], tick: Tick) -> Iterator[Occurrence]:
         for process in processes.values():

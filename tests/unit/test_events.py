@@ -226,6 +226,13 @@ def test_a_run_whose_board_vanishes_died_when_it_was_last_seen(path: Path) -> No
     assert told(found) == [(10.25, "run_began"), (69, "run_died")]
 
 
+def test_a_run_that_is_withdrawn_does_not_go_on_for_ever(path: Path) -> None:
+    ticks = [at(s, runs=[training()] if s < 70 else [], withdrawn=[KEY] if s == 70 else []) for s in range(101)]
+    found = log(path, ticks)
+    assert told(found) == [(10.25, "run_began"), (70, "not_seen")]
+    assert not any(event.until_ns for event in found)
+
+
 def test_all_ranks_of_a_run_are_one_run(path: Path) -> None:
     def ranks(s: int) -> list[Run]:
         first = training(RunState.RUNNING if s < 50 else RunState.FINISHED, world_size=2)
