@@ -16,6 +16,10 @@ from gpumon.events.log import close_unseen, write_events
 from gpumon.frame import Tick
 from gpumon.procfs import boot_id
 
+_AT_ONCE = 10
+"""Ticks judged together: after a second of sleep little of the code is in the CPU's caches, and one costs as much as
+two or three that follow another."""
+
 
 class ActivityPart:
     """Keeps accounts and events; a part of the history that a daemon keeps. `now`: ns since 1970."""
@@ -27,15 +31,16 @@ class ActivityPart:
         self._activity = Activity()
         self._accounts = AccountBook()
         self._events = EventBook()
+        self._waiting: list[Tick] = []
         self._is_joined = False
         """Whether what an earlier daemon left open is closed."""
 
     def add(self, tick: Tick) -> None:
         """Take a tick; they come in order."""
-        judged = held_devices(tick, self._activity)
         with self._lock:
-            self._accounts.add(tick, judged)
-            self._events.add(tick, judged, self._activity)
+            self._waiting.append(tick)
+            if len(self._waiting) >= _AT_ONCE:
+                self._judge()
 
     def opened(self, connection: sqlite3.Connection) -> None:
         """Close what an earlier daemon left open. Accounts go on where it left them. Raises sqlite3.Error."""
@@ -46,6 +51,7 @@ class ActivityPart:
     def write(self, connection: sqlite3.Connection) -> None:
         """Write what has come since the last time. Raises sqlite3.Error."""
         with self._lock:
+            self._judge()
             accounts, events = self._accounts.take(), self._events.take()
 
         def put() -> None:
@@ -65,7 +71,16 @@ class ActivityPart:
     def finish(self) -> None:
         """Note that the daemon stops."""
         with self._lock:
+            self._judge()
             self._events.finish(self._now())
+
+    def _judge(self) -> None:
+        """Take what waits, in its order."""
+        ticks, self._waiting = self._waiting, []
+        for tick in ticks:
+            judged = held_devices(tick, self._activity)
+            self._accounts.add(tick, judged)
+            self._events.add(tick, judged, self._activity)
 
 
 def _as_one(connection: sqlite3.Connection, put: Callable[[], object]) -> None:
