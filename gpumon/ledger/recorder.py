@@ -28,6 +28,8 @@ _SOON = SECOND
 _FIRST_POLLS = 3
 _LOOK_AGAIN = 30 * SECOND
 _MOST_HELD = 8192
+_AT_ONCE = 10
+"""Ticks taken together while there is no run: after a second of sleep, each alone costs twice as much."""
 _MOST_ENDED = 50_000
 
 
@@ -61,6 +63,8 @@ class LedgerRecorder:
         self._lives = lives
         self._ranks: dict[str, RankRecorder] = {}
         self._recent: dict[str, RecentSamples] = {}
+        self._unread: list[Tick] = []
+        """Ticks without a run that are not among `_recent` yet: no rank needs them before a run comes."""
         self._previous: Tick | None = None
         self._held_runs: dict[str, Run] = {}
         self._held: list[Boundary] = []
@@ -82,7 +86,9 @@ class LedgerRecorder:
         """Take a tick. Never waits, and never raises for what a training or a driver says."""
         if Capability.LIVE not in tick.origin.capabilities and not self._keep:
             return
-        self._remember(tick)
+        self._unread.append(tick)
+        if tick.runs or self._ranks or self._held_runs or len(self._unread) >= _AT_ONCE:
+            self._remember()
         self._taken_back += tick.withdrawn
         previous, self._previous = self._previous, tick
         if self._known is None and (known := self._store.known) is not None:
@@ -148,14 +154,16 @@ class LedgerRecorder:
             self._taken_back = []
             self._store.put(batch)
 
-    def _remember(self, tick: Tick) -> None:
-        for sample in tick.samples:
-            uuid = sample.device.uuid
-            recent = self._recent.get(uuid)
-            if recent is None:
-                recent = self._recent[uuid] = RecentSamples()
-            new = tick.utilization_samples.get(uuid, ())
-            recent.add(device_sample(sample, tick.monotonic_ns, tick.interval_ns), new, tick.monotonic_ns)
+    def _remember(self) -> None:
+        ticks, self._unread = self._unread, []
+        for tick in ticks:
+            for sample in tick.samples:
+                uuid = sample.device.uuid
+                recent = self._recent.get(uuid)
+                if recent is None:
+                    recent = self._recent[uuid] = RecentSamples()
+                new = tick.utilization_samples.get(uuid, ())
+                recent.add(device_sample(sample, tick.monotonic_ns, tick.interval_ns), new, tick.monotonic_ns)
 
     def _take(self, tick: Tick) -> None:
         """The runs and boundaries of a tick, and those that waited for the ledger."""
