@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from gpumon.cli import history_accounts, history_events, history_totals
+from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places, resolve_options
 from gpumon.durations import positive_seconds
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
@@ -26,7 +27,6 @@ from gpumon.units import bytes_binary, counted, moment, span
 
 _MORE: dict[str, ModuleType] = {"totals": history_totals, "accounts": history_accounts, "events": history_events}
 """Subcommands with a file of their own."""
-NOTHING = "no history kept yet: start 'gpumon daemon'"
 EMPTY = "no history yet: a running daemon writes it every 5 minutes, and when it stops"
 _STEPS = [str(shape.step) for shape in SHAPES]
 _COLUMNS = (
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         return code
     paths, problems = history_paths(where), []
     if not paths:
-        print(NOTHING)
+        print(why_no_history(where))
     for path in paths:
         try:
             _show(overview(path))
@@ -111,7 +111,7 @@ def _export(where: Places, arguments: argparse.Namespace) -> int:
         raise UsageError("parquet is binary: pass -o FILE")
     paths = history_paths(where)
     if not paths:
-        raise GpumonError(NOTHING)
+        raise GpumonError(why_no_history(where))
     history, live, known = open_history(), follow(where), overview(paths[0])
     history.look_in(paths[0])
     if live.history_file() == paths[0]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gpumon.accounting.query import HOUR, read_accounts
 from gpumon.accounting.summary import WAYS, summary
+from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places
 from gpumon.cli.streams import output_width
 from gpumon.errors import EXIT_OK, GpumonError
@@ -17,7 +18,6 @@ from gpumon.history.span import span_of
 from gpumon.paths import Places, history_paths
 from gpumon.reports import accounts
 
-NOTHING = "no accounts kept yet: start 'gpumon daemon'"
 _TEXT = "show who used the GPUs: held, busy and idle time and energy of each user"
 
 
@@ -46,7 +46,7 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
     begin, end = span.begin // HOUR * HOUR, span.end
     paths = history_paths(where)
     if not paths:
-        raise GpumonError(NOTHING)
+        raise GpumonError(why_no_history(where, "accounts"))
     groups = summary(read_accounts(paths[0], begin, end), begin, end, arguments.by)
     if arguments.json:
         json.dump(accounts.as_json(groups, arguments.by, begin, end), sys.stdout, allow_nan=False)

@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any
 
+from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places
 from gpumon.cli.streams import output_width
 from gpumon.errors import EXIT_OK, GpumonError
@@ -17,7 +18,6 @@ from gpumon.history.span import span_of
 from gpumon.paths import Places, history_paths
 from gpumon.reports import events
 
-NOTHING = "no events kept yet: start 'gpumon daemon'"
 _TEXT = "list events: runs, out of memory, throttling, lost or idle GPUs, the driver, the daemon"
 _KINDS = [kind.name for kind in EVENT_KINDS]
 
@@ -51,7 +51,7 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
     span = span_of(None, arguments.since, arguments.until, now)
     paths = history_paths(where)
     if not paths:
-        raise GpumonError(NOTHING)
+        raise GpumonError(why_no_history(where, "events"))
     # Those of this very moment are in it: without an end, it ends behind now.
     end = span.end if arguments.until is not None else now + 1
     wanted = EventFilter(arguments.kind, arguments.gpu, arguments.user, arguments.run)

@@ -13,14 +13,13 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from gpumon.cli.nothing_kept import played_instead, why_no_runs
 from gpumon.cli.options import add_places, resolve_options
 from gpumon.cli.streams import output_width
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
-from gpumon.ledger.absent import why_absent
 from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.ledger.records import Record, RunTrace
 from gpumon.live import follow
-from gpumon.origin import Capability
 from gpumon.paths import Places, history_beside, ledger_paths
 from gpumon.reports.export_formats import FORMATS
 from gpumon.reports.find import find
@@ -102,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     where, arguments = resolve_options(arguments)
     with Ledgers(ledger_paths(where)) as ledgers:
         arguments.problem = problem = _ledger_problem(where)
-        absent = "" if ledgers else why_absent(where)
+        absent = "" if ledgers else why_no_runs(where)
         if absent and (arguments.action != "list" or not (problem or absent == NOTHING)):
             raise GpumonError(problem or absent)
         if problem:
@@ -114,10 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _ledger_problem(where: Places) -> str:
     """Why a daemon that runs keeps no run just now; empty when it does."""
     live = follow(where)
-    problem = live.ledger_problem()
-    origin = live.origin()
-    if not problem and live.is_alive() and Capability.LIVE not in origin.capabilities:
-        problem = f"the daemon plays {origin.label or origin.source} instead of sampling this machine"
+    problem = live.ledger_problem() or played_instead(live)
     live.close()
     return f"runs are not being recorded: {problem}" if problem else ""
 

@@ -453,8 +453,14 @@ def test_a_ledger_that_cannot_be_written_is_not_told_as_nothing_recorded(env: di
     assert live.ledger_problem() == "", "who does not run keeps nothing"
 
 
-def test_a_daemon_that_plays_something_is_named_as_why_no_training_is_recorded(env: dict[str, str]) -> None:
+def test_a_daemon_that_plays_something_is_named_as_why_no_training_is_recorded_and_no_history_kept(
+    env: dict[str, str],
+) -> None:
     with daemon("--source", "sim", env=env):
         listed = gpumon("runs", env=env)
+        history, events = gpumon("history", env=env), gpumon("history", "events", env=env)
+    plays = "history is not being kept: the daemon plays SIMULATED instead of sampling this machine\n"
+    assert (history.returncode, history.stdout) == (0, plays)
+    assert (events.returncode, events.stderr) == (1, f"gpumon: {plays}")
     said = "gpumon: runs are not being recorded: the daemon plays SIMULATED instead of sampling this machine\n"
     assert (listed.returncode, listed.stdout, listed.stderr) == (0, "", said)

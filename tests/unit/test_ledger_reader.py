@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.cli.nothing_kept import why_no_runs
 from gpumon.errors import GpumonError
 from gpumon.frame import Mark, RunState
-from gpumon.ledger.absent import why_absent
 from gpumon.ledger.migrations import VERSION
 from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.ledger.schema import WHOLE_RUN
@@ -265,17 +265,17 @@ def test_a_ledger_that_may_not_be_read_says_so() -> None:
 def test_a_state_directory_that_nobody_can_write_or_look_into_is_not_an_empty_ledger() -> None:
     with foreign_directory() as directory:
         where = places(env={"GPUMON_STATE_DIR": str(directory / "state" / "gpumon")})
-        assert why_absent(where) == NOTHING
+        assert why_no_runs(where) == NOTHING
         (directory / "state").mkdir(mode=0o755)
         (directory / "state").chmod(0o555)
         with as_nobody():
-            assert "you cannot write to" in why_absent(where)
+            assert "you cannot write to" in why_no_runs(where)
         (directory / "state" / "gpumon").mkdir(mode=0o700)
         with as_nobody():
-            assert "Permission denied" in why_absent(where)
+            assert "Permission denied" in why_no_runs(where)
         (directory / "state" / "gpumon").rmdir()
         (directory / "state" / "gpumon").touch()
-        assert "is not a directory" in why_absent(where)
+        assert "is not a directory" in why_no_runs(where)
 
 
 @contextmanager

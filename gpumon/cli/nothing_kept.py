@@ -1,0 +1,33 @@
+"""Why nothing of the past can be listed: of runs or of history."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from gpumon.database.absent import why_absent
+from gpumon.ledger.reader import NOTHING
+from gpumon.live import Live, follow
+from gpumon.origin import Capability
+from gpumon.paths import Places, history_path, ledger_path
+
+
+def why_no_runs(where: Places) -> str:
+    """One line for people: why no run was recorded."""
+    return why_absent(ledger_path(where), NOTHING, "runs are not recorded")
+
+
+def why_no_history(where: Places, what: str = "history") -> str:
+    """One line for people: why no `what` is kept."""
+    with closing(follow(where)) as live:
+        played = played_instead(live)
+    if played:
+        return f"history is not being kept: {played}"
+    return why_absent(history_path(where), f"no {what} kept yet: start 'gpumon daemon'", "history is not kept")
+
+
+def played_instead(live: Live) -> str:
+    """Say what a daemon that runs plays, of which nothing is kept; empty where it samples this machine."""
+    origin = live.origin()
+    if live.is_alive() and Capability.LIVE not in origin.capabilities:
+        return f"the daemon plays {origin.label or origin.source} instead of sampling this machine"
+    return ""
