@@ -22,6 +22,7 @@ from gpumon.ring.writer import FRAME_LADDER, RingWriter
 from gpumon.sampler import Sampler
 
 _CHECK_EVERY = SECOND
+_NONE = -1
 LAST_WORDS = 1.0
 """Seconds for what the ledger has not yet written, where a driver that hangs must not delay the end."""
 
@@ -49,6 +50,7 @@ class Recorder:
         self.directory = directory
         self._frames = frames
         self._lock = _lock(directory) if directory else None
+        self._inode = _inode(directory) if directory else _NONE
         self._check_at = 0
         self._log = DaemonLog(lambda text: self.say(text))
         self._former: RingWriter | None = None
@@ -90,7 +92,9 @@ class Recorder:
         if lock.is_mine():
             return
         assert self.directory is not None
-        if not os.path.isdir(self.directory):
+        found = _inode(self.directory)
+        # Where the state directory lies in it, what we keep there made a directory of its name anew.
+        if found == _NONE or (lock.is_removed() and found != self._inode):
             raise self._gone()
         if not lock.is_removed():
             raise LostDirectory(f"another daemon took over {self.directory}: this one stops")
@@ -193,6 +197,13 @@ class Recorder:
 
 def _lock(directory: str) -> WriterLock:
     return WriterLock(f"{directory}/{LOCK}", lambda: _heartbeat_age(f"{directory}/{RING}"))
+
+
+def _inode(directory: str) -> int:
+    try:
+        return os.stat(directory).st_ino
+    except OSError:
+        return _NONE
 
 
 def _heartbeat_age(path: str) -> float:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -214,6 +215,17 @@ def test_a_daemon_whose_directory_is_gone_says_so_and_stops(env: dict[str, str],
         assert process.wait(timeout=PATIENCE) == 1
         (line,) = process.communicate()[1].splitlines()
     assert f"{live_dir} is gone" in line
+
+
+def test_a_directory_of_the_same_name_in_place_of_the_daemons_is_not_its_own(
+    env: dict[str, str], live_dir: Path
+) -> None:
+    with daemon("--interval", "0.05", env=env) as process:
+        os.rename(live_dir, live_dir.with_name("elsewhere"))
+        with suppress(FileExistsError):  # the daemon may have made it for its state
+            live_dir.mkdir()
+        assert process.wait(timeout=PATIENCE) == 1
+        assert f"{live_dir} is gone" in process.communicate()[1]
 
 
 @pytest.mark.parametrize("harm", ["overwrite", "overwrite names", "replace", "link"])
