@@ -7,7 +7,7 @@ from itertools import islice, repeat
 from typing import Any
 
 from gpumon.frame import NAN, Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState, Sample
-from gpumon.metrics import Availability
+from gpumon.metrics import PROCESSES, Availability
 from gpumon.recording.columns import Cursor, unpack_floats, unpack_whole
 from gpumon.recording.content import (
     BOUNDARY,
@@ -102,6 +102,9 @@ class BlockDecoder:
         self._texts = [text(one) for one in entries_of(tables, "texts")]
         self._contexts: list[Context] = [context_of(one) for one in entries_of(tables, "contexts")]
         self._devices = [device_of(one, schema.absent) for one in entries_of(tables, "devices")]
+        absent = {PROCESSES: Availability.NOT_RECORDED}
+        self._unlisted = [device._replace(missing={**absent, **device.missing}) for device in self._devices]
+        """The devices in a stretch without processes: an empty list then is no proof of an empty GPU."""
         self._processes = [process_of(one) for one in entries_of(tables, "processes")]
         self._runs = [run_of(one) for one in entries_of(tables, "runs")]
         self._logged = [names_of(one) for one in entries_of(tables, "logged")]
@@ -121,14 +124,15 @@ class BlockDecoder:
         made = []
         for i, row in enumerate(rows):
             number, monotonic_ns, time_ns, skipped, dropped, dropped_runs, context, _, _, _, marks, *paces = row
+            about = self._contexts[whole(context, 0, len(self._contexts) - 1)]
+            told = self._devices if about.part == FULL else self._unlisted
             parts = KnownParts(
-                tuple(_sample(self._devices[who], values, moments[i]) for who, values in samples[i]),
+                tuple(_sample(told[who], values, moments[i]) for who, values in samples[i]),
                 host[i],
                 tuple(_process(self._processes[who], values) for who, values in found[i]),
                 tuple(_run(self._runs[who], values) for who, values in trained[i]),
                 tuple(one for one in islice(boundaries, marks) if one is not None),
             )
-            about = self._contexts[whole(context, 0, len(self._contexts) - 1)]
             interval, duration = (value if 0 <= value <= _LONGEST else 0.0 for value in paces)
             frame = Frame(
                 number, monotonic_ns, time_ns, interval, duration, whole(skipped, 0, _U32 - 1),

@@ -58,7 +58,11 @@ class RecordingWriter:
         self._number = 0
         self._end = self._at = 0
         """Bytes of the file, and of those the ones before the open block."""
-        self._put(pack_header({"format": "gpumon recording", **facts, "tables": schema_to_json()}))
+        try:
+            self._put(pack_header({"format": "gpumon recording", **facts, "tables": schema_to_json()}))
+        except BaseException:
+            self._let_go()
+            raise
         self._at = self._end
 
     @classmethod
@@ -71,7 +75,6 @@ class RecordingWriter:
         try:
             return cls(fd, os.path.basename(path), facts)
         except BaseException:
-            os.close(fd)
             os.unlink(path)
             raise
 
@@ -141,8 +144,8 @@ class RecordingWriter:
         except OSError as error:
             self._leave_playable()
             why = "the disk is full" if error.errno in _FULL else error.strerror or str(error)
-            until = f" at {clock(self._last)}" if self.frames else ""
-            raise GpumonError(f"{self.name}: {why}: the recording ends{until} and plays up to there") from error
+            ends = f"the recording ends at {clock(self._last)} and plays up to there"
+            raise GpumonError(f"{self.name}: {why}: {ends if self.frames else 'nothing was recorded'}") from error
         self._end, self._kept = self._at + done, block
 
     def _leave_playable(self) -> None:

@@ -150,6 +150,8 @@ def test_a_stretch_of_values_alone_says_so(frames: list[Recorded]) -> None:
     full, alone = through_a_block([frames[2], values[0]])
     assert (full.frame.is_full, full.context.part) == (True, "frames")
     assert (alone.frame.is_full, alone.context.part) == (False, "values")
+    assert {sample.device.missing["gpu.processes"] for sample in alone.frame.samples} == {Availability.NOT_RECORDED}
+    assert all("gpu.processes" not in sample.device.missing for sample in full.frame.samples)
 
 
 def test_a_table_of_columns_names_each_field_that_changes() -> None:
@@ -188,6 +190,16 @@ def test_what_is_open_is_on_disk_after_ten_seconds(tmp_path: Path) -> None:
         assert bits(found[-1].frame) == bits(recorded[len(found) - 1].frame)
         assert "no end is written" in problem
     writer.close()
+
+
+def test_a_disk_without_room_for_the_header_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pwrite(fd: int, data: bytes, at: int) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    with pytest.raises(GpumonError, match=r"^a.gpumon: the disk is full: nothing was recorded$"):
+        RecordingWriter.create(str(tmp_path / "a.gpumon"), {})
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_full_disk_leaves_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
