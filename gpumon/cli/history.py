@@ -19,7 +19,7 @@ from gpumon.durations import positive_seconds
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.history.open import open_history
 from gpumon.history.overview import Overview, overview
-from gpumon.history.tiers import SHAPES
+from gpumon.history.tiers import DAY, SHAPES
 from gpumon.live import follow
 from gpumon.paths import Places, history_paths
 from gpumon.reports.text_table import TextColumn, draw
@@ -122,6 +122,8 @@ def _export(where: Places, arguments: argparse.Namespace) -> int:
     begin = end - length
     reaching = [size.shape.step for size in known.tiers if size.begin <= begin + size.shape.step]
     step = float(getattr(arguments, "step", None) or min(reaching, default=SHAPES[-1].step))
+    reach = [size.begin for size in known.tiers if size.shape.step <= step]
+    begin = max(begin, min(reach, default=end - DAY) - step)  # before that no row has a value
     rows = rows_of(history, known.subjects, begin, end, step)
     if arguments.format == "parquet":
         _write(arguments.output, parquet(rows))

@@ -11,7 +11,7 @@ from gpumon.cli.options import add_places
 from gpumon.cli.streams import output_width
 from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.live import follow
-from gpumon.paths import Places
+from gpumon.paths import Places, history_paths
 
 _TEXT = "show energy, utilization, throttling, peak memory and PCIe bytes of a window, and how much of it is missing"
 
@@ -27,7 +27,10 @@ def add_parser(commands: Any, formatter: Any) -> None:
         "--since", metavar="TIME", default="24h",
         help="begin of the window: 7d for so long ago, or 2026-01-31T14:00 (default: 24h)",
     )  # fmt: skip
-    parser.add_argument("--until", metavar="TIME", default=None, help="end of the window (default: the newest sample)")
+    parser.add_argument(
+        "--until", metavar="TIME", default=None,
+        help="end of the window (default: the newest sample; now, if no daemon runs)",
+    )  # fmt: skip
     parser.add_argument(
         "--gpu", metavar="GPU", action="append", default=[], help="only this GPU, by index or UUID; may be repeated"
     )
@@ -40,6 +43,7 @@ def add_parser(commands: Any, formatter: Any) -> None:
 def run(where: Places, arguments: argparse.Namespace) -> int:
     """Print the totals. Raises GpumonError where nothing of the window is known."""
     from gpumon.history.devices import devices_of, named
+    from gpumon.history.overview import overview
     from gpumon.reports import history_totals
 
     live = follow(where)
@@ -50,6 +54,8 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
     finally:
         live.close()
     if not devices:
+        for path in history_paths(where):
+            overview(path)  # raises what makes it unreadable
         raise GpumonError("no GPU was sampled in this window: 'gpumon history' shows what is kept")
     if arguments.json:
         print(json.dumps(history_totals.document(found, devices)))

@@ -11,7 +11,7 @@ from gpumon.history.totals import THROTTLED, TOTALS, Total, TotalKind, WindowTot
 from gpumon.metrics import BY_NAME, Unit
 from gpumon.missing import is_known
 from gpumon.reports.csv_cells import csv_line, utc
-from gpumon.reports.text_table import TextColumn, draw
+from gpumon.reports.text_table import TextColumn, distinct, draw
 from gpumon.text import clean
 from gpumon.units import MISSING, duration, energies, moment, number
 
@@ -30,12 +30,16 @@ _KEEP = {"energy": 9, "utilization": 8, "memory_peak": 7, "pcie_sent": 3, "pcie_
 def text(found: WindowTotals, devices: Sequence[Device], width: int = 0) -> Iterator[str]:
     """Yield the table, a GPU in each line, with what the marks in it mean."""
     yield f"from {moment(found.begin)} to {moment(found.end)} ({duration(found.end - found.begin)})"
-    columns = [TextColumn("GPU", 10), TextColumn("UUID", 2, right=False, least=13)]
+    has_indexes = any(map(_index, devices))
+    columns = [TextColumn("GPU", 10), TextColumn("UUID", 2 if has_indexes else 10, right=False, least=13)]
+    names = [clean(device.uuid, 100) for device in devices]
+    if width and not has_indexes:
+        names = distinct(names, max(13, width // 3))
     columns += [TextColumn(_heading(kind), _KEEP.get(kind.name, 5)) for kind in TOTALS]
     cells = [_column(kind, [found.devices[device.uuid][kind.name] for device in devices]) for kind in TOTALS]
     missing = [_missing(found.devices[device.uuid]) for device in devices]
     rows = [
-        (_index(device), clean(device.uuid, 100), *(column[place] for column in cells), missing[place])
+        (_index(device), names[place], *(column[place] for column in cells), missing[place])
         for place, device in enumerate(devices)
     ]
     yield from draw([*columns, TextColumn("MISSING", 8)], rows, width)

@@ -70,6 +70,33 @@ def test_a_window_as_csv_has_a_row_for_each_cell_and_metric(filled: Path, capsys
     assert {float(row["begun_seconds"]) % 300 for row in rows} == {0.0}
 
 
+def test_a_window_longer_than_history_has_what_is_kept(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "export", "--format", "csv", "--last", "32d"]) == 0
+    month = capsys.readouterr().out
+    assert main(["history", "export", "--format", "csv", "--last", "99999999d"]) == 0
+    assert set(month.splitlines()) <= set(capsys.readouterr().out.splitlines())
+
+
+def test_totals_of_a_file_that_cannot_be_read_say_so(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept.parent.mkdir()
+    kept.write_bytes(b"not a database" * 1000)
+    assert main(["history", "totals"]) == 1
+    assert "is damaged (file is not a database)" in capsys.readouterr().err
+
+
+def test_totals_of_gpus_that_are_gone_name_them_in_a_narrow_terminal(
+    kept: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = [f"{GPU[:-1]}{letter}" for letter in "ab"]
+    fill(str(kept), gone, time.time() // 300 * 300, values, shapes=SHAPES[2:])
+    monkeypatch.setattr("gpumon.cli.history_totals.output_width", lambda: 40)
+    assert main(["history", "totals", "--since", "7d"]) == 0
+    _, heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.startswith("UUID")
+    assert len({line.split()[0] for line in lines[:2]}) == 2
+    assert all(len(line) <= 40 for line in [heading, *lines[:2]])
+
+
 def test_a_window_as_parquet_is_the_same_table(filled: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     path = tmp_path / "day.parquet"
