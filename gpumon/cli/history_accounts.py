@@ -32,7 +32,9 @@ def add_parser(commands: Any, formatter: Any) -> None:
         "--since", metavar="TIME", default="7d",
         help="begin of the window, in whole hours: 7d for so long ago, or 2026-01-31 (default: 7d)",
     )  # fmt: skip
-    parser.add_argument("--until", metavar="TIME", default=None, help="end of the window (default: now)")
+    parser.add_argument(
+        "--until", metavar="TIME", default=None, help="end of the window, in whole hours, at most now (default: now)"
+    )
     parser.add_argument("--by", choices=WAYS, default="user", help="how to group the users' time (default: user)")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
@@ -42,8 +44,10 @@ def add_parser(commands: Any, formatter: Any) -> None:
 
 def run(where: Places, arguments: argparse.Namespace) -> int:
     """Print the accounts. Raises GpumonError."""
-    span = span_of(None, arguments.since, arguments.until, time.time())
-    begin, end = span.begin // HOUR * HOUR, span.end
+    now = time.time()
+    span = span_of(None, arguments.since, arguments.until, now)
+    begin = span.begin // HOUR * HOUR
+    end = max(begin, min(-(-span.end // HOUR) * HOUR, now))  # whole hours, and none that is still to come
     paths = history_paths(where)
     if not paths:
         raise GpumonError(why_no_history(where, "accounts"))

@@ -35,7 +35,7 @@ _WHOLE = 0.99
 def lines(groups: Sequence[AccountGroup], by: str, width: int = 0) -> Iterator[str]:
     """Yield a table: each group's users, then the time that nobody held or saw, and the total."""
     if groups:
-        yield f"from {units.moment(groups[0].begin)} to {units.moment(groups[-1].end)}"
+        yield f"from {units.moment(groups[0].begin)} to {units.moment(groups[-1].end)}, by whole hours"
     rows: list[Sequence[str]] = []
     for group in groups:
         labels = iter([_label(group, by)])

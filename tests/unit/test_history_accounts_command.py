@@ -7,6 +7,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,21 @@ def test_users_stand_above_the_time_that_nobody_held_or_saw(filled: float, print
     assert cells["(free)"] == ["1.0 h", "360.0 Wh"]
     assert cells["(not seen)"][0].startswith(("1.", "2.", "3.")), "the GPU was lost for an hour, and then no daemon"
     assert cells["total seen"] == ["3.0 h", "2.0 h", "0 s", "1.08 kWh"]
+
+
+def test_a_window_is_rounded_out_to_whole_hours_and_says_so(filled: float, printed: Printed) -> None:
+    since, until = (str(datetime.fromtimestamp(filled - back, UTC).isoformat()) for back in (7200 - 600, 7200 - 1200))
+    head, *_ = printed("--since", since, "--until", until).splitlines()
+    begin, end = (time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(filled - back)) for back in (7200, 3600))
+    assert head == f"from {begin} to {end}, by whole hours"
+    assert json.loads(printed("--since", since, "--until", until, "--json"))["end"] == filled - 3600
+
+
+def test_nothing_is_said_of_the_time_to_come(filled: float, printed: Printed) -> None:
+    later = datetime.fromtimestamp(filled + 365 * 86400, UTC).isoformat()
+    found = json.loads(printed("--since", "3h", "--until", later, "--json"))
+    assert found["end"] == pytest.approx(time.time(), abs=60)
+    assert found["groups"][0]["unseen"] < 4 * HOUR
 
 
 def test_each_gpu_has_its_own_users(filled: float, printed: Printed) -> None:
