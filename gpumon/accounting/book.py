@@ -10,7 +10,7 @@ known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from gpumon.analysis.gpu_state import GpuState
@@ -24,7 +24,9 @@ from gpumon.vendors import PARTS
 HOUR = 3600 * SECOND
 """ns in an hour."""
 _ENERGY, _POWER = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power"]
-_ANSWERS = (Availability.OK, Availability.ASLEEP)
+# For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
+_OK, _ASLEEP = Availability.OK, Availability.ASLEEP
+_BUSY, _HELD = GpuState.BUSY, GpuState.HELD
 _UNJUDGED = (GpuState.UNKNOWN, GpuState.ASLEEP)
 
 DEVICE_COLUMNS = (
@@ -55,15 +57,21 @@ class HourOfUser(NamedTuple):
     user: str
 
 
-class _Holding(NamedTuple):
-    """A device as a tick found it, which holds until the next."""
+class _DeviceHour:
+    """The sums of a device, and of its users, in the hour that goes on."""
 
-    of: HeldDevice
-    parts: Sequence[tuple[str, float]]
-    """Users, and the part of each in busy time and energy; NaN where that is not known."""
-    energy: float
-    """That its counter had; NaN where there is none, or it is that of more than this device."""
-    power: float
+    __slots__ = ("accounts", "is_identified", "is_whole", "shares", "sums", "users")
+
+    def __init__(self, sums: list[float], is_whole: bool) -> None:
+        self.sums = sums
+        self.accounts: dict[str, list[float]] = {}
+        """The sums of each user."""
+        self.is_whole = is_whole
+        """Whether its counter and its power are its own: those of a MIG instance are the whole GPU's."""
+        self.users: Mapping[str, float] | None = None
+        self.is_identified = False
+        self.shares: Sequence[tuple[list[float], float]] = ()
+        """Of these users: the sums of each, and the part of each in busy time and energy; NaN where it is not known."""
 
 
 class AccountBook:
@@ -73,30 +81,44 @@ class AccountBook:
         self.devices: dict[HourOfDevice, list[float]] = {}
         self.users: dict[HourOfUser, list[float]] = {}
         self.names: dict[str, Device] = {}
-        self._before: list[_Holding] = []
+        self._hour = 0
+        self._open: dict[str, _DeviceHour] = {}
+        """Of this hour, by UUID."""
+        self._before: list[HeldDevice] = []
+        """The devices that answered, as the last tick found them; it holds until the next."""
         self._time_ns = self._monotonic_ns = 0
 
     def add(self, tick: Tick, judged: Sequence[HeldDevice]) -> None:
         """Take a tick and its GPUs; they come in order."""
         passed_ns, by_clock = tick.monotonic_ns - self._monotonic_ns, tick.time_ns - self._time_ns
-        holdings = [_holding(one) for one in judged if one.sample.state in _ANSWERS]
+        names, answers, counters = self.names, [], {}
+        for one in judged:
+            sample = one.sample
+            uuid, state = sample.device.uuid, sample.state
+            if uuid not in names:
+                names[uuid] = sample.device
+            if state is _OK:
+                answers.append(one)
+                counters[uuid] = sample.values[_ENERGY]
+            elif state is _ASLEEP:
+                answers.append(one)
+                counters[uuid] = NAN
         if self._before and not is_gap(passed_ns / SECOND, by_clock / SECOND, tick.interval_ns / SECOND):
-            counters = {one.of.sample.device.uuid: one.energy for one in holdings}
             # Hours are those of the clock as it is now; a little that it was set falls into this stretch.
             for hour, seconds in _by_hour(tick.time_ns - passed_ns, tick.time_ns):
+                if hour != self._hour:
+                    self._hour, self._open = hour, {}
+                share = seconds * SECOND / passed_ns
                 for one in self._before:
-                    counter = counters.get(one.of.sample.device.uuid, NAN)
-                    self._count(hour, one, seconds, seconds * SECOND / passed_ns, counter)
-        for held in judged:
-            if held.sample.device.uuid not in self.names:
-                self.names[held.sample.device.uuid] = held.sample.device
-        self._before, self._time_ns, self._monotonic_ns = holdings, tick.time_ns, tick.monotonic_ns
+                    self._count(one, seconds, share, counters.get(one.sample.device.uuid, NAN))
+        self._before, self._time_ns, self._monotonic_ns = answers, tick.time_ns, tick.monotonic_ns
 
     def take(self) -> AccountBook:
         """Return the sums so far, and begin again with none."""
         taken = AccountBook()
         taken.devices, taken.users, taken.names = self.devices, self.users, self.names
         self.devices, self.users, self.names = {}, {}, {}
+        self._open = {}
         return taken
 
     def give_back(self, taken: AccountBook) -> None:
@@ -104,19 +126,27 @@ class AccountBook:
         self.names = {**taken.names, **self.names}
         _add_all(self.devices, taken.devices)
         _add_all(self.users, taken.users)
+        self._open = {}
 
-    def _count(self, hour: int, one: _Holding, seconds: float, share: float, counter: float) -> None:
+    def _count(self, one: HeldDevice, seconds: float, share: float, counter: float) -> None:
         """`one` held for `seconds`, a `share` of the time until the counter of energy was at `counter`."""
-        grown = counter - one.energy
-        joules = grown * share if grown >= 0 else one.power * seconds
-        held, state, uuid = one.of.held, one.of.state, one.of.sample.device.uuid
-        judged, busy, idle = state not in _UNJUDGED, state is GpuState.BUSY, state is GpuState.HELD
-        key = HourOfDevice(hour, uuid)
-        sums = self.devices.get(key)
-        if sums is None:
-            sums = self.devices[key] = [0.0] * len(DEVICE_COLUMNS)
+        sample, state, held, users, is_identified = one
+        device = self._open.get(sample.device.uuid)
+        if device is None:
+            device = self._begin(sample.device.uuid)
+        if users is not device.users or is_identified is not device.is_identified:
+            self._divide(device, one)
+        joules = NAN
+        if device.is_whole and sample.state is _OK:
+            grown = counter - sample.values[_ENERGY]
+            joules = grown * share if grown >= 0 else sample.values[_POWER] * seconds
+        # NaN is not itself; in place, because this is done for each device at each tick.
+        metered = joules == joules
+        busy, idle = state is _BUSY, state is _HELD
+        judged = busy or idle or state not in _UNJUDGED
+        sums = device.sums
         sums[0] += seconds
-        if one.of.is_identified:
+        if is_identified:
             sums[1] += seconds
         if judged:
             sums[2] += seconds
@@ -126,8 +156,6 @@ class AccountBook:
             sums[4] += seconds
         elif idle:
             sums[5] += seconds
-        # NaN is not itself; in place, because this is done for each device at each tick.
-        metered = joules == joules
         if metered:
             sums[6] += seconds
             sums[7] += joules
@@ -135,37 +163,40 @@ class AccountBook:
             sums[8] += seconds
             if metered:
                 sums[9] += joules
-        for user, part in one.parts:
-            of_user = HourOfUser(hour, uuid, user)
-            account = self.users.get(of_user)
-            if account is None:
-                account = self.users[of_user] = [0.0] * len(USER_COLUMNS)
+        for account, part in device.shares:
             account[0] += seconds
-            known = part == part
-            if judged and (known or not busy):
-                account[1] += seconds
+            if part == part:
                 if busy:
                     account[2] += seconds * part
-                elif idle:
+                if metered:
+                    account[4] += seconds
+                    account[5] += joules * part
+            elif busy:
+                continue
+            if judged:
+                account[1] += seconds
+                if idle:
                     account[3] += seconds
-            if metered and known:
-                account[4] += seconds
-                account[5] += joules * part
+
+    def _begin(self, uuid: str) -> _DeviceHour:
+        sums = self.devices.setdefault(HourOfDevice(self._hour, uuid), [0.0] * len(DEVICE_COLUMNS))
+        device = self._open[uuid] = _DeviceHour(sums, is_whole=not uuid.startswith(PARTS))
+        return device
+
+    def _divide(self, device: _DeviceHour, one: HeldDevice) -> None:
+        """Divide what `device` does from here on among the users of `one`."""
+        device.users, device.is_identified, accounts = one.users, one.is_identified, device.accounts
+        for user in one.users:
+            if user not in accounts:
+                key = HourOfUser(self._hour, one.sample.device.uuid, user)
+                accounts[user] = self.users.setdefault(key, [0.0] * len(USER_COLUMNS))
+        device.shares = [(accounts[user], part) for user, part in _parts(one)]
 
 
 def _add_all(mine: dict[_Key, list[float]], its: dict[_Key, list[float]]) -> None:
     for key, sums in its.items():
         known = mine.get(key)
         mine[key] = sums if known is None else [a + b for a, b in zip(known, sums, strict=True)]
-
-
-def _holding(one: HeldDevice) -> _Holding:
-    sample = one.sample
-    parts = _parts(one) if one.users else ()
-    # The counter and the power of a MIG instance are those of the whole GPU.
-    if sample.state is not Availability.OK or sample.device.uuid.startswith(PARTS):
-        return _Holding(one, parts, NAN, NAN)
-    return _Holding(one, parts, sample.values[_ENERGY], sample.values[_POWER])
 
 
 def _parts(one: HeldDevice) -> Sequence[tuple[str, float]]:
@@ -179,10 +210,12 @@ def _parts(one: HeldDevice) -> Sequence[tuple[str, float]]:
     return [(user, share / whole if whole > 0 else NAN) for user, share in users.items()]
 
 
-def _by_hour(begin: int, end: int) -> Iterator[tuple[int, float]]:
+def _by_hour(begin: int, end: int) -> list[tuple[int, float]]:
     """The hours that a stretch of time (ns since 1970) lies in, and its seconds in each."""
+    found = []
     while begin < end:
         hour = begin // HOUR
         until = min(end, (hour + 1) * HOUR)
-        yield hour, (until - begin) / SECOND
+        found.append((hour, (until - begin) / SECOND))
         begin = until
+    return found

@@ -17,6 +17,7 @@ from gpumon.frame import NAN, Frame, Process, Sample
 from gpumon.metrics import GPU_INDEX, IDLE, PROCESSES, Availability
 
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
+_MEMORY_USED, _MEMORY_TOTAL = GPU_INDEX["gpu.memory_used"], GPU_INDEX["gpu.memory_total"]
 
 
 class GpuState(Enum):
@@ -39,6 +40,9 @@ class GpuState(Enum):
         return _TITLES.get(self, self.value)
 
 
+# To look a member up in its class takes longer than all else that is done with it, for each device at each frame.
+_OK, _STALE, _ASLEEP, _LOST = Availability.OK, Availability.STALE, Availability.ASLEEP, Availability.LOST
+_BUSY, _ALLOCATED, _HELD = GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD
 _TITLES = {GpuState.HELD: "allocated, idle", GpuState.UNKNOWN: "state unknown"}
 
 
@@ -60,26 +64,26 @@ def judge(sample: Sample, held: bool | None, observed: Observed = UNOBSERVED, li
     `held` as from `is_held`; `observed` is what was seen before; `live` is false where the frame is the
     last one of a source that went silent.
     """
-    if sample.state is Availability.LOST:
+    if sample.state is _LOST:
         return GpuState.LOST
-    if sample.state not in (Availability.OK, Availability.STALE, Availability.ASLEEP):
+    if sample.state not in (_OK, _STALE, _ASLEEP):
         return GpuState.UNREADABLE
-    if sample.state is Availability.STALE or not live:
+    if sample.state is _STALE or not live:
         return GpuState.STALE
-    if sample.state is Availability.ASLEEP:
+    if sample.state is _ASLEEP:
         return GpuState.ASLEEP
-    utilization = sample.value("gpu.utilization")
+    utilization = sample.values[_UTILIZATION]
     if not math.isfinite(utilization):
         return GpuState.UNKNOWN
     if utilization >= IDLE:
-        return GpuState.BUSY
+        return _BUSY
     if held is None:
         return GpuState.IDLE
     if not held:
         return GpuState.FREE
     if observed.since_work < PAUSE:
-        return GpuState.BUSY
-    return GpuState.HELD if observed.idle >= PAUSE else GpuState.ALLOCATED
+        return _BUSY
+    return _HELD if observed.idle >= PAUSE else _ALLOCATED
 
 
 def is_held(sample: Sample, processes: Sequence[Process], has_run: bool) -> bool | None:
@@ -90,7 +94,7 @@ def is_held(sample: Sample, processes: Sequence[Process], has_run: bool) -> bool
     """
     if processes or has_run:
         return True
-    used, total = sample.value("gpu.memory_used"), sample.value("gpu.memory_total")
+    used, total = sample.values[_MEMORY_USED], sample.values[_MEMORY_TOTAL]
     if not (math.isfinite(used) and math.isfinite(total)):
         return None
     if used > _empty(sample, total):
@@ -146,16 +150,18 @@ class Activity:
         if is_gap:
             self._idle.clear()
         self._now = monotonic_ns
+        worked, idle = self._worked, self._idle
         for sample in samples:
             uuid, utilization = sample.device.uuid, sample.values[_UTILIZATION]
-            if sample.state is not Availability.OK or not math.isfinite(utilization):
-                self._idle.pop(uuid, None)
+            if sample.state is not _OK or not math.isfinite(utilization):
+                idle.pop(uuid, None)
             elif utilization >= IDLE:
-                self._worked[uuid] = monotonic_ns
-                self._idle.pop(uuid, None)
-            elif uuid not in self._idle:
-                seen_ending = self._worked.get(uuid) == monotonic_ns - passed and passed > 0 and not is_gap
-                self._idle[uuid] = monotonic_ns, time, not seen_ending
+                worked[uuid] = monotonic_ns
+                if idle:
+                    idle.pop(uuid, None)
+            elif uuid not in idle:
+                seen_ending = worked.get(uuid) == monotonic_ns - passed and passed > 0 and not is_gap
+                idle[uuid] = monotonic_ns, time, not seen_ending
 
     def observed(self, uuid: str) -> Observed:
         """Return the seconds before the newest frame, as far as the GPU was watched."""

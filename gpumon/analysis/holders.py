@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
+from operator import itemgetter
 from typing import NamedTuple
 
-from gpumon.analysis.gpu_state import UNOBSERVED, Activity, GpuState, is_held, judge
+from gpumon.analysis.gpu_state import Activity, GpuState, is_held, judge
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Process, RunState, Sample, Tick
-from gpumon.metrics import GPU_INDEX, IDLE, PROCESSES
+from gpumon.metrics import GPU_INDEX, IDLE, PROCESSES, Availability
 
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
+_KERNEL_TIME = itemgetter(*(Process._fields.index(name) for name in ("uuid", "user", "sm_utilization")))
+# For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
+_OK, _BUSY, _RUNNING = Availability.OK, GpuState.BUSY, RunState.RUNNING
 NOBODY_KNOWN = ""
 """The name of a user who is not known."""
+_NOBODY: Mapping[str, float] = {}
+_SOMEBODY: Mapping[str, float] = {NOBODY_KNOWN: NAN}
 
 
 class HeldDevice(NamedTuple):
@@ -23,50 +30,68 @@ class HeldDevice(NamedTuple):
     held: bool | None
     """Whether somebody holds it; None where that cannot be known."""
     users: Mapping[str, float]
-    """The kernel time of each user's processes on it, ratio; NaN where the driver does not tell."""
+    """The kernel time of each user's processes on it, ratio; NaN where the driver does not tell. The same object as at
+    the tick before where nothing of it changed."""
     is_identified: bool
     """Whether these are all who hold it."""
 
 
-def held_devices(tick: Tick, activity: Activity) -> list[HeldDevice]:
-    """Judge the GPUs of a tick, which `activity` takes in; ticks come in order.
+class HolderWatch:
+    """Judges the GPUs of ticks, which come in order. Looks for users only in lists of processes that are new.
 
     A user holds a GPU while a process of theirs is on it, or a running run of theirs claims it.
     """
-    activity.watch(
-        tick.samples, monotonic_ns=tick.monotonic_ns, time=tick.time_ns / SECOND, interval=tick.interval_ns / SECOND
-    )
-    processes: dict[str, list[Process]] = {}
-    for process in tick.processes:
-        on_it = processes.get(process.uuid)
-        if on_it is None:
-            processes[process.uuid] = [process]
-        else:
-            on_it.append(process)
-    claims: dict[str, dict[str, float]] = {}
-    for run in tick.runs:
-        if run.state is RunState.RUNNING:
-            for uuid in run.gpus:
-                claims.setdefault(uuid, {})[run.user] = NAN
-    return [
-        _judged(sample, processes.get(sample.device.uuid, ()), claims.get(sample.device.uuid), activity)
-        for sample in tick.samples
-    ]
 
+    def __init__(self) -> None:
+        self.activity = Activity()
+        """Work of the GPUs, up to the last tick."""
+        self._processes: Sequence[Process] = ()
+        self._claims: list[tuple[str, tuple[str, ...]]] = []
+        self._users: dict[str, Mapping[str, float]] = {}
+        """By UUID, where there are any."""
 
-def _judged(
-    sample: Sample, processes: Sequence[Process], claims: Mapping[str, float] | None, activity: Activity
-) -> HeldDevice:
-    users = dict(claims) if claims else {}
-    by_process: dict[str, float] = {}
-    for process in processes:
-        by_process[process.user] = by_process.get(process.user, 0.0) + process.sm_utilization
-    users.update(by_process)
-    held = is_held(sample, processes, bool(claims))
-    identified = held is not None and NOBODY_KNOWN not in users and PROCESSES not in sample.device.missing
-    if held and not users:
-        users[NOBODY_KNOWN] = NAN
-        identified = False
-    # At work it is busy, whatever was before.
-    before = UNOBSERVED if sample.values[_UTILIZATION] >= IDLE else activity.observed(sample.device.uuid)
-    return HeldDevice(sample, judge(sample, held, before), held, users, identified)
+    def judged(self, tick: Tick) -> list[HeldDevice]:
+        """Return the GPUs of a tick, judged."""
+        self.activity.watch(
+            tick.samples, monotonic_ns=tick.monotonic_ns, time=tick.time_ns / SECOND, interval=tick.interval_ns / SECOND
+        )
+        claims = [(run.user, run.gpus) for run in tick.runs if run.state is _RUNNING]
+        if tick.processes is not self._processes or claims != self._claims:
+            self._look(tick.processes, claims)
+        users_of, observed = self._users.get, self.activity.observed
+        found = []
+        for sample in tick.samples:  # in place: for each device at each tick
+            uuid, utilization = sample.device.uuid, sample.values[_UTILIZATION]
+            users = users_of(uuid, _NOBODY)
+            held = True if users else is_held(sample, (), False)
+            identified = held is not None and NOBODY_KNOWN not in users and PROCESSES not in sample.device.missing
+            if held and not users:
+                users, identified = _SOMEBODY, False
+            # At work it is busy, whatever was before.
+            is_busy = IDLE <= utilization < inf and sample.state is _OK
+            state = _BUSY if is_busy else judge(sample, held, observed(uuid))
+            found.append(HeldDevice(sample, state, held, users, identified))
+        return found
+
+    def _look(self, processes: Sequence[Process], claims: list[tuple[str, tuple[str, ...]]]) -> None:
+        """Find the users of each device; those that are as before stay the same objects."""
+        on_it: dict[str, dict[str, float]] = {}
+        for uuid, user, share in map(_KERNEL_TIME, processes):
+            users = on_it.get(uuid)
+            if users is None:
+                on_it[uuid] = {user: 0.0 + share}
+            else:
+                users[user] = users.get(user, 0.0) + share
+        found: dict[str, dict[str, float]] = {}
+        for user, uuids in claims:
+            for uuid in uuids:
+                found.setdefault(uuid, {})[user] = NAN
+        for uuid, users in on_it.items():
+            claimed = found.get(uuid)
+            found[uuid] = {**claimed, **users} if claimed else users
+        before = self._users
+        self._users = {
+            uuid: known if (known := before.get(uuid)) == users and known is not None else users
+            for uuid, users in found.items()
+        }
+        self._processes, self._claims = processes, claims

@@ -9,8 +9,7 @@ from threading import Lock
 
 from gpumon.accounting.book import AccountBook
 from gpumon.accounting.rows import write_accounts
-from gpumon.analysis.gpu_state import Activity
-from gpumon.analysis.holders import held_devices
+from gpumon.analysis.holders import HolderWatch
 from gpumon.events.book import EventBook
 from gpumon.events.log import close_unseen, write_events
 from gpumon.frame import Tick
@@ -28,7 +27,7 @@ class ActivityPart:
         self._now = now
         self._boot = boot_id().hex()
         self._lock = Lock()
-        self._activity = Activity()
+        self._holders = HolderWatch()
         self._accounts = AccountBook()
         self._events = EventBook()
         self._waiting: list[Tick] = []
@@ -78,9 +77,9 @@ class ActivityPart:
         """Take what waits, in its order."""
         ticks, self._waiting = self._waiting, []
         for tick in ticks:
-            judged = held_devices(tick, self._activity)
+            judged = self._holders.judged(tick)
             self._accounts.add(tick, judged)
-            self._events.add(tick, judged, self._activity)
+            self._events.add(tick, judged, self._holders.activity)
 
 
 def _as_one(connection: sqlite3.Connection, put: Callable[[], object]) -> None:

@@ -24,6 +24,9 @@ CAUSES = tuple(
 )
 """Metrics of throttling that people should know of; the power limit is met at every full load."""
 _COUNTERS = itemgetter(*(GPU_INDEX[metric.name] for metric in CAUSES))
+# For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
+_OK = Availability.OK
+_UNKNOWN, _HELD = GpuState.UNKNOWN, GpuState.HELD
 _LOST = (Availability.LOST, Availability.RESET_REQUIRED, Availability.ABSENT)
 _ANSWERS = (Availability.OK, Availability.ASLEEP)
 
@@ -44,6 +47,17 @@ class _Throttling(NamedTuple):
     last_time_ns: int
 
 
+class _Counters:
+    """The counters of a device as they were read last."""
+
+    __slots__ = ("read_ns", "values")
+
+    def __init__(self, values: tuple[float, ...], read_ns: int) -> None:
+        self.values = values
+        self.read_ns = read_ns
+        """ns, CLOCK_MONOTONIC."""
+
+
 class DeviceWatch:
     """Remembers of each GPU what goes on."""
 
@@ -52,7 +66,7 @@ class DeviceWatch:
         self._lost: dict[str, _Begun] = {}
         self._no_driver: _Begun | None = None
         self._driver = Driver()
-        self._counters: dict[str, tuple[tuple[float, ...], int]] = {}
+        self._counters: dict[str, _Counters] = {}
         self._throttled: dict[tuple[str, str], _Throttling] = {}
         self._idle: dict[str, dict[str, int]] = {}
         """By device and user: since when, ns of CLOCK_MONOTONIC."""
@@ -67,17 +81,20 @@ class DeviceWatch:
         ):  # fmt: skip
             self._counters.clear()
             yield from self._unseen(before)
-        yield from self._see_driver(tick)
+        states = [sample.state for sample in tick.samples]
+        is_well = states.count(_OK) == len(states)
+        if not is_well or self._no_driver is not None or tick.driver != self._driver:
+            yield from self._see_driver(tick, states)
         for one in judged:
             sample = one.sample
-            if sample.state is not Availability.OK or one.state is GpuState.UNKNOWN:
+            if sample.state is not _OK or one.state is _UNKNOWN:
                 if before is not None:
                     yield from self._lose_sight(sample.device.uuid, before)
-            else:
-                yield from self._see_counters(sample, tick)
+            elif (grown := self._grown(sample, tick)) is not None:
+                yield from self._see_throttling(sample.device.uuid, grown, tick)
             if self._lost or sample.state in _LOST:
                 yield from self._see_lost(sample, tick, is_first=is_first)
-            if one.state is GpuState.HELD or (self._idle and sample.device.uuid in self._idle):
+            if one.state is _HELD or (self._idle and sample.device.uuid in self._idle):
                 yield from self._see_idle(one, tick, activity)
         if self._throttled:
             yield from self._end_throttling(tick)
@@ -87,8 +104,7 @@ class DeviceWatch:
         if self._tick is not None:
             yield from self._unseen(self._tick)
 
-    def _see_driver(self, tick: Tick) -> Iterator[Occurrence]:
-        states = [sample.state for sample in tick.samples]
+    def _see_driver(self, tick: Tick, states: Sequence[Availability]) -> Iterator[Occurrence]:
         if Availability.NO_DRIVER in states:
             if self._no_driver is None:
                 self._no_driver = _Begun(tick.monotonic_ns, tick.time_ns)
@@ -117,20 +133,25 @@ class DeviceWatch:
             lasted = (tick.monotonic_ns - self._lost.pop(uuid).monotonic_ns) / SECOND
             yield Occurrence(tick.time_ns, "gpu_back", EventSubject(uuid), lasted=lasted)
 
-    def _see_counters(self, sample: Sample, tick: Tick) -> Iterator[Occurrence]:
-        uuid, counters = sample.device.uuid, _COUNTERS(sample.values)
+    def _grown(self, sample: Sample, tick: Tick) -> Sequence[float] | None:
+        """The rates of `CAUSES` since the last time; None where nothing has changed, or nothing is new."""
+        counters = _COUNTERS(sample.values)
         at = sample.counters_monotonic_ns or sample.monotonic_ns or tick.monotonic_ns
-        before = self._counters.get(uuid)
-        if before is None:
-            self._counters[uuid] = counters, at
-            return
-        if at <= before[1]:
-            return  # a driver may give the same ones twice
-        self._counters[uuid] = counters, at
-        if counters == before[0]:
-            return
-        for metric, old, new in zip(CAUSES, before[0], counters, strict=True):
-            if rate(old, new, at - before[1]) >= metric.warn:
+        last = self._counters.get(sample.device.uuid)
+        if last is None:
+            self._counters[sample.device.uuid] = _Counters(counters, at)
+            return None
+        passed = at - last.read_ns
+        if passed <= 0:
+            return None  # a driver may give the same ones twice
+        before, last.values, last.read_ns = last.values, counters, at
+        if counters == before:
+            return None
+        return [rate(old, new, passed) for old, new in zip(before, counters, strict=True)]
+
+    def _see_throttling(self, uuid: str, rates: Sequence[float], tick: Tick) -> Iterator[Occurrence]:
+        for metric, grown in zip(CAUSES, rates, strict=True):
+            if grown >= metric.warn:
                 known = self._throttled.get((uuid, metric.name))
                 begun = tick.monotonic_ns if known is None else known.begun_ns
                 self._throttled[uuid, metric.name] = _Throttling(begun, tick.monotonic_ns, tick.time_ns)
@@ -146,7 +167,7 @@ class DeviceWatch:
 
     def _see_idle(self, one: HeldDevice, tick: Tick, activity: Activity) -> Iterator[Occurrence]:
         uuid = one.sample.device.uuid
-        begun, users = self._idle.get(uuid), one.users if one.state is GpuState.HELD else {}
+        begun, users = self._idle.get(uuid), one.users if one.state is _HELD else {}
         if begun is not None:
             if begun.keys() <= users.keys():
                 return

@@ -13,14 +13,17 @@ GONE_AFTER = 60 * SECOND
 """ns after which a run that no tick shows any more has died, as for the ledger."""
 _MOST_OVER = 50_000
 """Keys of runs that are over, and may still be shown."""
+_RUNNING = RunState.RUNNING
+"""To look it up in its class, for each run at each tick, takes longer than all else that is done with it."""
 _WORST = (RunState.DIED, RunState.FAILED, RunState.INTERRUPTED, RunState.FINISHED)
 
 
 class _Process:
     """A process of a run."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, of: EventSubject) -> None:
         self.run = run
+        self.of = of
         self.seen_ns = self.seen_time_ns = 0
         """When a tick last showed it running: ns, CLOCK_MONOTONIC and since 1970."""
         self.ended_ns = 0
@@ -41,7 +44,8 @@ class RunWatch:
 
     def __init__(self) -> None:
         self._open: dict[EventSubject, dict[str, _Process]] = {}
-        self._keys: dict[str, EventSubject] = {}
+        self._processes: dict[str, _Process] = {}
+        """Those of all in `_open`, by the key of their run."""
         self._over: set[str] = set()
         self._ends: dict[str, int] = {}
 
@@ -50,38 +54,38 @@ class RunWatch:
         for boundary in tick.boundaries:
             if boundary.mark is Mark.RUN_END:
                 self._ends[boundary.run] = boundary.time_ns
-        running = 0
+        running, over = 0, self._over
         for run in tick.runs:
-            if run.key not in self._over:
-                running += run.state is RunState.RUNNING
-                yield from self._see(run, tick)
+            if run.key not in over:
+                running += run.state is _RUNNING
+                process = self._processes.get(run.key)
+                if process is None:
+                    process = self._begin(run)
+                    if len(self._open[process.of]) == 1:
+                        yield _began(process, tick)
+                self._see(process, run, tick)
         for boundary in tick.boundaries:
             if boundary.mark is Mark.OUT_OF_MEMORY:
                 yield from self._out_of_memory(boundary, tick)
         for key in tick.withdrawn:
             yield from self._withdraw(key, tick)
-        if running < len(self._keys):  # one has ended, or is not shown any more
+        if running < len(self._processes):  # one has ended, or is not shown any more
             for of, processes in list(self._open.items()):
                 yield from self._end(of, processes, tick)
 
-    def _see(self, run: Run, tick: Tick) -> Iterator[Occurrence]:
-        of = self._keys.get(run.key) or EventSubject(user=run.user, run=run.id or run.key)
-        processes = self._open.get(of)
-        if processes is None:
-            processes = self._open[of] = {}
-        process = processes.get(run.key)
-        if process is None:
-            process = processes[run.key] = _Process(run)
-            self._keys[run.key] = of
-            if len(processes) == 1:
-                began = round(run.started * SECOND) if is_known(run.started) else tick.time_ns
-                details = {"name": run.name, "gpus": list(run.gpus[:64]), "framework": run.framework}
-                yield Occurrence(began, "run_began", of, details)
+    def _begin(self, run: Run) -> _Process:
+        of = EventSubject(user=run.user, run=run.id or run.key)
+        process = self._processes[run.key] = self._open.setdefault(of, {})[run.key] = _Process(run, of)
+        return process
+
+    def _see(self, process: _Process, run: Run, tick: Tick) -> None:
         process.run = run
-        process.ended_ns = self._ends.pop(run.key, process.ended_ns)
-        if run.state is RunState.RUNNING or not process.seen_ns:
+        if self._ends:
+            process.ended_ns = self._ends.pop(run.key, process.ended_ns)
+        if run.state is _RUNNING:
+            process.seen_ns, process.seen_time_ns = tick.monotonic_ns, tick.time_ns
+        elif not process.seen_ns:
             process.seen_ns = tick.monotonic_ns
-            process.seen_time_ns = tick.time_ns if run.state is RunState.RUNNING else process.seen_time_ns
 
     def _out_of_memory(self, boundary: Boundary, tick: Tick) -> Iterator[Occurrence]:
         run = next((run for run in tick.runs if run.key == boundary.run), None)
@@ -94,13 +98,13 @@ class RunWatch:
 
     def _withdraw(self, key: str, tick: Tick) -> Iterator[Occurrence]:
         """Let a process go of which another run tells more: nobody sees the end of this one."""
-        of = self._keys.pop(key, None)
-        processes = self._open.get(of) if of is not None else None
-        if of is not None and processes is not None:
-            processes.pop(key, None)
+        process = self._processes.pop(key, None)
+        if process is not None:
+            processes = self._open[process.of]
+            del processes[key]
             if not processes:
-                del self._open[of]
-                yield unseen(tick.time_ns, "run_began", of)
+                del self._open[process.of]
+                yield unseen(tick.time_ns, "run_began", process.of)
 
     def _end(self, of: EventSubject, processes: dict[str, _Process], tick: Tick) -> Iterator[Occurrence]:
         for process in processes.values():
@@ -118,6 +122,13 @@ class RunWatch:
         del self._open[of]
         for key in processes:
             self._over.add(key)
-            self._keys.pop(key, None)
+            self._processes.pop(key, None)
         if len(self._over) > _MOST_OVER:
             self._over = {run.key for run in tick.runs}
+
+
+def _began(process: _Process, tick: Tick) -> Occurrence:
+    run = process.run
+    began = round(run.started * SECOND) if is_known(run.started) else tick.time_ns
+    details = {"name": run.name, "gpus": list(run.gpus[:64]), "framework": run.framework}
+    return Occurrence(began, "run_began", process.of, details)
