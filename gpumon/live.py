@@ -112,7 +112,7 @@ class Live:
         The window is of `length` (seconds, or such as "90s", "2h", "7d") and ends with the newest frame, or is from
         `begin` to `end` (seconds since 1970, a datetime, ISO 8601, or such as "7d" for so long ago). Where it has more
         samples than `points`, or older ones than the ring, it is in at most so many stretches, with low, mean and high.
-        `metrics` are names, else each is read when it is asked for; `devices` are indexes or UUIDs, else all.
+        `metrics` are names, or one; else each is read when it is asked for; `devices` are indexes or UUIDs, else all.
         Raises UsageError.
         """
         from gpumon.window import Window

@@ -57,7 +57,8 @@ class Window:
         """The columns."""
         self._fed, self._path, self._points = fed, path, points
         self._grid: Grid | None = None
-        self._wanted = [_known(name) for name in metrics or ()]
+        named_alone = (metrics,) if isinstance(metrics, str) else metrics
+        self._wanted = [_known(name) for name in named_alone or ()]
         self._series: dict[str, list[Series]] = {}
         (base,) = self._read([_ANY], [HOST])[_ANY]
         self.time: Column = np.array(base.times, dtype=np.float64)

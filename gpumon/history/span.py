@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     """Seconds since 1970, a datetime, a text of ISO 8601, or such as "7d" for so long ago."""
 
 
+_FARTHEST = 100 * 366 * 86400.0
+"""Seconds from now beyond which no window lies: it could not even be printed as a date."""
+
+
 class WindowSpan(NamedTuple):
     """A stretch of time, in seconds since 1970."""
 
@@ -37,6 +41,8 @@ def span_of(length: str | float | None, begin: Moment | None, end: Moment | None
     else:
         since = point_in_time(begin, now)
         found = WindowSpan(since, until if length is None else since + seconds(length))
+    if not all(abs(edge - now) <= _FARTHEST for edge in found):  # also one that is infinite, or not a number
+        raise UsageError("a window must lie within a hundred years of now: pass a length such as '7d', or a date")
     if not found.begin < found.end:
         raise UsageError("the window is empty: its begin must be before its end")
     return found

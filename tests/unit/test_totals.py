@@ -7,7 +7,7 @@ import io
 import json
 import time
 from datetime import UTC, datetime
-from math import nan
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -121,6 +121,12 @@ def test_a_window_is_asked_for_by_two_of_length_begin_and_end(
         ((None, "yesterday", None), "not a time"),
         ((None, "2026-13-01", None), "not a time"),
         ((None, nan, None), "not a time"),
+        ((inf, None, None), "a hundred years"),
+        ((nan, None, None), "a hundred years"),
+        (("infd", None, None), "a hundred years"),
+        ((1e300, None, None), "a hundred years"),
+        ((None, "1e9d", None), "a hundred years"),
+        ((-60, None, None), "is empty"),
     ],
 )
 def test_a_window_that_makes_no_sense_is_one_line(asked: tuple[object, ...], said: str) -> None:

@@ -153,6 +153,10 @@ def test_a_question_that_makes_no_sense_is_refused(live: Live, asked: dict[str, 
         live.window("1h", **asked)  # type: ignore[arg-type]
 
 
+def test_one_metric_is_asked_for_by_its_name_alone(live: Live) -> None:
+    assert live.window("5m", metrics="gpu.energy").metrics == ("gpu.energy",)
+
+
 def test_an_arrow_table_has_a_row_for_each_time_device_and_metric(live: Live, now: float) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     table = live.to_arrow("3h", metrics=["gpu.utilization", "host.load"])
