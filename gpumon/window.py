@@ -11,7 +11,7 @@ from gpumon.errors import MissingPackage, UsageError
 from gpumon.frame import Device, Frame
 from gpumon.history.devices import Wanted, chosen, devices_of, named
 from gpumon.history.grid import Grid
-from gpumon.history.open import open_history, subjects_of
+from gpumon.history.open import kept_subjects, open_history, subjects_of
 from gpumon.history.query import HOST, Query, Series
 from gpumon.history.recent import KEEP
 from gpumon.history.span import WindowSpan, span_of
@@ -84,7 +84,7 @@ class Window:
         fed = frames[max(0, inside[0] - 1) : inside[-1] + 1] if inside else ()
         there = devices_of(fed)
         known = {**there, **devices_of(frames[-1:])}
-        wanted = chosen(devices, known) or [
+        wanted = chosen(devices, known, lambda: kept_subjects(path, frames)) or [
             *there, *([] if fed and fed[0].time <= span.begin else subjects_of(path, span))
         ]  # fmt: skip
         own = [frames[place] for place in inside]

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from contextlib import closing
 from typing import Any
 
 from gpumon.cli.nothing_kept import why_no_history
@@ -13,8 +14,9 @@ from gpumon.cli.options import add_places
 from gpumon.cli.streams import output_width
 from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.events.kinds import EVENT_KINDS
-from gpumon.events.query import EventFilter, read_events
+from gpumon.events.query import EventFilter, known_devices, read_events
 from gpumon.history.span import span_of
+from gpumon.live import follow
 from gpumon.paths import Places, history_paths
 from gpumon.reports import events
 
@@ -38,7 +40,7 @@ def add_parser(commands: Any, formatter: Any) -> None:
         "--kind", metavar="KIND", choices=_KINDS, action="append", default=[],
         help=f"only events of this kind; may be repeated: {', '.join(_KINDS)}",
     )  # fmt: skip
-    parser.add_argument("--gpu", metavar="GPU", default="", help="only this GPU, by index or UUID")
+    parser.add_argument("--gpu", metavar="GPU", default=None, help="only this GPU, by index or UUID")
     parser.add_argument("--user", metavar="USER", default="", help="only events of this user")
     parser.add_argument("--run", metavar="RUN", default="", help="only events of the run with this id")
     parser.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
@@ -54,7 +56,9 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
         raise GpumonError(why_no_history(where, "events"))
     # Those of this very moment are in it: without an end, it ends behind now.
     end = span.end if arguments.until is not None else now + 1
-    wanted = EventFilter(arguments.kind, arguments.gpu, arguments.user, arguments.run)
+    if arguments.gpu is not None:
+        _require_gpu(where, paths[0], arguments.gpu)
+    wanted = EventFilter(arguments.kind, arguments.gpu or "", arguments.user, arguments.run)
     found = read_events(paths[0], span.begin, end, wanted)
     if arguments.json:
         json.dump(events.as_json(found, span.begin, span.end), sys.stdout, allow_nan=False)
@@ -65,3 +69,17 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
         for line in events.lines(found, output_width()):
             print(line)
     return EXIT_OK
+
+
+def _require_gpu(where: Places, path: str, name: str) -> None:
+    """Raise UsageError for a GPU that neither the file nor the ring knows: "no events" would be a claim about it."""
+    from gpumon.history.devices import devices_of, unknown_gpu
+    from gpumon.history.open import kept_subjects
+
+    with closing(follow(where)) as live:
+        frames = live.since(0)
+    there = known_devices(path)
+    there.update((device.uuid, str(device.index)) for device in devices_of(frames).values())
+    uuids = dict.fromkeys([*there, *(kept_subjects(path, ()) or ())])
+    if not name or (name not in uuids and name not in there.values()):
+        raise unknown_gpu(name, [f"{there[uuid]} ({uuid})" if there.get(uuid) else uuid for uuid in uuids])

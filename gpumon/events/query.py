@@ -19,6 +19,10 @@ from gpumon.history.migrations import VERSION
 
 _SINCE = 2
 """Version of the file from which it has events."""
+_DEVICES = (
+    "SELECT DISTINCT device, '' FROM event WHERE device != '' AND device NOT IN (SELECT uuid FROM device)"
+    " UNION ALL SELECT uuid, CASE WHEN number >= 0 THEN number ELSE '' END FROM device"
+)
 _LATEST = 2**62
 """ns since 1970 that no clock shows."""
 
@@ -66,6 +70,22 @@ def read_events(
             if version > VERSION:
                 raise GpumonError(f"{path} was written by a newer gpumon: upgrade gpumon")
             return _read(connection, begin, end, wanted, limit) if version >= _SINCE else []
+    except sqlite3.Error as error:
+        raise GpumonError(f"cannot read {path}: {error}") from error
+
+
+def known_devices(path: str) -> dict[str, str]:
+    """Return the GPUs that the file knows: UUID, and the number that it had last; empty if not known.
+
+    Raises GpumonError.
+    """
+    try:
+        connection, version = open_to_read(path)
+        with closing(connection):
+            if version > VERSION:
+                raise GpumonError(f"{path} was written by a newer gpumon: upgrade gpumon")
+            rows = connection.execute(_DEVICES).fetchall() if version >= _SINCE else ()
+            return {str(uuid): str(number) for uuid, number in rows}
     except sqlite3.Error as error:
         raise GpumonError(f"cannot read {path}: {error}") from error
 

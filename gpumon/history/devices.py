@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from gpumon.errors import UsageError
 from gpumon.frame import Device, Frame
+from gpumon.text import clean
 
 NAMELESS = "unknown model"
 """The name of a GPU that is in the history alone, which keeps no names."""
@@ -18,8 +19,13 @@ def devices_of(frames: Iterable[Frame]) -> dict[str, Device]:
     return {sample.device.uuid: sample.device for frame in frames for sample in frame.samples}
 
 
-def chosen(wanted: Wanted | Iterable[Wanted] | None, known: Mapping[str, Device]) -> list[str]:
-    """Return the UUIDs of the requested GPUs; none where none is named. Raises UsageError for an index."""
+def chosen(
+    wanted: Wanted | Iterable[Wanted] | None, known: Mapping[str, Device], kept: Callable[[], Collection[str] | None]
+) -> list[str]:
+    """Return the UUIDs of the requested GPUs; none where none is named. Raises UsageError for one that is not known.
+
+    `kept` gives the UUIDs of which there is history, or None where that cannot be read: then any may be.
+    """
     if wanted is None:
         return []
     names = [wanted] if isinstance(wanted, int | str | Device) else list(wanted)
@@ -33,9 +39,20 @@ def chosen(wanted: Wanted | Iterable[Wanted] | None, known: Mapping[str, Device]
                 )
                 raise UsageError(f"no such GPU: {name}. GPUs known by index: {listed}")
             found.append(by_index[name])
-        else:
-            found.append(name.uuid if isinstance(name, Device) else name)
+            continue
+        uuid = name.uuid if isinstance(name, Device) else name
+        if isinstance(name, str) and name not in known:
+            others = kept()
+            if others is not None and name not in others:
+                raise unknown_gpu(name, [*known, *others])
+        found.append(uuid)
     return list(dict.fromkeys(found))
+
+
+def unknown_gpu(name: str, known: Iterable[str]) -> UsageError:
+    """Return the error for a GPU that nobody knows, with the names of those that are `known`."""
+    listed = ", ".join(clean(one, 100) for one in dict.fromkeys(known))
+    return UsageError(f"no such GPU: '{clean(name, 100)}'. GPUs known: {listed or 'none'}")
 
 
 def named(subjects: Iterable[str], known: Mapping[str, Device]) -> Sequence[Device]:

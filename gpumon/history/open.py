@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from gpumon.history.devices import devices_of
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.kept_tier import KeptTier
 from gpumon.history.long import LongHistory
@@ -25,6 +26,8 @@ def _kept(file: KeptFile) -> Sequence[Tier]:
 
 TIERS: Sequence[Callable[[KeptFile], Sequence[Tier]]] = (_kept,)
 """All that keeps longer than the last frames."""
+_NEVER = 2.0**40
+"""Seconds since 1970 that no clock shows."""
 
 
 def open_history(
@@ -44,6 +47,13 @@ def subjects_of(path: str, span: WindowSpan) -> list[str]:
     """Return the UUIDs of the GPUs of which the file at `path` has cells in a window."""
     with closing(KeptFile(path)) as file:
         return file.subjects(span.begin, span.end)
+
+
+def kept_subjects(path: str, frames: Sequence[Frame]) -> list[str] | None:
+    """Return the UUIDs of the GPUs in `frames` or in the file at `path`; None where that cannot be read."""
+    with closing(KeptFile(path)) as file:
+        found = file.subjects(0.0, _NEVER)
+        return None if file.problem else [*dict.fromkeys([*devices_of(frames), *found])]
 
 
 def open_totals(path: str, frames: Sequence[Frame], span: WindowSpan, subjects: Iterable[str] = ()) -> WindowTotals:

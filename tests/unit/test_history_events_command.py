@@ -116,6 +116,16 @@ def test_a_gpu_is_asked_for_by_number_and_by_uuid(filled: float, printed: Printe
     assert "no events" in printed("--run", "nobody")
 
 
+@pytest.mark.parametrize("name", ["GPU-x", "77", "-1", ""])
+def test_a_gpu_that_nobody_knows_is_one_line_with_those_that_are_known(
+    filled: float, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert main(["history", "events", f"--gpu={name}"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"no such GPU: '{name}'" in line
+    assert f"2 ({device(2).uuid})" in line
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [(["--kind", "miracle"], "invalid choice"), (["--since", "soon"], "not a time"), (["--until", "9d"], "empty")],

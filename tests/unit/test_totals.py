@@ -238,6 +238,10 @@ def test_programs_get_json_and_csv(filled: str, capsys: pytest.CaptureFixture[st
         (["--since", "soon"], 2, "not a time"),
         (["--since", "1h", "--until", "2h"], 2, "is empty"),
         (["--gpu", "0"], 2, "no such GPU: 0"),
+        (["--gpu", "77"], 2, "no such GPU: 77"),
+        (["--gpu=-1"], 2, "no such GPU: '-1'"),
+        (["--gpu", ""], 2, "no such GPU: ''"),
+        (["--gpu", "GPU-x"], 2, f"no such GPU: 'GPU-x'. GPUs known: {GPU}, {device(1).uuid}"),
         (["--since", "2001-01-01", "--until", "2001-01-02"], 1, "no GPU was sampled"),
     ],
 )

@@ -145,6 +145,8 @@ def test_all_metrics_that_have_values_are_known(live: Live) -> None:
         ({"metrics": ["gpu.speed"]}, r"gpu\.speed"),
         ({"points": 0}, "points must be at least 1"),
         ({"devices": 5}, "no such GPU: 5"),
+        ({"devices": "GPU-x"}, rf"no such GPU: 'GPU-x'\. GPUs known: {GPU}"),
+        ({"devices": [0, ""]}, "no such GPU: ''"),
         ({"end": "2001-01-01", "begin": "1h"}, "two of length, begin and end"),
     ],
 )
