@@ -50,7 +50,7 @@ def chosen(
 
 
 def unknown_gpu(name: str, known: Iterable[str]) -> UsageError:
-    """Return the error for a GPU that nobody knows, with the names of those that are `known`."""
+    """Return the error for an unknown GPU, with the names of those that are `known`."""
     listed = ", ".join(clean(one, 100) for one in dict.fromkeys(known))
     return UsageError(f"no such GPU: '{clean(name, 100)}'. GPUs known: {listed or 'none'}")
 
