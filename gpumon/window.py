@@ -58,6 +58,8 @@ class Window:
         self._fed, self._path, self._points = fed, path, points
         self._grid: Grid | None = None
         named_alone = (metrics,) if isinstance(metrics, str) else metrics
+        self.problem = ""
+        """Why kept history cannot be read, so that its part is NaN; empty while it can be, or none was needed."""
         self._wanted = [_known(name) for name in named_alone or ()]
         self._series: dict[str, list[Series]] = {}
         (base,) = self._read([_ANY], [HOST])[_ANY]
@@ -183,6 +185,7 @@ class Window:
             query = Query(subject, names, begin, end, self._points, self._grid, seen=True)
             for name, series in history.query(query).items():
                 found[name].append(series)
+        self.problem = self.problem or history.problem
         history.close()
         return found
 

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from gpumon.cli.options import add_places
-from gpumon.cli.streams import output_width
+from gpumon.cli.streams import output_width, say
 from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.live import follow
 from gpumon.paths import Places, history_paths
@@ -57,6 +57,8 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
         for path in history_paths(where):
             overview(path)  # raises what makes it unreadable
         raise GpumonError("no GPU was sampled in this window: 'gpumon history' shows what is kept")
+    if found.problem:
+        say(f"gpumon: what was kept is missing here: {found.problem}")
     if arguments.json:
         print(json.dumps(history_totals.document(found, devices)))
     elif arguments.csv:

@@ -20,6 +20,7 @@ from gpumon.database.read import open_to_read
 from gpumon.history.block import BadBlock, present, unpack
 from gpumon.history.line import Line
 from gpumon.history.migrations import VERSION
+from gpumon.history.overview import why_unreadable
 from gpumon.history.tiers import SHAPES, TierShape
 
 _LOOK = 2.0
@@ -186,7 +187,7 @@ class KeptFile:
             found = read(self._db)
         except (sqlite3.Error, OSError, ValueError) as error:
             self._shut()
-            self.problem = f"{self.path} cannot be read: {error}"
+            self.problem = why_unreadable(self.path, error)
             return nothing
         self.problem = ""
         return found

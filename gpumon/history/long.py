@@ -56,6 +56,11 @@ class LongHistory(RecentHistory):
         if self._file is not None:
             self._file.look_in(path)
 
+    @property
+    def problem(self) -> str:
+        """Why the file that was asked cannot be read; empty while it can be, or where there is none."""
+        return self._file.problem if self._file is not None else ""
+
     def finer(self, step: float) -> Sequence[Tier]:
         """Return the tiers with cells shorter than `step` seconds, the finest first."""
         return [tier for tier in self._tiers if tier.step < step]

@@ -76,17 +76,17 @@ def overview(path: str) -> Overview:
             subjects = [clean(str(subject), 100) for (subject,) in rows]
             others = _others(connection) if version >= _WITH_OTHERS else ()
     except sqlite3.Error as error:
-        raise GpumonError(_problem(path, error)) from error
+        raise GpumonError(why_unreadable(path, error)) from error
     return Overview(path, _bytes(path), tiers, subjects, others, moved_aside(path))
 
 
-def _problem(path: str, error: sqlite3.Error) -> str:
-    """Why a file cannot be read, and what to do."""
+def why_unreadable(path: str, error: Exception) -> str:
+    """Return why a file cannot be read, and what to do."""
     if os.path.isdir(path):
         return f"{path} is a directory: remove it, and the daemon makes a history there"
     if not os.access(path, os.R_OK):
         return f"{path} cannot be read: permission denied"
-    if is_damage(error):
+    if isinstance(error, sqlite3.Error) and is_damage(error):
         return f"{path} is damaged ({error}): the daemon moves it aside and begins a new history"
     return f"{path} cannot be read: {error}"
 

@@ -89,6 +89,8 @@ class WindowTotals(NamedTuple):
     end: float
     devices: Mapping[str, Mapping[str, Total]]
     """By UUID of the GPU and by name of `TOTALS`, such as `energy` (J) or `throttled_sw_power` (share of the time)."""
+    problem: str = ""
+    """Why kept history cannot be read, so that its part is missing here; empty while it can be, or there is none."""
 
 
 def totals_of(lines: Mapping[str, Sequence[Line]], begin: float, end: float) -> dict[str, Total]:
@@ -113,7 +115,7 @@ def window_totals(
         tiers = [lines_of(cells, subject, _METRICS), *(file.lines(shape, subject, _METRICS) for shape in SHAPES)]
         lines = {name: [tier[name] for tier in tiers if name in tier] for name in _METRICS}
         found[subject] = totals_of(lines, begin, end)
-    return WindowTotals(begin, end, found)
+    return WindowTotals(begin, end, found, file.problem)
 
 
 def _total(of: WindowSum, kind: TotalKind, seconds: float) -> Total:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from math import nan
 from pathlib import Path
+from sqlite3 import connect
 
 import numpy as np
 import pytest
 
+from gpumon.cli import main
 from gpumon.errors import MissingPackage, UsageError
 from gpumon.history.grid import Grid
 from gpumon.history.seen import seconds_seen
@@ -130,6 +133,34 @@ def test_without_a_daemon_history_is_there_and_a_window_ends_now(live: Live, now
     assert window.frames == []
     assert alone.totals("2d").devices[GPU]["energy"].value == pytest.approx(400 * 2 * DAY, rel=0.02)
     alone.close()
+
+
+def test_history_that_cannot_be_read_is_missing_and_the_reason_is_there(live: Live, tmp_path: Path) -> None:
+    assert (live.window("3h").problem, live.totals("3h").problem) == ("", "")
+    with closing(connect(tmp_path / "state" / "history.sqlite")) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    assert "newer gpumon" in live.window("3h").problem
+    (tmp_path / "state" / "history.sqlite").write_bytes(b"not a database" * 1000)
+    for suffix in ("-wal", "-shm"):
+        (tmp_path / "state" / f"history.sqlite{suffix}").unlink(missing_ok=True)
+    window, totals = live.window("3h"), live.totals("3h")
+    assert "history.sqlite is damaged" in window.problem
+    assert "history.sqlite is damaged" in totals.problem
+    assert list(totals.devices) == [GPU]
+    assert live.window(90).problem == "", "the ring has all of it"
+
+
+def test_totals_of_a_daemon_whose_history_cannot_be_read_say_so_beside_the_table(
+    live: Live, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "state" / "history.sqlite").write_bytes(b"not a database" * 1000)
+    words = ["--dir", str(tmp_path / "live"), "--state-dir", str(tmp_path / "state")]
+    assert main(["history", "totals", "--since", "3h", *words]) == 0
+    out, err = capsys.readouterr()
+    assert "MISSING" in out
+    (line,) = err.splitlines()
+    assert "what was kept is missing here" in line
+    assert "history.sqlite is damaged" in line
 
 
 def test_all_metrics_that_have_values_are_known(live: Live) -> None:
