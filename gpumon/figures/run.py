@@ -46,15 +46,19 @@ def figure(
     marks: Sequence[MarkRow],
     spans: Sequence[Span] = (),
     diverged: Diverged | None = None,
+    whole: RunSeries | None = None,
 ) -> Figure:
     """Utilization, memory, power, temperature and what was logged, on one time axis with the epochs behind.
 
     `spans`: the phases that are no training, which are shaded. `diverged`: what was logged and is no number,
-    else as `logged` has it.
+    else as `logged` has it. `whole`: the lines of the whole run, where `series` are those of a part of it: the figure
+    has the same panels and the same axis.
     """
-    panels = [
-        panel for panel in _panels(series, logged, device, epochs, diverged or diverged_points(logged)) if panel[1]
-    ]
+    diverged = diverged or diverged_points(logged)
+    whole = whole or series
+    panels = list(_panels(series, logged, device, epochs, diverged))
+    of_whole = panels if whole is series else _panels(whole, logged, device, epochs, diverged)
+    panels = [panel for panel, (_, lines, _) in zip(panels, of_whole, strict=True) if lines]
     height = 1 / max(1, len(panels))
     data: list[Line] = []
     layout: dict[str, Any] = {
@@ -64,7 +68,7 @@ def figure(
         "paper_bgcolor": "@card/0", "plot_bgcolor": "@card/0", "font": {"color": "@mut", "size": 11},
         "hoverlabel": {"bgcolor": "@card", "bordercolor": "@line", "font": {"color": "@ink", "size": 11}},
         "xaxis": {
-            "type": "date", "range": time_range(series, epochs), "gridcolor": "@line/0", "linecolor": "@line",
+            "type": "date", "range": time_range(whole, epochs), "gridcolor": "@line/0", "linecolor": "@line",
             "zeroline": False,
             "showspikes": True, "spikemode": "across", "spikesnap": "cursor", "spikethickness": 1, "spikedash": "solid",
             "spikecolor": "@mut/0.5", "anchor": f"y{len(panels)}" if len(panels) > 1 else "y",

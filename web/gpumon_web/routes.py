@@ -154,6 +154,18 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
     def one_run() -> Response:
         return sent(partial(runs.one, _text("id"), _text("gpu")), "this run")
 
+    def zoom() -> Response:
+        run, device, begin, end = _text("id"), _text("gpu"), _number("from"), _number("to")
+        found = place()
+        if found is not None:
+            return sent(
+                lambda: sources.figures.ask(
+                    lambda: found().runs.zoomed(run, device, begin, end).result(PATIENCE), tuple
+                ),
+                "this run on this GPU",
+            )
+        return sent(partial(runs.zoomed, run, device, begin, end), "this run on this GPU")
+
     def epochs() -> Response:
         return sent(partial(runs.epochs, _text("id")), "this run")
 
@@ -168,7 +180,7 @@ def add_routes(server: Flask, sources: Sources, views: PageFeed, complaints: Com
 
     for path, view in (
         ("delta", delta), ("layout", layout), ("kept", kept), ("gpu", gpu), ("runs", all_runs), ("run", one_run),
-        ("run/epochs", epochs), ("run.csv", table),
+        ("run/zoom", zoom), ("run/epochs", epochs), ("run.csv", table),
     ):  # fmt: skip
         server.add_url_rule(f"/api/{path}", f"{PREFIX}{path.replace('.', '_')}", view, methods=["GET"])
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 from gpumon_web.page import Cells
 
 
 def course(document: Cells) -> Cells | None:
-    """The figure, with phases other than training shaded as far as it reaches; None where nothing can be drawn."""
+    """The figure, with phases other than training shaded as far as it reaches; None where nothing can be drawn.
+
+    It says where a part of it comes from with finer points (`finer`), where the document names the run and the device.
+    """
     figure: Cells | None = document.get("figure")
     if not figure or not figure["data"]:
         return None
@@ -21,7 +26,10 @@ def course(document: Cells) -> Cells | None:
         if last is not None or (end is not None and begin * 1000 < end)
     ]  # fmt: skip
     layout = figure["layout"]
-    return {**figure, "layout": {**layout, "shapes": [*(layout.get("shapes") or ()), *shades]}}
+    found = {**figure, "layout": {**layout, "shapes": [*(layout.get("shapes") or ()), *shades]}}
+    if document.get("id") and document.get("device"):
+        found["finer"] = "api/run/zoom?" + urlencode({"id": document["id"], "gpu": document["device"]})
+    return found
 
 
 def choice(device: Cells, shown: str | None) -> Cells:

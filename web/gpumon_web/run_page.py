@@ -78,7 +78,7 @@ def run_document(
     """All that is known of one run, and its version: empty of a run that is not, none where it is still `known`."""
     try:
         with Ledgers(paths) as ledgers:
-            found = _find(ledgers, run)
+            found = find_run(ledgers, run)
             if found is not None:
                 ledger, row = found
                 version = None if live or row.state is RunState.RUNNING else _version(ledger, row)
@@ -110,7 +110,7 @@ def _page(ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring |
     uuid = chosen.uuid if chosen else ""
     found = aggregate.epochs(record)
     kept = _course(ledger.path, record, run_series(record, traces, uuid or "-"), uuid), run_series(record, traces, "")
-    recent = _recent(record, uuid, ring, *kept) if ring else Recent(*kept)
+    recent = recent_of(record, uuid, ring, *kept) if ring else Recent(*kept)
     return {
         "schema": run_json.SCHEMA,
         "run": run_json.run_of(record.run, now),
@@ -123,11 +123,14 @@ def _page(ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring |
         "live": live,
         "device": uuid or None,
         "devices": [run_json.device_of(one) for one in devices],
-        "phases": _phases(record, ring)[-PHASES:],
-        "figure": figure(
-            recent.course, recent.logged, chosen, with_newest(found, recent.epochs), record.marks,
-            diverged=recent.diverged,
-        ),
+        "phases": phases_of(record, ring)[-PHASES:],
+        "figure": {
+            **figure(
+                recent.course, recent.logged, chosen, with_newest(found, recent.epochs), record.marks,
+                diverged=recent.diverged,
+            ),
+            "step": recent.course.step,
+        },
     }  # fmt: skip
 
 
@@ -142,7 +145,7 @@ def _course(ledger: str, record: Record, series: RunSeries, uuid: str) -> RunSer
     return found
 
 
-def _recent(record: Record, uuid: str, ring: Ring, course: RunSeries, logged: RunSeries) -> Recent:
+def recent_of(record: Record, uuid: str, ring: Ring, course: RunSeries, logged: RunSeries) -> Recent:
     """Up to now: the ring's of a run that it has from its begin, else what is kept and then the ring's."""
     if record.run.state is not RunState.RUNNING:
         return Recent(course, logged)
@@ -170,7 +173,7 @@ def _before(kept: Points, since: float, newer: Points) -> Points:
     return {name: [*older.get(name, ()), *newer.get(name, ())] for name in {**older, **newer}}
 
 
-def _phases(record: Record, ring: Ring | None) -> list[list[Any]]:
+def phases_of(record: Record, ring: Ring | None) -> list[list[Any]]:
     """Phases of the first rank that are no training: [begin, end or None, name], the ledger's, then the ring's."""
     newer = ring.spans.get(record.ranks[0].key, ()) if ring and record.ranks else ()
     since = newer[0].begin if newer else math.inf
@@ -182,7 +185,7 @@ def of_record(paths: Sequence[str], run: str, known: Any, made: Callable[[Record
     """The answer that `made` gives of a run's record, unchanged until another word of the run is written."""
     try:
         with Ledgers(paths) as ledgers:
-            found = _find(ledgers, run)
+            found = find_run(ledgers, run)
             if found is None:
                 return NOTHING
             ledger, row = found
@@ -194,7 +197,8 @@ def of_record(paths: Sequence[str], run: str, known: Any, made: Callable[[Record
         return NOTHING  # the list of runs says why
 
 
-def _find(ledgers: Ledgers, run: str) -> tuple[Ledger, RunRow] | None:
+def find_run(ledgers: Ledgers, run: str) -> tuple[Ledger, RunRow] | None:
+    """Return the ledger that has the run of this id, and its row; None where none has."""
     return next(((ledger, row) for ledger, row in ledgers.candidates(run) if row.id == run), None)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.reports import run_json
-from gpumon_web import kept, listed_runs, run_page
+from gpumon_web import kept, listed_runs, run_page, run_zoom
 from gpumon_web.answers import AnswerCache, Packed
 from gpumon_web.course import COURSE
 from gpumon_web.feed import Feed, said
@@ -57,6 +57,23 @@ class Runs:
         return self._of_run(
             ("kept", args.get("id", ""), args.get("gpu", ""), page.name), kept.of_run, page.name, self._missing
         )
+
+    def zoomed(self, run: str, device: str, begin: float | None, end: float | None) -> Future[Packed]:
+        """The figure of a run on a device (a UUID) with all points that there are from `begin` to `end` (s since 1970).
+
+        All of its time where these name none.
+        """
+
+        def start(_: Any) -> Future[Any]:
+            with self._feed.lock:
+                self._feed.refresh()
+                recent = self._feed.history.only(device, COURSE)
+            ring = self._ring(run, device)
+            return self._work.ask(
+                run_zoom.zoomed_figure, lambda: (self._ledgers(), run, device, ring, recent, begin, end)
+            )
+
+        return self._answers.get(("zoom", run, device, begin, end), self._fresh, start)
 
     def rest(self, page: Page, args: Args) -> Future[Packed]:
         """All rows of the tables of which such values have the newest."""

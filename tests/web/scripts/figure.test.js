@@ -175,15 +175,15 @@ test("a figure that did not come is asked for again", async () => {
   assert.strictEqual(found.world.asked.length, 2);
 });
 
-function kept(query = "") {
-  const world = load(["00", "10", "12", "20", "50", "57"]);
+function kept(query = "", answers = []) {
+  const world = load(["00", "10", "12", "15", "20", "50", "57"], answers);
   const { gpumon } = world;
   const found = card(world, { "data-kept-figure": "course", "data-loading": "Loading.", "data-empty": "Nothing.", "data-whole": "All" });
   const figure = gpumon.keptFigure(found.place);
   found.back = found.place.parentElement.querySelector(".back");
   figure.open(new URLSearchParams(query));
   const comes = (one) => { gpumon.feed.keep({ values: {}, tables: {}, figures: { course: one } }); figure.about(); };
-  return { ...found, figure, comes, feed: gpumon.feed, last: () => found.shown.at(-1) };
+  return { ...found, figure, comes, world, feed: gpumon.feed, last: () => found.shown.at(-1) };
 }
 
 const course = (from, to) => ({ data: [{ showlegend: false, name: "x" }], layout: { xaxis: { range: [from * 1000, to * 1000] } } });
@@ -232,4 +232,71 @@ test("of something else a figure of the ledger begins anew", () => {
   assert.strictEqual(found.words(), "Loading.");
   found.comes(course(300, 400));
   assert.ok(found.last().now);
+});
+
+const zoomable = (from, to, more = {}) => ({ ...course(from, to), finer: "api/run/zoom?id=a&gpu=b", step: 10, ...more });
+const fine = (more = {}) => ({ figure: { ...course(100, 200), step: 1, ...more } });
+async function settle(found) {
+  const count = found.world.asked.length;
+  found.world.later.at(-1).done();
+  await settled();
+  return found.world.asked.slice(count);
+}
+
+test("a zoom into a figure of the ledger asks for its finer points, with some room, and shows them", async () => {
+  const answer = fine();
+  const found = kept("", [answer]);
+  found.comes(zoomable(100, 200));
+  found.zoom([120, 140]);
+  assert.strictEqual(found.last().figure.step, 10, "until they come");
+  assert.deepStrictEqual(await settle(found), ["api/run/zoom?id=a&gpu=b&from=110&to=150"]);
+  assert.deepStrictEqual([found.last().figure.step, found.last().range], [1, [120, 140]]);
+  found.zoom([112, 132]);
+  assert.strictEqual(found.last().figure.step, 1, "it still holds");
+  found.zoom([160, 180]);
+  assert.strictEqual(found.last().figure.step, 10, "it knows nothing of that");
+  found.back.click();
+  assert.deepStrictEqual([found.last().figure.step, found.last().range], [10, null]);
+});
+
+test("finer points come to nothing for a zoom that is over, another device, or where they are none", async () => {
+  const late = kept("", [fine()]);
+  late.comes(zoomable(100, 200));
+  late.zoom([120, 140]);
+  const coming = settle(late);
+  late.figure.clear();
+  late.comes(zoomable(100, 200, { finer: "api/run/zoom?id=a&gpu=c" }));
+  await coming;
+  assert.strictEqual(late.last().figure.step, 10);
+  for (const answer of [fine({ step: 10 }), { figure: null }]) {
+    const found = kept("", [answer]);
+    found.comes(zoomable(100, 200));
+    found.zoom([120, 140]);
+    await settle(found);
+    assert.strictEqual(found.last().figure.step, 10);
+  }
+  const still = kept();
+  still.comes(course(100, 200));
+  still.zoom([120, 140]);
+  assert.deepStrictEqual([still.world.later, still.world.asked], [[], []], "a figure without them asks for none");
+});
+
+test("while a run goes on, finer points that reach to its end are asked for anew, and others stay", async () => {
+  for (const [zoom, asks] of [[[120, 140], 1], [[180, 200], 2]]) {
+    const found = kept("", [fine(), fine(), fine()]);
+    found.comes(zoomable(100, 200));
+    found.zoom(zoom);
+    await settle(found);
+    const timers = found.world.later.length;
+    found.comes(zoomable(100, 205));
+    assert.strictEqual(found.last().figure.step, 1);
+    assert.strictEqual(found.world.later.length - timers, asks - 1);
+  }
+});
+
+test("a link to a part of a figure of the ledger asks for its finer points", async () => {
+  const found = kept("from=120&to=140", [fine()]);
+  found.comes(zoomable(100, 200));
+  assert.deepStrictEqual(await settle(found), ["api/run/zoom?id=a&gpu=b&from=110&to=150"]);
+  assert.strictEqual(found.last().figure.step, 1);
 });

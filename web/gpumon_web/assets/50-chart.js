@@ -128,6 +128,10 @@
     return [begin, begin + wide];
   };
 
+  // Finer points are asked for so many ms after the last zoom, with some room to move on both sides.
+  g.SETTLES = 180;
+  g.roomy = ([from, to]) => [Math.max(0, from - (to - from) / 2), to + (to - from) / 2];
+
   // A stretch of time in an address, in seconds since 1970.
   g.ofRange = (range) => ({ from: range && range[0].toFixed(1), to: range && range[1].toFixed(1) });
   g.rangeOf = function (params) {

@@ -7,7 +7,6 @@
   const ROOM = 200; // for what comes until the figure is asked for again
   const FUTURE = 600; // s beyond now that are asked for, so that a zoom that reaches to now goes on
   const SLACK = 600; // s that a link may reach beyond what there is
-  const SETTLES = 180; // ms after the last zoom before finer points are asked for
   const t = g.text;
 
   g.figure = function (place) {
@@ -70,7 +69,7 @@
       pressed();
       if (chart.figure) { chart.show(chart.figure, seen(), true); }
       clearTimeout(timer);
-      timer = setTimeout(() => load(true), range ? SETTLES : 0);
+      timer = setTimeout(() => load(true), range ? g.SETTLES : 0);
     }
 
     function pressed() {
@@ -104,9 +103,8 @@
       if (resets !== g.feed.resets) { resets = g.feed.resets; tail = false; } // what comes next does not join on
       let query = view.window === "all" ? "" : `&window=${view.window}`;
       if (view.range) {
-        const [from, to] = view.range;
-        const end = Math.min(to + (to - from) / 2, g.feed.now + FUTURE);
-        const start = Math.max(0, from - (to - from) / 2);
+        const [start, until] = g.roomy(view.range);
+        const end = Math.min(until, g.feed.now + FUTURE);
         query = start < end ? `&from=${start}&to=${end}` : "&window=10"; // what there is comes with every answer
       }
       query += g.position.exact();
