@@ -21,6 +21,8 @@ ASKED = frozenset(name for call in (*CALLS, *FALLBACKS) for name in call.metrics
 """Metrics that are asked for: all that this source can give."""
 _NANS = (NAN,) * len(_NAMES)
 _DOUBTED_EVERY = 30.0
+_OK = Availability.OK
+"""To look it up in its class takes longer than all else that is done with it, for each device at each tick."""
 _GONE = (Availability.LOST, Availability.NO_DRIVER)
 """Of these one call is proof: nothing more is asked."""
 _WORST = (
@@ -62,7 +64,7 @@ class NvmlDevice:
         """`after` (ns, CLOCK_MONOTONIC): utilization samples up to then were given before."""
         self.handle = handle
         self.uuid = uuid
-        self.state = Availability.OK
+        self.state = _OK
         self.failure = SUCCESS
         """The driver's code where the state is not OK."""
         self.device = Device(uuid, index, name)
@@ -86,7 +88,7 @@ class NvmlDevice:
         self._read_metrics(now)
         processes: Sequence[Held] | None = None
         samples: UtilizationSamples = ()
-        if self.state is Availability.OK:
+        if self.state is _OK:
             processes = self._processes.read(self.handle, now)
             samples = self._sample_buffer.read(self.handle, now, self._clock)
         elif self.state is not Availability.NO_DRIVER:  # of which all devices will be forgotten
@@ -109,9 +111,9 @@ class NvmlDevice:
         answers.read_at_ns = 0
         if not self._ask_due(now):
             self._doubt(now)
-        elif before is not Availability.OK:
+        elif before is not _OK:
             self._ask_all(now)  # nothing was kept of what is read seldom
-        if self.state is Availability.OK:
+        if self.state is _OK:
             self._try_fallbacks(now)
         else:
             # Old values of a device that is gone would look like a device that is there.
@@ -135,7 +137,7 @@ class NvmlDevice:
                     self.state, self.failure, self._is_gone = availability(code), code, True
                     return False
         if answered:
-            self.state, self.failure = Availability.OK, SUCCESS
+            self.state, self.failure = _OK, SUCCESS
         return answered
 
     def _ask_all(self, now: float) -> bool:

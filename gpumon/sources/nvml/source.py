@@ -47,7 +47,7 @@ class NvmlSource:
         # A device's reading is whole in itself: that of a thread which hangs could be its last one, as STALE.
         readings = [device.read(now) for device in self._found.devices]
         samples = [reading.sample for reading in readings]
-        if any(sample.state is Availability.NO_DRIVER for sample in samples):
+        if Availability.NO_DRIVER in [sample.state for sample in samples]:
             samples = [Sample(sample.device, Availability.NO_DRIVER, NOTHING) for sample in samples]
             readings = []
             self._shut()
