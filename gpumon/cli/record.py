@@ -91,7 +91,8 @@ def _record(
             if last:
                 recording.take_last(last, histories)
             else:
-                print(f"recording into {clean(arguments.output)}; Ctrl-C ends it", flush=True)
+                ends = f"for {duration(length)}; Ctrl-C ends it sooner" if length else "until Ctrl-C ends it"
+                print(f"recording into {clean(arguments.output)} {ends}", flush=True)
                 recording.follow(seen, length, stop)
         finally:
             writer.close({"missed": recording.missed})

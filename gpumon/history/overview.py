@@ -19,6 +19,11 @@ _WITH_OTHERS = 2
 """Version of the file from which it has accounts and events."""
 _OTHERS = (("accounts", "device_hour", "hour", 3600.0, 3600.0), ("events", "event", "time", 1e-9, 0.0))
 """Name for people; the table, its time, the seconds in one of that, and the length of a row."""
+_SUBJECTS = (
+    "SELECT DISTINCT subject FROM block WHERE subject != ''", "SELECT DISTINCT device FROM device_hour",
+    "SELECT DISTINCT device FROM event WHERE device != ''",
+)  # fmt: skip
+"""Accounts and events know a GPU before its first block is full."""
 _LATEST = 2**32
 """Seconds since 1970 after which nothing was kept: the file is damaged."""
 
@@ -72,7 +77,8 @@ def overview(path: str) -> Overview:
             if version == 0:  # it is being made
                 return Overview(path, _bytes(path), [], [], damaged=moved_aside(path))
             tiers = [size for shape in SHAPES if (size := _size(connection, shape))]
-            rows = connection.execute("SELECT DISTINCT subject FROM block WHERE subject != '' ORDER BY subject")
+            asked = _SUBJECTS if version >= _WITH_OTHERS else _SUBJECTS[:1]
+            rows = connection.execute(f"{' UNION '.join(asked)} ORDER BY 1")
             subjects = [clean(str(subject), 100) for (subject,) in rows]
             others = _others(connection) if version >= _WITH_OTHERS else ()
     except sqlite3.Error as error:

@@ -13,7 +13,7 @@ from gpumon.frame import NAN
 from gpumon.metrics import BY_NAME as METRICS
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
-from gpumon.reports.text_table import TextColumn, draw
+from gpumon.reports.text_table import TextColumn, draw, fitting
 from gpumon.text import clean
 
 SCHEMA = 1
@@ -25,18 +25,22 @@ _COLUMNS = (
     TextColumn("RUN", 70, right=False, most=32, least=12),
     TextColumn("DETAILS", 85, right=False, most=80, least=20),
 )
+_GPU = 2
+"""Place of the GPU's column."""
 _THROTTLED = "Throttled by "
 
 
 def lines(events: Sequence[LoggedEvent], width: int = 0) -> Iterator[str]:
     """Yield a table, the oldest event first."""
-    rows = [
+    rows: list[Sequence[str]] = [
         (
             units.moment(event.time_ns / SECOND), event.kind.label, event.device.removeprefix("GPU "), event.of.user,
             event.of.run, details(event),
         )
         for event in events
     ]  # fmt: skip
+    if any(row[_GPU] for row in rows) and _GPU not in fitting(_COLUMNS, rows, width)[0]:
+        rows = [(time.partition("-")[2], *others) for time, *others in rows]  # the year matters less than which GPU
     yield from draw(_COLUMNS, rows, width)
 
 

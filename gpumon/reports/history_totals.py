@@ -21,6 +21,8 @@ FIELDS = (
 )  # fmt: skip
 """UUID of the GPU; the total with its unit and value; seconds of the window, those missing, those estimated."""
 INCOMPLETE, ESTIMATED = "*", "~"
+_REST = "MISSING"
+"""Heading of the time that was not sampled."""
 _MARKED = 0.005
 """The share of a window that is estimated, from which on a table says so."""
 _HEADINGS = {"energy": "ENERGY", "utilization": "UTIL", "memory_peak": "MEM PEAK"}
@@ -42,10 +44,12 @@ def text(found: WindowTotals, devices: Sequence[Device], width: int = 0) -> Iter
         (_index(device), names[place], *(column[place] for column in cells), missing[place])
         for place, device in enumerate(devices)
     ]
-    yield from draw([*columns, TextColumn("MISSING", 8)], rows, width)
+    heading, *drawn_rows = draw([*columns, TextColumn(_REST, 8)], rows, width)
+    yield from (heading, *drawn_rows)
     drawn = "".join("".join(row[2:]) for row in rows)
     if INCOMPLETE in drawn:
-        yield f"{INCOMPLETE} incomplete: a total of the time that was sampled; MISSING is the rest"
+        rest = f"; {_REST} is the rest" if _REST in heading else ""
+        yield f"{INCOMPLETE} incomplete: a total of the time that was sampled{rest}"
     if ESTIMATED in drawn:
         yield f"{ESTIMATED} estimated: a border of the window cuts a cell of kept history, which counts by its share"
 

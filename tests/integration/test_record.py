@@ -51,7 +51,7 @@ def test_a_daemon_is_recorded_until_ctrl_c(simulating: dict[str, str], tmp_path:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate()
     assert process.returncode == 0, err
-    assert out.splitlines()[0].startswith("recording into ")
+    assert out.splitlines()[0] == f"recording into {path} until Ctrl-C ends it"
     assert out.splitlines()[1].startswith("recorded ")
     assert err == ""
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -67,6 +67,7 @@ def test_a_recording_is_played_and_recorded_again_without_a_difference(env: dict
     sim = ("--source", "sim:one", "--interval", "0.1")
     done = gpumon("record", "-o", str(first), "--for", "1s", *sim, env=env)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == f"recording into {first} for 1.0 s; Ctrl-C ends it sooner"
     done = gpumon("record", "-o", str(second), "--source", f"replay:{first}", "--speed", "10", env=env)
     assert done.returncode == 0, done.stderr
     (before, _), (after, problem) = read(first), read(second)

@@ -94,6 +94,15 @@ def test_nothing_is_said_of_the_time_to_come(filled: float, printed: Printed) ->
     assert found["groups"][0]["unseen"] < 4 * HOUR
 
 
+def test_the_overview_counts_gpus_of_which_there_are_accounts_alone(
+    filled: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history"]) == 0
+    head, _, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows] == ["accounts", "events"]
+    assert head.endswith("  2 GPUs")
+
+
 def test_each_gpu_has_its_own_users(filled: float, printed: Printed) -> None:
     rows = printed("--by", "device").splitlines()
     assert [row for row in rows if row.startswith("GPU 0  NVIDIA H100  alice")]

@@ -116,6 +116,17 @@ def test_a_gpu_is_asked_for_by_number_and_by_uuid(filled: float, printed: Printe
     assert "no events" in printed("--run", "nobody")
 
 
+def test_a_narrow_list_leaves_the_year_out_before_the_gpu(
+    filled: float, printed: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpumon.cli.history_events.output_width", lambda: 40)
+    head, row, *_ = printed("--kind", "idle_began").splitlines()
+    assert head.split() == ["TIME", "EVENT", "GPU"]
+    assert row.split()[-1] == "1"
+    assert len(row) <= 40
+    assert row[:14] == time.strftime("%m-%d %H:%M:%S", time.strptime(row[:14], "%m-%d %H:%M:%S"))
+
+
 @pytest.mark.parametrize("name", ["GPU-x", "77", "-1", ""])
 def test_a_gpu_that_nobody_knows_is_one_line_with_those_that_are_known(
     filled: float, capsys: pytest.CaptureFixture[str], name: str

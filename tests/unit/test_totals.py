@@ -212,6 +212,16 @@ def test_the_table_has_a_line_for_each_gpu_and_says_what_is_missing(
     assert any(note.startswith("* incomplete") for note in notes)
 
 
+def test_a_narrow_table_explains_no_column_that_it_lacks(
+    filled: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    assert main(["history", "totals", "--since", "4d", "--until", filled]) == 0
+    out = capsys.readouterr().out
+    assert "* incomplete: a total of the time that was sampled\n" in out
+    assert "MISSING" not in out
+
+
 def test_programs_get_json_and_csv(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "totals", "--since", "2d", "--until", filled, "--gpu", GPU, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
