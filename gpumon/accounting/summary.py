@@ -65,9 +65,24 @@ def summary(kept: KeptAccounts, begin: float, end: float, by: str) -> list[Accou
         return [_group(found[one.uuid], [one], begin, end, one) for one in kept.devices]
     if by == "user":
         return [_group(kept.hours, kept.devices, begin, end)] if kept.hours else []
-    lies_in = {begin: PERIODS[by](begin) for begin in dict.fromkeys(hour.begin for hour in kept.hours)}
-    periods = query.grouped(kept.hours, lambda hour: lies_in[hour.begin])
-    return [_group(hours, kept.devices, max(begin, since), min(end, until)) for (since, until), hours in periods]
+    periods = [
+        _group(hours, kept.devices, max(begin, since), min(end, until))
+        for (since, until), hours in _periods(kept, begin, end, by).items()
+    ]
+    return [group for group in periods if group.use.observed or group.accounts or group.unseen]
+
+
+def _periods(kept: KeptAccounts, begin: float, end: float, by: str) -> dict[tuple[float, float], list[HourUse]]:
+    """Hours by the period that they lie in; also periods that nobody watched, once the first GPU is known."""
+    if not kept.hours:
+        return {}
+    first = min([kept.hours[0].begin, *(device.first for device in kept.devices)])
+    every = range(int(max(begin, first) // HOUR * HOUR), int(-(-end // HOUR) * HOUR), HOUR)
+    lies_in = {hour: PERIODS[by](hour) for hour in sorted({*every, *(hour.begin for hour in kept.hours)})}
+    found: dict[tuple[float, float], list[HourUse]] = {period: [] for period in lies_in.values()}
+    for hour in kept.hours:
+        found[lies_in[hour.begin]].append(hour)
+    return found
 
 
 def _group(

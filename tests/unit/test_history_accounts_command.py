@@ -112,8 +112,31 @@ def test_each_gpu_has_its_own_users(filled: float, printed: Printed) -> None:
 
 def test_each_hour_has_its_own_users(filled: float, printed: Printed) -> None:
     rows = printed("--by", "hour", "--since", "3h").splitlines()
-    begins = [row[:16] for row in rows if row.startswith("20")]
+    begins = [row[:16] for row in rows if row.startswith("20")][:2]  # nobody watches since
     assert begins == [time.strftime("%Y-%m-%d %H:%M", time.gmtime(filled - back)) for back in (7200, 3600)]
+
+
+def test_time_that_nobody_watched_is_not_seen_however_it_is_grouped(path: Path) -> None:
+    begin = 1_774_000_000 // 86400 * 86400
+    watched = (0, HOUR, 5 * HOUR, 50 * HOUR)
+    keep(
+        path,
+        (
+            tick(
+                1, [gpu(0, 0.8, 20)], time_ns=round((begin + hour + second) * SECOND),
+                monotonic_ns=(50 + hour + second) * SECOND, interval_ns=20 * SECOND,
+            )
+            for hour in watched for second in range(0, HOUR - 20, 20)
+        ),
+    )  # fmt: skip
+    kept = read_accounts(str(path), begin, begin + 72 * HOUR)
+    unseen = {
+        by: sum(group.unseen for group in summary(kept, begin, begin + 72 * HOUR, by)) for by in WAYS if by != "week"
+    }
+    assert unseen["user"] == pytest.approx(68 * HOUR, abs=5 * 60)
+    assert {by for by, seconds in unseen.items() if abs(seconds - unseen["user"]) > 5 * 60} == set()
+    hours = summary(kept, begin, begin + 72 * HOUR, "hour")
+    assert (hours[2].begin, hours[2].unseen, hours[2].accounts) == (begin + 2 * HOUR, HOUR, [])
 
 
 def test_json_says_null_for_what_is_not_known(filled: float, printed: Printed) -> None:
