@@ -17,7 +17,9 @@ def dated(figure: Figure) -> Figure:
     """
     layout = figure["layout"]
     axis = layout["xaxis"]
-    begin, end = axis["range"]
+    # A damaged ledger may not know when its run was.
+    known = axis.get("range") or [time for line in figure["data"] for time in line.get("x", ())] or [0.0]
+    begin, end = known[0], known[-1]
     ahead = _ahead(end)
     title = {} if _ahead(begin) == ahead else {"title": {"text": _zone(ahead), "font": {"size": 11}}}
     return {

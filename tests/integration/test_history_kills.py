@@ -88,9 +88,12 @@ def grown(found: Mapping[int, HistoryCell]) -> float:
     return sum(rate * seconds for rate, seconds in pairs if seconds)
 
 
-def measured(ring: list[Frame], uuid: str) -> float:
-    """Joules between frames that follow each other closely enough for a rate."""
-    longest = PAUSE * max(INTERVAL, SHORTEST_INTERVAL)
+def measured(ring: list[Frame], uuid: str, strict: float) -> float:
+    """Joules between frames that follow each other closely enough for a rate, by a limit that is `strict` times ours.
+
+    A device is read at another moment of a late tick than its counters were, so close to the limit either may count.
+    """
+    longest = strict * PAUSE * max(INTERVAL, SHORTEST_INTERVAL)
     total = 0.0
     for before, after in pairwise(ring):
         old, new = ({one.device.uuid: one for one in frame.samples} for frame in (before, after))
@@ -122,5 +125,6 @@ def test_kills_lose_nothing_that_the_ring_has(stub: Stub, live_dir: Path, kills:
         for subject in (HOST, *uuids):
             assert set(cells(path, shape, subject)) == seen, (shape, subject)
         for uuid in uuids:
-            assert grown(cells(path, shape, uuid)) == pytest.approx(measured(ring, uuid), rel=2e-3), (shape, uuid)
+            joules = grown(cells(path, shape, uuid))
+            assert measured(ring, uuid, 0.8) * 0.998 <= joules <= measured(ring, uuid, 1.25) * 1.002, (shape, uuid)
     assert not list(path.parent.glob("*.damaged-*"))

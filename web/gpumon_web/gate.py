@@ -23,7 +23,7 @@ from gpumon_web.limits import PROGRAMS
 from gpumon_web.peers import network_of
 from gpumon_web.plain_page import failure
 from gpumon_web.prefix import prefix_of
-from gpumon_web.sessions import LASTS, Session, Sessions
+from gpumon_web.sessions import LASTS, Session, Sessions, new_id
 
 __all__ = ["LASTS", "Gate"]
 
@@ -166,7 +166,7 @@ class Gate:
         if found is not None and now - found.seen > RENEWED:
             self.give_cookie(request, answer, found, now)
         elif found is None and self._key is None and request.path == "/" and answer.status_code == 200:
-            self.give_cookie(request, answer, Session(secrets.token_urlsafe(6), int(now), int(now)), now)
+            self.give_cookie(request, answer, Session(new_id(), int(now), int(now)), now)
 
     def give_cookie(self, request: Request, answer: Response, session: Session, now: float) -> None:
         """Put the cookie of a session into an answer: for the path below which we are, and for no script."""

@@ -42,6 +42,11 @@ class Session(NamedTuple):
     """When its cookie was given or renewed, the same."""
 
 
+def new_id() -> str:
+    """Return the name of a session: of hexadecimal digits, because one that began with "-" would read as an option."""
+    return secrets.token_hex(6)
+
+
 class SessionEvent(NamedTuple):
     """A line of the file."""
 
@@ -69,7 +74,7 @@ class Sessions:
 
     def begin(self, peer: str, now: float) -> Session:
         """A new session of somebody who has shown the token."""
-        found = Session(secrets.token_urlsafe(6), int(now), int(now))
+        found = Session(new_id(), int(now), int(now))
         self._append(SessionEvent(False, found.id, found.begun, peer))
         return found
 
