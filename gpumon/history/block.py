@@ -13,12 +13,15 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from math import nan
 from operator import eq
+from struct import pack as pack_numbers
 from typing import Any, NamedTuple
 
 from gpumon.errors import GpumonError
 from gpumon.history.cell import HistoryCell, Numbers, doubles, singles, weights
+from gpumon.history.samples import WHOLE, SampleCells
 from gpumon.missing import is_known
 
 _LEVEL = 1
@@ -46,6 +49,23 @@ class MetricCells(NamedTuple):
 
 def pack(cells: Mapping[int, HistoryCell], count: int, counters: Sequence[int]) -> bytes:
     """Return the bytes of a block of `count` cells, by their places in it."""
+    sampled = cells.columns() if isinstance(cells, SampleCells) else None
+    if sampled is None:
+        columns = _columns_of(cells, count, counters)
+    else:
+        seconds = WHOLE[:1]
+        columns = [MetricCells(mean, mean, mean, last, seconds) for mean, last in zip(*sampled, strict=True)]
+    ends, parts, end = array("I"), [], 0
+    for place, column in enumerate(columns):
+        part = _part(column, place in counters)
+        end += len(part)
+        parts.append(part)
+        ends.append(end)
+    return _little(ends).tobytes() + b"".join(parts)
+
+
+def _columns_of(cells: Mapping[int, HistoryCell], count: int, counters: Sequence[int]) -> list[MetricCells]:
+    """By metric, the columns of cells."""
     metrics = len(next(iter(cells.values())).mean)
     gap = (nan,) * metrics
     nothing = HistoryCell(gap, gap, gap, gap, (0.0, 0.0), (0.0,) * metrics)
@@ -57,21 +77,19 @@ def pack(cells: Mapping[int, HistoryCell], count: int, counters: Sequence[int]) 
     lasts = _joined(cell.last for cell in row)
     seconds = _seconds(cells.values(), counters, metrics)
     each = [] if seconds else list(zip(*(weights(cell, counters) for cell in row), strict=True))
-    ends, parts, end = array("I"), [], 0
+    found = []
     for place in range(metrics):
         mean = means[place::metrics]
-        columns = MetricCells(
-            low=mean if single else lows[place::metrics],
-            mean=mean,
-            high=mean if single else highs[place::metrics],
-            last=lasts[place::metrics],
-            seconds=(seconds[place],) if seconds else each[place],
+        found.append(
+            MetricCells(
+                low=mean if single else lows[place::metrics],
+                mean=mean,
+                high=mean if single else highs[place::metrics],
+                last=lasts[place::metrics],
+                seconds=(seconds[place],) if seconds else each[place],
+            )
         )
-        part = _part(columns, place in counters)
-        end += len(part)
-        parts.append(part)
-        ends.append(end)
-    return _little(ends).tobytes() + b"".join(parts)
+    return found
 
 
 def _joined(columns: Iterable[Numbers]) -> array[float]:
@@ -130,6 +148,33 @@ def cells_of(data: bytes, metrics: int, count: int) -> dict[int, HistoryCell]:
 
 
 def _part(columns: MetricCells, is_counter: bool) -> bytes:
+    """The part of a metric; most limits, totals and generations are the same number throughout, and often again."""
+    if len(columns.seconds) == 1 and all(map(_is_constant, columns[:4])):
+        return _constant_part(tuple(map(_first, columns)), len(columns.mean), is_counter)
+    return _any_part(columns, is_counter)
+
+
+def _is_constant(column: Sequence[float]) -> bool:
+    """Whether it is one number throughout, or missing throughout."""
+    if not isinstance(column, array):
+        return False
+    data = column.tobytes()
+    return data[column.itemsize :] == data[: -column.itemsize]
+
+
+def _first(column: Sequence[float]) -> bytes:
+    """The bytes of the first number: NaN is itself in them, and -0.0 is not 0.0."""
+    return pack_numbers("d", column[0])
+
+
+@lru_cache(256)
+def _constant_part(first: tuple[bytes, ...], count: int, is_counter: bool) -> bytes:
+    low, mean, high, last, (seconds,) = (array("d", data) for data in first)
+    columns = MetricCells(low * count, mean * count, high * count, last * count, (seconds,))
+    return _any_part(columns, is_counter)
+
+
+def _any_part(columns: MetricCells, is_counter: bool) -> bytes:
     total = sum(columns.mean)
     # NaN is not itself; in place, because it is done for each cell. Where the sum is a number, all of them are.
     known = [True] * len(columns.mean) if total == total else list(map(eq, columns.mean, columns.mean))
@@ -146,7 +191,7 @@ def _part(columns: MetricCells, is_counter: bool) -> bytes:
     if is_counter:
         flags |= _LONG_LAST
         stored.append(doubles(columns.last))
-    elif (last := singles(columns.last)).tobytes() == plain:
+    elif columns.last is columns.mean or (last := singles(columns.last)).tobytes() == plain:
         flags |= _SAME_LAST
     else:
         stored.append(last)

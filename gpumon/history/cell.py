@@ -101,7 +101,7 @@ def summed(
     """The cell of some samples: `rows` of gauges, and `rates` and `raw` values at its end for `counters`."""
     if len(rows) == 1:
         (row,) = rows
-        chosen = _instead(len(row), tuple(counters))
+        chosen = instead(len(row), tuple(counters))
         mean = doubles(chosen([*row, *rates]))
         return HistoryCell(mean, mean, mean, doubles(chosen([*row, *raw])), seconds)
     mean, last, low, high = array("d"), array("d"), array("d"), array("d")
@@ -121,7 +121,7 @@ def summed(
 
 
 @lru_cache
-def _instead(metrics: int, counters: tuple[int, ...]) -> Callable[[Sequence[float]], tuple[float, ...]]:
+def instead(metrics: int, counters: tuple[int, ...]) -> Callable[[Sequence[float]], tuple[float, ...]]:
     """Takes values of all metrics with those of `counters` behind them, and puts these in their places."""
     places = {place: metrics + number for number, place in enumerate(counters)}
     return itemgetter(*(places.get(place, place) for place in range(metrics)))

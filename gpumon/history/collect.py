@@ -6,19 +6,25 @@ leaves ticks out until it has caught up, and one that is set back further begins
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
 from math import nan
 from operator import itemgetter
 from typing import NamedTuple
 
 from gpumon.clock import SECOND
 from gpumon.frame import Frame, Tick
-from gpumon.history.cell import HistoryCell, fold, singles, summed
+from gpumon.history.cell import HistoryCell, summed
 from gpumon.history.counting import Counting
 from gpumon.history.gaps import is_gap
+from gpumon.history.open_tiers import Block as Block
+from gpumon.history.open_tiers import FinestTier
 from gpumon.history.query import HOST
 from gpumon.history.rates import PAUSE, SHORTEST_INTERVAL
-from gpumon.history.tiers import OF_GPU, OF_HOST, SHAPES, KeptColumns, TierShape
+from gpumon.history.samples import EvenCells
+from gpumon.history.tiers import SHAPES, KeptColumns
+from gpumon.history.tiers import columns_of as columns_of
 from gpumon.metrics import Availability
 
 SET_BACK = 60.0
@@ -43,15 +49,6 @@ class TickValues(NamedTuple):
     rows: Sequence[SubjectValues]
 
 
-class Block(NamedTuple):
-    """Cells of one subject that are written together, by their place in the block."""
-
-    shape: TierShape
-    number: int
-    subject: str
-    cells: Mapping[int, HistoryCell]
-
-
 def values_of(tick: Tick) -> TickValues:
     """Return the values of a tick that are of now: a device that does not answer has none."""
     return TickValues(tick.time_ns, tick.monotonic_ns, tick.interval_ns, _rows(tick))
@@ -72,20 +69,11 @@ def _rows(seen: Tick | Frame) -> list[SubjectValues]:
     return list(rows.values())
 
 
-def columns_of(subject: str) -> KeptColumns:
-    """The columns that are kept of a subject."""
-    return OF_GPU if subject else OF_HOST
-
-
 class Collector:
     """Takes moments in their order, and hands full blocks to `write`."""
 
     def __init__(self, write: Callable[[Block], object]) -> None:
-        self._tiers: _OpenTier | None = None
-        for shape in reversed(SHAPES):
-            self._tiers = _OpenTier(shape, write, self._tiers)
-        assert self._tiers is not None
-        self._finest = self._tiers
+        self._finest = FinestTier(write)
         self._step = SHAPES[0].step
         self.done_ns = 0
         """Moments before this one (ns, CLOCK_MONOTONIC) are in blocks that were handed over; 0 before the first."""
@@ -95,6 +83,67 @@ class Collector:
         self._subjects: dict[str, _Subject] = {}
         self._time = self._monotonic = nan
         self._cell = 0
+
+    def add_all(self, ticks: Sequence[TickValues]) -> None:
+        """Take what some ticks have; those that are one a second, as nearly all, all at once."""
+        done = 0
+        while done < len(ticks):
+            times = self._even(ticks, done)
+            part = ticks[done : done + max(1, len(times))]
+            if len(times) < 2 or not self._add_even(part, times):
+                for tick in part:
+                    self.add(tick)
+            done += len(part)
+
+    def _even(self, ticks: Sequence[TickValues], first: int) -> list[float]:
+        """Times (s since 1970) of the ticks from `first` on that have a cell each, in a block that is open already."""
+        names, times = [row.subject for row in ticks[first].rows], list[float]()
+        own = [self._subjects.get(name) for name in names]
+        others = self._subjects.keys() - set(names)
+        if not all(one is not None and one.is_even(self._cell) for one in own):
+            return times
+        if any(self._subjects[name].is_open for name in others):
+            return times
+        time, monotonic, cell = self._time, self._monotonic, self._cell
+        for tick in islice(ticks, first, None):
+            now, steady = tick.time_ns / SECOND, tick.monotonic_ns / SECOND
+            cell += 1
+            if (
+                tick.interval_ns != SECOND
+                or int(now) != cell
+                or cell // SHAPES[0].cells != self._block
+                or [row.subject for row in tick.rows] != names
+                or is_gap(steady - monotonic, now - time, 1.0)
+            ):
+                break
+            times.append(now)
+            time, monotonic = now, steady
+        return times
+
+    def _add_even(self, ticks: Sequence[TickValues], times: Sequence[float]) -> bool:
+        """Whether these ticks were taken: each counter was read in its own cell, too, and has not gone back."""
+        moved, cells, count = [], {}, len(ticks)
+        for number, (name, *_) in enumerate(ticks[0].rows):
+            subject, rows = self._subjects[name], [tick.rows[number] for tick in ticks]
+            read = [
+                time - (tick.monotonic_ns - row.read_ns) / SECOND
+                for time, tick, row in zip(times, ticks, rows, strict=True)
+            ]
+            counters = [subject.counters_of(row.values) for row in rows]
+            growth = subject.counting.evenly(self._cell, read, counters)
+            if growth is None:
+                return False
+            go_on = partial(subject.counting.go_on, self._cell + count, read[-1], counters[-1], growth)
+            moved.append((subject, rows[-1].values, go_on))
+            cells[name] = EvenCells([subject.rows[0], *(row.values for row in rows[:-1])], growth.rates, growth.raw)
+        for subject, values, go_on in moved:
+            go_on()
+            subject.rows, subject.held = [values], values
+        self._finest.take_even(self._cell, count, cells)
+        self._cell += count
+        self._time, self._last_ns = times[-1], ticks[-1].monotonic_ns
+        self._monotonic = self._last_ns / SECOND
+        return True
 
     def add(self, seen: TickValues) -> None:
         """Take what a tick has."""
@@ -189,6 +238,16 @@ class _Subject:
         """Seconds of samples that came just before the border of a cell and hold behind it: no cell has more seconds
         than it is long, so that none hide a gap of another."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has values in the open cell, or such that hold."""
+        return bool(self.rows) or self.held is not None
+
+    def is_even(self, cell: int) -> bool:
+        """Whether its open cell, which is this one, has one sample, which holds for all of it."""
+        is_whole = len(self.rows) == 1 and self.interval == 1.0 and not self._ahead and self.held is not None
+        return is_whole and self.counting.is_whole(cell)
+
     def close(self, cell: int, step: int) -> HistoryCell:
         seconds = len(self.rows) * self.interval + self._ahead
         known = min(seconds, float(step))
@@ -210,64 +269,3 @@ class _Subject:
     def _cell(self, cell: int, rows: Sequence[Sequence[float]], seconds: float) -> HistoryCell:
         grown = self.counting.closed(cell)
         return summed(rows, self._counters, grown.rates, grown.raw, (seconds, grown.seconds))
-
-
-class _OpenTier:
-    """The open block of a tier, and the open cell of the next one."""
-
-    def __init__(self, shape: TierShape, write: Callable[[Block], object], coarser: _OpenTier | None) -> None:
-        self._shape = shape
-        self._write = write
-        self._coarser = coarser
-        self._block = 0
-        self._cells: dict[str, dict[int, HistoryCell]] = {}
-        self._group = 0
-        self._grouped: dict[str, list[HistoryCell]] = {}
-
-    def take(self, number: int, cells: Mapping[str, HistoryCell]) -> None:
-        """Take the cells of one time; they come in order."""
-        self.reach(number)
-        place = number % self._shape.cells
-        for subject, cell in cells.items():
-            self._cells.setdefault(subject, {})[place] = _packed(cell)
-            if self._coarser is not None:
-                self._grouped.setdefault(subject, []).append(cell)
-
-    def reach(self, number: int) -> None:
-        """Hand over what is full before the cell of this number: none comes before it any more."""
-        block = number // self._shape.cells
-        if block != self._block:
-            self._seal()
-            self._block = block
-        if self._coarser is not None:
-            group = number * self._shape.step // self._coarser._shape.step
-            if group != self._group:
-                self._fold(self._coarser)
-                self._group = group
-
-    def finish(self) -> None:
-        """Hand over what is open, here and in the tiers behind."""
-        self._seal()
-        if self._coarser is not None:
-            self._fold(self._coarser)
-            self._coarser.finish()
-        self._block = self._group = 0
-
-    def _seal(self) -> None:
-        for subject, cells in self._cells.items():
-            self._write(Block(self._shape, self._block, subject, cells))
-        self._cells = {}
-
-    def _fold(self, coarser: _OpenTier) -> None:
-        if self._grouped:
-            folded = {name: fold(cells, columns_of(name).counters) for name, cells in self._grouped.items()}
-            coarser.take(self._group, folded)
-        self._grouped = {}
-
-
-def _packed(cell: HistoryCell) -> HistoryCell:
-    """The same in less memory, as far as a block keeps it."""
-    if cell.low is cell.mean:
-        return cell
-    low, mean, high = map(singles, cell[:3])
-    return cell._replace(low=low, mean=mean, high=high, weight=cell.weight and singles(cell.weight))

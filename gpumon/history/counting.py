@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import nan
+from math import isfinite, nan
 from operator import gt, sub
 from typing import NamedTuple
 
@@ -17,6 +17,14 @@ class Grown(NamedTuple):
     """The counters at the end of the cell; where no sample came after it, at the last one."""
     seconds: float
     """Seconds in which the growth was measured; a sample that comes late counts with the cell before it."""
+
+
+class EvenGrowth(NamedTuple):
+    """Growth in whole seconds that follow each other, by counter and second."""
+
+    rates: Sequence[Sequence[float]]
+    raw: Sequence[Sequence[float]]
+    """The counters at the end of each second."""
 
 
 class Counting:
@@ -53,6 +61,38 @@ class Counting:
                 at = [old + (new - old) * share for old, new in zip(self._values, values, strict=True)]
                 self._close(cell, border, at)
                 cell += 1
+        self._values, self._time = values, time
+
+    def is_whole(self, second: int) -> bool:
+        """Whether the open second is this one, and all that it has grown by so far is known."""
+        return self._begin == second and self._grown is None and not self._closed
+
+    def evenly(self, second: int, times: Sequence[float], values: Sequence[Sequence[float]]) -> EvenGrowth | None:
+        """Return the growth in the open second, which is `second`, and in those after it, up to the last of `values`.
+
+        There is one of them in each second after the open one, which is whole. None where one is in another second,
+        or a counter has gone back.
+        """
+        if not all(border < time < border + 1 for border, time in enumerate((self._time, *times), second)):
+            return None
+        before = zip((self._time, *times), times, strict=False)
+        shares = [(border - old) / (time - old) for border, (old, time) in enumerate(before, second + 1)]
+        rates, raw, length = [], [], len(times)
+        for begin, first, column in zip(self._base, self._values, zip(*values, strict=True), strict=True):
+            if column.count(first) == length and isfinite(first):  # as most counters of throttling
+                at = [first] * length
+            else:
+                older = (first, *column[:-1])
+                if any(map(gt, older, column)):
+                    return None
+                at = [old + (new - old) * share for old, new, share in zip(older, column, shares, strict=True)]
+            rates.append(list(map(sub, at, (begin, *at[:-1]))))
+            raw.append(at)
+        return EvenGrowth(rates, raw)
+
+    def go_on(self, second: int, time: float, values: Sequence[float], growth: EvenGrowth) -> None:
+        """Follow what `evenly` has given, up to its last values, in the second that begins at `second`."""
+        self._base, self._begin = [column[-1] for column in growth.raw], second
         self._values, self._time = values, time
 
     def forget(self) -> None:

@@ -27,8 +27,7 @@ def frame_cells(frames: Iterable[Frame]) -> FrameCells:
             cells.update({block.number * FINEST.cells + place: cell for place, cell in block.cells.items()})
 
     collector = Collector(take)
-    for frame in frames:
-        collector.add(values_of_frame(frame))
+    collector.add_all([*map(values_of_frame, frames)])
     collector.finish()
     return found
 

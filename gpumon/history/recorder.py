@@ -133,8 +133,8 @@ class HistoryRecorder:
             if ticks and self._first is None:
                 self._first = ticks[0]
             begins = self._first is not None and self._earlier is not None and self._twice(self._collect_earlier)
+            self._collector.add_all(ticks)
             for values in ticks:
-                self._collector.add(values)
                 self._see_clock(values)
             if stopping:
                 self._collector.finish()

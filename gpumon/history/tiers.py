@@ -48,3 +48,8 @@ def _columns(metrics: tuple[Metric, ...]) -> KeptColumns:
 
 
 OF_GPU, OF_HOST = _columns(GPU_METRICS), _columns(HOST_METRICS)
+
+
+def columns_of(subject: str) -> KeptColumns:
+    """The columns that are kept of a subject."""
+    return OF_GPU if subject else OF_HOST

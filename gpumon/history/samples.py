@@ -1,0 +1,122 @@
+"""The cells of an open block of the finest tier: those of a sample each in columns, and others as they are."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from math import nan
+from struct import pack_into
+from typing import NamedTuple
+
+from gpumon.history.cell import HistoryCell, Numbers, doubles, fold, instead, singles
+
+_SAMPLE, _OTHER = 1, 2
+WHOLE = (1.0, 1.0)
+"""Seconds of a cell of the finest tier of which nothing is missing."""
+
+
+class EvenCells(NamedTuple):
+    """Cells that follow each other, each of one sample and with nothing missing."""
+
+    rows: Sequence[Numbers]
+    """The values of each sample; those of counters are not used."""
+    rates: Sequence[Sequence[float]]
+    """By counter, what it grew by in each cell."""
+    raw: Sequence[Sequence[float]]
+    """By counter, its value at the end of each cell."""
+
+
+class SampleCells(Mapping[int, HistoryCell]):
+    """Cells by their places in the block."""
+
+    def __init__(self, count: int, metrics: int, counters: Sequence[int]) -> None:
+        self._count, self._metrics, self._counters = count, metrics, tuple(counters)
+        self._kinds = bytearray(count)
+        """By place: 0 where there is no cell, else `_SAMPLE` or `_OTHER`."""
+        self._last = array("d", [nan]) * (count * metrics)
+        """Row by row; of a gauge it is the mean, too."""
+        self._rates = [array("d", [nan]) * count for _ in counters]
+        self._others: dict[int, HistoryCell] = {}
+
+    def __len__(self) -> int:
+        return self._count - self._kinds.count(0)
+
+    def __iter__(self) -> Iterator[int]:
+        return (place for place, kind in enumerate(self._kinds) if kind)
+
+    def __getitem__(self, place: int) -> HistoryCell:
+        if self._kinds[place] == _SAMPLE:
+            last = self._last[place * self._metrics : (place + 1) * self._metrics]
+            mean = doubles(instead(len(last), self._counters)([*last, *(column[place] for column in self._rates)]))
+            return HistoryCell(mean, mean, mean, last, WHOLE)
+        return self._others[place]
+
+    def put(self, place: int, cell: HistoryCell) -> None:
+        """Take a cell."""
+        if cell.seconds == WHOLE and cell.weight is None and cell.low is cell.mean is cell.high:
+            self._kinds[place] = _SAMPLE
+            self._last[place * self._metrics : (place + 1) * self._metrics] = doubles(cell.last)
+            for column, counter in zip(self._rates, self._counters, strict=True):
+                column[place] = cell.mean[counter]
+        else:
+            self._kinds[place] = _OTHER
+            self._others[place] = cell
+
+    def put_even(self, place: int, cells: EvenCells) -> None:
+        """Take cells from `place` on."""
+        metrics, count = self._metrics, len(cells.rows)
+        begin, end = place * metrics, (place + count) * metrics
+        pack_into(f"{count * metrics}d", self._last, begin * 8, *chain.from_iterable(cells.rows))
+        for number, counter in enumerate(self._counters):
+            self._last[begin + counter : end : metrics] = doubles(cells.raw[number])
+            self._rates[number][place : place + count] = doubles(cells.rates[number])
+        self._kinds[place : place + count] = bytes((_SAMPLE,)) * count
+
+    def folded(self, begin: int, end: int) -> HistoryCell | None:
+        """The cells from place `begin` to `end` as one; None where there are none."""
+        kinds = self._kinds[begin:end]
+        even = self._folded_evenly(begin, end) if kinds.count(_SAMPLE) == end - begin else None
+        if even is not None:
+            return even
+        places = [begin + place for place, kind in enumerate(kinds) if kind]
+        found = fold([self[place] for place in places], self._counters) if places else None
+        for place in places:
+            if place in self._others:
+                self._others[place] = _packed(self._others[place])
+        return found
+
+    def _folded_evenly(self, begin: int, end: int) -> HistoryCell | None:
+        """As `folded`, where nothing is missing but metrics that are missing throughout; else None."""
+        metrics, seconds = self._metrics, float(end - begin)
+        values = self._last[begin * metrics : end * metrics].tolist()
+        columns = [values[place::metrics] for place in range(metrics)]
+        for place, rates in zip(self._counters, self._rates, strict=True):
+            columns[place] = rates[begin:end].tolist()
+        totals = list(map(sum, columns))
+        for place, total in enumerate(totals):
+            # NaN is not itself; in place, because it is done for each metric and cell.
+            if total != total and any(value == value for value in columns[place]):
+                return None
+        ordered = list(map(sorted, columns))  # in half the time of min and max, which know nothing of floats
+        low, high = doubles([column[0] for column in ordered]), doubles([column[-1] for column in ordered])
+        last = self._last[(end - 1) * metrics : end * metrics]
+        return HistoryCell(low, doubles([total / seconds for total in totals]), high, last, (seconds, seconds))
+
+    def columns(self) -> tuple[list[array[float]], list[array[float]]] | None:
+        """By metric, means and last values of all places; None where that is not all that there is."""
+        if self._others:
+            return None
+        last = [self._last[place :: self._metrics] for place in range(self._metrics)]
+        mean = list(last)
+        for place, rates in zip(self._counters, self._rates, strict=True):
+            mean[place] = rates
+        return mean, last
+
+
+def _packed(cell: HistoryCell) -> HistoryCell:
+    """The same in less memory, as far as a block keeps it."""
+    if cell.low is cell.mean:
+        return cell
+    low, mean, high = map(singles, cell[:3])
+    return cell._replace(low=low, mean=mean, high=high, weight=cell.weight and singles(cell.weight))
