@@ -24,6 +24,8 @@ WINDOWS = (
     ChartWindow(7 * 86400, "7 d", has_button=True), ChartWindow(31 * 86400, "31 d", has_button=True),
 )  # fmt: skip
 """From the shortest to the longest, which is as long as history is kept."""
+CLOSE = (ChartWindow(2, "2 s"), ChartWindow(10, "10 s"), ChartWindow(30, "30 s"))
+"""Shorter ones, for a look at single samples: only a step of the zoom leads there, never a default."""
 USUAL = WINDOWS[3]
 """Until the user chooses another one."""
 ALWAYS = WINDOWS[6]
@@ -33,4 +35,4 @@ ALWAYS = WINDOWS[6]
 def offered(known: float) -> Sequence[ChartWindow]:
     """Return the windows to choose from where history goes back by `known` seconds; none is longer than it must be."""
     longer = [window for shorter, window in pairwise(WINDOWS) if shorter.seconds < known]
-    return [window for window in WINDOWS if window.seconds <= ALWAYS.seconds or window in longer]
+    return [*CLOSE, *(window for window in WINDOWS if window.seconds <= ALWAYS.seconds or window in longer)]

@@ -15,7 +15,7 @@ from gpumon.history.long import LongHistory
 from gpumon.history.open import open_history
 from gpumon.history.query import Query
 from gpumon.history.tiers import SHAPES
-from gpumon.history.windows import ALWAYS, WINDOWS, offered
+from gpumon.history.windows import ALWAYS, CLOSE, WINDOWS, offered
 from tests.builders import TIME, device, frame_of, sample, tick
 from tests.months import fill
 
@@ -96,5 +96,5 @@ def test_another_file_is_another_history(history: LongHistory, tmp_path: Path) -
 def test_windows_are_offered_as_far_as_there_is_history() -> None:
     assert offered(nan)[-1] == offered(60.0)[-1] == ALWAYS
     assert offered(2 * 3600)[-1].seconds == 3 * 3600
-    assert offered(31 * DAY) == list(WINDOWS)
+    assert offered(31 * DAY) == [*CLOSE, *WINDOWS]
     assert offered(6.5 * DAY)[-1].seconds == 7 * DAY

@@ -174,6 +174,16 @@ class GpumonApp(App[None]):
         self.view.zoom(step)
         self.draw()
 
+    def action_pan(self, halves: int) -> None:
+        """An earlier or a later window."""
+        self.view.pan(halves)
+        self.draw()
+
+    def action_to_now(self) -> None:
+        """The window that ends now."""
+        self.view.shown.to_now()
+        self.draw()
+
     def action_pause(self) -> None:
         """Hold the picture, or go on with the newest; a recording stands still meanwhile."""
         self.view.paused = not self.view.paused
@@ -269,6 +279,8 @@ class GpumonApp(App[None]):
         )
         view.has_simulation = self.instead.has_simulation and view.frame is not None and not view.samples
         offered = (("s", "back"),) if self.instead.is_simulated else OFFERED if view.has_simulation else ()
+        if view.shown.is_past:
+            offered = (("0", "to now"), *offered)
         if told := counted(view.findings()):
             offered = (*offered, ("a", told))
         if offered != self.parts.keys.offered:

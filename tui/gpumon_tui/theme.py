@@ -95,6 +95,12 @@ def faded(style: Style) -> Style:
     return Style(color=color.name if color else None, bgcolor=style.bgcolor.name if style.bgcolor else None)
 
 
+@lru_cache(maxsize=256)
+def faint(style: Style) -> Style:
+    """The same, nearer to the ground: for what lies between the lowest and the highest value of a chart's column."""
+    return Style(color=_mix(_hex(style.color), BACKGROUND, 0.3)) if style.color else style
+
+
 def _hex(color: Color) -> str:
     return color.get_truecolor().hex
 

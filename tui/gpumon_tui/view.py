@@ -15,7 +15,7 @@ from gpumon.diagnosis.live import findings, is_news
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.history.open import open_history
 from gpumon.history.query import HOST
-from gpumon.history.windows import USUAL, WINDOWS, offered
+from gpumon.history.windows import USUAL, WINDOWS
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import HOST_INDEX, Metric
 from gpumon.missing import is_known
@@ -27,6 +27,7 @@ from gpumon_tui.renderables.axis import scale_top
 from gpumon_tui.renderables.buckets import read
 from gpumon_tui.renderables.chart import ChartCurve
 from gpumon_tui.renderables.text_width import safe
+from gpumon_tui.shown_time import ShownTime
 
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
@@ -46,12 +47,14 @@ class View:
         """Whether a key shows a simulation in the place of this machine."""
         self.selected_run = ""
         """Id of the run under the cursor of the table."""
-        self._window = 0
+        self.shown = ShownTime()
+        """The time that the charts show; everything else is of the frame on screen."""
         self._interval = interval
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, as with frames of another source; what the user chose to see stays."""
+        """Begin anew, as with frames of another source; what the user chose to see stays, but for its time."""
+        self.shown.to_now()
         self.history = open_history()
         self.epochs = Epochs()
         self.activity = Activity()
@@ -173,19 +176,19 @@ class View:
     @property
     def window(self) -> int:
         """Seconds that charts show: what the user chose, else as much as there is, up to ten minutes."""
-        if self._window:
-            return self._window
+        if self.shown.chosen:
+            return self.shown.chosen
         known = self.now - self.history.begin
         wanted = min(known, USUAL.seconds) if is_known(known) else 0.0
         return next((window.seconds for window in WINDOWS if window.seconds >= wanted), USUAL.seconds)
 
     def zoom(self, step: int) -> None:
         """A shorter or a longer window."""
-        windows = offered(self.now - self.history.begin)
-        place = (
-            next((place for place, window in enumerate(windows) if window.seconds == self.window), len(windows)) + step
-        )
-        self._window = windows[min(max(place, 0), len(windows) - 1)].seconds
+        self.shown.zoom(step, self.window, self.history.begin, self.now)
+
+    def pan(self, halves: int) -> None:
+        """Move the charts' window by so many halves of it."""
+        self.shown.pan(halves, self.window, self.history.begin, self.now)
 
     def panels(self) -> tuple[Panel, ...]:
         """The charts there are for the subject, without those it has no values for."""
@@ -224,6 +227,7 @@ class View:
             missing=self._missing(panel.metric),
             epochs_of=of,
             edge=self.freshness.edge,
+            end=self.shown.end,
         )
 
     def _epochs_drawn(self) -> tuple[Drawn, str]:
@@ -291,7 +295,8 @@ class View:
         for known in (panel.full_scale, limit):
             if known > 0:
                 return known
-        largest = self.history.peak(self.subject, panel.metric.name, self.now - self.window, self.now)
+        end = self.shown.end if self.shown.is_past else self.now
+        largest = self.history.peak(self.subject, panel.metric.name, end - self.window, end)
         return scale_top(largest, panel.metric.unit)
 
     def _missing(self, metric: Metric) -> str:

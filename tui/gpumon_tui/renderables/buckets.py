@@ -7,7 +7,7 @@ by every single column was measured at 5.7 kB/s to a terminal of 160x50, where 4
 
 from __future__ import annotations
 
-from math import floor, inf
+from math import ceil, floor, inf
 
 from gpumon.history.grid import Grid
 from gpumon.history.query import History, Query, Series
@@ -25,6 +25,13 @@ def columns(window: float, count: int, now: float) -> Grid:
     step = window / count
     jump = max(1, 2 * (count // 48))  # whole cells, of two columns each
     return Grid((floor(now / (jump * step) + 1e-6) + 1) * jump - count, step, count)
+
+
+def standing(window: float, count: int, end: float) -> Grid:
+    """`count` columns, two for each cell, of a window that ends at `end` and stands still: to a cell exact."""
+    count = max(2, count & ~1)
+    step = window / count
+    return Grid(2 * ceil(end / (2 * step) - 1e-6) - count, step, count)
 
 
 def read(history: History, subject: str, metric: str, grid: Grid, interval: float, end: float = inf) -> Series:

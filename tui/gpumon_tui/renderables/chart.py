@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from math import ceil
 from typing import NamedTuple
 
@@ -15,20 +16,25 @@ from gpumon.frame import Boundary
 from gpumon.history.grid import Grid
 from gpumon.history.query import Series
 from gpumon.metrics import Metric
+from gpumon.missing import NAN, is_known
 from gpumon_tui import theme
 from gpumon_tui.freshness import NOW
 from gpumon_tui.levels import level
-from gpumon_tui.renderables.axis import lay, time_labels, value_labels
+from gpumon_tui.renderables.axis import between, clock_labels, lay, time_labels, value_labels
 from gpumon_tui.renderables.braille import area
-from gpumon_tui.renderables.buckets import columns
+from gpumon_tui.renderables.buckets import columns, standing
+from gpumon_tui.renderables.envelope import EnvelopeRow, envelope
 from gpumon_tui.renderables.marks import EpochAxis, epoch_row
-from gpumon_tui.renderables.text_width import Line, fit, rule, width
+from gpumon_tui.renderables.text_width import Line, cut, fit, length, rule, width
 
 PAINTED = 0.5
 """The share of a cell that phases take from which it is painted as phase."""
 BEGINS = "history begins here"
 BRIEF = 2
 """Cells below which a phase may have none that is painted: then those that it touches are tinted."""
+SEVERAL = 5.0
+"""Intervals between samples from which a column shows its lowest and its highest value too. Shorter ones, as in the
+usual window, do without: that would cost CPU each second, and zooming in shows every sample."""
 
 
 class ChartCurve(NamedTuple):
@@ -58,6 +64,8 @@ class ChartCurve(NamedTuple):
     """Run whose epochs are marked, if the subject does not imply it."""
     edge: str = NOW
     """Label of the right edge: now, or the age of the newest sample."""
+    end: float = NAN
+    """Where the window ends (s since 1970), if it stands still in the past; else NaN."""
 
 
 class Room(NamedTuple):
@@ -100,15 +108,20 @@ def room(curve: ChartCurve, cells: int, height: int) -> Room:
         labels=labels,
         margin=margin,
         inner=inner,
-        grid=columns(curve.window, 2 * inner, curve.now),
+        grid=standing(curve.window, 2 * inner, curve.end)
+        if is_known(curve.end)
+        else columns(curve.window, 2 * inner, curve.now),
     )
 
 
 def title(curve: ChartCurve, cells: int) -> Line:
-    """Return the title of a chart, with its newest value."""
+    """Return the title of a chart, with its newest value; of one in the past with its times instead."""
     name: Line = [Segment(curve.metric.title, theme.TITLE), Segment(f"  {curve.subject}", theme.PLAIN)]
     if curve.epochs_of:
         name.append(Segment(f"  epochs of {curve.epochs_of}", theme.DIM))
+    if is_known(curve.end):
+        times: Line = [Segment(f"past  {between(curve.end - curve.window, curve.end)}", theme.WARN)]
+        return rule(cut(name, max(0, cells - length(times) - 7)), times, cells, theme.RULE)
     style = theme.LEVELS[level(curve.metric, curve.newest, curve.limit)]
     value = units.metric(curve.newest, curve.metric)
     window = f"last {units.ago(curve.window).removeprefix('-')}"
@@ -127,11 +140,11 @@ def picture(curve: ChartCurve, place: Room, row: EpochAxis) -> list[Line]:
     if has_epochs:
         lines.append([Segment(" " * margin), *row.labels])
     series = curve.read(grid)
-    dots = series.high if curve.metric.warn < float("inf") else series.mean
-    pictures = area(dots, rows, curve.top) if rows > 0 else []
-    for at, (dotted, style) in enumerate(zip(pictures, _row_styles(curve, rows), strict=True)):
+    drawn = _rows(curve, series, rows) if rows > 0 else []
+    pictures = [text for text, _ in drawn]
+    for at, ((dotted, faint), style) in enumerate(zip(drawn, _row_styles(curve, rows), strict=True)):
         label = Segment(fit(labels.get(at, ""), margin - 1, right=True) + " ", theme.DIM)
-        lines.append([label, *_with_epochs(dotted, row, style)])
+        lines.append([label, *_with_epochs(dotted, row, style, () if style in theme.LEVELS else faint)])
     if rows > 0 and all(map(str.isspace, pictures)):  # a known value has at least one dot
         reason = (curve.missing or "no samples in this window").center(inner)[:inner]
         lines[-1 - rows // 2] = [Segment(" " * margin), Segment(reason, theme.DIM)]
@@ -139,6 +152,14 @@ def picture(curve: ChartCurve, place: Room, row: EpochAxis) -> list[Line]:
         _tell_begin(lines, curve, place, pictures)
     lines.append([Segment(" " * margin), *_time_line(curve, grid, inner)])
     return lines
+
+
+def _rows(curve: ChartCurve, series: Series, rows: int) -> list[EnvelopeRow]:
+    """The area from the top down; columns of many samples show their extremes, others their mean or their peak."""
+    if series.step > SEVERAL * curve.interval:
+        return envelope(series.low, series.mean, series.high, rows, curve.top)
+    dots = series.high if curve.metric.warn < float("inf") else series.mean
+    return [EnvelopeRow(text, ()) for text in area(dots, rows, curve.top)]
 
 
 def _tell_begin(lines: list[Line], curve: ChartCurve, place: Room, pictures: Sequence[str]) -> None:
@@ -166,16 +187,27 @@ def _row_styles(curve: ChartCurve, rows: int) -> list[Style]:
     return styles
 
 
-def _with_epochs(picture: str, row: EpochAxis, style: Style) -> Line:
+def _with_epochs(picture: str, row: EpochAxis, style: Style, faint: Sequence[bool] = ()) -> Line:
     line: Line = []
     done = 0
     for cell, upright in row.lines:
         if cell > done:
-            line.append(Segment(picture[done:cell], style))
+            line += _inked(picture, done, cell, style, faint)
         line.append(upright)
         done = cell + 1
     if done < len(picture):
-        line.append(Segment(picture[done:], style))
+        line += _inked(picture, done, len(picture), style, faint)
+    return line
+
+
+def _inked(picture: str, begin: int, end: int, style: Style, faint: Sequence[bool]) -> Line:
+    """A part of a row; cells above the lowest value are nearer to the ground."""
+    if not any(faint[begin:end]):
+        return [Segment(picture[begin:end], style)]
+    line: Line = []
+    for is_faint, cells in groupby(range(begin, end), faint.__getitem__):
+        text = "".join(picture[cell] for cell in cells)
+        line.append(Segment(text, theme.faint(style) if is_faint else style))
     return line
 
 
@@ -188,7 +220,9 @@ def _time_line(curve: ChartCurve, grid: Grid, cells: int) -> Line:
             ground[cell], styles[cell] = "━", theme.PHASE
         elif brief:
             styles[cell] = theme.BRIEF_PHASE
-    text = lay(time_labels(grid, cells, curve.now, curve.edge), "".join(ground))
+    past = is_known(curve.end)
+    labels = clock_labels(grid, cells) if past else time_labels(grid, cells, curve.now, curve.edge)
+    text = lay(labels, "".join(ground))
     # Labels stand on the axis, and are not of its phases.
     inks = [style if letter in "─━" else theme.DIM for letter, style in zip(text, styles, strict=True)]
     line: Line = []

@@ -25,6 +25,8 @@ def header(view: View, cells: int) -> Line:
         left += [Segment(" ", theme.BAR), Segment(f" {safe(view.origin.label)} ", theme.LABEL)]
     if view.paused:
         left += [Segment(" ", theme.BAR), Segment(" PAUSED ", theme.LABEL)]
+    if view.shown.is_past:
+        left += [Segment(" ", theme.BAR), Segment(" CHARTS IN THE PAST ", theme.LABEL)]
     left.append(_state(view))
     clock: Line = [Segment(f"  {units.clock(view.now) if view.frame else ''} ", theme.BAR_STRONG)]
     right = [*_host(view), *clock]

@@ -16,6 +16,10 @@ COLORS: tuple[Line, ...] = (
         Segment("▄▄", theme.ink(theme.BLUE)), Segment("▂▂", theme.ink(theme.ROSE)), Segment("▁▁ ", theme.TRACK),
         Segment("memory in use; rose: by processes other than the run", theme.PLAIN),
     ],
+    [
+        Segment("⣿⢝⠁    ", theme.ink(theme.MINT)),
+        Segment("long windows: solid to the lowest value, sparse to the mean, dot: highest", theme.PLAIN),
+    ],
     [Segment("yellow ", theme.WARN), Segment("attention: nearly full, hot, stale, allocated but idle", theme.PLAIN)],
     [Segment("red    ", theme.CRITICAL), Segment("problem: full, too hot, heat-throttled, lost, died", theme.PLAIN)],
     [Segment("e7  │  ", theme.EPOCH[0]), Segment("epoch 7 began here, as the training reported", theme.PLAIN)],

@@ -22,7 +22,8 @@ class HeaderBar(Lines):
 
     def lines(self) -> list[Line]:
         view, cells = self.view, self.size.width
-        shows = (view.origin, view.driver, view.hostname, view.freshness, view.paused, view.frame, cells)
+        times = view.freshness, view.paused, view.shown.is_past
+        shows = (view.origin, view.driver, view.hostname, times, view.frame, cells)
         return self._memo.get(0, shows, lambda: [header.header(view, cells)])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpumon.missing import is_known
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import chart
 from gpumon_tui.renderables.text_width import Line
@@ -30,7 +31,7 @@ class Chart(Lines):
         curve = view.curve(self.place)
         room = chart.room(curve, cells, height)
         shows = (
-            cells, height, room.grid, room.grid.at(curve.now), curve.begin, view.filling and view.history.end,
+            cells, height, room.grid, _moves_with(curve, room), curve.begin, view.filling and view.history.end,
             curve.metric.name, view.subject, curve.interval, curve.top, str(curve.limit), curve.missing,
             curve.marks, curve.spans, curve.faults, curve.edge,
         )  # fmt: skip
@@ -40,3 +41,8 @@ class Chart(Lines):
         row = chart.epochs_of(curve, room, self._crowded)
         self._crowded = row.crowded
         return chart.picture(curve, room, row)
+
+
+def _moves_with(curve: chart.ChartCurve, room: chart.Room) -> int | None:
+    """The column of now; none where the window stands still."""
+    return None if is_known(curve.end) else room.grid.at(curve.now)

@@ -11,6 +11,7 @@ from textual.message import Message
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.frame import Process, Sample
+from gpumon.history.windows import WINDOWS
 from gpumon_tui.layout import Plan
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import gpu, nogpu
@@ -58,7 +59,8 @@ class Gpus(Lines):
         rows, cells, subject = self.plan.card_rows, self._cells(), view.subject
         alike = partial(
             gpu.GpuCard, age=view.age, history=view.history, begin=view.history.begin, now=view.now,
-            window=view.window, interval=view.state.interval, filling=view.filling, pictures=self._pictures,
+            window=max(view.window, WINDOWS[0].seconds), interval=view.state.interval, filling=view.filling,
+            pictures=self._pictures,
         )  # fmt: skip
         grid, shown = self._grid(), self._shown
         self._follow(grid)

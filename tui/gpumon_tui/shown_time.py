@@ -1,0 +1,42 @@
+"""The stretch of time that charts show: one that ends now and moves on, or one in the past that stands still."""
+
+from __future__ import annotations
+
+from gpumon.history.windows import offered
+from gpumon.missing import NAN, is_known
+
+
+class ShownTime:
+    """A window that the user moves. All times are in seconds since 1970, all lengths in seconds."""
+
+    def __init__(self) -> None:
+        self.chosen = 0
+        """Length that the user chose; 0 until then."""
+        self.end = NAN
+        """Where the window ends in the past; NaN while it ends now."""
+
+    @property
+    def is_past(self) -> bool:
+        """Whether the window stands still, and ends before now."""
+        return is_known(self.end)
+
+    def to_now(self) -> None:
+        """End now again, as long as before."""
+        self.end = NAN
+
+    def zoom(self, step: int, window: int, begin: float, now: float) -> None:
+        """Take a shorter or a longer window than `window`: around its middle in the past, else up to now."""
+        windows = [one.seconds for one in offered(now - begin)]
+        place = (windows.index(window) if window in windows else len(windows)) + step
+        self.chosen = windows[min(max(place, 0), len(windows) - 1)]
+        if self.is_past:
+            self._end_at(self.end + (self.chosen - window) / 2, self.chosen, begin, now)
+
+    def pan(self, halves: int, window: int, begin: float, now: float) -> None:
+        """Move by so many halves of the window, back as far as history goes from `begin`; forward until it is now."""
+        self.chosen = window
+        self._end_at((self.end if self.is_past else now) + halves * window / 2, window, begin, now)
+
+    def _end_at(self, end: float, window: int, begin: float, now: float) -> None:
+        earliest = begin + window
+        self.end = max(end, earliest) if earliest < now and end < now else NAN
