@@ -152,7 +152,8 @@ class Collector:
             if time > self._time - SET_BACK:
                 return
             self.finish()
-        interval, cell = max(seen.interval_ns / SECOND, SHORTEST_INTERVAL), int(time // self._step)
+        planned, cell = seen.interval_ns / SECOND, int(time // self._step)
+        interval = max(planned, SHORTEST_INTERVAL)
         passed, longest = monotonic - self._monotonic, PAUSE * interval
         if is_gap(passed, time - self._time, interval):
             self._break_off(cell)
@@ -168,7 +169,7 @@ class Collector:
             subject = self._subjects[row.subject]
             subject.rows.append(row.values)
             subject.held = row.values
-            subject.interval = min(interval, self._step)
+            subject.interval = min(planned, self._step)
         answered = {row.subject for row in seen.rows}
         for name, subject in self._subjects.items():
             if name not in answered:
@@ -187,6 +188,8 @@ class Collector:
     def finish(self) -> None:
         """Hand over what is open, full or not."""
         if self._subjects:
+            for subject in self._subjects.values():
+                subject.held = None
             self._close(self._cell + 1)
         self._finest.finish()
         self._subjects.clear()
@@ -231,6 +234,9 @@ class _Subject:
         self.held: Sequence[float] | None = None
         """Values that hold until the next tick."""
         self.interval = 0.0
+        """Seconds for which a sample holds, as planned."""
+        self._is_held = False
+        """Whether values held when the open cell began."""
         self.counting = Counting(len(columns.counters))
         self.counters_of: Callable[[Sequence[float]], Sequence[float]] = itemgetter(*columns.counters)
         self._counters = columns.counters
@@ -250,6 +256,9 @@ class _Subject:
 
     def close(self, cell: int, step: int) -> HistoryCell:
         seconds = len(self.rows) * self.interval + self._ahead
+        if self.interval < SHORTEST_INTERVAL and self._is_held and self.held is not None:
+            seconds = float(step)  # so close together, samples are as uneven as the machine's scheduler
+        self._is_held = self.held is not None
         known = min(seconds, float(step))
         self._ahead = min(seconds - known, self.interval)
         found = self._cell(cell, self.rows, known)
@@ -259,11 +268,13 @@ class _Subject:
     def let_go(self) -> None:
         """Let the last values hold no longer: a gap follows."""
         self.held = None
+        self._is_held = False
         self._ahead = 0.0
 
     def hold(self, cell: int, step: int) -> HistoryCell:
         """A cell without a sample of its own, between two that are near each other."""
         assert self.held is not None
+        self._is_held = True
         return self._cell(cell, [self.held], float(step))
 
     def _cell(self, cell: int, rows: Sequence[Sequence[float]], seconds: float) -> HistoryCell:
