@@ -86,6 +86,9 @@ def _table(told: Any) -> Table:
     return columns
 
 
+_NOT_RECORDED = Availability.NOT_RECORDED
+
+
 class BlockDecoder:
     """One block on its way to frames."""
 
@@ -102,8 +105,10 @@ class BlockDecoder:
         self._texts = [text(one) for one in entries_of(tables, "texts")]
         self._contexts: list[Context] = [context_of(one) for one in entries_of(tables, "contexts")]
         self._devices = [device_of(one, schema.absent) for one in entries_of(tables, "devices")]
-        absent = {PROCESSES: Availability.NOT_RECORDED}
-        self._unlisted = [device._replace(missing={**absent, **device.missing}) for device in self._devices]
+        self._unlisted = [
+            device._replace(missing={**device.missing, PROCESSES: device.missing.get(PROCESSES, _NOT_RECORDED)})
+            for device in self._devices
+        ]
         """The devices in a stretch without processes: an empty list then is no proof of an empty GPU."""
         self._processes = [process_of(one) for one in entries_of(tables, "processes")]
         self._runs = [run_of(one) for one in entries_of(tables, "runs")]
