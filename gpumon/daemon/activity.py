@@ -10,6 +10,7 @@ from threading import Lock
 from gpumon.accounting.book import AccountBook
 from gpumon.accounting.rows import write_accounts
 from gpumon.analysis.holders import HolderWatch
+from gpumon.database.write import transaction
 from gpumon.events.book import EventBook
 from gpumon.events.log import close_unseen, write_events
 from gpumon.frame import Tick
@@ -44,7 +45,8 @@ class ActivityPart:
     def opened(self, connection: sqlite3.Connection) -> None:
         """Close what an earlier daemon left open. Accounts go on where it left them. Raises sqlite3.Error."""
         if not self._is_joined:
-            _as_one(connection, lambda: close_unseen(connection, (), self._boot, runs=False))
+            with transaction(connection):
+                close_unseen(connection, (), self._boot, runs=False)
             self._is_joined = True
 
     def write(self, connection: sqlite3.Connection) -> None:
@@ -52,15 +54,12 @@ class ActivityPart:
         with self._lock:
             self._judge()
             accounts, events = self._accounts.take(), self._events.take()
-
-        def put() -> None:
-            write_accounts(connection, accounts)
-            write_events(connection, events.events, events.going_on, events.seen_ns, self._boot)
-            if events.is_settled:
-                close_unseen(connection, events.going_on, self._boot, runs=True)
-
         try:
-            _as_one(connection, put)
+            with transaction(connection):
+                write_accounts(connection, accounts)
+                write_events(connection, events.events, events.going_on, events.seen_ns, self._boot)
+                if events.is_settled:
+                    close_unseen(connection, events.going_on, self._boot, runs=True)
         except BaseException:
             with self._lock:
                 self._accounts.give_back(accounts)
@@ -80,15 +79,3 @@ class ActivityPart:
             judged = self._holders.judged(tick)
             self._accounts.add(tick, judged)
             self._events.add(tick, judged, self._holders.activity)
-
-
-def _as_one(connection: sqlite3.Connection, put: Callable[[], object]) -> None:
-    """All that `put` does or, when it raises, nothing."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        put()
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
