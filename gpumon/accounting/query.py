@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
 from math import inf
 from typing import Any, NamedTuple, TypeVar
 
 from gpumon.accounting.book import DEVICE_COLUMNS, USER_COLUMNS
-from gpumon.database.read import open_to_read
-from gpumon.errors import GpumonError
-from gpumon.history.migrations import VERSION
+from gpumon.history.read import reading
 
 HOUR = 3600
 """Seconds in an hour."""
 _Key = TypeVar("_Key")
 _ROUNDING = 1e-9
-_SINCE = 2
-"""Version of the file from which it has accounts."""
 
 
 class Account(NamedTuple):
@@ -92,16 +87,8 @@ class KeptAccounts(NamedTuple):
 
 def read_accounts(path: str, begin: float = -inf, end: float = inf) -> KeptAccounts:
     """Return the hours that begin from `begin` until before `end` (s since 1970). Raises GpumonError."""
-    try:
-        connection, version = open_to_read(path)
-        with closing(connection):
-            if version > VERSION:
-                raise GpumonError(f"{path} was written by a newer gpumon: upgrade gpumon")
-            if version < _SINCE:
-                return KeptAccounts((), ())
-            return _read(connection, begin, end)
-    except sqlite3.Error as error:
-        raise GpumonError(f"cannot read {path}: {error}") from error
+    with reading(path) as file:
+        return _read(file.connection, begin, end) if file.has_people else KeptAccounts((), ())
 
 
 def _read(connection: sqlite3.Connection, begin: float, end: float) -> KeptAccounts:

@@ -5,20 +5,15 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Mapping
-from contextlib import closing
 from math import inf
 from typing import Any, NamedTuple
 
 from gpumon.clock import SECOND
-from gpumon.database.read import open_to_read
-from gpumon.errors import GpumonError
 from gpumon.events.event import EventSubject
 from gpumon.events.kinds import BY_NAME, EventKind
 from gpumon.frame import NAN
-from gpumon.history.migrations import VERSION
+from gpumon.history.read import reading
 
-_SINCE = 2
-"""Version of the file from which it has events."""
 _DEVICES = (
     "SELECT DISTINCT device, '' FROM event WHERE device != '' AND device NOT IN (SELECT uuid FROM device)"
     " UNION ALL SELECT uuid, CASE WHEN number >= 0 THEN number ELSE '' END FROM device"
@@ -64,14 +59,8 @@ def read_events(
 
     Raises GpumonError.
     """
-    try:
-        connection, version = open_to_read(path)
-        with closing(connection):
-            if version > VERSION:
-                raise GpumonError(f"{path} was written by a newer gpumon: upgrade gpumon")
-            return _read(connection, begin, end, wanted, limit) if version >= _SINCE else []
-    except sqlite3.Error as error:
-        raise GpumonError(f"cannot read {path}: {error}") from error
+    with reading(path) as file:
+        return _read(file.connection, begin, end, wanted, limit) if file.has_people else []
 
 
 def known_devices(path: str) -> dict[str, str]:
@@ -79,15 +68,9 @@ def known_devices(path: str) -> dict[str, str]:
 
     Raises GpumonError.
     """
-    try:
-        connection, version = open_to_read(path)
-        with closing(connection):
-            if version > VERSION:
-                raise GpumonError(f"{path} was written by a newer gpumon: upgrade gpumon")
-            rows = connection.execute(_DEVICES).fetchall() if version >= _SINCE else ()
-            return {str(uuid): str(number) for uuid, number in rows}
-    except sqlite3.Error as error:
-        raise GpumonError(f"cannot read {path}: {error}") from error
+    with reading(path) as file:
+        rows = file.connection.execute(_DEVICES) if file.has_people else ()
+        return {str(uuid): str(number) for uuid, number in rows}
 
 
 def _read(

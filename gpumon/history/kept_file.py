@@ -16,11 +16,10 @@ from math import inf, nan
 from threading import Lock
 from typing import NamedTuple, TypeVar
 
-from gpumon.database.read import open_to_read
+from gpumon.database.write import NewerFile
 from gpumon.history.block import BadBlock, present, unpack
 from gpumon.history.line import Line
-from gpumon.history.migrations import VERSION
-from gpumon.history.overview import why_unreadable
+from gpumon.history.read import open_file, why_unreadable
 from gpumon.history.tiers import SHAPES, TierShape
 
 _LOOK = 2.0
@@ -179,12 +178,15 @@ class KeptFile:
                 self._open_at = now + _RETRY
                 if not os.path.exists(self.path):
                     return nothing
-                self._db, version = open_to_read(self.path, any_thread=True)
-                if not 0 < version <= VERSION:
+                self._db, version = open_file(self.path, any_thread=True)
+                if not version:
                     self._shut()
-                    self.problem = f"{self.path} was written by a newer gpumon: upgrade gpumon" if version else ""
+                    self.problem = ""
                     return nothing
             found = read(self._db)
+        except NewerFile as error:
+            self.problem = str(error)
+            return nothing
         except (sqlite3.Error, OSError, ValueError) as error:
             self._shut()
             self.problem = why_unreadable(self.path, error)

@@ -14,12 +14,12 @@ from contextlib import closing
 from typing import NamedTuple
 
 from gpumon.clock import SECOND
-from gpumon.database.read import open_to_read
+from gpumon.database.write import NewerFile
 from gpumon.frame import NAN, Device, Frame, Sample
 from gpumon.history.block import BadBlock, cells_of
 from gpumon.history.cell import HistoryCell
-from gpumon.history.migrations import VERSION
 from gpumon.history.query import HOST
+from gpumon.history.read import open_file
 from gpumon.history.tiers import SHAPES, TierShape
 from gpumon.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind
 from gpumon.missing import is_known
@@ -47,12 +47,12 @@ def kept_frames(path: str, begin: float, before: Frame, devices: Mapping[str, De
     `devices`, by UUID, are those whose names are known. Whatever is damaged is missing.
     """
     try:
-        db, version = open_to_read(path)
-    except (sqlite3.Error, OSError):
+        db, version = open_file(path)
+    except (sqlite3.Error, OSError, NewerFile):
         return []
     found: list[KeptFrame] = []
     with closing(db):
-        if not 0 < version <= VERSION:
+        if not version:
             return []
         end = before.time
         for shape in SHAPES:

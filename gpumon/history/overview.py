@@ -5,18 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from typing import NamedTuple
 
-from gpumon.database.damage import is_damage, moved_aside
-from gpumon.database.read import open_to_read
-from gpumon.errors import GpumonError
-from gpumon.history.migrations import VERSION
+from gpumon.database.damage import moved_aside
+from gpumon.history.read import reading
 from gpumon.history.tiers import SHAPES, TierShape
 from gpumon.text import clean
 
-_WITH_OTHERS = 2
-"""Version of the file from which it has accounts and events."""
 _OTHERS = (("accounts", "device_hour", "hour", 3600.0, 3600.0), ("events", "event", "time", 1e-9, 0.0))
 """Name for people; the table, its time, the seconds in one of that, and the length of a row."""
 _SUBJECTS = (
@@ -69,32 +64,15 @@ class Overview(NamedTuple):
 
 def overview(path: str) -> Overview:
     """Return what the file has. Raises GpumonError when it cannot be read."""
-    try:
-        connection, version = open_to_read(path)
-        with closing(connection):
-            if version > VERSION:
-                raise GpumonError(f"{path} was written by a newer gpumon: upgrade gpumon")
-            if version == 0:  # it is being made
-                return Overview(path, _bytes(path), [], [], damaged=moved_aside(path))
-            tiers = [size for shape in SHAPES if (size := _size(connection, shape))]
-            asked = _SUBJECTS if version >= _WITH_OTHERS else _SUBJECTS[:1]
-            rows = connection.execute(f"{' UNION '.join(asked)} ORDER BY 1")
-            subjects = [clean(str(subject), 100) for (subject,) in rows]
-            others = _others(connection) if version >= _WITH_OTHERS else ()
-    except sqlite3.Error as error:
-        raise GpumonError(why_unreadable(path, error)) from error
+    with reading(path) as file:
+        if file.version == 0:  # it is being made
+            return Overview(path, _bytes(path), [], [], damaged=moved_aside(path))
+        tiers = [size for shape in SHAPES if (size := _size(file.connection, shape))]
+        asked = _SUBJECTS if file.has_people else _SUBJECTS[:1]
+        rows = file.connection.execute(f"{' UNION '.join(asked)} ORDER BY 1")
+        subjects = [clean(str(subject), 100) for (subject,) in rows]
+        others = _others(file.connection) if file.has_people else ()
     return Overview(path, _bytes(path), tiers, subjects, others, moved_aside(path))
-
-
-def why_unreadable(path: str, error: Exception) -> str:
-    """Return why a file cannot be read, and what to do."""
-    if os.path.isdir(path):
-        return f"{path} is a directory: remove it, and the daemon makes a history there"
-    if not os.access(path, os.R_OK):
-        return f"{path} cannot be read: permission denied"
-    if isinstance(error, sqlite3.Error) and is_damage(error):
-        return f"{path} is damaged ({error}): the daemon moves it aside and begins a new history"
-    return f"{path} cannot be read: {error}"
 
 
 def _size(connection: sqlite3.Connection, shape: TierShape) -> TierSize | None:
