@@ -6,7 +6,8 @@ import random
 import sqlite3
 
 from benchmarks.month_values import UUIDS
-from gpumon.accounting.book import DEVICE_COLUMNS, USER_COLUMNS, AccountBook, HourOfDevice, HourOfUser
+from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS
+from gpumon.accounting.book import AccountBook, HourOfDevice, HourOfUser
 from gpumon.accounting.rows import write_accounts
 from gpumon.clock import SECOND
 from gpumon.events.event import EventSubject, Occurrence

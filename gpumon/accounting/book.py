@@ -13,29 +13,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.holders import HeldDevice
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Device, Tick
 from gpumon.history.gaps import is_gap
+from gpumon.history.tiers import HOUR
 from gpumon.metrics import GPU_INDEX, Availability
 from gpumon.vendors import PARTS
 
-HOUR = 3600 * SECOND
-"""ns in an hour."""
+_HOUR = HOUR * SECOND
 _ENERGY, _POWER = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power"]
 # For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
 _OK, _ASLEEP = Availability.OK, Availability.ASLEEP
 _BUSY, _HELD = GpuState.BUSY, GpuState.HELD
 _UNJUDGED = (GpuState.UNKNOWN, GpuState.ASLEEP)
-
-DEVICE_COLUMNS = (
-    "observed", "identified", "judged", "held", "busy", "idle_held", "metered", "energy", "free", "free_energy",
-)  # fmt: skip
-"""Sums of a device in an hour: seconds, and joules of energies."""
-USER_COLUMNS = ("held", "judged", "busy", "idle_held", "metered", "energy")
-"""Sums of a user on a device in an hour."""
-
 
 _Key = TypeVar("_Key")
 
@@ -64,8 +57,9 @@ class _DeviceHour:
 
     def __init__(self, sums: list[float], is_whole: bool) -> None:
         self.sums = sums
+        """In the order of `DEVICE_COLUMNS`."""
         self.accounts: dict[str, list[float]] = {}
-        """The sums of each user."""
+        """The sums of each user, in the order of `USER_COLUMNS`."""
         self.is_whole = is_whole
         """Whether its counter and its power are its own: those of a MIG instance are the whole GPU's."""
         self.users: Mapping[str, float] | None = None
@@ -214,8 +208,8 @@ def _by_hour(begin: int, end: int) -> list[tuple[int, float]]:
     """The hours that a stretch of time (ns since 1970) lies in, and its seconds in each."""
     found = []
     while begin < end:
-        hour = begin // HOUR
-        until = min(end, (hour + 1) * HOUR)
+        hour = begin // _HOUR
+        until = min(end, (hour + 1) * _HOUR)
         found.append((hour, (until - begin) / SECOND))
         begin = until
     return found

@@ -7,50 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import Any, NamedTuple, TypeVar
 
-from gpumon.accounting.book import DEVICE_COLUMNS, USER_COLUMNS
+from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS, Account, DeviceUse
 from gpumon.history.read import reading
+from gpumon.history.tiers import HOUR
 
-HOUR = 3600
-"""Seconds in an hour."""
 _Key = TypeVar("_Key")
 _ROUNDING = 1e-9
-
-
-class Account(NamedTuple):
-    """The part of a user in a device's use, over some hours: seconds, and joules of `energy`."""
-
-    user: str
-    """Empty where a holder is not known."""
-    held: float = 0.0
-    """In which processes or runs of theirs were on it."""
-    judged: float = 0.0
-    """Of `held`: for which the two that follow are known."""
-    busy: float = 0.0
-    idle_held: float = 0.0
-    metered: float = 0.0
-    """Of `held`: for which `energy` is known."""
-    energy: float = 0.0
-
-
-class DeviceUse(NamedTuple):
-    """The use of a device over some hours: seconds, and joules of `energy`."""
-
-    observed: float = 0.0
-    """In which it answered; of the rest of the time nothing is known."""
-    identified: float = 0.0
-    """Of `observed`: in which all who held it are known."""
-    judged: float = 0.0
-    """Of `observed`: in which it was known whether it was busy."""
-    held: float = 0.0
-    busy: float = 0.0
-    idle_held: float = 0.0
-    metered: float = 0.0
-    """Of `observed`: for which `energy` is known."""
-    energy: float = 0.0
-    free: float = 0.0
-    """In which it is known that nobody held it."""
-    free_energy: float = 0.0
-    """The part of `energy` that it used meanwhile."""
 
 
 class HourUse(NamedTuple):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from gpumon.accounting.book import DEVICE_COLUMNS, USER_COLUMNS, AccountBook
+from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS
+from gpumon.accounting.book import AccountBook
 from gpumon.text import clean
 
 _MOST_NAME = 100

@@ -8,7 +8,9 @@ from math import inf
 from typing import NamedTuple
 
 from gpumon.accounting import query
-from gpumon.accounting.query import HOUR, Account, DeviceUse, HourUse, KeptAccounts, KnownDevice
+from gpumon.accounting.account import Account, DeviceUse
+from gpumon.accounting.query import HourUse, KeptAccounts, KnownDevice
+from gpumon.history.tiers import HOUR
 
 NOTICED = 90.0
 """Seconds of a device that were not seen, from which on they are worth telling: those of now are not written yet."""

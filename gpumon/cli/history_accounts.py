@@ -8,13 +8,14 @@ import sys
 import time
 from typing import Any
 
-from gpumon.accounting.query import HOUR, read_accounts
+from gpumon.accounting.query import read_accounts
 from gpumon.accounting.summary import WAYS, summary
 from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places
 from gpumon.cli.streams import output_width
 from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.history.span import span_of
+from gpumon.history.tiers import HOUR
 from gpumon.paths import Places, history_paths
 from gpumon.reports import accounts
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from gpumon.database.damage import moved_aside
 from gpumon.history.read import reading
-from gpumon.history.tiers import SHAPES, TierShape
+from gpumon.history.tiers import HOUR, SHAPES, TierShape
 from gpumon.text import clean
 
-_OTHERS = (("accounts", "device_hour", "hour", 3600.0, 3600.0), ("events", "event", "time", 1e-9, 0.0))
+_OTHERS = (("accounts", "device_hour", "hour", HOUR, HOUR), ("events", "event", "time", 1e-9, 0.0))
 """Name for people; the table, its time, the seconds in one of that, and the length of a row."""
 _SUBJECTS = (
     "SELECT DISTINCT subject FROM block WHERE subject != ''", "SELECT DISTINCT device FROM device_hour",

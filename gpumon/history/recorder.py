@@ -22,6 +22,7 @@ from gpumon.history.limits import USUAL_LIMITS, HistoryLimits, prune_large, prun
 from gpumon.history.migrations import HISTORY_FILE
 from gpumon.history.part import HistoryPart
 from gpumon.history.recover import recover
+from gpumon.history.tiers import HOUR
 from gpumon.history.write import SealedBlock, Taken, seal, taken_until, write
 from gpumon.paths import Places, history_path
 from gpumon.procfs import boot_id
@@ -34,7 +35,7 @@ _MOST_TICKS = 600
 """Ticks that wait at most, while a disk does not answer."""
 _MOST_BYTES = 8 * 2**20
 """Of blocks that wait while the file cannot be written: 8 GPUs fill them in half a day."""
-_STEADY = 3600 * SECOND
+_STEADY = HOUR * SECOND
 """ns without a jump of the clock before anything old is removed by it, and between two such removals."""
 _JUMP = 60 * SECOND
 """ns by which a clock is set that is no longer steady."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpumon import units
-from gpumon.accounting.query import Account
+from gpumon.accounting.account import Account
 from gpumon.accounting.summary import AccountGroup
 from gpumon.metrics import Unit
 from gpumon.reports.csv_cells import Cell, csv_line, utc

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpumon.accounting.query import Account, KeptAccounts, by_user, grouped, read_accounts, rest_of, total
+from gpumon.accounting.account import Account
+from gpumon.accounting.query import KeptAccounts, by_user, grouped, read_accounts, rest_of, total
 from gpumon.clock import SECOND
 from gpumon.daemon.activity import ActivityPart
 from gpumon.database.read import open_to_read

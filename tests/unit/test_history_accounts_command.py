@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.accounting.query import Account, read_accounts
+from gpumon.accounting.account import Account
+from gpumon.accounting.query import read_accounts
 from gpumon.accounting.summary import PERIODS, WAYS, summary
 from gpumon.cli import main
 from gpumon.clock import SECOND
