@@ -6,6 +6,8 @@ PAUSE = 60.0
 """Seconds: a pause between two epochs, or a validation on the CPU, is not idleness."""
 GAP = 3.0
 """Intervals without a frame after which nobody knows what happened between."""
+GONE_AFTER = 60
+"""Seconds after which a run that no tick shows any more has died, and so has one that no daemon wrote for so long."""
 CONTEXT = 128 * 2.0**20
 """Bytes in use from which some process holds memory: a CUDA context takes more, an idle driver less."""
 RESERVED_SHARE, RESERVED_MOST = 0.03, 2.0**30

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpumon.analysis.thresholds import GONE_AFTER
 from gpumon.clock import SECOND
 from gpumon.events.event import EventSubject, Occurrence, unseen
 from gpumon.frame import Boundary, Mark, Run, RunState, Tick
 from gpumon.missing import is_known
 
-GONE_AFTER = 60 * SECOND
-"""ns after which a run that no tick shows any more has died, as for the ledger."""
 _MOST_OVER = 50_000
 """Keys of runs that are over, and may still be shown."""
 _RUNNING = RunState.RUNNING
@@ -108,7 +107,7 @@ class RunWatch:
 
     def _end(self, of: EventSubject, processes: dict[str, _Process], tick: Tick) -> Iterator[Occurrence]:
         for process in processes.values():
-            if not process.is_over and tick.monotonic_ns - process.seen_ns > GONE_AFTER:
+            if not process.is_over and tick.monotonic_ns - process.seen_ns > GONE_AFTER * SECOND:
                 process.run = process.run._replace(state=RunState.DIED)
         if not all(process.is_over for process in processes.values()):
             return

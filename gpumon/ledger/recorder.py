@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from gpumon.analysis.thresholds import GONE_AFTER
 from gpumon.clock import SECOND
 from gpumon.followers import LEDGER
 from gpumon.frame import Boundary, Frame, Run, Tick
@@ -22,8 +23,7 @@ from gpumon.origin import Capability
 WRITE_EVERY = 10 * SECOND
 """Nanoseconds between two writes of a run: a daemon that is killed loses no more."""
 TRACE_EVERY = 60 * SECOND
-GONE_AFTER = 60 * SECOND
-"""A run that no tick shows for so long has ended, and so has one that no daemon wrote for so long."""
+_GONE_AFTER = GONE_AFTER * SECOND
 _SOON = SECOND
 _FIRST_POLLS = 3
 _LOOK_AGAIN = 30 * SECOND
@@ -209,7 +209,7 @@ class LedgerRecorder:
         horizon, read_until = previous.monotonic_ns, min(_read_until(previous), tick.monotonic_ns)
         for key, rank in list(self._ranks.items()):
             assert rank.tick is not None
-            rank.close_when_over(gone=tick.monotonic_ns - rank.tick.monotonic_ns > GONE_AFTER)
+            rank.close_when_over(gone=tick.monotonic_ns - rank.tick.monotonic_ns > _GONE_AFTER)
             known = rank.settle(read_until, self._recent)
             over = bool(rank.end_ns) and known >= rank.end_ns
             waited = tick.monotonic_ns - rank.written_at
@@ -248,8 +248,8 @@ class LedgerRecorder:
                 batch.died.append((key, tick.time_ns))
             else:
                 # That pid may be another process by now, or the run that of another daemon, which writes it.
-                batch.died.append((key, tick.time_ns - GONE_AFTER))
-                if tick.time_ns - left.updated_ns < 2 * GONE_AFTER:
+                batch.died.append((key, tick.time_ns - _GONE_AFTER))
+                if tick.time_ns - left.updated_ns < 2 * _GONE_AFTER:
                     continue
             del self._left[key]
 
@@ -257,4 +257,4 @@ class LedgerRecorder:
 def _read_until(tick: Tick) -> int:
     """When the last device of a tick was read: devices are read one behind the other, and a call may hang."""
     stamps = [max(sample.monotonic_ns, sample.counters_monotonic_ns) for sample in tick.samples]
-    return max([tick.monotonic_ns, *(stamp for stamp in stamps if stamp <= tick.monotonic_ns + GONE_AFTER)])
+    return max([tick.monotonic_ns, *(stamp for stamp in stamps if stamp <= tick.monotonic_ns + _GONE_AFTER)])
