@@ -13,6 +13,7 @@ from tests.nvml import LEVELS, METRICS, NEWEST, Stub, build, sleepers
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
 SETTINGS = """\
 settings: gpus=4  constant=on  driver-error=9  pcie-bits=32  clear
+          xid@GPU=CODE                     the driver reports an XID error
           lost@GPU=on                      the GPU falls off the bus
           latency:FUNCTION[@GPU]=MICROS    FUNCTION may be 'all'
           error:FUNCTION[@GPU]=CODE        an NVML return code; 0 works again
@@ -111,6 +112,8 @@ def apply(stub: Stub, setting: str) -> None:
             stub.pcie_bits = 32 if value == "32" else 64
         case "lost" if gpu is not None:
             stub.set_lost(gpu, on)
+        case "xid" if gpu is not None:
+            stub.xid(gpu, int(value))
         case "latency":
             stub.set_latency(function, int(value), gpu)
         case "error":

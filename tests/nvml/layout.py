@@ -7,10 +7,14 @@ from pathlib import Path
 DRIVER = Path(__file__).with_name("driver")
 
 MAGIC = 0x6E6F6D7570676C00
-VERSION = 1
+VERSION = 2
 GPUS = 32
 PROCESSES = 64
 ANY = GPUS
+EVENTS = 64
+ALL_EVENTS = 2**64 - 1
+XID = 0x8
+"""The type of an event that is an XID."""
 
 NO_MEMORY = 2**64 - 1
 NOT_SAMPLED = 2**32 - 1
@@ -79,6 +83,18 @@ class StubFunction(ctypes.Structure):
     ]
 
 
+class StubEvent(ctypes.Structure):
+    type: int
+    data: int
+    gpu: int
+    _fields_ = [
+        ("type", ctypes.c_uint64),
+        ("data", ctypes.c_uint64),
+        ("gpu", ctypes.c_uint32),
+        ("padding", ctypes.c_uint32),
+    ]
+
+
 class StubFile(ctypes.Structure):
     magic: int
     version: int
@@ -92,6 +108,9 @@ class StubFile(ctypes.Structure):
     pcie_bits: int
     gpus: "ctypes.Array[StubGpu]"
     functions: "ctypes.Array[StubFunction]"
+    event_types: int
+    event_count: int
+    events: "ctypes.Array[StubEvent]"
     _fields_ = [
         ("magic", ctypes.c_uint64),
         ("version", ctypes.c_uint32),
@@ -105,6 +124,9 @@ class StubFile(ctypes.Structure):
         ("pcie_bits", ctypes.c_uint32),
         ("gpus", StubGpu * GPUS),
         ("functions", StubFunction * len(FUNCTIONS)),
+        ("event_types", ctypes.c_uint64),
+        ("event_count", ctypes.c_uint64),
+        ("events", StubEvent * EVENTS),
     ]
 
 

@@ -36,6 +36,12 @@ class ProcessInfoV1(ctypes.Structure):
     _fields_ = (("pid", c_uint), ("usedGpuMemory", c_ulonglong))
 
 
+class EventDataV1(ctypes.Structure):
+    """nvmlEventData_t before instances of MIG came into it."""
+
+    _fields_ = (("device", c_void_p), ("eventType", c_ulonglong), ("eventData", c_ulonglong))
+
+
 UINT = Value((c_uint, c_int))
 HANDLE = Value((c_void_p,))
 ULL = Value((c_ulonglong,))
@@ -87,6 +93,12 @@ SIGNATURES: dict[str, tuple[Value | Written, ...]] = {
     "nvmlDeviceGetProcessUtilization": (
         HANDLE, Written(pynvml.c_nvmlProcessUtilizationSample_t, counted=2, may_be_null=True), Written(c_uint), ULL,
     ),
+    "nvmlDeviceGetSupportedEventTypes": _WIDE,
+    "nvmlDeviceRegisterEvents": (HANDLE, ULL, HANDLE),
+    "nvmlEventSetCreate": (Written(c_void_p),),
+    "nvmlEventSetWait": (HANDLE, Written(EventDataV1), UINT),
+    "nvmlEventSetWait_v2": (HANDLE, Written(pynvml.c_nvmlEventData_t), UINT),
+    "nvmlEventSetFree": (HANDLE,),
     "nvmlDeviceGetSamples": (
         HANDLE, UINT, ULL, Written(c_int), Written(c_uint), Written(pynvml.c_nvmlSample_t, counted=4, may_be_null=True),
     ),

@@ -60,6 +60,7 @@ class Stub:
         self._file.t0_ns, self._file.t0_unix_ns = time.monotonic_ns(), time.time_ns()
         self._file.elapsed_ns = -1
         self._file.pcie_bits = 64
+        self._file.event_types = layout.ALL_EVENTS
         for index in range(layout.GPUS):
             self.set_name(index, "NVIDIA H100 80GB HBM3")
             self.set_uuid(index, f"GPU-6770756d-6f6e-4000-8000-{index + 1:012x}")
@@ -154,6 +155,15 @@ class Stub:
     def pcie_bits(self, bits: Literal[32, 64]) -> None:
         self._file.pcie_bits = bits
 
+    @property
+    def event_types(self) -> int:
+        """The types of events that GPUs support, as bits of nvml.h; 0: they support none."""
+        return self._file.event_types
+
+    @event_types.setter
+    def event_types(self, types: int) -> None:
+        self._file.event_types = types
+
     # One GPU ----------------------------------------------------------------------------------
 
     def set_name(self, gpu: int, name: str) -> None:
@@ -172,6 +182,16 @@ class Stub:
 
     def set_lost(self, gpu: int, lost: bool = True) -> None:
         self._file.gpus[gpu].lost = lost
+
+    def xid(self, gpu: int, code: int) -> None:
+        """Report an XID error to every process that has registered for those of this GPU."""
+        self.event(gpu, layout.XID, code)
+
+    def event(self, gpu: int, kind: int, data: int) -> None:
+        """Report an event of a type, a bit of nvml.h; `layout.EVENTS` of them are kept."""
+        slot = self._file.events[self._file.event_count % layout.EVENTS]
+        slot.type, slot.data, slot.gpu = kind, data, gpu
+        self._file.event_count += 1  # last: a reader looks at those before it
 
     def set_supported(self, metric: str, supported: bool, gpu: int | None = None) -> None:
         """Whether a GPU, or every GPU, can report a metric at all."""

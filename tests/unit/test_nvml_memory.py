@@ -127,6 +127,8 @@ def calls_of_nvidia() -> Iterator[tuple[str, Callable[[], object]]]:
         "nvmlDeviceGetHandleByIndex": (0,), "nvmlDeviceGetFieldValues": (HANDLE, [83, 185]),
         "nvmlDeviceGetProcessUtilization": (HANDLE, 0), "nvmlDeviceGetSamples": (HANDLE, 1, 0),
         "nvmlSystemGetDriverVersion": (), "nvmlSystemGetCudaDriverVersion": (), "nvmlSystemGetCudaDriverVersion_v2": (),
+        "nvmlDeviceRegisterEvents": (HANDLE, 8, HANDLE), "nvmlEventSetCreate": (), "nvmlEventSetWait": (HANDLE, 1),
+        "nvmlEventSetWait_v2": (HANDLE, 1),
         "nvmlDeviceGetCount": (), "nvmlDeviceGetMemoryInfo": (HANDLE, pynvml.nvmlMemory_v2),
     }  # fmt: skip
     for name in SIGNATURES:

@@ -27,6 +27,7 @@ from tests.nvml import (
     truth,
 )
 from tests.nvml.build import LIBRARY
+from tests.nvml.layout import VERSION
 from tests.nvml.truth import SAMPLES_KEPT, mean_utilization, utilization_samples
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
@@ -491,6 +492,8 @@ SINCE = {
     "nvmlDeviceGetComputeRunningProcesses_v2": 470,
     "nvmlDeviceGetTotalEnergyConsumption": 470,
     "nvmlDeviceGetSamples": 470,
+    "nvmlEventSetWait": 390,
+    "nvmlEventSetWait_v2": 470,
     "nvmlDeviceGetComputeRunningProcesses_v3": 580,
     "nvmlDeviceGetMemoryInfo_v2": 580,
     "nvmlDeviceGetCurrentClocksEventReasons": 580,
@@ -549,7 +552,7 @@ def test_a_control_file_of_another_layout_is_refused_on_both_sides(tmp_path: Pat
         done = subprocess.run([sys.executable, "-c", script], env=stub.env(), capture_output=True, text=True)
         assert "layout version or size differs" in done.stderr
         assert "NVMLError_LibRmVersionMismatch" in done.stderr
-        with pytest.raises(ValueError, match="layout version 2, expected 1"):
+        with pytest.raises(ValueError, match=f"layout version {VERSION + 1}, expected {VERSION}"):
             Stub.attach(stub.path)
 
 

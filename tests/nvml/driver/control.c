@@ -40,6 +40,7 @@ static void set_defaults(void)
     defaults.elapsed_ns = -1;
     defaults.gpu_count = 2;
     defaults.pcie_bits = 64;
+    defaults.event_types = UINT64_MAX;
     for (unsigned gpu = 0; gpu < STUB_GPUS; gpu++) {
         snprintf(defaults.gpus[gpu].name, sizeof defaults.gpus[gpu].name, "NVIDIA H100 80GB HBM3");
         snprintf(defaults.gpus[gpu].uuid, sizeof defaults.gpus[gpu].uuid,
@@ -169,6 +170,11 @@ struct call begin_device(enum function function, nvmlDevice_t device)
     if (atomic_load(&users) == 0)
         call.status = NVML_ERROR_UNINITIALIZED;
     return call;
+}
+
+nvmlReturn_t status_now(enum function function, unsigned gpu)
+{
+    return atomic_load(&users) == 0 ? NVML_ERROR_UNINITIALIZED : wanted_error(function, gpu);
 }
 
 nvmlDevice_t device_handle(unsigned gpu) { return &handles[gpu]; }

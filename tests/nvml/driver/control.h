@@ -17,6 +17,7 @@ struct call {
 
 struct call begin_system(enum function function);
 struct call begin_device(enum function function, nvmlDevice_t device);
+nvmlReturn_t status_now(enum function function, unsigned gpu); /* the error of a call that is under way */
 
 /* Most functions start the same way; `call` is then in scope. */
 #define BEGIN_SYSTEM(function)                                                                     \

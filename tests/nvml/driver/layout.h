@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define STUB_MAGIC 0x6e6f6d7570676c00ull
-#define STUB_VERSION 1u /* raise it with any change below; layout.py has the same number */
+#define STUB_VERSION 2u /* raise it with any change below; layout.py has the same number */
 
 #define STUB_GPUS 32
 #define STUB_PROCESSES 64
@@ -61,6 +61,15 @@ struct stub_function {
     uint32_t error[STUB_GPUS + 1];      /* the slot of the GPU, if set, before STUB_ANY */
 };
 
+/* What happened, as nvmlEventSetWait reports it; kept in turn, the newest over the oldest. */
+#define STUB_EVENTS 64
+struct stub_event {
+    uint64_t type; /* one bit of nvml.h's nvmlEventType */
+    uint64_t data; /* of an XID its code */
+    uint32_t gpu;
+    uint32_t padding;
+};
+
 struct stub_file {
     uint64_t magic;
     uint32_t version;
@@ -74,6 +83,9 @@ struct stub_file {
     uint32_t pcie_bits;    /* width of the PCIe byte counters: 32 (they wrap) or 64 */
     struct stub_gpu gpus[STUB_GPUS];
     struct stub_function functions[FUNCTION_COUNT];
+    uint64_t event_types; /* that GPUs support; 0: events are not supported */
+    uint64_t event_count; /* events since the start; the next one lies at this number modulo STUB_EVENTS */
+    struct stub_event events[STUB_EVENTS];
 };
 
 #endif
