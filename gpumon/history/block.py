@@ -9,7 +9,6 @@ without those that are the same as mean; each number's first bytes come first, t
 
 from __future__ import annotations
 
-import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,10 +16,11 @@ from functools import lru_cache
 from math import nan
 from operator import eq
 from struct import pack as pack_numbers
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpumon.errors import GpumonError
 from gpumon.history.cell import HistoryCell, Numbers, doubles, singles, weights
+from gpumon.history.columns import little, shuffled, unshuffled
 from gpumon.history.samples import WHOLE, SampleCells
 from gpumon.missing import is_known
 
@@ -28,7 +28,6 @@ _LEVEL = 1
 _WINDOW = 13
 """8 KiB, more than most parts have: with the usual 32 KiB, zlib takes longer to get its memory than to compress."""
 _SAME_LOW, _SAME_HIGH, _SAME_LAST, _ONE_WEIGHT, _LONG_LAST = 1, 2, 4, 8, 16
-_BIG = sys.byteorder == "big"
 _MOST = 24
 """Bytes that a cell of a metric takes at most: a block that says more is none."""
 
@@ -61,7 +60,7 @@ def pack(cells: Mapping[int, HistoryCell], count: int, counters: Sequence[int]) 
         end += len(part)
         parts.append(part)
         ends.append(end)
-    return _little(ends).tobytes() + b"".join(parts)
+    return little(ends).tobytes() + b"".join(parts)
 
 
 def _columns_of(cells: Mapping[int, HistoryCell], count: int, counters: Sequence[int]) -> list[MetricCells]:
@@ -115,7 +114,7 @@ def unpack(data: bytes, metrics: int, place: int, count: int) -> MetricCells | N
     ends = array("I")
     try:
         ends.frombytes(data[: 4 * metrics])
-        ends = _little(ends)
+        ends = little(ends)
         begin, end = ends[place - 1] if place else 0, ends[place]
         if begin == end:
             return None
@@ -129,7 +128,7 @@ def present(data: bytes, metrics: int) -> list[bool]:
     """Return which metrics a block has anything of."""
     ends = array("I")
     ends.frombytes(data[: 4 * metrics][: len(data) // 4 * 4])
-    ends = _little(ends)
+    ends = little(ends)
     return [end > (ends[place - 1] if place else 0) for place, end in enumerate(ends)]
 
 
@@ -200,7 +199,7 @@ def _any_part(columns: MetricCells, is_counter: bool) -> bytes:
     if len(seconds) == 1 or (len(different) == 1 and known == list(map(bool, seconds))):
         flags |= _ONE_WEIGHT
         seconds = array("f", different or [0.0])
-    return zlib.compress(bytes((flags,)) + b"".join(map(_shuffled, (seconds, *stored))), _LEVEL, _WINDOW)
+    return zlib.compress(bytes((flags,)) + b"".join(map(shuffled, (seconds, *stored))), _LEVEL, _WINDOW)
 
 
 def _columns(raw: bytes, count: int) -> MetricCells:
@@ -210,11 +209,11 @@ def _columns(raw: bytes, count: int) -> MetricCells:
         nonlocal at
         size = 4 if kind == "f" else 8
         found = array(kind)
-        found.frombytes(_unshuffled(raw[at : at + size * length], size))
+        found.frombytes(unshuffled(raw[at : at + size * length], size))
         if len(found) != length:
             raise ValueError("it is too short")
         at += size * length
-        return _little(found)
+        return little(found)
 
     weight = column(length=1) if flags & _ONE_WEIGHT else column()
     mean = column()
@@ -226,23 +225,3 @@ def _columns(raw: bytes, count: int) -> MetricCells:
         (each,) = weight
         seconds = [each if is_known(value) else 0.0 for value in mean]
     return MetricCells(low, mean, high, last, seconds)
-
-
-def _shuffled(column: array[float]) -> bytes:
-    data, size = _little(column).tobytes(), column.itemsize
-    return b"".join(data[first::size] for first in range(size))
-
-
-def _unshuffled(data: bytes, size: int) -> bytes:
-    found, length = bytearray(len(data)), len(data) // size
-    for first in range(size):
-        found[first::size] = data[first * length : (first + 1) * length]
-    return bytes(found)
-
-
-def _little(column: array[Any]) -> array[Any]:
-    """The same as the file has it."""
-    if _BIG:
-        column = column[:]
-        column.byteswap()
-    return column
