@@ -18,6 +18,7 @@ settings: gpus=4  constant=on  driver-error=9  pcie-bits=32  clear
           latency:FUNCTION[@GPU]=MICROS    FUNCTION may be 'all'
           error:FUNCTION[@GPU]=CODE        an NVML return code; 0 works again
           METRIC[@GPU]=off                 not supported, such as gpu.fan@1=off
+          value:METRIC[@GPU]=NUMBER        in the driver's unit; without one: its own again
 """
 
 
@@ -118,6 +119,8 @@ def apply(stub: Stub, setting: str) -> None:
             stub.set_latency(function, int(value), gpu)
         case "error":
             stub.set_error(function, int(value), gpu)
+        case "value" if function_text in METRICS:
+            stub.set_value(function_text, int(value) if value else None, gpu)
         case metric if metric in METRICS:
             stub.set_supported(metric, on, gpu)
         case _:

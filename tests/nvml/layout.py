@@ -10,6 +10,7 @@ MAGIC = 0x6E6F6D7570676C00
 VERSION = 2
 GPUS = 32
 PROCESSES = 64
+METRIC_ROOM = 128
 ANY = GPUS
 EVENTS = 64
 ALL_EVENTS = 2**64 - 1
@@ -55,7 +56,9 @@ class StubProcess(ctypes.Structure):
 class StubGpu(ctypes.Structure):
     name: bytes
     uuid: bytes
-    unsupported: int
+    unsupported: "ctypes.Array[ctypes.c_uint64]"
+    is_set: "ctypes.Array[ctypes.c_uint64]"
+    set: "ctypes.Array[ctypes.c_uint64]"
     lost: int
     generation: int
     process_count: int
@@ -63,7 +66,9 @@ class StubGpu(ctypes.Structure):
     _fields_ = [
         ("name", ctypes.c_char * 96),
         ("uuid", ctypes.c_char * 48),
-        ("unsupported", ctypes.c_uint64),
+        ("unsupported", ctypes.c_uint64 * (METRIC_ROOM // 64)),
+        ("is_set", ctypes.c_uint64 * (METRIC_ROOM // 64)),
+        ("set", ctypes.c_uint64 * METRIC_ROOM),
         ("lost", ctypes.c_uint32),
         ("generation", ctypes.c_uint32),
         ("process_count", ctypes.c_uint32),

@@ -43,6 +43,12 @@ def _row(process: Process) -> layout.StubProcess:
     )
 
 
+def _write_bit(words: "ctypes.Array[ctypes.c_uint64]", place: int, on: bool) -> None:
+    bit = 1 << place % 64
+    word = words[place // 64]
+    words[place // 64] = word | bit if on else word & ~bit
+
+
 class Stub:
     """A stub driver and its control file. All settings act at once, also on processes that run on it.
 
@@ -195,10 +201,17 @@ class Stub:
 
     def set_supported(self, metric: str, supported: bool, gpu: int | None = None) -> None:
         """Whether a GPU, or every GPU, can report a metric at all."""
-        bit = 1 << layout.METRICS[metric]
+        for index in range(layout.GPUS) if gpu is None else [gpu]:
+            _write_bit(self._file.gpus[index].unsupported, layout.METRICS[metric], not supported)
+
+    def set_value(self, metric: str, number: int | None, gpu: int | None = None) -> None:
+        """The number, in the driver's unit, that a GPU, or every GPU, reports from now on; None: its own again."""
+        place = layout.METRICS[metric]
         for index in range(layout.GPUS) if gpu is None else [gpu]:
             held = self._file.gpus[index]
-            held.unsupported = held.unsupported & ~bit if supported else held.unsupported | bit
+            if number is not None:
+                held.set[place] = number
+            _write_bit(held.is_set, place, number is not None)
 
     def set_processes(self, gpu: int, processes: Iterable[Process]) -> None:
         """Replace the process list of a GPU, in one step for those who read it."""
@@ -237,13 +250,15 @@ class Stub:
             slot.error[layout.ANY if gpu is None else gpu] = code
 
     def clear_faults(self) -> None:
-        """No errors, no latencies, no lost GPU, everything supported."""
+        """No errors, no latencies, no lost GPU, everything supported, no value set."""
         self.driver_error = 0
         for slot in self._file.functions:
             for index in range(layout.GPUS + 1):
                 slot.latency_us[index] = slot.error[index] = 0
         for gpu in self._file.gpus:
-            gpu.lost = gpu.unsupported = 0
+            gpu.lost = 0
+            for word in range(layout.METRIC_ROOM // 64):
+                gpu.unsupported[word] = gpu.is_set[word] = 0
 
     def _functions(self, function: str | None) -> Iterator[layout.StubFunction]:
         if function is None:
@@ -296,6 +311,10 @@ class Stub:
             elapsed = self._file.elapsed_ns
         else:
             elapsed = time.monotonic_ns() - self._file.t0_ns
+        place, held = layout.METRICS[metric], self._file.gpus[gpu]
+        if held.is_set[place // 64] >> place % 64 & 1:
+            numerator, denominator = layout.SCALES[metric]
+            return held.set[place] * numerator / denominator
         return truth(metric, gpu, elapsed, constant=self.constant, pcie_bits=self.pcie_bits)
 
     def utilization_samples(self, gpu: int, begin: int, end: int) -> list[tuple[int, float]]:

@@ -436,6 +436,19 @@ def test_a_reading_can_be_unsupported_by_call_and_by_field(stub: Stub, ask: Ask)
     assert ask("n.nvmlDeviceGetFanSpeed(h[7])") == {"error": NOT_SUPPORTED}
 
 
+def test_a_reading_can_be_set_for_one_gpu_and_for_all(stub: Stub, ask: Ask) -> None:
+    stub.hold_clock(3.0)
+    own = ask("n.nvmlDeviceGetFanSpeed(h[2])")
+    stub.set_value("gpu.fan", 77, gpu=2)
+    assert ask("n.nvmlDeviceGetFanSpeed(h[2])") == 77
+    assert stub.truth("gpu.fan", 2) == 0.77
+    assert ask("n.nvmlDeviceGetFanSpeed(h[1])") == 100 * stub.truth("gpu.fan", 1) != 77
+    stub.set_value("gpu.fan", 5)
+    assert ask("n.nvmlDeviceGetFanSpeed(h[1])") == 5
+    stub.set_value("gpu.fan", None)
+    assert ask("n.nvmlDeviceGetFanSpeed(h[2])") == own
+
+
 def test_latency_makes_a_call_slow(stub: Stub, ask: Ask) -> None:
     stub.set_latency("nvmlDeviceGetPowerUsage", 50_000, gpu=1)
 

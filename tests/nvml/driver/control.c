@@ -192,11 +192,14 @@ nvmlReturn_t copy_text(const char *text, char *buffer, unsigned length)
 
 bool supported(const struct call *call, enum metric metric)
 {
-    return (gpu_of(call)->unsupported >> metric & 1) == 0;
+    return (gpu_of(call)->unsupported[metric / 64] >> metric % 64 & 1) == 0;
 }
 
 uint64_t reading_at(const struct call *call, enum metric metric, int64_t elapsed_ns)
 {
+    const struct stub_gpu *gpu = gpu_of(call);
+    if (gpu->is_set[metric / 64] >> metric % 64 & 1)
+        return gpu->set[metric];
     uint64_t value = stub_value(metric, call->gpu, elapsed_ns, shared->constant != 0);
     bool narrow = shared->pcie_bits == 32 && (metric == METRIC_PCIE_SENT || metric == METRIC_PCIE_RECEIVED);
     return narrow ? (uint32_t)value : value;

@@ -14,6 +14,7 @@
 
 #define STUB_GPUS 32
 #define STUB_PROCESSES 64
+#define STUB_METRIC_ROOM 128 /* metrics that can be set apart; a multiple of 64 */
 #define STUB_ANY STUB_GPUS /* the slot for "every GPU", and for calls that name no GPU */
 
 enum function {
@@ -29,6 +30,7 @@ enum metric {
 #undef M
     METRIC_COUNT
 };
+_Static_assert(METRIC_COUNT <= STUB_METRIC_ROOM, "raise STUB_METRIC_ROOM, here and in layout.py");
 
 enum process_kind { KIND_COMPUTE = 1, KIND_GRAPHICS = 2, KIND_MPS = 4 }; /* bits: one may be several */
 
@@ -47,7 +49,9 @@ struct stub_process {
 struct stub_gpu {
     char name[96];
     char uuid[48];
-    uint64_t unsupported; /* one bit per metric */
+    uint64_t unsupported[STUB_METRIC_ROOM / 64]; /* one bit per metric */
+    uint64_t is_set[STUB_METRIC_ROOM / 64];      /* one bit per metric: it has the value below */
+    uint64_t set[STUB_METRIC_ROOM];              /* in the driver's unit, in place of its function of time */
     uint32_t lost;
     uint32_t generation; /* odd while the process list is being written */
     uint32_t process_count;
