@@ -108,3 +108,5 @@ class Line:
                 low[bucket], high[bucket] = self.low[cell], self.high[cell]
                 mean[bucket] = self.total[cell] / weight
                 seen[bucket] = weight * share
+            elif bounds[bucket + 1] > bounds[bucket]:  # the middle of a cell is in it, of which the rest is elsewhere
+                seen[bucket] *= share

@@ -293,6 +293,11 @@ def test_a_bucket_shorter_than_a_cell_has_the_values_of_that_cell_and_a_gap_has_
     assert all(value != value for value in found[5:10])
 
 
+def test_each_bucket_shorter_than_a_cell_is_seen_for_its_share_of_that_cell(path: Path) -> None:
+    stored(path, (at(n, utilization=0.5) for n in range(20) if not 5 <= n < 10))
+    assert asked(path, T2, Grid(BEGIN // 2, 2.0, 10)).seen == pytest.approx([1.0] * 5 + [2.0] * 5)
+
+
 def test_a_daemon_that_begins_again_within_a_block_continues_it(path: Path) -> None:
     stored(path, (at(n, utilization=0.2) for n in range(104)))
     stored(path, (at(n, steady=n - 900, utilization=0.8) for n in range(106, 300)))
