@@ -8,6 +8,7 @@ from math import nan, sin
 from gpumon.frame import Boundary, Device, Driver, Frame, FrameworkMemory, Mark, Origin, Process, Run, RunState, Sample
 from gpumon.live import LiveState
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
+from gpumon.recording.content import KnownParts
 from gpumon.sources.registry import BY_NAME
 
 START = 1_790_000_000
@@ -19,32 +20,6 @@ GIB = 2.0**30
 LIVE = LiveState(True, "live", 1.0)
 NAMES = ("python train.py", "python", "/usr/lib/xorg/Xorg", "jupyter-kernel", "trtexec", "ollama runner")
 USERS = ("alice", "bob", "carol", "dmitri")
-
-
-@dataclass
-class FakeParts:
-    """The parts of a frame, as they are."""
-
-    _samples: tuple[Sample, ...] = ()
-    _host: tuple[float, ...] = ()
-    _processes: tuple[Process, ...] = ()
-    _runs: tuple[Run, ...] = ()
-    _boundaries: tuple[Boundary, ...] = ()
-
-    def samples(self) -> tuple[Sample, ...]:
-        return self._samples
-
-    def host(self) -> tuple[float, ...]:
-        return self._host
-
-    def processes(self) -> tuple[Process, ...]:
-        return self._processes
-
-    def runs(self) -> tuple[Run, ...]:
-        return self._runs
-
-    def boundaries(self) -> tuple[Boundary, ...]:
-        return self._boundaries
 
 
 @dataclass
@@ -105,7 +80,7 @@ class FakeFeed:
 
     def frame(self, second: int) -> Frame:
         """The frame of a second since `START`."""
-        parts = FakeParts(
+        parts = KnownParts(
             tuple(self.sample(device, second) for device in self.devices),
             tuple(_in_order(HOST_METRICS, self.host(second))),
             self.processes(second),

@@ -14,6 +14,7 @@ from gpumon.diagnosis.rank_rules import notes
 from gpumon.frame import Boundary, Frame, FrameworkMemory, Mark, Process, Run, RunState
 from gpumon.history.query import HOST, Query, Series
 from gpumon.history.recent import SLACK, RecentHistory
+from gpumon.recording.content import KnownParts
 from gpumon_tui import theme
 from gpumon_tui.gpu_status import gpu_status
 from gpumon_tui.layout import Tables, plan
@@ -21,7 +22,7 @@ from gpumon_tui.renderables import runs
 from gpumon_tui.renderables.bar import bar_text
 from gpumon_tui.textual_private.flow_control import PATIENCE, FlowControl
 from gpumon_tui.view import View
-from tests.tui.fakes import GIB, START, FakeFeed, FakeParts
+from tests.tui.fakes import GIB, START, FakeFeed
 
 
 def filled(feed: FakeFeed) -> RecentHistory:
@@ -87,7 +88,7 @@ def boundary(number: int, epoch: int, second: float, mark: Mark = Mark.EPOCH_BEG
 
 
 def frame_with(boundaries: tuple[Boundary, ...], found: tuple[Run, ...] = ()) -> Frame:
-    return Frame(1, 0, START * 10**9, 1.0, 0.0, 0, 0, FakeParts(_runs=found, _boundaries=boundaries))
+    return Frame(1, 0, START * 10**9, 1.0, 0.0, 0, 0, KnownParts((), (), (), found, boundaries))
 
 
 RUN = Run("r", "id", "name", 1, "alice", epochs=10, epoch=2, epoch_started=START + 20.0)

@@ -13,8 +13,8 @@ from gpumon.frame import Frame
 from gpumon.history.query import Query
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import HOST_METRICS
+from gpumon.recording.content import KnownParts
 from tests import builders
-from tests.tui.fakes import FakeParts
 
 UUID = builders.device().uuid
 
@@ -35,7 +35,7 @@ def frames(reads: Sequence[float], *, stamped: bool = True) -> list[Frame]:
                 0.0,
                 0,
                 0,
-                FakeParts((sample,), (0.0,) * len(HOST_METRICS)),
+                KnownParts((sample,), (0.0,) * len(HOST_METRICS), (), (), ()),
             )
         )
     return made
