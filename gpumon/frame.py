@@ -25,7 +25,7 @@ EVALUATION = frozenset(
 
 
 class Device(NamedTuple):
-    """A GPU or a MIG instance. Known by its UUID; the index is only for people."""
+    """A GPU or a MIG instance. Known by its UUID; the index is only for people, and -1 where nobody knows it."""
 
     uuid: str
     index: int  # type: ignore[assignment]  # tuple.index() is of no use here

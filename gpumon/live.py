@@ -148,13 +148,13 @@ class Live:
         UUIDs; else all. Each total says how many seconds are missing. Raises UsageError.
         """
         from gpumon.history.devices import chosen, devices_of
-        from gpumon.history.open import kept_subjects, open_totals
+        from gpumon.history.open import kept_devices, open_totals
         from gpumon.history.span import span_of
 
         frames = self.since(0)
         span = span_of(length, begin, end, float(floor(self._newest_time(frames))))
         path = self._kept()
-        wanted = chosen(devices, devices_of(frames[-1:]), lambda: kept_subjects(path, frames))
+        wanted = chosen(devices, devices_of(frames[-1:]), lambda: kept_devices(path, frames))
         return open_totals(path, frames, span, wanted)
 
     def _newest_time(self, frames: Sequence[Frame]) -> float:

@@ -1,8 +1,10 @@
-"""Values that are not known: NaN, which is never 0."""
+"""Values that are not known: NaN, which is never 0, and the model of a GPU."""
 
 from __future__ import annotations
 
 NAN = float("nan")
+UNKNOWN_MODEL = "unknown model"
+"""The name of a GPU whose model nobody has told."""
 
 
 def is_known(value: float) -> bool:

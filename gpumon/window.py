@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from gpumon.clock import SECOND
 from gpumon.errors import MissingPackage, UsageError
 from gpumon.frame import Device, Frame
+from gpumon.history.device_table import devices_in
 from gpumon.history.devices import Wanted, chosen, devices_of, named
 from gpumon.history.grid import Grid
-from gpumon.history.open import kept_subjects, open_history, subjects_of
+from gpumon.history.open import kept_devices, open_history, subjects_of
 from gpumon.history.query import HOST, Query, Series
 from gpumon.history.recent import KEEP
 from gpumon.history.span import WindowSpan, span_of
@@ -86,7 +87,7 @@ class Window:
         fed = frames[max(0, inside[0] - 1) : inside[-1] + 1] if inside else ()
         there = devices_of(fed)
         known = {**there, **devices_of(frames[-1:])}
-        wanted = chosen(devices, known, lambda: kept_subjects(path, frames)) or [
+        wanted = chosen(devices, known, lambda: kept_devices(path, frames)) or [
             *there, *([] if fed and fed[0].time <= span.begin else subjects_of(path, span))
         ]  # fmt: skip
         own = [frames[place] for place in inside]
@@ -95,7 +96,8 @@ class Window:
             since = frames[-1].monotonic_ns - round((span.end - span.begin) * SECOND)
             own = [frame for frame in frames if frame.monotonic_ns > since]
         return cls(
-            span, own, named(dict.fromkeys(wanted), known), fed=fed, path=path, metrics=metrics, points=points
+            span, own, named(wanted, known, lambda: devices_in(path)), fed=fed, path=path, metrics=metrics,
+            points=points,
         )  # fmt: skip
 
     def __len__(self) -> int:

@@ -14,7 +14,7 @@ from gpumon.cli.options import add_places
 from gpumon.cli.streams import output_width
 from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.events.kinds import EVENT_KINDS
-from gpumon.events.query import EventFilter, known_devices, read_events
+from gpumon.events.query import EventFilter, devices_of_events, read_events
 from gpumon.history.span import span_of
 from gpumon.live import follow
 from gpumon.paths import Places, history_paths
@@ -73,13 +73,12 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
 
 def _require_gpu(where: Places, path: str, name: str) -> None:
     """Raise UsageError for a GPU that neither the file nor the ring knows: "no events" would be a claim about it."""
-    from gpumon.history.devices import devices_of, unknown_gpu
-    from gpumon.history.open import kept_subjects
+    from gpumon.history.devices import unknown_gpu
+    from gpumon.history.open import kept_devices
 
     with closing(follow(where)) as live:
-        frames = live.since(0)
-    there = known_devices(path)
-    there.update((device.uuid, str(device.index)) for device in devices_of(frames).values())
-    uuids = dict.fromkeys([*there, *(kept_subjects(path, ()) or ())])
-    if not name or (name not in uuids and name not in there.values()):
-        raise unknown_gpu(name, [f"{there[uuid]} ({uuid})" if there.get(uuid) else uuid for uuid in uuids])
+        devices = kept_devices(path, live.since(0)) or {}
+    numbers = {uuid: str(device.index) for uuid, device in devices.items() if device.index >= 0}
+    uuids = list(dict.fromkeys([*devices, *devices_of_events(path)]))
+    if not name or (name not in uuids and name not in numbers.values()):
+        raise unknown_gpu(name, [f"{numbers[uuid]} ({uuid})" if uuid in numbers else uuid for uuid in uuids])

@@ -42,7 +42,6 @@ def add_parser(commands: Any, formatter: Any) -> None:
 
 def run(where: Places, arguments: argparse.Namespace) -> int:
     """Print the totals. Raises GpumonError where nothing of the window is known."""
-    from gpumon.history.devices import devices_of, named
     from gpumon.history.overview import overview
     from gpumon.reports import history_totals
 
@@ -50,20 +49,19 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
     try:
         wanted = [int(name) if name.isdecimal() else name for name in arguments.gpu]
         found = live.totals(begin=arguments.since, end=arguments.until, devices=wanted or None)
-        devices = named(found.devices, devices_of(live.since(0)[-1:]))
     finally:
         live.close()
-    if not devices:
+    if not found.devices:
         for path in history_paths(where):
             overview(path)  # raises what makes it unreadable
         raise GpumonError("no GPU was sampled in this window: 'gpumon history' shows what is kept")
     if found.problem:
         say(f"gpumon: what was kept is missing here: {found.problem}")
     if arguments.json:
-        print(json.dumps(history_totals.document(found, devices)))
+        print(json.dumps(history_totals.document(found)))
     elif arguments.csv:
-        sys.stdout.writelines(history_totals.table(found, devices))
+        sys.stdout.writelines(history_totals.table(found))
     else:
-        for line in history_totals.text(found, devices, output_width()):
+        for line in history_totals.text(found, output_width()):
             print(line)
     return EXIT_OK

@@ -14,10 +14,6 @@ from gpumon.events.kinds import BY_NAME, EventKind
 from gpumon.frame import NAN
 from gpumon.history.read import reading
 
-_DEVICES = (
-    "SELECT DISTINCT device, '' FROM event WHERE device != '' AND device NOT IN (SELECT uuid FROM device)"
-    " UNION ALL SELECT uuid, CASE WHEN number >= 0 THEN number ELSE '' END FROM device"
-)
 _LATEST = 2**62
 """ns since 1970 that no clock shows."""
 
@@ -63,14 +59,11 @@ def read_events(
         return _read(file.connection, begin, end, wanted, limit) if file.has_people else []
 
 
-def known_devices(path: str) -> dict[str, str]:
-    """Return the GPUs that the file knows: UUID, and the number that it had last; empty if not known.
-
-    Raises GpumonError.
-    """
+def devices_of_events(path: str) -> list[str]:
+    """Return the UUIDs of the GPUs that any event is about. Raises GpumonError."""
     with reading(path) as file:
-        rows = file.connection.execute(_DEVICES) if file.has_people else ()
-        return {str(uuid): str(number) for uuid, number in rows}
+        asked = "SELECT DISTINCT device FROM event WHERE device != ''"
+        return [str(uuid) for (uuid,) in (file.connection.execute(asked) if file.has_people else ())]
 
 
 def _read(

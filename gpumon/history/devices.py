@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpumon.errors import UsageError
 from gpumon.frame import Device, Frame
+from gpumon.missing import UNKNOWN_MODEL
 from gpumon.text import clean
 
-NAMELESS = "unknown model"
-"""The name of a GPU that is in the history alone, which keeps no names."""
 Wanted = int | str | Device
 """A GPU by its index, by its UUID, or as itself."""
 
@@ -20,25 +19,21 @@ def devices_of(frames: Iterable[Frame]) -> dict[str, Device]:
 
 
 def chosen(
-    wanted: Wanted | Iterable[Wanted] | None, known: Mapping[str, Device], kept: Callable[[], Collection[str] | None]
-) -> list[str]:
+    wanted: Wanted | Iterable[Wanted] | None, known: Mapping[str, Device],
+    kept: Callable[[], Mapping[str, Device] | None],
+) -> list[str]:  # fmt: skip
     """Return the UUIDs of the requested GPUs; none where none is named. Raises UsageError for one that is not known.
 
-    `kept` gives the UUIDs of which there is history, or None where that cannot be read: then any may be.
+    An index is that of a GPU in `known`, or else of all that had it last among those of `kept`, of which there is
+    history. `kept` gives None where that cannot be read: then any UUID may be one.
     """
     if wanted is None:
         return []
     names = [wanted] if isinstance(wanted, int | str | Device) else list(wanted)
-    by_index = {device.index: device.uuid for device in known.values()}
-    found = []
+    found: list[str] = []
     for name in names:
         if isinstance(name, int):
-            if name not in by_index:
-                listed = (
-                    ", ".join(map(str, sorted(by_index))) or "none, because no daemon has run since the machine started"
-                )
-                raise UsageError(f"no such GPU: {name}. GPUs known by index: {listed}")
-            found.append(by_index[name])
+            found += _with_index(name, known) or _with_index(name, kept() or {}) or _refused(name, known, kept() or {})
             continue
         uuid = name.uuid if isinstance(name, Device) else name
         if isinstance(name, str) and name not in known:
@@ -55,9 +50,24 @@ def unknown_gpu(name: str, known: Iterable[str]) -> UsageError:
     return UsageError(f"no such GPU: '{clean(name, 100)}'. GPUs known: {listed or 'none'}")
 
 
-def named(subjects: Iterable[str], known: Mapping[str, Device]) -> Sequence[Device]:
-    """Return devices in the order of their indexes; one that only the history knows comes behind them."""
-    there = sorted((known[uuid] for uuid in subjects if uuid in known), key=lambda device: device.index)
-    strangers = sorted(set(subjects) - set(known))
-    behind = max((device.index for device in known.values()), default=-1) + 1
-    return [*there, *(Device(uuid, behind + place, NAMELESS) for place, uuid in enumerate(strangers))]
+def named(
+    subjects: Iterable[str], known: Mapping[str, Device], kept: Callable[[], Mapping[str, Device]]
+) -> Sequence[Device]:
+    """Return devices in the order of their indexes, those without one last.
+
+    `kept` is asked where some are not in `known`; of one that it does not have either, only the UUID is known.
+    """
+    uuids = list(dict.fromkeys(subjects))
+    others = kept() if any(uuid not in known for uuid in uuids) else {}
+    found = [known.get(uuid) or others.get(uuid) or Device(uuid, -1, UNKNOWN_MODEL) for uuid in uuids]
+    return sorted(found, key=lambda device: (device.index < 0, device.index, device.uuid))
+
+
+def _with_index(index: int, devices: Mapping[str, Device]) -> list[str]:
+    return sorted(uuid for uuid, device in devices.items() if device.index == index >= 0)
+
+
+def _refused(index: int, *known: Mapping[str, Device]) -> list[str]:
+    indexes = sorted({device.index for devices in known for device in devices.values() if device.index >= 0})
+    listed = ", ".join(map(str, indexes)) or "none; pass a UUID"
+    raise UsageError(f"no such GPU: {index}. GPUs known by index: {listed}")

@@ -18,11 +18,12 @@ from gpumon.database.write import NewerFile
 from gpumon.frame import NAN, Device, Frame, Sample
 from gpumon.history.block import BadBlock, cells_of
 from gpumon.history.cell import HistoryCell
+from gpumon.history.device_table import device_table
 from gpumon.history.query import HOST
-from gpumon.history.read import open_file
+from gpumon.history.read import OpenFile, open_file
 from gpumon.history.tiers import SHAPES, TierShape
 from gpumon.metrics import BY_NAME, GPU_METRICS, HOST_METRICS, PROCESSES, Availability, Kind
-from gpumon.missing import is_known
+from gpumon.missing import UNKNOWN_MODEL, is_known
 from gpumon.recording.content import KnownParts
 
 _MOST_NAMES = 1024
@@ -47,18 +48,19 @@ def kept_frames(path: str, begin: float, before: Frame, devices: Mapping[str, De
     `devices`, by UUID, are those whose names are known. Whatever is damaged is missing.
     """
     try:
-        db, version = open_file(path)
+        file = open_file(path)
     except (sqlite3.Error, OSError, NewerFile):
         return []
     found: list[KeptFrame] = []
-    with closing(db):
-        if not version:
+    with closing(file.connection) as db:
+        if not file.version:
             return []
+        known = _KnownDevices(devices, _names(file))
         end = before.time
         for shape in SHAPES:
             rows = sorted(_cells(db, shape, begin, end).items())
             if rows:
-                made = [KeptFrame(shape.step, _frame(shape, number, of, before, devices)) for number, of in rows]
+                made = [KeptFrame(shape.step, _frame(shape, number, of, before, known)) for number, of in rows]
                 found = made + found
                 end = rows[0][0] * shape.step
     return found
@@ -93,16 +95,35 @@ def _blocks(
         return  # what was read is there
 
 
-def _frame(
-    shape: TierShape, number: int, of: Mapping[str, _Cell], before: Frame, devices: Mapping[str, Device]
-) -> Frame:
+class _KnownDevices:
+    """Devices by UUID, each with an index of its own: views tell them apart by it."""
+
+    def __init__(self, there: Mapping[str, Device], kept: Mapping[str, Device]) -> None:
+        self._there = dict(there)
+        self._kept = kept
+
+    def get(self, uuid: str) -> Device:
+        """Return the device; one that is not there any more has the index that it had last, if no other has that."""
+        found = self._there.get(uuid)
+        if found is None:
+            found = self._kept.get(uuid) or Device(uuid, -1, UNKNOWN_MODEL)
+            taken = {device.index for device in self._there.values()}
+            if found.index < 0 or found.index in taken:
+                found = found._replace(index=max(taken, default=-1) + 1)
+            self._there[uuid] = found
+        return found
+
+
+def _names(file: OpenFile) -> Mapping[str, Device]:
+    try:
+        return device_table(file)
+    except (sqlite3.Error, ValueError, TypeError):
+        return {}  # a damaged file may have cells nevertheless
+
+
+def _frame(shape: TierShape, number: int, of: Mapping[str, _Cell], before: Frame, known: _KnownDevices) -> Frame:
     time_ns = (number + 1) * shape.step * SECOND
-    strangers = [uuid for uuid in sorted(of) if uuid not in devices and uuid != HOST]
-    samples = [
-        _sample(devices.get(uuid) or Device(uuid, len(devices) + strangers.index(uuid), "unknown model"), cell)
-        for uuid, cell in of.items()
-        if uuid != HOST
-    ]
+    samples = [_sample(known.get(uuid), cell) for uuid, cell in sorted(of.items()) if uuid != HOST]
     samples.sort(key=lambda sample: sample.device.index)
     host = _values(of[HOST]) if HOST in of else {}
     return Frame(

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from gpumon.history.devices import devices_of
+from gpumon.history.device_table import devices_in
+from gpumon.history.devices import devices_of, named
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.kept_tier import KeptTier
 from gpumon.history.long import LongHistory
@@ -15,7 +16,7 @@ from gpumon.history.recent import KEEP
 from gpumon.history.tiers import SHAPES
 
 if TYPE_CHECKING:
-    from gpumon.frame import Frame
+    from gpumon.frame import Device, Frame
     from gpumon.history.span import WindowSpan
     from gpumon.history.totals import WindowTotals
 
@@ -49,11 +50,15 @@ def subjects_of(path: str, span: WindowSpan) -> list[str]:
         return file.subjects(span.begin, span.end)
 
 
-def kept_subjects(path: str, frames: Sequence[Frame]) -> list[str] | None:
-    """Return the UUIDs of the GPUs in `frames` or in the file at `path`; None where that cannot be read."""
+def kept_devices(path: str, frames: Sequence[Frame]) -> dict[str, Device] | None:
+    """Return the GPUs in `frames` or in the file at `path` by UUID; None where that cannot be read."""
     with closing(KeptFile(path)) as file:
-        found = file.subjects(0.0, _NEVER)
-        return None if file.problem else [*dict.fromkeys([*devices_of(frames), *found])]
+        subjects = file.subjects(0.0, _NEVER)
+        if file.problem:
+            return None
+    there = devices_of(frames)
+    others = devices_in(path)
+    return {device.uuid: device for device in named([*there, *others, *subjects], there, lambda: others)}
 
 
 def open_totals(path: str, frames: Sequence[Frame], span: WindowSpan, subjects: Iterable[str] = ()) -> WindowTotals:
@@ -64,4 +69,7 @@ def open_totals(path: str, frames: Sequence[Frame], span: WindowSpan, subjects: 
     from gpumon.history.totals import window_totals
 
     with closing(KeptFile(path)) as file:
-        return window_totals(file, frames, span.begin, span.end, subjects)
+        found = window_totals(file, frames, span.begin, span.end, subjects)
+    newest = devices_of(frames[-1:])
+    gpus = named(found.devices, newest, lambda: {**devices_in(path), **devices_of(frames)})
+    return found._replace(gpus=gpus)

@@ -50,7 +50,7 @@ def reading(path: str) -> Iterator[OpenFile]:
         found = open_file(path)
         with closing(found.connection):
             yield found
-    except (sqlite3.Error, OSError, ValueError) as error:  # a damaged file may give anything
+    except (sqlite3.Error, OSError, ValueError, TypeError) as error:  # a damaged file may give anything
         raise GpumonError(why_unreadable(path, error)) from error
 
 

@@ -11,7 +11,7 @@ from itertools import dropwhile
 from math import inf, nan
 from typing import NamedTuple
 
-from gpumon.frame import Frame
+from gpumon.frame import Device, Frame
 from gpumon.history.frame_cells import FINEST, frame_cells, lines_of
 from gpumon.history.kept_file import KeptFile
 from gpumon.history.line import Line
@@ -91,6 +91,9 @@ class WindowTotals(NamedTuple):
     """By UUID of the GPU and by name of `TOTALS`, such as `energy` (J) or `throttled_sw_power` (share of the time)."""
     problem: str = ""
     """Why kept history cannot be read, so that its part is missing here; empty while it can be, or there is none."""
+    gpus: Sequence[Device] = ()
+    """The GPUs in the order of their indexes; of one that is not there any more, index and name are those it had last.
+    """
 
 
 def totals_of(lines: Mapping[str, Sequence[Line]], begin: float, end: float) -> dict[str, Total]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpumon.frame import Device
-from gpumon.history.devices import NAMELESS
 from gpumon.history.totals import THROTTLED, TOTALS, Total, TotalKind, WindowTotals
 from gpumon.metrics import BY_NAME, Unit
 from gpumon.missing import is_known
@@ -29,9 +28,10 @@ _HEADINGS = {"energy": "ENERGY", "utilization": "UTIL", "memory_peak": "MEM PEAK
 _KEEP = {"energy": 9, "utilization": 8, "memory_peak": 7, "pcie_sent": 3, "pcie_received": 3}
 
 
-def text(found: WindowTotals, devices: Sequence[Device], width: int = 0) -> Iterator[str]:
+def text(found: WindowTotals, width: int = 0) -> Iterator[str]:
     """Yield the table, a GPU in each line, with what the marks in it mean."""
     yield f"from {moment(found.begin)} to {moment(found.end)} ({duration(found.end - found.begin)})"
+    devices = found.gpus
     has_indexes = any(map(_index, devices))
     columns = [TextColumn("GPU", 10), TextColumn("UUID", 2 if has_indexes else 10, right=False, least=13)]
     names = [clean(device.uuid, 100) for device in devices]
@@ -54,7 +54,7 @@ def text(found: WindowTotals, devices: Sequence[Device], width: int = 0) -> Iter
         yield f"{ESTIMATED} estimated: a border of the window cuts a cell of kept history, which counts by its share"
 
 
-def document(found: WindowTotals, devices: Sequence[Device]) -> dict[str, Any]:
+def document(found: WindowTotals) -> dict[str, Any]:
     """Return the totals as one JSON object; a value of which nothing is known is null."""
     return {
         "schema": SCHEMA,
@@ -64,18 +64,18 @@ def document(found: WindowTotals, devices: Sequence[Device]) -> dict[str, Any]:
         "devices": [
             {
                 "uuid": device.uuid,
-                "index": None if device.name == NAMELESS else device.index,
+                "index": device.index if device.index >= 0 else None,
                 "totals": {kind.name: _as_json(found.devices[device.uuid][kind.name], kind) for kind in TOTALS},
             }
-            for device in devices
+            for device in found.gpus
         ],
     }
 
 
-def table(found: WindowTotals, devices: Sequence[Device]) -> Iterator[str]:
+def table(found: WindowTotals) -> Iterator[str]:
     """Yield CSV, a line for each GPU and total, its heading first."""
     yield csv_line(("begun_utc", "ended_utc", *FIELDS))
-    for device in devices:
+    for device in found.gpus:
         for kind in TOTALS:
             cells = _as_json(found.devices[device.uuid][kind.name], kind)
             whole = "true" if cells["complete"] else "false"
@@ -100,7 +100,7 @@ def _heading(kind: TotalKind) -> str:
 
 
 def _index(device: Device) -> str:
-    return "" if device.name == NAMELESS else str(device.index)
+    return str(device.index) if device.index >= 0 else ""
 
 
 def _column(kind: TotalKind, totals: Sequence[Total]) -> list[str]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -80,6 +83,18 @@ def test_who_was_there_is_missing_with_its_reason(path: Path) -> None:
     assert frame.samples[0].device.missing[PROCESSES] is Availability.NOT_RECORDED
     assert frame.samples[0].device.name == "unknown model"
     assert frame.processes == ()
+
+
+def test_a_gpu_that_is_not_there_any_more_has_the_name_and_the_index_that_it_had(path: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(path, tmp_path))
+    device = builders.device()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO device VALUES (?, 5, 'NVIDIA B200')", (device.uuid,))
+    (*_, (_, frame)) = kept_frames(str(path), END - 60, newest(), {})
+    assert frame.samples[0].device[:3] == (device.uuid, 5, "NVIDIA B200")
+    other = builders.device()._replace(uuid="GPU-other", index=5)
+    (*_, (_, frame)) = kept_frames(str(path), END - 60, newest(), {other.uuid: other})
+    assert frame.samples[0].device.index == 6, "another GPU has that index now"
 
 
 def test_their_clocks_lead_to_the_ring(path: Path) -> None:

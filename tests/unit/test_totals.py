@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sqlite3
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from math import inf, nan
 from pathlib import Path
@@ -18,12 +20,16 @@ import gpumon
 from gpumon.cli import main
 from gpumon.durations import point_in_time
 from gpumon.errors import UsageError
+from gpumon.frame import Device
 from gpumon.history.block import MetricCells
 from gpumon.history.line import Line
 from gpumon.history.span import span_of
 from gpumon.history.tiers import SHAPES
 from gpumon.history.totals import THROTTLED, TOTALS
 from gpumon.history.window_sum import window_sum
+from gpumon.live import follow
+from gpumon.missing import UNKNOWN_MODEL
+from gpumon.paths import Places
 from gpumon.ring.writer import RingWriter
 from tests.builders import TIME, device, sample, tick
 from tests.months import fill
@@ -210,6 +216,24 @@ def test_the_table_has_a_line_for_each_gpu_and_says_what_is_missing(
     assert "*" in away
     assert "(50.0 %)" in away or "(49.9 %)" in away or "(50.1 %)" in away
     assert any(note.startswith("* incomplete") for note in notes)
+
+
+def test_gpus_that_are_not_there_any_more_have_the_index_and_the_name_that_they_had(
+    filled: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "state" / "history.sqlite")) as connection, connection:
+        connection.execute("INSERT INTO device VALUES (?, 3, 'NVIDIA H100')", (GPU,))
+    assert main(["history", "totals", "--since", "4d", "--until", filled]) == 0
+    _, columns, here, *_ = capsys.readouterr().out.splitlines()
+    assert columns.split()[:2] == ["GPU", "UUID"]
+    assert here.split()[:2] == ["3", GPU]
+    assert main(["history", "totals", "--since", "2d", "--until", filled, "--gpu", "3", "--json"]) == 0
+    (only,) = json.loads(capsys.readouterr().out)["devices"]
+    assert (only["uuid"], only["index"]) == (GPU, 3)
+    assert main(["history", "totals", "--gpu", "0"]) == 2
+    assert "no such GPU: 0. GPUs known by index: 3" in capsys.readouterr().err
+    with closing(follow(Places(explicit=str(tmp_path / "live"), state=str(tmp_path / "state")))) as live:
+        assert list(live.totals("2d").gpus) == [device(0)._replace(index=3), Device(device(1).uuid, -1, UNKNOWN_MODEL)]
 
 
 def test_a_narrow_table_explains_no_column_that_it_lacks(

@@ -21,6 +21,7 @@ from gpumon.history.seen import seconds_seen
 from gpumon.history.tiers import SHAPES
 from gpumon.live import Live, follow
 from gpumon.metrics import METRICS
+from gpumon.missing import UNKNOWN_MODEL
 from gpumon.paths import Places
 from gpumon.ring.writer import RingWriter
 from tests.builders import device, sample, tick
@@ -110,7 +111,14 @@ def test_a_window_of_days_has_at_most_so_many_stretches_and_gaps_are_nan(live: L
     assert np.isnan(there[inner & odd]).all()
     assert np.allclose(there[inner & ~odd], 0.5)
     assert (window.seen("gpu.utilization")[inner & odd, place] == 0).all()
-    assert window.devices[place].name == "unknown model"
+    assert window.devices[place] == (OTHER, -1, UNKNOWN_MODEL, {}, "")
+
+
+def test_a_gpu_that_is_not_there_any_more_has_the_index_and_the_name_that_it_had(live: Live, tmp_path: Path) -> None:
+    with closing(connect(tmp_path / "state" / "history.sqlite")) as connection, connection:
+        connection.execute("INSERT INTO device VALUES (?, 4, 'NVIDIA B200')", (OTHER,))
+    assert [one[:3] for one in live.window("4d").devices] == [device()[:3], (OTHER, 4, "NVIDIA B200")]
+    assert [one.uuid for one in live.window("4d", devices=4).devices] == [OTHER]
 
 
 def test_a_window_of_the_past_and_fewer_devices_and_metrics(live: Live, now: float) -> None:

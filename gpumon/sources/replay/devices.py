@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Device, Driver, Sample
 from gpumon.metrics import GPU_INDEX, Availability
-from gpumon.missing import is_known
+from gpumon.missing import UNKNOWN_MODEL, is_known
 from gpumon.sources.replay.form import NOT_RECORDED, Row
 from gpumon.text import clean
 
@@ -18,7 +18,7 @@ class LogDevice:
     """A GPU of a log: who it is, its latest values, and what its rates have added up to."""
 
     def __init__(self, uuid: str, index: int, model: str) -> None:
-        self.device = Device(uuid, index, model or "unknown model", dict(NOT_RECORDED))
+        self.device = Device(uuid, index, model or UNKNOWN_MODEL, dict(NOT_RECORDED))
         self._counted: dict[str, float] = {}
         self._time = -1
         self._latest: Sample | None = None

@@ -1,0 +1,30 @@
+"""GPUs as the file of kept history names them: by UUID, the index and the name that each had last."""
+
+from __future__ import annotations
+
+from gpumon.errors import GpumonError
+from gpumon.frame import Device
+from gpumon.history.read import OpenFile, reading
+from gpumon.missing import UNKNOWN_MODEL
+from gpumon.text import clean
+
+_MOST_NAME = 100
+"""Characters of a name."""
+
+
+def device_table(file: OpenFile) -> dict[str, Device]:
+    """Return every GPU of the table of devices by UUID. Raises sqlite3.Error, or ValueError for a damaged one."""
+    rows = file.connection.execute("SELECT uuid, number, name FROM device") if file.has_people else ()
+    return {
+        str(uuid): Device(str(uuid), max(-1, int(number)), clean(str(name), _MOST_NAME) or UNKNOWN_MODEL)
+        for uuid, number, name in rows
+    }
+
+
+def devices_in(path: str) -> dict[str, Device]:
+    """Return the same of the file at `path`; of none, or one that cannot be read, no GPU: who reads it says why."""
+    try:
+        with reading(path) as file:
+            return device_table(file)
+    except GpumonError:
+        return {}
