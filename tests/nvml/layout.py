@@ -7,7 +7,7 @@ from pathlib import Path
 DRIVER = Path(__file__).with_name("driver")
 
 MAGIC = 0x6E6F6D7570676C00
-VERSION = 2
+VERSION = 4
 GPUS = 32
 PROCESSES = 64
 METRIC_ROOM = 128
@@ -116,6 +116,7 @@ class StubFile(ctypes.Structure):
     event_types: int
     event_count: int
     events: "ctypes.Array[StubEvent]"
+    kernel_module: int
     _fields_ = [
         ("magic", ctypes.c_uint64),
         ("version", ctypes.c_uint32),
@@ -132,6 +133,8 @@ class StubFile(ctypes.Structure):
         ("event_types", ctypes.c_uint64),
         ("event_count", ctypes.c_uint64),
         ("events", StubEvent * EVENTS),
+        ("kernel_module", ctypes.c_uint32),
+        ("padding", ctypes.c_uint32),
     ]
 
 

@@ -53,6 +53,8 @@ _LIST_V2 = (HANDLE, Written(c_uint), Written(pynvml.c_nvmlProcessInfo_v2_t, coun
 _LIST_V3 = (HANDLE, Written(c_uint), Written(pynvml.c_nvmlProcessInfo_v3_t, counted=1, may_be_null=True))
 
 SIGNATURES: dict[str, tuple[Value | Written, ...]] = {
+    "nvmlInitWithFlags": (UINT,),
+    "nvmlInit_v2": (),
     "nvmlShutdown": (),
     "nvmlSystemGetDriverVersion": (Written(c_char, counted=1), UINT),
     "nvmlSystemGetCudaDriverVersion": (Written(c_int),),

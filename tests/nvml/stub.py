@@ -144,6 +144,15 @@ class Stub:
         self._file.driver_error = code
 
     @property
+    def kernel_module(self) -> int:
+        """The branch of the driver's part in the kernel, such as 615: a library of another one is refused; 0: any."""
+        return self._file.kernel_module
+
+    @kernel_module.setter
+    def kernel_module(self, level: int) -> None:
+        self._file.kernel_module = level
+
+    @property
     def constant(self) -> bool:
         """Whether moving values keep the value of the start; counters grow linearly either way."""
         return bool(self._file.constant)
@@ -251,7 +260,7 @@ class Stub:
 
     def clear_faults(self) -> None:
         """No errors, no latencies, no lost GPU, everything supported, no value set."""
-        self.driver_error = 0
+        self.driver_error = self.kernel_module = 0
         for slot in self._file.functions:
             for index in range(layout.GPUS + 1):
                 slot.latency_us[index] = slot.error[index] = 0

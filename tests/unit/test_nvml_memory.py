@@ -133,7 +133,7 @@ def calls_of_nvidia() -> Iterator[tuple[str, Callable[[], object]]]:
     }  # fmt: skip
     for name in SIGNATURES:
         function = getattr(pynvml, name, None)
-        if function is not None and name != "nvmlShutdown":
+        if function is not None and name not in ("nvmlInitWithFlags", "nvmlShutdown"):  # which load it
             given = arguments.get(name, (HANDLE,))
             yield name, lambda function=function, given=given: function(*given)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
-
 from gpumon.sources.base import Request
 from gpumon.sources.nvml.device import ASKED
+from gpumon.sources.nvml.loader import SHARED
 from gpumon.sources.nvml.source import NvmlSource
 
 __all__ = ["METRICS", "NvmlSource", "detect", "make"]
@@ -16,10 +15,9 @@ METRICS = ASKED
 def detect() -> bool:
     """Whether the driver's library is installed."""
     try:
-        ctypes.CDLL("libnvidia-ml.so.1")
+        return SHARED.current is not None
     except OSError:
         return False
-    return True
 
 
 def make(request: Request) -> NvmlSource:

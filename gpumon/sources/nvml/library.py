@@ -1,8 +1,8 @@
 """The driver's library, and the one place where its return codes become availabilities.
 
-nvidia-ml-py loads and starts the library and names its structures and constants. Calls go to the
-same library through prototypes and buffers that are made once: nvidia-ml-py builds a Python object
-for every process and calls twice for every list, which costs ten times the driver's own time.
+nvidia-ml-py names its structures and constants. Calls go to the library through prototypes and buffers
+that are made once: nvidia-ml-py builds a Python object for every process and calls twice for every
+list, which costs ten times the driver's own time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pynvml
 from gpumon.errors import SourceError
 from gpumon.frame import Driver
 from gpumon.metrics import Availability
+from gpumon.sources.nvml.loader import SHARED
 from gpumon.text import clean
 from gpumon.vendors import NVIDIA
 
@@ -27,6 +28,7 @@ Function = Callable[..., int]
 SUCCESS = int(pynvml.NVML_SUCCESS)
 INSUFFICIENT_SIZE = int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
 NOT_FOUND = int(pynvml.NVML_ERROR_NOT_FOUND)
+LIBRARY_NOT_FOUND = int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 VERSION_MISMATCH = int(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
 NOT_SUPPORTED = int(pynvml.NVML_ERROR_NOT_SUPPORTED)
 FUNCTION_NOT_FOUND = int(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
@@ -47,7 +49,7 @@ _AVAILABILITY: dict[int, Availability] = {
 }
 
 _ADVICE: dict[int, str] = {
-    int(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND): "the NVIDIA driver is not installed (libnvidia-ml.so.1 was not found)",
+    LIBRARY_NOT_FOUND: "the NVIDIA driver is not installed (libnvidia-ml.so.1 was not found)",
     int(pynvml.NVML_ERROR_DRIVER_NOT_LOADED): "the NVIDIA driver is installed but not loaded: try 'nvidia-smi', "
     "or 'sudo modprobe nvidia'",
     int(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH): "the NVIDIA driver was updated without restarting the machine "
@@ -76,15 +78,14 @@ def unspoken(code: int) -> bool:
 class Library:
     """The driver's library, started. One for a process; `close` stops it, and so no call may be under way then.
 
+    After an upgrade of the driver a new one goes through the new library: see `loader`.
+
     `find` may be called from several threads: whoever comes second writes the same function again.
     """
 
     def __init__(self) -> None:
         """Raises SourceError, with what to do, when there is no driver that answers."""
-        try:
-            pynvml.nvmlInit()
-        except pynvml.NVMLError as error:
-            raise SourceError(advice(error.value)) from error
+        self._copy = _started()
         self._functions: dict[str, Function] = {}
         self.driver = self._versions()
 
@@ -93,7 +94,7 @@ class Library:
         for name in names:
             if name not in self._functions:
                 try:
-                    function = getattr(pynvml.nvmlLib, name)
+                    function = getattr(self._copy, name)
                 except AttributeError:
                     continue
                 function.restype = ctypes.c_int
@@ -149,6 +150,28 @@ class Library:
         function = self.find("nvmlShutdown")
         if function is not None:
             function()
+
+
+def _started() -> ctypes.CDLL:
+    """The library that the kernel's part of the driver takes. Raises SourceError."""
+    try:
+        copy = SHARED.current
+    except OSError as error:
+        raise SourceError(advice(LIBRARY_NOT_FOUND)) from error
+    code = _start(copy)
+    if code == VERSION_MISMATCH and (newer := SHARED.on_disk()) is not None:
+        code = _start(newer)
+        if code == SUCCESS:
+            SHARED.use(newer)
+            return newer
+    if code != SUCCESS:
+        raise SourceError(advice(code))
+    return copy
+
+
+def _start(copy: ctypes.CDLL) -> int:
+    function = getattr(copy, "nvmlInitWithFlags", None)
+    return int(function(ctypes.c_uint(0)) if function is not None else copy.nvmlInit_v2())
 
 
 def advice(code: int) -> str:

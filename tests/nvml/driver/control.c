@@ -135,6 +135,8 @@ static nvmlReturn_t wanted_error(enum function function, unsigned gpu)
     const struct stub_function *settings = &shared->functions[function];
     if (shared->driver_error != 0)
         return (nvmlReturn_t)shared->driver_error;
+    if (shared->kernel_module != 0 && shared->kernel_module != DRIVER)
+        return NVML_ERROR_LIB_RM_VERSION_MISMATCH;
     if (gpu != STUB_ANY && (gpu >= shared->gpu_count || shared->gpus[gpu].lost))
         return NVML_ERROR_GPU_IS_LOST; /* a handle outlives its GPU: it fell off the bus */
     if (gpu != STUB_ANY && settings->error[gpu] != 0)

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define STUB_MAGIC 0x6e6f6d7570676c00ull
-#define STUB_VERSION 2u /* raise it with any change below; layout.py has the same number */
+#define STUB_VERSION 4u /* raise it with any change below; layout.py has the same number */
 
 #define STUB_GPUS 32
 #define STUB_PROCESSES 64
@@ -90,6 +90,8 @@ struct stub_file {
     uint64_t event_types; /* that GPUs support; 0: events are not supported */
     uint64_t event_count; /* events since the start; the next one lies at this number modulo STUB_EVENTS */
     struct stub_event events[STUB_EVENTS];
+    uint32_t kernel_module; /* branch of the kernel's part: one that differs from DRIVER refuses; 0: any will do */
+    uint32_t padding;
 };
 
 #endif
