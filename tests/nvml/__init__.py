@@ -5,7 +5,7 @@ README.md for use by hand, `Stub` for use in tests.
 """
 
 from tests.nvml.build import LEVELS, NEWEST, CompilerFailed, CompilerMissing, build
-from tests.nvml.layout import FUNCTIONS, METRICS
+from tests.nvml.layout import FUNCTIONS, GPM, METRICS
 from tests.nvml.sleepers import sleepers
 from tests.nvml.stub import Process, Stub
 from tests.nvml.truth import COUNTERS, truth
@@ -13,6 +13,7 @@ from tests.nvml.truth import COUNTERS, truth
 __all__ = [
     "COUNTERS",
     "FUNCTIONS",
+    "GPM",
     "LEVELS",
     "METRICS",
     "NEWEST",

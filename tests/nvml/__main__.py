@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.nvml import LEVELS, METRICS, NEWEST, Stub, build, sleepers
+from tests.nvml import GPM, LEVELS, METRICS, NEWEST, Stub, build, sleepers
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
 SETTINGS = """\
@@ -17,6 +17,7 @@ settings: gpus=4  constant=on  driver-error=9  pcie-bits=32  clear
           lost@GPU=on                      the GPU falls off the bus
           latency:FUNCTION[@GPU]=MICROS    FUNCTION may be 'all'
           error:FUNCTION[@GPU]=CODE        an NVML return code; 0 works again
+          gpm[@GPU]=on                     a GPU has GPM
           METRIC[@GPU]=off                 not supported, such as gpu.fan@1=off
           value:METRIC[@GPU]=NUMBER        in the driver's unit; without one: its own again
 """
@@ -111,6 +112,8 @@ def apply(stub: Stub, setting: str) -> None:
             stub.driver_error = int(value)
         case "pcie-bits":
             stub.pcie_bits = 32 if value == "32" else 64
+        case "gpm":
+            stub.set_gpm(on, gpu)
         case "lost" if gpu is not None:
             stub.set_lost(gpu, on)
         case "xid" if gpu is not None:
@@ -121,7 +124,7 @@ def apply(stub: Stub, setting: str) -> None:
             stub.set_error(function, int(value), gpu)
         case "value" if function_text in METRICS:
             stub.set_value(function_text, int(value) if value else None, gpu)
-        case metric if metric in METRICS:
+        case metric if metric in METRICS or metric in GPM:
             stub.set_supported(metric, on, gpu)
         case _:
             sys.exit(f"no such setting: {setting}\n{SETTINGS}")

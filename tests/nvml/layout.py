@@ -3,11 +3,12 @@
 import ctypes
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 DRIVER = Path(__file__).with_name("driver")
 
 MAGIC = 0x6E6F6D7570676C00
-VERSION = 4
+VERSION = 5
 GPUS = 32
 PROCESSES = 64
 METRIC_ROOM = 128
@@ -32,6 +33,26 @@ FUNCTIONS = {name: index for index, (name,) in enumerate(_rows("functions.def", 
 _METRIC_ROWS = _rows("metrics.def", r'^M\(\w+, "([\w.]+)", (\d+), (\d+)\)')
 METRICS = {name: bit for bit, (name, _, _) in enumerate(_METRIC_ROWS)}
 SCALES = {name: (int(numerator), int(denominator)) for name, numerator, denominator in _METRIC_ROWS}
+
+
+class GpmRow(NamedTuple):
+    """A row of gpm.def: its place, the wave in the driver's unit, and what makes the base unit of it."""
+
+    bit: int
+    number: int
+    mean: float
+    swing: float
+    numerator: int
+    denominator: int
+
+
+GPM = {
+    name: GpmRow(bit, *map(int, numbers))
+    for bit, (name, *numbers) in enumerate(
+        _rows("gpm.def", r'^G\(\w+, "([\w.]+)", (\d+), (\d+), (\d+), (\d+), (\d+)\)')
+    )
+}
+GPM_ALL = 2 ** len(GPM) - 1
 
 
 class StubProcess(ctypes.Structure):
@@ -62,6 +83,7 @@ class StubGpu(ctypes.Structure):
     lost: int
     generation: int
     process_count: int
+    without_gpm: int
     processes: "ctypes.Array[StubProcess]"
     _fields_ = [
         ("name", ctypes.c_char * 96),
@@ -72,7 +94,7 @@ class StubGpu(ctypes.Structure):
         ("lost", ctypes.c_uint32),
         ("generation", ctypes.c_uint32),
         ("process_count", ctypes.c_uint32),
-        ("padding", ctypes.c_uint32),
+        ("without_gpm", ctypes.c_uint32),
         ("processes", StubProcess * PROCESSES),
     ]
 

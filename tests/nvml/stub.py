@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from tests.nvml import layout
-from tests.nvml.truth import mean_utilization, truth, utilization_samples
+from tests.nvml.truth import gpm, mean_utilization, truth, utilization_samples
 
 Kind = Literal["compute", "graphics", "both", "mps"]
 
@@ -70,6 +70,7 @@ class Stub:
         for index in range(layout.GPUS):
             self.set_name(index, "NVIDIA H100 80GB HBM3")
             self.set_uuid(index, f"GPU-6770756d-6f6e-4000-8000-{index + 1:012x}")
+        self.set_gpm(False)
         self.gpus = gpus
         self._file.magic = layout.MAGIC  # last: a file without it is not ready
         self._baseline = self._absolute_calls()
@@ -210,6 +211,9 @@ class Stub:
 
     def set_supported(self, metric: str, supported: bool, gpu: int | None = None) -> None:
         """Whether a GPU, or every GPU, can report a metric at all."""
+        if metric in layout.GPM:
+            self._set_gpm(1 << layout.GPM[metric].bit, supported, gpu)
+            return
         for index in range(layout.GPUS) if gpu is None else [gpu]:
             _write_bit(self._file.gpus[index].unsupported, layout.METRICS[metric], not supported)
 
@@ -221,6 +225,15 @@ class Stub:
             if number is not None:
                 held.set[place] = number
             _write_bit(held.is_set, place, number is not None)
+
+    def set_gpm(self, supported: bool, gpu: int | None = None) -> None:
+        """Whether a GPU, or every GPU, has GPM; at the start none has it."""
+        self._set_gpm(layout.GPM_ALL, supported, gpu)
+
+    def _set_gpm(self, bits: int, supported: bool, gpu: int | None) -> None:
+        for index in range(layout.GPUS) if gpu is None else [gpu]:
+            held = self._file.gpus[index]
+            held.without_gpm = held.without_gpm & ~bits if supported else held.without_gpm | bits
 
     def set_processes(self, gpu: int, processes: Iterable[Process]) -> None:
         """Replace the process list of a GPU, in one step for those who read it."""
@@ -259,7 +272,7 @@ class Stub:
             slot.error[layout.ANY if gpu is None else gpu] = code
 
     def clear_faults(self) -> None:
-        """No errors, no latencies, no lost GPU, everything supported, no value set."""
+        """No errors, no latencies, no lost GPU, everything supported but GPM, no value set."""
         self.driver_error = self.kernel_module = 0
         for slot in self._file.functions:
             for index in range(layout.GPUS + 1):
@@ -268,6 +281,7 @@ class Stub:
             gpu.lost = 0
             for word in range(layout.METRIC_ROOM // 64):
                 gpu.unsupported[word] = gpu.is_set[word] = 0
+        self.set_gpm(False)
 
     def _functions(self, function: str | None) -> Iterator[layout.StubFunction]:
         if function is None:
@@ -325,6 +339,11 @@ class Stub:
             numerator, denominator = layout.SCALES[metric]
             return held.set[place] * numerator / denominator
         return truth(metric, gpu, elapsed, constant=self.constant, pcie_bits=self.pcie_bits)
+
+    def gpm(self, metric: str, gpu: int, begin: int, end: int) -> float:
+        """Mean of what GPM measures over a stretch, in ns of time.monotonic_ns(), in base units."""
+        t0 = self._file.t0_ns
+        return gpm(metric, gpu, begin - t0, end - t0, constant=self.constant)
 
     def utilization_samples(self, gpu: int, begin: int, end: int) -> list[tuple[int, float]]:
         """What the driver samples from `begin` to `end`, in ns of time.monotonic_ns(): (ns, ratio)."""

@@ -7,7 +7,7 @@ so that doubles agree to the last bit; change both or neither.
 import math
 from collections.abc import Callable
 
-from tests.nvml.layout import SCALES
+from tests.nvml.layout import GPM, SCALES
 
 TAU = 6.283185307179586
 SAMPLES_PER_SECOND = 6
@@ -75,6 +75,12 @@ def _throttled(seconds_per_second: float, offset_s: int) -> Callable[[int, float
     return nanoseconds
 
 
+# Bytes a second:
+PCIE_RATES: dict[str, Callable[[int], int]] = {
+    "gpu.pcie_sent_rate": lambda gpu: 150_000_000 + 10_000_000 * gpu,
+    "gpu.pcie_received_rate": lambda gpu: 320_000_000 + 20_000_000 * gpu,
+}
+
 # In the driver's unit, from the GPU and the seconds since the start. These may be told to stand still:
 MOVING: dict[str, Callable[[int, float], int]] = {
     "gpu.utilization": utilization,
@@ -94,8 +100,10 @@ COUNTING: dict[str, Callable[[int, float], int]] = {
     "gpu.throttled_sw_thermal": _throttled(0.125, 2000),
     "gpu.throttled_hw_thermal": _throttled(0.05, 300),
     "gpu.throttled_hw_power_brake": _throttled(0.005, 10),
-    "gpu.pcie_sent": lambda gpu, s: 123456789012 + gpu + math.floor((150e6 + 10e6 * gpu) * s),
-    "gpu.pcie_received": lambda gpu, s: 987654321098 + gpu + math.floor((320e6 + 20e6 * gpu) * s),
+    "gpu.pcie_sent": lambda gpu, s: 123456789012 + gpu + math.floor(float(PCIE_RATES["gpu.pcie_sent_rate"](gpu)) * s),
+    "gpu.pcie_received": lambda gpu, s: (
+        987654321098 + gpu + math.floor(float(PCIE_RATES["gpu.pcie_received_rate"](gpu)) * s)
+    ),
 }
 COUNTERS = frozenset({"gpu.energy", *COUNTING})
 
@@ -153,3 +161,24 @@ def mean_utilization(gpu: int, begin_ns: int, end_ns: int, *, constant: bool = F
     parts = 2000
     moments = [begin_ns + (2 * part + 1) * (end_ns - begin_ns) // (2 * parts) for part in range(parts)]
     return math.fsum(truth("gpu.utilization", gpu, moment, constant=constant) for moment in moments) / parts
+
+
+def _gpm_wave(metric: str, gpu: int, s: float, *, integral: bool) -> float:
+    row = GPM[metric]
+    omega, phase = TAU / (24.0 + row.bit + gpu), 0.7 * row.bit + 0.5 * gpu
+    if integral:
+        return row.mean * s + row.swing / omega * (math.cos(phase) - math.cos(omega * s + phase))
+    return row.mean + row.swing * math.sin(omega * s + phase)
+
+
+def gpm(metric: str, gpu: int, begin_ns: int, end_ns: int, *, constant: bool = False) -> float:
+    """Mean of what GPM measures from `begin_ns` to `end_ns` after the start: ratio, or bytes a second."""
+    row, begin, end = GPM[metric], begin_ns / 1e9, end_ns / 1e9
+    if metric in PCIE_RATES:
+        return float(PCIE_RATES[metric](gpu))
+    if constant or end <= begin:
+        value = _gpm_wave(metric, gpu, 0.0 if constant else end, integral=False)
+    else:
+        grown = _gpm_wave(metric, gpu, end, integral=True) - _gpm_wave(metric, gpu, begin, integral=True)
+        value = grown / (end - begin)
+    return value * row.numerator / row.denominator

@@ -17,6 +17,7 @@ import pytest
 from tests.nvml import (
     COUNTERS,
     FUNCTIONS,
+    GPM,
     LEVELS,
     METRICS,
     NEWEST,
@@ -28,14 +29,14 @@ from tests.nvml import (
 )
 from tests.nvml.build import LIBRARY
 from tests.nvml.layout import VERSION
-from tests.nvml.truth import SAMPLES_KEPT, mean_utilization, utilization_samples
+from tests.nvml.truth import SAMPLES_KEPT, gpm, mean_utilization, utilization_samples
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
 
 # NVML's state is per process, so the calls are made in one of their own: it evaluates expressions
 # in which n is pynvml and h are the handles, and answers {"error": code} for an NVMLError.
 CLIENT = """
-import ctypes, json, sys
+import ctypes, json, sys, time
 import pynvml as n
 
 def fields(gpu, *ids):
@@ -57,6 +58,19 @@ def v1(gpu, room=64, name="nvmlDeviceGetComputeRunningProcesses"):
     count, infos = ctypes.c_uint(room), (V1 * room)()
     code = n._nvmlGetFunctionPointer(name)(h[gpu], ctypes.byref(count), infos)
     return [code, count.value, listed(infos[:count.value])]
+
+def gpm(gpu, numbers, end):
+    before, after = n.nvmlGpmSampleAlloc(), n.nvmlGpmSampleAlloc()
+    n.nvmlGpmSampleGet(h[gpu], before)
+    end()
+    n.nvmlGpmSampleGet(h[gpu], after)
+    pair = n.c_nvmlGpmMetricsGet_t(n.NVML_GPM_METRICS_GET_VERSION, len(numbers), before, after)
+    for place, number in enumerate(numbers):
+        pair.metrics[place].metricId = number
+    n.nvmlGpmMetricsGet(pair)
+    for sample in (before, after):
+        n.nvmlGpmSampleFree(sample)
+    return [[metric.nvmlReturn, metric.value] for metric in pair.metrics[:len(numbers)]]
 
 n.nvmlInit()
 h = [n.nvmlDeviceGetHandleByIndex(i) for i in range(n.nvmlDeviceGetCount())]
@@ -469,6 +483,50 @@ def test_a_hang_ends_when_the_test_says_so(stub: Stub, ask: Ask) -> None:
     assert ask("n.nvmlDeviceGetName(h[0])")
     assert 0.1 <= time.monotonic() - began < 600
     release.join()
+
+
+# GPM ------------------------------------------------------------------------------------------------
+
+ALL_OF_GPM = [row.number for row in GPM.values()]
+
+
+def test_gpm_gives_the_means_of_the_time_between_two_samples(stub: Stub, ask: Ask) -> None:
+    stub.set_gpm(True)
+    for gpu in (0, 7):
+        before = time.monotonic_ns()
+        found = ask(f"gpm({gpu}, {[*ALL_OF_GPM, 4711]}, lambda: time.sleep(0.3))")
+        after = time.monotonic_ns()
+        for (metric, row), (code, value) in zip(GPM.items(), found, strict=False):
+            expected = stub.gpm(metric, gpu, before, after) * row.denominator / row.numerator
+            assert (code, value) == (0, pytest.approx(expected, rel=0.02, abs=0.5)), metric
+        assert found[-1] == [NOT_SUPPORTED, 0.0]
+
+
+def test_the_mean_of_gpm_is_that_of_its_values() -> None:
+    step = 10_000_000  # 10 ms in ns
+    for metric in GPM:
+        for gpu in (0, 5):
+            moments = range(3_000_000_000, 23_000_000_000, step)
+            mean = sum(gpm(metric, gpu, moment, moment + step) for moment in moments) / len(moments)
+            assert gpm(metric, gpu, moments[0], moments[-1] + step) == pytest.approx(mean, rel=1e-6), metric
+
+
+def test_what_gpm_measures_of_pcie_is_what_its_counters_grow_by() -> None:
+    for direction in ("sent", "received"):
+        grown = truth(f"gpu.pcie_{direction}", 3, 10**10) - truth(f"gpu.pcie_{direction}", 3, 0)
+        assert gpm(f"gpu.pcie_{direction}_rate", 3, 0, 10**10) == pytest.approx(grown / 10, rel=1e-9)
+
+
+def test_no_gpu_has_gpm_at_the_start(stub: Stub, ask: Ask) -> None:
+    support = "n.nvmlGpmQueryDeviceSupport(h[{}]).isSupportedDevice"
+    assert ask(support.format(1)) == 0
+    assert ask("gpm(1, [1], int)") == {"error": NOT_SUPPORTED}
+    stub.set_gpm(True, gpu=1)
+    assert [ask(support.format(gpu)) for gpu in (0, 1)] == [0, 1]
+    stub.set_supported("gpu.sm_activity", False)
+    assert [code for code, _ in ask(f"gpm(1, {ALL_OF_GPM}, int)")] == [
+        NOT_SUPPORTED if metric == "gpu.sm_activity" else 0 for metric in GPM
+    ]
 
 
 # Counts ---------------------------------------------------------------------------------------------

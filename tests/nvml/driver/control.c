@@ -45,6 +45,7 @@ static void set_defaults(void)
         snprintf(defaults.gpus[gpu].name, sizeof defaults.gpus[gpu].name, "NVIDIA H100 80GB HBM3");
         snprintf(defaults.gpus[gpu].uuid, sizeof defaults.gpus[gpu].uuid,
                  "GPU-6770756d-6f6e-4000-8000-%012x", gpu + 1);
+        defaults.gpus[gpu].without_gpm = GPM_ALL;
     }
 }
 

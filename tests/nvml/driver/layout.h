@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define STUB_MAGIC 0x6e6f6d7570676c00ull
-#define STUB_VERSION 4u /* raise it with any change below; layout.py has the same number */
+#define STUB_VERSION 5u /* raise it with any change below; layout.py has the same number */
 
 #define STUB_GPUS 32
 #define STUB_PROCESSES 64
@@ -31,6 +31,14 @@ enum metric {
     METRIC_COUNT
 };
 _Static_assert(METRIC_COUNT <= STUB_METRIC_ROOM, "raise STUB_METRIC_ROOM, here and in layout.py");
+
+enum gpm {
+#define G(id, name, number, mean, swing, numerator, denominator) GPM_##id,
+#include "gpm.def"
+#undef G
+    GPM_COUNT
+};
+#define GPM_ALL ((1u << GPM_COUNT) - 1)
 
 enum process_kind { KIND_COMPUTE = 1, KIND_GRAPHICS = 2, KIND_MPS = 4 }; /* bits: one may be several */
 
@@ -55,7 +63,7 @@ struct stub_gpu {
     uint32_t lost;
     uint32_t generation; /* odd while the process list is being written */
     uint32_t process_count;
-    uint32_t padding;
+    uint32_t without_gpm; /* one bit per metric of gpm.def; all of them: the GPU has no GPM */
     struct stub_process processes[STUB_PROCESSES];
 };
 

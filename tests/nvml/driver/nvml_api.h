@@ -22,6 +22,7 @@ typedef enum {
     NVML_ERROR_GPU_IS_LOST = 15,
     NVML_ERROR_OPERATING_SYSTEM = 17,
     NVML_ERROR_LIB_RM_VERSION_MISMATCH = 18,
+    NVML_ERROR_MEMORY = 20,
     NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
 } nvmlReturn_t;
 
@@ -108,5 +109,26 @@ typedef struct {
     nvmlReturn_t nvmlReturn;
     nvmlValue_t value;
 } nvmlFieldValue_t;
+
+typedef struct nvmlGpmSample_st *nvmlGpmSample_t;
+
+typedef struct {
+    unsigned version, isSupportedDevice;
+} nvmlGpmSupport_t;
+
+typedef struct {
+    unsigned metricId;
+    nvmlReturn_t nvmlReturn;
+    double value;
+    struct {
+        const char *shortName, *longName, *unit;
+    } metricInfo;
+} nvmlGpmMetric_t;
+
+typedef struct {
+    unsigned version, numMetrics;
+    nvmlGpmSample_t sample1, sample2;
+    nvmlGpmMetric_t metrics[]; /* as many as numMetrics says; nvml.h has room for all ids */
+} nvmlGpmMetricsGet_t;
 
 #endif

@@ -76,6 +76,39 @@ static uint64_t memory_used(unsigned gpu, double s)
     return (4 + gpu) * GIB + 256 * MIB * ((uint64_t)floor(s / 2.0) % 120);
 }
 
+static uint64_t pcie_rate(bool sent, unsigned gpu) /* bytes a second */
+{
+    return sent ? 150000000 + 10000000 * gpu : 320000000 + 20000000 * gpu;
+}
+
+/* A wave around a mean for each metric of GPM, and its exact integral from 0 to s. */
+static double gpm_omega(enum gpm metric, unsigned gpu) { return TAU / (24.0 + metric + gpu); }
+static double gpm_phase(enum gpm metric, unsigned gpu) { return 0.7 * metric + 0.5 * gpu; }
+
+static double gpm_wave(enum gpm metric, unsigned gpu, double s, bool integral)
+{
+    static const double waves[][2] = {
+#define G(id, name, number, mean, swing, numerator, denominator) {mean, swing},
+#include "gpm.def"
+#undef G
+    };
+    double mean = waves[metric][0], swing = waves[metric][1];
+    double omega = gpm_omega(metric, gpu), phase = gpm_phase(metric, gpu);
+    if (integral)
+        return mean * s + swing / omega * (cos(phase) - cos(omega * s + phase));
+    return mean + swing * sin(omega * s + phase);
+}
+
+double stub_gpm(enum gpm metric, unsigned gpu, int64_t begin_ns, int64_t end_ns, bool constant)
+{
+    if (metric == GPM_PCIE_SENT_RATE || metric == GPM_PCIE_RECEIVED_RATE)
+        return (double)pcie_rate(metric == GPM_PCIE_SENT_RATE, gpu) / MIB;
+    double begin = (double)begin_ns / 1e9, end = (double)end_ns / 1e9;
+    if (constant || end <= begin) /* of no time at all it is the value of the moment */
+        return gpm_wave(metric, gpu, constant ? 0.0 : end, false);
+    return (gpm_wave(metric, gpu, end, true) - gpm_wave(metric, gpu, begin, true)) / (end - begin);
+}
+
 uint64_t stub_value(enum metric metric, unsigned gpu, int64_t elapsed_ns, bool constant)
 {
     double now = elapsed_ns > 0 ? (double)elapsed_ns / 1e9 : 0.0; /* counters run in any mode */
@@ -127,9 +160,9 @@ uint64_t stub_value(enum metric metric, unsigned gpu, int64_t elapsed_ns, bool c
     case METRIC_PCIE_WIDTH:
         return gpu % 4 == 3 ? 8 : 16;
     case METRIC_PCIE_SENT:
-        return counter(123456789012ull + gpu, 150e6 + 10e6 * gpu, now);
+        return counter(123456789012ull + gpu, (double)pcie_rate(true, gpu), now);
     case METRIC_PCIE_RECEIVED:
-        return counter(987654321098ull + gpu, 320e6 + 20e6 * gpu, now);
+        return counter(987654321098ull + gpu, (double)pcie_rate(false, gpu), now);
     case METRIC_ENCODER_UTILIZATION:
         return (7 * gpu + 3) % 60;
     case METRIC_DECODER_UTILIZATION:
