@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,29 +21,17 @@ from gpumon.frame import Sample, Tick
 from gpumon.metrics import Availability
 from tests.activity import keep
 from tests.builders import device, process, sample, tick
+from tests.unit.conftest import Printed
 
 HOUR = 3600
 GIB = 2.0**30
-Printed = Callable[..., str]
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("GPUMON_DIR", str(tmp_path / "live"))
-    monkeypatch.setenv("GPUMON_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+def path(history_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
-    return tmp_path / "state" / "history.sqlite"
-
-
-@pytest.fixture
-def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
-    def run(*words: str) -> str:
-        assert main(["history", "accounts", *words]) == 0
-        return capsys.readouterr().out
-
-    return run
+    return history_path
 
 
 def gpu(index: int, utilization: float, used: float, **values: float) -> Sample:
@@ -69,7 +57,7 @@ def filled(path: Path) -> float:
 
 
 def test_users_stand_above_the_time_that_nobody_held_or_saw(filled: float, printed: Printed) -> None:
-    window, head, *rows = [line.split("  ") for line in printed("--since", "3h").splitlines()]
+    window, head, *rows = [line.split("  ") for line in printed("accounts", "--since", "3h").splitlines()]
     assert window[0].startswith("from 2")
     assert " ".join("  ".join(head).split()) == "USER GPU TIME BUSY IDLE ENERGY"
     cells = {row[0]: [cell.strip() for cell in row[1:] if cell.strip()] for row in rows}
@@ -82,15 +70,15 @@ def test_users_stand_above_the_time_that_nobody_held_or_saw(filled: float, print
 
 def test_a_window_is_rounded_out_to_whole_hours_and_says_so(filled: float, printed: Printed) -> None:
     since, until = (str(datetime.fromtimestamp(filled - back, UTC).isoformat()) for back in (7200 - 600, 7200 - 1200))
-    head, *_ = printed("--since", since, "--until", until).splitlines()
+    head, *_ = printed("accounts", "--since", since, "--until", until).splitlines()
     begin, end = (time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(filled - back)) for back in (7200, 3600))
     assert head == f"from {begin} to {end}, by whole hours"
-    assert json.loads(printed("--since", since, "--until", until, "--json"))["end"] == filled - 3600
+    assert json.loads(printed("accounts", "--since", since, "--until", until, "--json"))["end"] == filled - 3600
 
 
 def test_nothing_is_said_of_the_time_to_come(filled: float, printed: Printed) -> None:
     later = datetime.fromtimestamp(filled + 365 * 86400, UTC).isoformat()
-    found = json.loads(printed("--since", "3h", "--until", later, "--json"))
+    found = json.loads(printed("accounts", "--since", "3h", "--until", later, "--json"))
     assert found["end"] == pytest.approx(time.time(), abs=60)
     assert found["groups"][0]["unseen"] < 4 * HOUR
 
@@ -105,14 +93,14 @@ def test_the_overview_counts_gpus_of_which_there_are_accounts_alone(
 
 
 def test_each_gpu_has_its_own_users(filled: float, printed: Printed) -> None:
-    rows = printed("--by", "device").splitlines()
+    rows = printed("accounts", "--by", "device").splitlines()
     assert [row for row in rows if row.startswith("GPU 0  NVIDIA H100  alice")]
     assert [row for row in rows if row.startswith("GPU 1  NVIDIA H100  (free)")]
     assert len([row for row in rows if "total seen" in row]) == 2
 
 
 def test_each_hour_has_its_own_users(filled: float, printed: Printed) -> None:
-    rows = printed("--by", "hour", "--since", "3h").splitlines()
+    rows = printed("accounts", "--by", "hour", "--since", "3h").splitlines()
     begins = [row[:16] for row in rows if row.startswith("20")][:2]  # nobody watches since
     assert begins == [time.strftime("%Y-%m-%d %H:%M", time.gmtime(filled - back)) for back in (7200, 3600)]
 
@@ -141,7 +129,7 @@ def test_time_that_nobody_watched_is_not_seen_however_it_is_grouped(path: Path) 
 
 
 def test_json_says_null_for_what_is_not_known(filled: float, printed: Printed) -> None:
-    found = json.loads(printed("--by", "device", "--json"))
+    found = json.loads(printed("accounts", "--by", "device", "--json"))
     assert (found["schema"], found["by"]) == (1, "device")
     first, second = found["groups"]
     assert first["device"] == {"uuid": device().uuid, "number": 0, "name": "NVIDIA H100"}
@@ -154,7 +142,7 @@ def test_json_says_null_for_what_is_not_known(filled: float, printed: Printed) -
 
 
 def test_csv_has_a_row_for_each_user_and_for_what_nobody_held(filled: float, printed: Printed) -> None:
-    rows = list(csv.DictReader(io.StringIO(printed("--by", "hour", "--csv", "--since", "3h"))))
+    rows = list(csv.DictReader(io.StringIO(printed("accounts", "--by", "hour", "--csv", "--since", "3h"))))
     kinds = [row["kind"] for row in rows if float(row["begin_seconds"]) == filled - 7200]
     assert kinds == ["user", "user", "free", "total"]
     assert sum(float(row["held_seconds"]) for row in rows if row["user"] == "alice") == 7200
@@ -171,7 +159,7 @@ def test_a_sum_of_which_a_part_is_not_known_is_no_less_than_it(path: Path, print
             for s in range(1201)
         ),
     )
-    alice, bob, unknown, *_ = printed().splitlines()[2:]
+    alice, bob, unknown, *_ = printed("accounts").splitlines()[2:]
     assert "≥ 10 min" in alice
     assert bob.split() == ["bob", "9", "min", "–", "–", "–"]
     assert unknown.split()[0] == "(unknown)"
@@ -182,7 +170,7 @@ def test_without_anything_it_says_so(path: Path, printed: Printed, by: str, caps
     assert main(["history", "accounts", "--by", by]) == 1
     assert "gpumon daemon" in capsys.readouterr().err
     keep(path, [tick(1)])
-    assert "no daemon watched" in printed("--by", by)
+    assert "no daemon watched" in printed("accounts", "--by", by)
 
 
 def test_days_weeks_and_months_are_those_of_the_calendar(filled: float, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,17 +29,9 @@ def values(subject: str, name: str, at: float) -> tuple[float, float, float]:
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("GPUMON_DIR", str(tmp_path / "live"))
-    monkeypatch.setenv("GPUMON_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    return tmp_path / "state" / "history.sqlite"
-
-
-@pytest.fixture
-def filled(kept: Path) -> Path:
-    fill(str(kept), [GPU], time.time() // 300 * 300, values, shapes=SHAPES[2:])
-    return kept
+def filled(history_path: Path) -> Path:
+    fill(str(history_path), [GPU], time.time() // 300 * 300, values, shapes=SHAPES[2:])
+    return history_path
 
 
 def test_it_lists_what_is_kept_from_when_and_how_large(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,7 +44,7 @@ def test_it_lists_what_is_kept_from_when_and_how_large(filled: Path, capsys: pyt
     assert "32 d" in tier
 
 
-def test_without_a_file_it_says_what_to_start(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_file_it_says_what_to_start(history_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history"]) == 0
     assert "gpumon daemon" in capsys.readouterr().out
     assert main(["history", "export", "--format", "csv"]) == 1
@@ -77,18 +69,18 @@ def test_a_window_longer_than_history_has_what_is_kept(filled: Path, capsys: pyt
     assert set(month.splitlines()) <= set(capsys.readouterr().out.splitlines())
 
 
-def test_totals_of_a_file_that_cannot_be_read_say_so(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept.parent.mkdir()
-    kept.write_bytes(b"not a database" * 1000)
+def test_totals_of_a_file_that_cannot_be_read_say_so(history_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    history_path.parent.mkdir()
+    history_path.write_bytes(b"not a database" * 1000)
     assert main(["history", "totals"]) == 1
     assert "is damaged (file is not a database)" in capsys.readouterr().err
 
 
 def test_totals_of_gpus_that_are_gone_name_them_in_a_narrow_terminal(
-    kept: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    history_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = [f"{GPU[:-1]}{letter}" for letter in "ab"]
-    fill(str(kept), gone, time.time() // 300 * 300, values, shapes=SHAPES[2:])
+    fill(str(history_path), gone, time.time() // 300 * 300, values, shapes=SHAPES[2:])
     monkeypatch.setattr("gpumon.cli.history_totals.output_width", lambda: 40)
     assert main(["history", "totals", "--since", "7d"]) == 0
     _, heading, *lines = capsys.readouterr().out.splitlines()
@@ -122,12 +114,12 @@ def test_what_cannot_be_exported_is_one_line(
     assert said in line
 
 
-def test_a_damaged_file_is_one_line(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept.parent.mkdir(mode=0o700)
-    kept.write_bytes(b"no database at all, but long enough to look like one" * 100)
+def test_a_damaged_file_is_one_line(history_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    history_path.parent.mkdir(mode=0o700)
+    history_path.write_bytes(b"no database at all, but long enough to look like one" * 100)
     assert main(["history"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert str(kept) in line
+    assert str(history_path) in line
 
 
 def settings(text: str, tmp_path: Path) -> tuple[float, int, float]:

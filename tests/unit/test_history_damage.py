@@ -34,13 +34,9 @@ BEGIN = TIME // 1_000_000_000
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("GPUMON_DIR", str(tmp_path / "live"))
-    monkeypatch.setenv("GPUMON_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    found = tmp_path / "state" / "history.sqlite"
-    found.parent.mkdir(mode=0o700)
-    return found
+def path(history_path: Path) -> Path:
+    history_path.parent.mkdir(mode=0o700)
+    return history_path
 
 
 def follow(path: Path, first: int, last: int) -> list[str]:

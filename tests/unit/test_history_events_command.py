@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,28 +17,16 @@ from gpumon.frame import Mark, RunState, Sample, Tick
 from gpumon.history.recorder import HistoryRecorder
 from gpumon.metrics import Availability
 from tests.builders import boundary, device, process, run, sample, tick
+from tests.unit.conftest import Printed
 
 GIB = 2.0**30
 DOCS = Path(__file__).parents[2] / "docs" / "history.md"
-Printed = Callable[..., str]
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("GPUMON_DIR", str(tmp_path / "live"))
-    monkeypatch.setenv("GPUMON_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+def path(history_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "0")
-    return tmp_path / "state" / "history.sqlite"
-
-
-@pytest.fixture
-def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
-    def ask(*words: str) -> str:
-        assert main(["history", "events", *words]) == 0
-        return capsys.readouterr().out
-
-    return ask
+    return history_path
 
 
 @pytest.fixture
@@ -80,7 +67,7 @@ def filled(path: Path) -> float:
 
 
 def test_events_stand_in_the_order_of_their_times_with_their_details(filled: float, printed: Printed) -> None:
-    head, *rows = printed().splitlines()
+    head, *rows = printed("events").splitlines()
     assert head.split() == ["TIME", "EVENT", "GPU", "USER", "RUN", "DETAILS"]
     assert [row[:19] for row in rows] == sorted(row[:19] for row in rows)
     text = "\n".join(" ".join(row[19:].split()) for row in rows)
@@ -101,7 +88,7 @@ def test_events_stand_in_the_order_of_their_times_with_their_details(filled: flo
 
 
 def test_json_has_exact_times_and_null_for_what_is_not_there(filled: float, printed: Printed) -> None:
-    found = json.loads(printed("--json", "--kind", "gpu_lost", "--kind", "out_of_memory"))
+    found = json.loads(printed("events", "--json", "--kind", "gpu_lost", "--kind", "out_of_memory"))
     oom, lost = found["events"]
     assert (oom["kind"], oom["severity"], oom["time_ns"]) == ("out_of_memory", "critical", int(filled + 70) * SECOND)
     assert (lost["uuid"], lost["user"], lost["run"], lost["lasted"]) == (device(2).uuid, None, None, None)
@@ -109,18 +96,18 @@ def test_json_has_exact_times_and_null_for_what_is_not_there(filled: float, prin
 
 
 def test_a_gpu_is_asked_for_by_number_and_by_uuid(filled: float, printed: Printed) -> None:
-    by_number, by_uuid = printed("--gpu", "2"), printed("--gpu", device(2).uuid)
+    by_number, by_uuid = printed("events", "--gpu", "2"), printed("events", "--gpu", device(2).uuid)
     assert by_number == by_uuid
     assert len(by_number.splitlines()) == 3
-    assert len(printed("--user", "bob").splitlines()) == 3
-    assert "no events" in printed("--run", "nobody")
+    assert len(printed("events", "--user", "bob").splitlines()) == 3
+    assert "no events" in printed("events", "--run", "nobody")
 
 
 def test_a_narrow_list_leaves_the_year_out_before_the_gpu(
     filled: float, printed: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpumon.cli.history_events.output_width", lambda: 40)
-    head, row, *_ = printed("--kind", "idle_began").splitlines()
+    head, row, *_ = printed("events", "--kind", "idle_began").splitlines()
     assert head.split() == ["TIME", "EVENT", "GPU"]
     assert row.split()[-1] == "1"
     assert len(row) <= 40

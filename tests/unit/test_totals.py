@@ -184,15 +184,12 @@ def values(subject: str, name: str, at: float) -> tuple[float, float, float]:
 
 
 @pytest.fixture
-def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def filled(history_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A file of two GPUs, one of which is away half of each day; its end, as --until takes it."""
-    monkeypatch.setenv("GPUMON_DIR", str(tmp_path / "live"))
-    monkeypatch.setenv("GPUMON_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "200")
     end = time.time() // 300 * 300
     fill(
-        str(tmp_path / "state" / "history.sqlite"),
+        str(history_path),
         [GPU, device(1).uuid],
         end,
         values,
