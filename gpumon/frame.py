@@ -13,6 +13,7 @@ from gpumon.metrics import GPU_INDEX, HOST_METRICS, Availability
 from gpumon.missing import NAN as NAN
 from gpumon.origin import Driver as Driver
 from gpumon.origin import Origin as Origin
+from gpumon.process import Process as Process
 from gpumon.run_facts import RunFacts
 from gpumon.vendors import maker
 
@@ -34,30 +35,6 @@ class Device(NamedTuple):
     """Metrics that this device does not give, and why."""
     source: str = ""
     """The name of the source that gives it, where several are combined; else empty."""
-
-
-class Process(NamedTuple):
-    """A process that holds memory on a device. NaN where the driver does not tell."""
-
-    pid: int
-    uuid: str
-    kind: str
-    """`compute` or `graphics`."""
-    name: str
-    user: str
-    started: float = NAN
-    """Seconds since 1970."""
-    memory_used: float = NAN
-    """Device memory, bytes."""
-    sm_utilization: float = NAN
-    """Share of time in which kernels of this process ran, ratio."""
-    memory_utilization: float = NAN
-    cpu_utilization: float = NAN
-    """CPU time per second: 2.5 is two and a half cores."""
-    host_memory: float = NAN
-    """Resident set, bytes."""
-    run: str = ""
-    """Key of the `Run` it publishes, or empty."""
 
 
 class RunState(IntEnum):

@@ -1,0 +1,29 @@
+"""A process on a GPU, as frames have it."""
+
+from typing import NamedTuple
+
+from gpumon.missing import NAN
+
+
+class Process(NamedTuple):
+    """A process that holds memory on a device. NaN where the driver does not tell."""
+
+    pid: int
+    uuid: str
+    kind: str
+    """`compute` or `graphics`."""
+    name: str
+    user: str
+    started: float = NAN
+    """Seconds since 1970."""
+    memory_used: float = NAN
+    """Device memory, bytes."""
+    sm_utilization: float = NAN
+    """Share of time in which kernels of this process ran, ratio."""
+    memory_utilization: float = NAN
+    cpu_utilization: float = NAN
+    """CPU time per second: 2.5 is two and a half cores."""
+    host_memory: float = NAN
+    """Resident set, bytes."""
+    run: str = ""
+    """Key of the `Run` it publishes, or empty."""
