@@ -13,7 +13,7 @@ from gpumon.frame import NAN
 from gpumon.metrics import BY_NAME as METRICS
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
-from gpumon.reports.text_table import TextColumn, draw, fitting
+from gpumon.reports.text_table import TextColumn, distinct, draw, fitting
 from gpumon.text import clean
 
 SCHEMA = 1
@@ -25,8 +25,13 @@ _COLUMNS = (
     TextColumn("RUN", 70, right=False, most=32, least=12),
     TextColumn("DETAILS", 85, right=False, most=80, least=20),
 )
-_GPU = 2
-"""Place of the GPU's column."""
+_EVENT, _GPU = 1, 2
+"""Places of columns."""
+_SHORT = 8
+"""Cells of a UUID where there is little room."""
+_NARROW = tuple(
+    column._replace(least={_EVENT: 14, _GPU: _SHORT}.get(place, column.least)) for place, column in enumerate(_COLUMNS)
+)
 _THROTTLED = "Throttled by "
 
 
@@ -39,9 +44,14 @@ def lines(events: Sequence[LoggedEvent], width: int = 0) -> Iterator[str]:
         )
         for event in events
     ]  # fmt: skip
-    if any(row[_GPU] for row in rows) and _GPU not in fitting(_COLUMNS, rows, width)[0]:
+    columns: Sequence[TextColumn] = _COLUMNS
+    gpus = list(dict.fromkeys(row[_GPU] for row in rows))
+    if any(gpus) and _GPU not in fitting(columns, rows, width)[0]:
         rows = [(time.partition("-")[2], *others) for time, *others in rows]  # the year matters less than which GPU
-    yield from draw(_COLUMNS, rows, width)
+    if any(gpus) and _GPU not in fitting(columns, rows, width)[0]:
+        columns, short = _NARROW, dict(zip(gpus, distinct(gpus, _SHORT), strict=True))
+        rows = [(*row[:_GPU], short[row[_GPU]], *row[_GPU + 1 :]) for row in rows]
+    yield from draw(columns, rows, width)
 
 
 def as_json(events: Sequence[LoggedEvent], begin: float, end: float) -> dict[str, Any]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,18 @@ def test_a_narrow_list_leaves_the_year_out_before_the_gpu(
     assert row.split()[-1] == "1"
     assert len(row) <= 40
     assert row[:14] == time.strftime("%m-%d %H:%M:%S", time.strptime(row[:14], "%m-%d %H:%M:%S"))
+
+
+def test_a_narrow_list_tells_gpus_of_which_only_the_uuid_is_known_apart(
+    filled: float, path: Path, printed: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM device")
+    monkeypatch.setattr("gpumon.cli.history_events.output_width", lambda: 40)
+    head, *rows = printed("events", "--kind", "idle_began", "--kind", "gpu_lost").splitlines()
+    assert head.split() == ["TIME", "EVENT", "GPU"]
+    assert [" ".join(row.split()[2:]) for row in rows] == ["allocated but… GPU…0001", "GPU lost GPU…0002"]
+    assert max(map(len, rows)) <= 40
 
 
 @pytest.mark.parametrize("name", ["GPU-x", "77", "-1", ""])
