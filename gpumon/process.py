@@ -27,3 +27,12 @@ class Process(NamedTuple):
     """Resident set, bytes."""
     run: str = ""
     """Key of the `Run` it publishes, or empty."""
+    encoder_utilization: float = NAN
+    """Share of time in which the video encoder worked for this process, ratio."""
+    decoder_utilization: float = NAN
+    container: str = ""
+    """Its container, such as `docker 3f2a9c1b04de`; empty where it is in none, or that is not known."""
+    pod: str = ""
+    """UID of its Kubernetes pod, or empty."""
+    job: str = ""
+    """Number of its Slurm job, or empty."""

@@ -89,6 +89,9 @@ class Anonymizer:
             name=self._name("process", process.name),
             user=self._name("user", process.user),
             run=self._name("key", process.run),
+            container=self._name("container", process.container),
+            pod=self._name("pod", process.pod),
+            job=self._name("job", process.job),
         )
 
     def _run(self, run: Run) -> Run:

@@ -94,7 +94,11 @@ SAMPLE = (
     *_table(i="state", s="run", f="age", m="monotonic_ns counters_monotonic_ns"),
     *(RecordedColumn(FLOAT, metric.name) for metric in GPU_METRICS),
 )
-PROCESS = _table(f="memory_used sm_utilization memory_utilization cpu_utilization host_memory")
+PROCESS = _table(
+    f="memory_used sm_utilization memory_utilization cpu_utilization host_memory encoder_utilization "
+    "decoder_utilization",
+    s="container pod job",
+)
 RUN = (
     *_table(i="state epoch step lost_events", s="phase", f="epoch_started updated wait"),
     *(RecordedColumn(FLOAT, f"memory.{name}") for name in FrameworkMemory._fields),

@@ -52,6 +52,7 @@ _LONGEST = 1e6
 _STATES = frozenset(Availability)
 _RUN_STATES = frozenset(RunState)
 _MARKS = frozenset(Mark)
+_PROCESS_NAMES = tuple(column.name for column in PROCESS)
 
 
 class Schema:
@@ -233,10 +234,7 @@ def _sample(device: Any, row: tuple[Any, ...], at: int) -> Sample:
 
 
 def _process(process: Process, row: tuple[Any, ...]) -> Process:
-    used, sm, memory, cpu, host = row
-    return process._replace(
-        memory_used=used, sm_utilization=sm, memory_utilization=memory, cpu_utilization=cpu, host_memory=host
-    )
+    return process._replace(**dict(zip(_PROCESS_NAMES, row, strict=True)))
 
 
 def _run(run: Run, row: tuple[Any, ...]) -> Run:

@@ -109,10 +109,16 @@ def _process(process: Process, runs: dict[str, Run]) -> dict[str, Any]:
         "kind": process.kind,
         "memory_used": _known(process.memory_used),
         "sm_utilization": _known(process.sm_utilization),
+        "memory_utilization": _known(process.memory_utilization),
+        "encoder_utilization": _known(process.encoder_utilization),
+        "decoder_utilization": _known(process.decoder_utilization),
         "cpu_utilization": _known(process.cpu_utilization),
         "host_memory": _known(process.host_memory),
         "started": _known(process.started),
         "run": run.id if run else None,
+        "container": process.container or None,
+        "pod": process.pod or None,
+        "job": process.job or None,
     }
 
 

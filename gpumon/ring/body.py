@@ -14,7 +14,6 @@ from gpumon.ring.layout import (
     BOUNDARY,
     BOUNDARY_ROOM,
     CRC_FROM,
-    KINDS,
     PROCESS,
     RUN,
     RUN_METRICS,
@@ -22,6 +21,7 @@ from gpumon.ring.layout import (
     Layout,
     slot_head,
 )
+from gpumon.ring.processes import pack_process, read_processes
 from gpumon.ring.rows import read_host, read_samples
 from gpumon.ring.values import ValueEncoder
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _NANS = (NAN,) * RUN_METRICS
 _HELD = len(FrameworkMemory._fields)
-_PROCESS_FLOATS = range(PROCESS.size - 6 * 8, PROCESS.size, 8)
 _STAMPS = 1 << 63
 _STATES = frozenset(RunState)
 
@@ -111,19 +110,11 @@ class Encoder:
         chosen = sorted(processes, key=lambda process: -process.memory_used if process.memory_used > 0 else 0.0)
         chosen = [process for process in chosen if directory.row_of(process.uuid) >= 0][:room]
         known = self._records
-        records = [known.get(id(process)) or (process, self._pack_process(process)) for process in chosen]
+        records = [known.get(id(process)) or (process, pack_process(process, directory)) for process in chosen]
         self._records = {id(record[0]): record for record in records}
         packed = b"".join([record for _, record in records])
         self._processes = (processes, packed, len(chosen), min(len(processes) - len(chosen), 0xFFFF))
         return packed, len(chosen), self._processes[3]
-
-    def _pack_process(self, process: Process) -> bytes:
-        directory = self._directory
-        return PROCESS.pack(
-            process.pid, directory.row_of(process.uuid), KINDS.index(process.kind), directory.string(process.name),
-            directory.string(process.user), directory.run_id(process.run), process.started, process.memory_used,
-            process.sm_utilization, process.memory_utilization, process.cpu_utilization, process.host_memory,
-        )  # fmt: skip
 
 
 class SlotParts:
@@ -138,8 +129,8 @@ class SlotParts:
         head = slot_head(raw)
         end = min(len(raw), head.length + CRC_FROM)
         at = layout.variable_at
-        n_process = min(head.processes, max(0, end - at) // PROCESS.size)
-        at += n_process * PROCESS.size
+        n_process = min(head.processes, max(0, end - at) // layout.process.size)
+        at += n_process * layout.process.size
         n_run = min(head.runs, max(0, end - at) // RUN.size)
         at += n_run * RUN.size
         n_boundary = min(head.boundaries, max(0, end - at) // BOUNDARY.size)
@@ -156,37 +147,11 @@ class SlotParts:
         return read_host(values, self._layout.host)
 
     def processes(self) -> tuple[Process, ...]:
-        found = []
-        known, at = self._known, self._layout.variable_at
-        end = at + self._n[0] * PROCESS.size
-        doubtful = is_doubtful(self._raw[at:end], _PROCESS_FLOATS, PROCESS.size)
-        for place in range(at, end, PROCESS.size):
-            pid, row, kind, name, user, run_id, *values = PROCESS.unpack_from(self._raw, place)
-            device = known.devices.get(row)
-            if device is None:
-                continue
-            started, used, sm, activity, cpu, host = believable(values) if doubtful else values
-            run = known.runs.get(run_id)
-            found.append(
-                Process(
-                    pid=pid,
-                    uuid=device.uuid,
-                    kind=KINDS[kind] if kind < len(KINDS) else KINDS[0],
-                    name=known.strings.get(name, ""),
-                    user=known.strings.get(user, ""),
-                    started=started,
-                    memory_used=used,
-                    sm_utilization=sm,
-                    memory_utilization=activity,
-                    cpu_utilization=cpu,
-                    host_memory=host,
-                    run=run.key if run else "",
-                )
-            )
-        return tuple(found)
+        at = self._layout.variable_at
+        return read_processes(self._raw[at : at + self._n[0] * self._layout.process.size], self._layout, self._known)
 
     def runs(self) -> tuple[Run, ...]:
-        at = self._layout.variable_at + self._n[0] * PROCESS.size
+        at = self._layout.variable_at + self._n[0] * self._layout.process.size
         found = []
         for i in range(self._n[1]):
             run_id, state, logged, epoch, step, phase, *values, lost = RUN.unpack_from(self._raw, at + i * RUN.size)
@@ -213,7 +178,7 @@ class SlotParts:
         return dict(zip(run.metrics, values[:count], strict=False))
 
     def boundaries(self) -> tuple[Boundary, ...]:
-        at = self._layout.variable_at + self._n[0] * PROCESS.size + self._n[1] * RUN.size
+        at = self._layout.variable_at + self._n[0] * self._layout.process.size + self._n[1] * RUN.size
         places = range(at, at + self._n[2] * BOUNDARY.size, BOUNDARY.size)
         found = (read_boundary(self._raw, place, self._known) for place in places)
         return tuple(boundary for boundary in found if boundary is not None)

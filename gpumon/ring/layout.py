@@ -22,9 +22,9 @@ slots of values gauges are f4, while counters and bit masks are f8.
 
 Layouts have numbers. The writer knows the newest one; the reader knows all in `ROWS`, so that a view reads
 the ring of a daemon that has run since before an upgrade, and a new daemon takes its history over. The next
-layout adds a line to `ROWS` and raises `MAJOR`; what else changes goes into properties of `Layout`, which knows
-its number. `tests/unit/test_ring_layouts.py` holds a file of each layout that was ever released. Until layout 2
-there was no area but the full one.
+layout adds a line to `ROWS` and to `PROCESSES`, and raises `MAJOR`; what else changes goes into properties of `Layout`,
+which knows its number. `tests/unit/test_ring_layouts.py` holds a file of each layout that was ever released. Until
+layout 2 there was no area but the full one.
 """
 
 import json
@@ -37,7 +37,7 @@ from zlib import crc32
 from gpumon.errors import RingError
 
 MAGIC = b"GPUMRNG\x01"
-MAJOR = 3
+MAJOR = 4
 """The layout that is written."""
 MINOR = 0
 
@@ -56,11 +56,18 @@ is 0)."""
 SLOT = struct.Struct("<QIIQqqIHHHHIIIII")
 """The fields of `SlotHead`."""
 CRC_FROM = 16
-ROWS = {1: struct.Struct("<BxxxII"), 2: struct.Struct("<BxxxIIqq"), 3: struct.Struct("<BxxxIIqq")}
+_ROW = struct.Struct("<BxxxIIqq")
+ROWS = {1: struct.Struct("<BxxxII"), 2: _ROW, 3: _ROW, 4: _ROW}
 """Of each layout: availability, run id or 0, age ms; since 2 when the gauges and the counters were true (monotonic
 ns, 0 where it is not known). A field is only ever appended, in the order of `Sample`."""
-PROCESS = struct.Struct("<IHBxIII6d")
-"""pid, row, kind, name, user, run id; started, memory_used, sm, memory utilization, cpu, host memory"""
+_PROCESS_3 = struct.Struct("<IHBxIII6d")
+PROCESS = struct.Struct("<IHBxIIIIII4d4H")
+"""pid, row, kind, name, user, run id, container, pod, job; started, memory_used, cpu, host memory; share of SM,
+memory, encoder and decoder, of which 10000 are the whole and `NO_SHARE` is not known"""
+PROCESSES = {1: _PROCESS_3, 2: _PROCESS_3, 3: _PROCESS_3, 4: PROCESS}
+"""Of each layout. Until 3: pid, row, kind, name, user, run id; started, memory_used, SM and memory share, cpu, host
+memory"""
+SHARE, NO_SHARE = 10_000, 0xFFFF
 RUN = struct.Struct("<IBBxxiqI3d9d8dI")
 """run id, state, how many metrics it has logged (0 in layout 1, where NaN says that one is not set), epoch, step,
 phase; epoch_started, updated, wait, framework memory as in `Run`; metrics; lost"""
@@ -129,6 +136,11 @@ class Layout(NamedTuple):
     def row(self) -> struct.Struct:
         """The record of a device."""
         return ROWS[self.major]
+
+    @property
+    def process(self) -> struct.Struct:
+        """The record of a process."""
+        return PROCESSES[self.major]
 
     @property
     def metrics_at(self) -> int:

@@ -301,5 +301,5 @@ class NoRoom(GpumonError):
 
 
 def _strings_in(tick: Tick) -> list[str]:
-    names = [process.name for process in tick.processes] + [process.user for process in tick.processes]
+    names = [name for one in tick.processes for name in (one.name, one.user, one.container, one.pod, one.job)]
     return names + [run.phase for run in tick.runs] + [event.phase for event in tick.boundaries]

@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 from gpumon.analysis.epochs import Stretch
-from gpumon.frame import Boundary, Mark, RunState
+from gpumon.frame import Boundary, Mark, Process, RunState
 from gpumon.history.query import HOST
 from gpumon.live import LiveState
 from gpumon.metrics import Availability
@@ -70,6 +70,24 @@ def test_what_a_frame_has_no_room_for_is_counted_beside_the_tables() -> None:
     titles = [line for line in play(FakeFeed(left_out=(12, 45)), (200, 50)) if "Processes" in line or "Runs" in line]
     assert "Processes  and 12 more" in titles[0]
     assert "Runs  and 45 more" in titles[0] + titles[-1]
+
+
+class Confined(FakeFeed):
+    """One process is in a container of a Slurm job."""
+
+    def processes(self, second: int) -> tuple[Process, ...]:
+        found = super().processes(second)
+        return tuple(
+            one._replace(container="docker 3f2a9c1b04de", job="4242") if one.pid == 1000 else one for one in found
+        )
+
+
+def test_jobs_and_containers_have_a_column_where_a_process_is_in_one() -> None:
+    lines = play(Confined(), (200, 50))
+    (heading,) = (line for line in lines if "HOST-MEM" in line)
+    at = heading.index("WHERE")
+    assert sum("job 4242 · docker 3f2" in line[at:] for line in lines) == 1
+    assert not any("WHERE" in line for line in play(FakeFeed(), (200, 50)))
 
 
 def test_a_partial_repaint_is_a_full_one() -> None:

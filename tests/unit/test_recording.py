@@ -94,7 +94,14 @@ def test_every_field_comes_back() -> None:
         )
     ]  # fmt: skip
     tick = builders.tick(
-        5, samples, [builders.process(started=2.25), builders.process(1, 3, kind="graphics")], runs, [moment]
+        5,
+        samples,
+        [
+            builders.process(started=2.25),
+            builders.process(1, 3, kind="graphics", encoder_utilization=0.25, container="lxc web", pod="0a1b", job="7"),
+        ],
+        runs,
+        [moment],
     )
     parts = builders.TickParts(tick)
     frame = Frame(9, tick.monotonic_ns, tick.time_ns, 0.5, 0.004, 3, 2, parts, 1)

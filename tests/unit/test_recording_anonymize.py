@@ -23,6 +23,8 @@ SECRETS = (
     "node7.example.org",
     "0ff1ce",
     "reward_of_acme",
+    "acme-prod",
+    "90125",
     "merger",
     "acmeflow",
 )
@@ -37,7 +39,7 @@ def secret() -> Recorded:
         builders.sample(1, run="tag.1000.alice")._replace(device=mig),
     ]
     process = builders.process(user="alice", name="/home/alice/train.py", run="tag.1000.alice")._replace(
-        uuid="GPU-0ff1ce"
+        uuid="GPU-0ff1ce", container="lxc acme-prod", pod="0ff1ce-11", job="90125"
     )
     run = builders.run(
         "tag.1000.alice", id="top-secret-llm-1", name="top-secret-llm", user="alice", gpus=("GPU-0ff1ce",),

@@ -7,6 +7,7 @@ the begin of an epoch every ten ticks.
 
 from __future__ import annotations
 
+from math import isnan
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,8 @@ def test_a_recording_of_each_format_gives_its_frames(version: int) -> None:
         assert (second.device.uuid, second.state) == (device(1).uuid, Availability.LOST)
         assert frame.host[:2] == (0.0, 1.0)
         (process,), (run,) = frame.processes, frame.runs
+        assert (process.container, process.pod, process.job) == ("", "", "")
+        assert isnan(process.encoder_utilization)
         assert (process.pid, process.user, process.run, run.key) == (4711, "alice", run.key, first.run)
         assert (run.epoch, run.step, run.gpus) == (n // 10, n, (device(0).uuid,))
         assert [(found.mark, found.epoch) for found in frame.boundaries] == (

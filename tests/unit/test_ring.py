@@ -62,6 +62,21 @@ def test_a_tick_comes_back_as_a_frame_with_the_same_numbers(path: str) -> None:
     assert frame.boundaries[0][:8] == written.boundaries[0][:8]
 
 
+def test_the_shares_and_the_place_of_a_process_come_back(path: str) -> None:
+    ring = RingWriter.create(path, 1, SECOND)
+    known = process(
+        1, sm_utilization=0.37, memory_utilization=0.0, encoder_utilization=1.0, decoder_utilization=0.005,
+        container="docker 3f2a9c1b04de", pod="0a1b2c3d-1111", job="4242",
+    )  # fmt: skip
+    ring.append(tick(1, processes=[known, process(2, sm_utilization=-1.0, encoder_utilization=1e9)]))
+    frame = RingReader.open(path).newest()
+    assert frame is not None
+    first, second = sorted(frame.processes)
+    assert first[7:9] + first[12:] == known[7:9] + known[12:]
+    assert all(math.isnan(share) for share in (*second[7:9], *second[12:14])), "not known, or no share"
+    assert second[14:] == ("", "", "")
+
+
 def test_a_logged_nan_is_in_the_frame_and_what_was_logged_later_is_not(path: str) -> None:
     ring = RingWriter.create(path, 1, SECOND)
     ring.append(tick(1, runs=[run(metrics={"loss": math.nan})]))

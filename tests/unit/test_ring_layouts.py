@@ -51,7 +51,11 @@ def assert_is_as_it_was_written(frame: Frame) -> None:
     assert math.isnan(first.value("gpu.temperature"))
     assert (second.state, second.age) == (Availability.LOST, 2.5)
     assert (frame.monotonic_ns, frame.skipped_ticks, frame.sample_duration) == (number * SECOND, number, 0.02)
-    assert [(found.pid, found.name) for found in frame.processes] == [(number, f"train{number}.py")]
+    (process,) = frame.processes
+    assert (process.pid, process.name, process.memory_used) == (number, f"train{number}.py", 2.0**30)
+    assert (process.container, process.pod, process.job) == ("", "", "")
+    assert math.isnan(process.sm_utilization)
+    assert math.isnan(process.decoder_utilization)
     assert [(found.epoch, found.metrics) for found in frame.runs] == [(number, {"loss": 1 / number})]
     assert [found.number for found in frame.boundaries] == [number]
 

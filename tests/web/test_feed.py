@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gpumon.analysis.whereabouts import TITLE
 from gpumon.frame import Origin, Sample
 from gpumon.metrics import PROCESSES, Availability
 from gpumon_web.feed import FIRST_WINDOW, POINTS, shown
@@ -110,10 +111,19 @@ def test_who_is_there_is_sent_only_when_it_changed() -> None:
 def test_no_command_line_and_no_key_beyond_those_that_are_named_leaves_the_server() -> None:
     served = Served([tick(1, processes=[process(run=run().key)], runs=[run(gpus=(device().uuid,))])])
     (row,) = (gpu.about for gpu in served.known().gpus)
-    assert set(row["processes"][0]) == {"pid", "user", "name", "kind", "memory", "sm", "cpu", "started", "run"}
+    assert set(row["processes"][0]) == {"pid", "user", "name", "kind", "memory", "sm", "cpu", "started", "run", "where"}
     assert row["processes"][0]["run"] == run().id
     (sent,) = served.told("gpu")["tables"]["processes"]["cells"].values()
     assert set(sent) == {*row["processes"][0], "key", "running", "run_name"}
+
+
+def test_jobs_and_containers_have_a_column_where_a_process_is_in_one() -> None:
+    served = Served([tick(1, processes=[process(1), process(2, container="lxc web", job="7")])])
+    seen = served.told("gpu")
+    cells = seen["tables"]["processes"]["cells"]
+    assert seen["values"]["where_titles"] == [TITLE]
+    assert [cells[pid]["where"] for pid in "12"] == [{TITLE: "–"}, {TITLE: "job 7 · lxc web"}]
+    assert Served([tick(1, processes=[process(1)])]).told("gpu")["values"]["where_titles"] == []
 
 
 def test_the_first_window_is_bounded_however_fast_the_ring_is() -> None:

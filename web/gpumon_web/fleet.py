@@ -15,6 +15,7 @@ from gpumon.analysis.gpu_status import GpuStatus, gpu_statuses
 from gpumon.analysis.memory import PARTS, breakdown_of, known_parts
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks, ranks_of
+from gpumon.analysis.whereabouts import whereabouts
 from gpumon.figures.memory_parts import COLORS
 from gpumon.frame import Driver, Frame, Origin, Process, RunState, Sample
 from gpumon.history.recent import RecentHistory
@@ -156,6 +157,7 @@ def process_row(process: Process, joined: Iterable[Ranks]) -> dict[str, Any]:
         "cpu": known(round(process.cpu_utilization, 1)),
         "started": known(process.started),
         "run": _run_id(process, joined),
+        "where": whereabouts(process),
     }
 
 

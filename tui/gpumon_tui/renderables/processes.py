@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpumon import units
 from gpumon.analysis.gpu_state import is_held
+from gpumon.analysis.whereabouts import whereabouts
 from gpumon.frame import Process, Run, Sample
 from gpumon.metrics import PROCESSES, Availability
 from gpumon_tui import theme
@@ -24,6 +25,7 @@ COLUMNS = (
     TableColumn("RUN", 14, keep=0),
     TableColumn("COMMAND", 0, keep=11),
 )
+_PLACED = (*COLUMNS[:-1], TableColumn("WHERE", 22, keep=4), COLUMNS[-1])
 Key = tuple[int, str]
 """A process has a row for each device it is on."""
 
@@ -46,6 +48,11 @@ def no_process(samples: Sequence[Sample], problem: str) -> str:
     return "no process holds GPU memory"
 
 
+def columns(processes: Iterable[Process]) -> tuple[TableColumn, ...]:
+    """Return the columns; that of jobs and containers is there only where a process is in one."""
+    return _PLACED if any(whereabouts(process) for process in processes) else COLUMNS
+
+
 def are_told(samples: Sequence[Sample]) -> bool:
     """Whether it is known of each GPU which processes are on it."""
     told = [sample.state is Availability.OK and PROCESSES not in sample.device.missing for sample in samples]
@@ -57,8 +64,13 @@ def key(process: Process) -> Key:
     return process.pid, process.uuid
 
 
-def row(process: Process, index: int | None, run: Run | None, now: float, selected: bool) -> Row:
-    """`selected`: it runs on the GPU that is looked at."""
+def row(
+    process: Process, index: int | None, run: Run | None, now: float, *, selected: bool, has_place: bool = False
+) -> Row:
+    """Return the row of a process.
+
+    `selected`: it runs on the GPU that is looked at; `has_place`: the column of jobs and containers is there.
+    """
     return (
         Cell(str(process.pid), theme.DIM),
         Cell(units.MISSING if index is None else str(index), theme.TITLE if selected else theme.PLAIN),
@@ -69,6 +81,7 @@ def row(process: Process, index: int | None, run: Run | None, now: float, select
         Cell(units.bytes_binary(process.host_memory)),
         Cell(elapsed(now - process.started), theme.DIM),
         Cell(safe(run.name) if run else "", theme.RUN),
+        *((Cell(safe(whereabouts(process))),) if has_place else ()),
         Cell(safe(process.name)),
     )
 

@@ -21,7 +21,11 @@ class Processes(Table):
     """Table of the processes on the GPUs."""
 
     title = "Processes"
-    columns = processes.COLUMNS
+
+    @property
+    def columns(self) -> tuple[TableColumn, ...]:
+        """The columns for the places of its processes."""
+        return processes.columns(self.view.processes)
 
     @property
     def empty(self) -> str:
@@ -47,12 +51,12 @@ class Processes(Table):
         indexes = {sample.device.uuid: sample.device.index for sample in view.samples}
         by_key = {run.key: run for run in view.runs}
         ordered = processes.order(view.processes, indexes)
-        subject = view.subject
+        subject, has_place = view.subject, self.columns is not processes.COLUMNS
 
         def row(place: int) -> Row:
             process = ordered[place]
             index, run = indexes.get(process.uuid), by_key.get(process.run)
-            return processes.row(process, index, run, view.now, process.uuid == subject)
+            return processes.row(process, index, run, view.now, selected=process.uuid == subject, has_place=has_place)
 
         return [processes.key(process) for process in ordered], LazyRows(len(ordered), row)
 

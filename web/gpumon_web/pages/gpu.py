@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.whereabouts import TITLE
 from gpumon.history.windows import USUAL, WINDOWS
 from gpumon.metrics import Unit
 from gpumon.panels import GPU_PANELS
@@ -34,6 +35,7 @@ COLUMNS = (
     Column("sm", "Busy", "percent", "Share of time in which its kernels ran"),
     Column("cpu", "CPU", "percent", "Of one core"),
     Column("started", "Running for", "elapsed", sorts_by="running"),
+    Column("where", "", each_of="where_titles"),
     Column("run", "Run", "link", sorts_by="run_name"),
 )
 
@@ -102,6 +104,7 @@ def live(now: Now, args: Args) -> Cells:
         "missing": absent(about["missing"]),
         "divided": divided(about),
         "no_processes": no_processes(about, now),
+        "where_titles": [TITLE] if any(one["where"] for one in about["processes"]) else [],
         "processes": Rows(process(one, now.runs) for one in about["processes"]),
     }  # fmt: skip
 
@@ -196,6 +199,7 @@ def process(one: Cells, runs: Mapping[str, Cells]) -> Cells:
         "running": None if one["started"] is None else -one["started"],
         "run": link(name, run_address(run)) if run else text(units.MISSING),
         "run_name": name,
+        "where": {TITLE: one["where"] or units.MISSING},
     }
 
 
@@ -207,6 +211,7 @@ def _lines(now: Now, args: Args) -> dict[str, tuple[str, str]]:
 _NAMES = (
     "state", "model", "uuid", "is_stale", "utilization", "activity", "memory", "memory_bar", "holders", "power",
     "power_share", "temperature", "clock", "idle", "outline", "look", "missing", "divided", "no_processes",
+    "where_titles",
 )  # fmt: skip
 """Values that are none where no GPU is shown."""
 

@@ -1,0 +1,120 @@
+"""Container, pod and Slurm job of a process, from its `/proc/<pid>/cgroup`.
+
+The text is a path for each hierarchy: `0::/path` of cgroup v2, `4:memory:/path` of v1. Its parts are names that
+runtimes give, and that a user may give too: below `user.slice` everybody makes cgroups of their own, so a job or a
+pod is believed only outside of it, and all of it is hostile text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from gpumon.text import clean
+
+LONGEST = 16384
+"""Bytes that are read; a line that does not end within them is left out."""
+_DEEPEST = 64
+_NAMED = 64
+_SHORT = 12
+"""Digits of a container's ID, as `docker ps` shows them."""
+_NESTED = 3
+"""Containers in each other that are told of."""
+_ID = "(?P<id>[0-9a-f]{64})"
+
+
+class Confinement(NamedTuple):
+    """Where a process runs; each is empty where it is in none, or that cannot be seen."""
+
+    container: str = ""
+    """Runtime, and the name or the short ID that it shows: `docker 3f2a9c1b04de`, `lxc web`."""
+    pod: str = ""
+    """UID of the Kubernetes pod."""
+    job: str = ""
+    """Number of the Slurm job, or its SLUID."""
+
+
+class _Pattern(NamedTuple):
+    """A name that a runtime gives to a part of the path."""
+
+    runtime: str
+    pattern: re.Pattern[str]
+    """Matches the whole part; has a group `id`, or `name` where people gave it."""
+    below: re.Pattern[str] | None = None
+    """Matches the part above it; None where any will do."""
+
+
+def _pattern(runtime: str, pattern: str, below: str = "") -> _Pattern:
+    return _Pattern(runtime, re.compile(pattern), re.compile(below) if below else None)
+
+
+CONTAINERS: tuple[_Pattern, ...] = (
+    _pattern("docker", rf"docker-{_ID}\.scope"),
+    _pattern("docker", _ID, below="docker"),
+    _pattern("containerd", rf"(?:.*:)?cri-containerd[-:]{_ID}(?:\.scope)?"),
+    _pattern("containerd", rf"nerdctl-{_ID}\.scope"),
+    _pattern("cri-o", rf"crio-{_ID}(?:\.scope)?"),
+    _pattern("podman", rf"libpod-{_ID}(?:\.scope)?"),
+    _pattern("lxc", r"lxc\.payload\.(?P<name>.+)"),
+    _pattern("lxc", "(?P<name>.+)", below="lxc"),
+    _pattern("nspawn", r"systemd-nspawn@(?P<name>.+)\.service"),
+    _pattern("machine", r"machine-(?P<name>.+)\.scope", below=r"machine\.slice"),
+    _pattern("container", rf"(?:.*[:-])?{_ID}(?:\.scope)?"),
+)
+"""Names of the cgroups of containers; the first that fits counts. The last row: its runtime is not in its name."""
+_POD = re.compile(r"(?:.*-)?pod([0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})(?:\.slice)?(?::.*)?")
+_KUBE = re.compile(r"(?:.*-)?kubepods(?:-.*)?(?:\.slice)?")
+_JOB = re.compile(r"job_([0-9]{1,20})|(s[0-9A-Z]{13})")
+_SLURM = re.compile(r"slurm(?:_.*)?|(?:.*_)?slurmstepd\.scope")
+_ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
+_OF_USERS = "user.slice"
+_DELETED = " (deleted)"
+"""The kernel writes it behind the path of a cgroup v2 that was removed."""
+
+
+def confinement(raw: bytes) -> Confinement:
+    """Return what a `/proc/<pid>/cgroup` tells; of several hierarchies, the first that knows."""
+    found = Confinement()
+    for line in raw[:LONGEST].split(b"\n")[: -1 if len(raw) >= LONGEST else None]:
+        path = line.split(b":", 2)[-1].decode("utf-8", "replace").removesuffix(_DELETED)
+        if "/" not in path or path == "/":
+            continue
+        seen = _of_path(path.split("/")[1 : _DEEPEST + 1])
+        found = Confinement(*(known or new for known, new in zip(found, seen, strict=True)))
+    return found
+
+
+def _of_path(parts: list[str]) -> Confinement:
+    containers: list[str] = []
+    pod = job = above = ""
+    in_kube = in_slurm = False
+    of_users = _OF_USERS in parts
+    for part in parts:
+        container = _container(part, above)
+        if container and container not in containers:
+            containers.append(container)
+        if not of_users:
+            in_kube = in_kube or _KUBE.fullmatch(part) is not None
+            in_slurm = in_slurm or _SLURM.fullmatch(part) is not None
+            if in_kube and (match := _POD.fullmatch(part)):
+                pod = match[1].replace("_", "-")
+            elif in_slurm and not job and (match := _JOB.fullmatch(part)):
+                job = match[1] or match[2]
+        above = part
+    return Confinement(" in ".join(containers[::-1][-_NESTED:]), pod, job)
+
+
+def _container(part: str, above: str) -> str:
+    for runtime, pattern, below in CONTAINERS:
+        if (below is None or below.fullmatch(above)) and (match := pattern.fullmatch(part)):
+            known = match.groupdict()
+            name = known["id"][:_SHORT] if known.get("id") else clean(_unescaped(known["name"]), _NAMED)
+            return f"{runtime} {name}"
+    return ""
+
+
+def _unescaped(name: str) -> str:
+    r"""The name of a unit of systemd, which is ASCII and writes `-` as `\x2d`, and others byte by byte."""
+    if not name.isascii():
+        return name
+    return _ESCAPED.sub(lambda escaped: chr(int(escaped[1], 16)), name).encode("latin-1").decode("utf-8", "replace")
