@@ -14,7 +14,7 @@ from typing import Any
 
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind, Metric
 from gpumon.sources.nvml.device_processes import GRAPHICS_EVERY, LISTED_EVERY
-from gpumon.sources.nvml.field_ids import HEAT_IDS, fields_for
+from gpumon.sources.nvml.field_ids import FAULTS, HEAT_IDS, LINK_COUNT, LINK_ERRORS, LINK_STATE, fields_for
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 from gpumon.sources.nvml.schedule import EVERY_TICK, UNSUPPORTED
 from gpumon.sources.nvml.utilization_samples import SAMPLES_EVERY
@@ -107,7 +107,7 @@ def _calls() -> Iterator[str]:
     rows = [
         (
             " or ".join(f"`{name}`" for name in driver_functions(call)),
-            "the batch below" if "nvmlDeviceGetFieldValues" in driver_functions(call) else _names(call.metrics),
+            _BATCHES.get(call.metrics[0], _names(call.metrics)),
             "every tick" if call.period == EVERY_TICK else f"every {call.period:g} s",
         )
         for call in CALLS
@@ -127,6 +127,10 @@ def _names(metrics: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in metrics)
 
 
+_BATCHES = {fields_for("")[0][0].metric: "the batch below", FAULTS[0].metric: "the slow batch below"}
+"""Calls of whole tables, by their first metric."""
+
+
 def _fields() -> Iterator[str]:
     newest, *_ = fields_for("999")
     first = newest[-3].id
@@ -137,6 +141,15 @@ def _fields() -> Iterator[str]:
     yield from _rows(("metric", "field of nvml.h"), *rows)
     yield f"\nThe last three are not the same in all drivers. From driver {_heat_ids()}."
     yield "Where two are possible, both are read once, and the one that answers and never falls is kept."
+    yield "\nThe slow batch requests these:\n"
+    slow = [(f"`{field.metric}`", str(field.id)) for field in FAULTS]
+    slow += [("`gpu.nvlink_links`", str(LINK_COUNT)), ("`gpu.nvlink_active`", f"{LINK_STATE} of each link")]
+    slow += [
+        (f"`{metric}`", f"{of_one} of each link, or else {' and '.join(map(str, totals))}")
+        for metric, (of_one, totals) in LINK_ERRORS.items()
+    ]
+    yield from _rows(("metric", "field of nvml.h"), *slow)
+    yield "\nWithout a field for the state of a link, `nvmlDeviceGetNvLinkState` is called for each link every 300 s."
 
 
 def _heat_ids() -> str:

@@ -72,6 +72,7 @@ SIGNATURES: dict[str, tuple[Value | Written, ...]] = {
     "nvmlDeviceGetMemoryInfo": (HANDLE, Written(pynvml.c_nvmlMemory_t)),
     "nvmlDeviceGetMemoryInfo_v2": (HANDLE, Written(pynvml.c_nvmlMemory_v2_t)),
     "nvmlDeviceGetFieldValues": (HANDLE, Value((c_int,)), Written(pynvml.c_nvmlFieldValue_t, counted=1)),
+    "nvmlDeviceGetNvLinkState": (HANDLE, UINT, Written(c_uint)),
     "nvmlDeviceGetClockInfo": (HANDLE, UINT, Written(c_uint)),
     "nvmlDeviceGetTemperature": (HANDLE, UINT, Written(c_uint)),
     "nvmlDeviceGetCurrentClocksEventReasons": _WIDE,

@@ -91,6 +91,7 @@ MOVING: dict[str, Callable[[int, float], int]] = {
     "gpu.temperature_memory": lambda gpu, s: temperature(gpu, s) + 9 + gpu % 4,
     "gpu.clock_sm": clock_sm,
     "gpu.event_reasons": event_reasons,
+    "gpu.power_instant": lambda gpu, s: math.floor(1000.0 * (power(gpu, s) + 25.0 * math.sin(TAU * s / 3.0))),
 }
 
 # These count on whatever happens (the energy counter is apart, it depends on the power):
@@ -104,6 +105,8 @@ COUNTING: dict[str, Callable[[int, float], int]] = {
     "gpu.pcie_received": lambda gpu, s: (
         987654321098 + gpu + math.floor(float(PCIE_RATES["gpu.pcie_received_rate"](gpu)) * s)
     ),
+    "gpu.nvlink_sent": lambda gpu, s: 7000000000 + gpu + math.floor((40e6 + 2e6 * gpu) * s),
+    "gpu.nvlink_received": lambda gpu, s: 6000000000 + gpu + math.floor((35e6 + 3e6 * gpu) * s),
 }
 COUNTERS = frozenset({"gpu.energy", *COUNTING})
 
@@ -119,6 +122,22 @@ FIXED: dict[str, Callable[[int], int]] = {
     "gpu.pcie_width": lambda gpu: 8 if gpu % 4 == 3 else 16,
     "gpu.encoder_utilization": lambda gpu: (7 * gpu + 3) % 60,
     "gpu.decoder_utilization": lambda gpu: (11 * gpu + 5) % 60,
+    "gpu.ecc_corrected": lambda gpu: 3 * gpu + 1,
+    "gpu.ecc_uncorrected": lambda gpu: 0,
+    "gpu.ecc_corrected_lifetime": lambda gpu: 7 * gpu + 12,
+    "gpu.ecc_uncorrected_lifetime": lambda gpu: gpu % 3,
+    "gpu.rows_remapped_corrected": lambda gpu: gpu % 2,
+    "gpu.rows_remapped_uncorrected": lambda gpu: gpu % 3,
+    "gpu.remapping_pending": lambda gpu: 0,
+    "gpu.remapping_failed": lambda gpu: 0,
+    "gpu.retirement_pending": lambda gpu: 0,
+    "gpu.recovery_action": lambda gpu: 0,
+    "gpu.pcie_replays": lambda gpu: 2 * gpu,
+    "gpu.nvlink_links": lambda gpu: 18,
+    "gpu.nvlink_active": lambda gpu: 18,
+    "gpu.nvlink_replays": lambda gpu: 20 + gpu,
+    "gpu.nvlink_recoveries": lambda gpu: gpu % 4,
+    "gpu.nvlink_crc_errors": lambda gpu: 50 + 5 * gpu,
 }
 
 

@@ -50,6 +50,11 @@ class Driver:
         self.clock = FakeClock()
         self.fields: dict[int, FieldValue] = {ENERGY: (ULL, 1_000_000), SW_POWER: (ULL, 5 * SECOND)}
         self.asked: list[list[int]] = []
+        """Ids of each batch that is read at every tick."""
+        self.links: dict[tuple[int, int], FieldValue] = {}
+        """Fields of one link, by id and link."""
+        self.asked_slowly: list[list[tuple[int, int]]] = []
+        """Ids and scopes of each slow batch."""
         self.took = 0.0
         """Seconds that a batch takes."""
         self.stamped = True
@@ -64,11 +69,16 @@ class Driver:
 
     def _answer(self, _: Any, count: Any, batch: Any) -> int:
         self.clock.advance(self.took)
-        self.asked.append([batch[i].fieldId for i in range(count.value)])
+        ids = [batch[i].fieldId for i in range(count.value)]
+        if ENERGY in ids:
+            self.asked.append(ids)
+        else:
+            self.asked_slowly.append([(batch[i].fieldId, batch[i].scopeId) for i in range(count.value)])
         for i in range(count.value):
             entry = batch[i]
             entry.timestamp = self.clock.time() // 1000 if self.stamped else 0
-            kind, number = self.fields.get(entry.fieldId, (-1, 0))
+            of_link = self.links.get((entry.fieldId, entry.scopeId))
+            kind, number = of_link or self.fields.get(entry.fieldId, (-1, 0))
             entry.nvmlReturn = NOT_SUPPORTED if kind < 0 else 0
             entry.valueType = max(0, kind)
             if kind >= 0:

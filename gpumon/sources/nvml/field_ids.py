@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+ALL_LINKS = 0xFFFF_FFFF
+"""Scope of the NVLink byte counters that sums all links (nvml.h)."""
+
 
 class Field(NamedTuple):
     """An entry of the batch."""
@@ -17,6 +20,8 @@ class Field(NamedTuple):
     metric: str
     id: int
     scale: float
+    scope: int = 0
+    """Index of an NVLink link, or `ALL_LINKS`, of a field that the driver reads of each link."""
 
 
 _STEADY = (
@@ -28,8 +33,35 @@ _STEADY = (
     Field("gpu.throttled_sync_boost", 76, 1e-9),
     Field("gpu.pcie_sent", 197, 1.0),  # since 555; no id up to 550 is as large or means something else there
     Field("gpu.pcie_received", 198, 1.0),
+    Field("gpu.power_instant", 186, 1e-3),  # since 525
+    Field("gpu.nvlink_sent", 138, 1024.0, ALL_LINKS),  # data without the protocol, in KiB
+    Field("gpu.nvlink_received", 139, 1024.0, ALL_LINKS),
 )
 """Ids that mean the same in every release looked at, or nothing."""
+
+FAULTS = (
+    Field("gpu.ecc_corrected", 3, 1.0),
+    Field("gpu.ecc_uncorrected", 4, 1.0),
+    Field("gpu.ecc_corrected_lifetime", 5, 1.0),
+    Field("gpu.ecc_uncorrected_lifetime", 6, 1.0),
+    Field("gpu.rows_remapped_corrected", 142, 1.0),
+    Field("gpu.rows_remapped_uncorrected", 143, 1.0),
+    Field("gpu.remapping_pending", 144, 1.0),  # 0 or 1, as the next two
+    Field("gpu.remapping_failed", 145, 1.0),
+    Field("gpu.retirement_pending", 31, 1.0),
+    Field("gpu.recovery_action", 230, 1.0),  # since 570, unknown before
+    Field("gpu.pcie_replays", 94, 1.0),
+)
+"""Fields that change seldom, each in the slow batch. Their ids mean the same in every release looked at, or nothing."""
+
+LINK_COUNT, LINK_STATE = 91, 165
+"""Number of NVLink links; and of one link, its state: since 525, and in the driver from Hopper on."""
+LINK_ERRORS: dict[str, tuple[int, tuple[int, ...]]] = {
+    "gpu.nvlink_replays": (161, (52,)),
+    "gpu.nvlink_recoveries": (162, (59,)),
+    "gpu.nvlink_crc_errors": (163, (38, 45)),  # of control and of data
+}
+"""The field of one link (since 525), and the older ones that add up to all links."""
 
 HEAT_IDS: tuple[tuple[tuple[int, int], tuple[int, ...]], ...] = (
     ((590, 0), (269,)),

@@ -16,7 +16,7 @@ from gpumon.metrics import BY_NAME, Availability, Kind
 from gpumon.sources.nvml.answers import U32, U64, DeviceAnswers
 from gpumon.sources.nvml.field_ids import Field, fields_for
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, availability
-from gpumon.sources.nvml.pcie import ByteCounter
+from gpumon.sources.nvml.pcie import ByteCounter, WideCounter
 
 _ENTRY = "IIqqiiQ"
 """nvmlFieldValue_t: id, scope, timestamp µs, latency µs, value type, return code, value."""
@@ -36,13 +36,15 @@ VALUE_TYPES = {
 _UNSIGNED_INT = int(pynvml.NVML_VALUE_TYPE_UNSIGNED_INT)
 _UNSIGNED_LONG_LONG = int(pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG)
 _NO_NUMBER = {
+    _UNSIGNED_INT: (U32,),
     int(pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG): (U64,),
     int(pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG): (-1, 2**63 - 1),
     int(pynvml.NVML_VALUE_TYPE_SIGNED_INT): (-1, 2**31 - 1),
     _UNSIGNED_SHORT: (0xFFFF,),
 }
 """By other value types: what stands for no value; nvml.h, NVML_VALUE_NOT_AVAILABLE, and the largest of the type."""
-_BYTE_COUNTERS = ("gpu.pcie_sent", "gpu.pcie_received")
+_PCIE = ("gpu.pcie_sent", "gpu.pcie_received")
+_NVLINK = ("gpu.nvlink_sent", "gpu.nvlink_received")
 _COUNTERS = frozenset(name for name, metric in BY_NAME.items() if metric.kind is Kind.COUNTER)
 _UNSURE = SECOND // 10
 """ns that a call may take at most for its counters to be of a known time, where the driver does not tell which."""
@@ -57,7 +59,8 @@ class FieldBatch:
 
     def __init__(self, library: Library, function: Function) -> None:
         self._function = function
-        self._bytes = {metric: ByteCounter(library) for metric in _BYTE_COUNTERS}
+        self._bytes: dict[str, ByteCounter | WideCounter] = {metric: ByteCounter(library) for metric in _PCIE}
+        self._bytes.update({metric: WideCounter() for metric in _NVLINK})
         self._batches = fields_for(library.driver.version)
         self._doubtful = {
             field.metric
@@ -104,7 +107,7 @@ class FieldBatch:
                 number &= U32
                 known = number if number != U32 else None
             elif kind != _UNSIGNED_LONG_LONG or number == U64:
-                known = _decoded(kind, number)
+                known = decoded(kind, number)
             if known is None:
                 lacking = lacking or set()
                 lacking.add(metric)
@@ -145,7 +148,7 @@ class FieldBatch:
         # One entry more than asked for: drivers were seen to write behind the last (nvitop's finding).
         self._batch = (pynvml.c_nvmlFieldValue_t * (len(fields) + 1))()
         for i, field in enumerate(fields):
-            self._batch[i].fieldId = field.id
+            self._batch[i].fieldId, self._batch[i].scopeId = field.id, field.scope
         self._count = ctypes.c_int(len(fields))
         self._unpack = struct.Struct("=" + _ENTRY * len(fields)).unpack_from
 
@@ -184,8 +187,8 @@ class FieldBatch:
                 answers.lack(metric, Availability.UNRELIABLE)
 
 
-def _decoded(kind: int, raw: int) -> float | None:
-    """A value of the rarer types; None where it stands for no value."""
+def decoded(kind: int, raw: int) -> float | None:
+    """A value of any type, from its 8 bytes; None where it stands for no value."""
     number: float
     (number,) = struct.unpack_from(VALUE_TYPES.get(kind, "=Q"), raw.to_bytes(8, sys.byteorder))
     return number if isfinite(number) and number not in _NO_NUMBER.get(kind, (U64,)) else None

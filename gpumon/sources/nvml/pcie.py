@@ -1,4 +1,4 @@
-"""PCIe byte counters, which some drivers give in 32 bits: those start over every 4 GiB."""
+"""Byte counters of links: some drivers give those of PCIe in 32 bits, which start over every 4 GiB."""
 
 from __future__ import annotations
 
@@ -14,6 +14,18 @@ _LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.57e9, 7: 15
 """Bytes per second of one lane in one direction, by generation: PCI-SIG's rates less the encoding."""
 _FASTEST = 16 * _LANE[6]
 """Of a link that the driver does not describe."""
+
+
+class WideCounter:
+    """A byte counter of which a narrow one is not believed: nothing tells how often it has started over."""
+
+    narrow = False
+    number = -1
+    """Last value from the driver."""
+
+    def total(self, handle: Any, number: int, narrow: bool, when: int) -> int | None:
+        """The bytes counted, as the driver gives them; None where they are `narrow`. The rest as of `ByteCounter`."""
+        return None if narrow else number
 
 
 class ByteCounter:

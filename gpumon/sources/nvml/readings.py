@@ -24,6 +24,8 @@ from gpumon.sources.nvml.field_ids import fields_for
 from gpumon.sources.nvml.fields import FieldBatch
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, unspoken
 from gpumon.sources.nvml.schedule import EVERY_TICK, UNSUPPORTED
+from gpumon.sources.nvml.slow_fields import METRICS as SLOW_METRICS
+from gpumon.sources.nvml.slow_fields import SlowFields
 
 
 class Call(NamedTuple):
@@ -181,9 +183,10 @@ CALLS: tuple[Call, ...] = (
         "gpu.event_reasons", 3.0, "nvmlDeviceGetCurrentClocksEventReasons",
         "nvmlDeviceGetCurrentClocksThrottleReasons", most=U64 - 1, wide=True,
     ),
-    _number("gpu.clock_memory", 10.0, "nvmlDeviceGetClockInfo", scale=1e6, arguments=(pynvml.NVML_CLOCK_MEM,)),
-    _number("gpu.fan", 10.0, "nvmlDeviceGetFanSpeed", scale=1e-2),
-    _number("gpu.performance_state", 10.0, "nvmlDeviceGetPerformanceState", most=pynvml.NVML_PSTATE_15),
+    Call(SLOW_METRICS, 30.0, SlowFields.make),
+    _number("gpu.clock_memory", 30.0, "nvmlDeviceGetClockInfo", scale=1e6, arguments=(pynvml.NVML_CLOCK_MEM,)),
+    _number("gpu.fan", 30.0, "nvmlDeviceGetFanSpeed", scale=1e-2),
+    _number("gpu.performance_state", 30.0, "nvmlDeviceGetPerformanceState", most=pynvml.NVML_PSTATE_15),
     _codec("gpu.encoder_utilization", 30.0, "nvmlDeviceGetEncoderUtilization"),
     _codec("gpu.decoder_utilization", 30.0, "nvmlDeviceGetDecoderUtilization"),
     _number("gpu.pcie_generation", 30.0, "nvmlDeviceGetCurrPcieLinkGeneration"),

@@ -19,12 +19,27 @@ struct field {
 };
 
 static const struct field fields[] = {
+    {3, 390, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_ECC_CORRECTED},
+    {4, 390, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_ECC_UNCORRECTED},
+    {5, 390, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_ECC_CORRECTED_LIFETIME},
+    {6, 390, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_ECC_UNCORRECTED_LIFETIME},
+    {31, 390, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_RETIREMENT_PENDING},
+    {38, 390, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_NVLINK_CRC_ERRORS}, /* of control; 45 of data: none */
+    {52, 390, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_NVLINK_REPLAYS},
+    {59, 390, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_NVLINK_RECOVERIES},
+    {91, 470, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_NVLINK_LINKS},
+    {94, 470, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_PCIE_REPLAYS},
+    {142, 470, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_ROWS_REMAPPED_CORRECTED},
+    {143, 470, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_ROWS_REMAPPED_UNCORRECTED},
+    {144, 470, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_REMAPPING_PENDING},
+    {145, 470, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_REMAPPING_FAILED},
+    {230, 580, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_RECOVERY_ACTION},
     {74, 390, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_THROTTLED_SW_POWER},
     {76, 390, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_THROTTLED_SYNC_BOOST},
     {82, 470, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_TEMPERATURE_MEMORY},
     {83, 470, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_ENERGY},
     {185, 580, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_POWER}, /* average */
-    {186, 580, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_POWER}, /* instant */
+    {186, 580, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_POWER_INSTANT},
     {190, 580, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_POWER_LIMIT},
     {191, 580, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_ENERGY},
     {192, 580, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_POWER_LIMIT}, /* requested */
@@ -41,10 +56,20 @@ static const struct {
 } fixed_fields[] = {
     {1, 390, 1},        /* ECC on */
     {2, 390, 1},        /* and stays on */
-    {94, 470, 0},       /* PCIe replays */
+    {45, 390, 0},       /* NVLink CRC errors of data */
     {187, 580, 200000}, /* lowest power limit, mW */
     {188, 580, 700000}, /* highest */
     {189, 580, 700000}, /* default */
+};
+
+/* Fields of one NVLink link, whose index is the scope; of the byte counters UINT_MAX is all links together. */
+static const struct field link_fields[] = {
+    {138, 470, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_NVLINK_SENT},
+    {139, 470, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_NVLINK_RECEIVED},
+    {161, 580, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_NVLINK_REPLAYS},
+    {162, 580, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_NVLINK_RECOVERIES},
+    {163, 580, NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, METRIC_NVLINK_CRC_ERRORS},
+    {165, 580, NVML_VALUE_TYPE_UNSIGNED_INT, METRIC_NVLINK_ACTIVE},
 };
 
 static void store(nvmlFieldValue_t *out, nvmlValueType_t type, uint64_t value)
@@ -76,12 +101,44 @@ static void fill(const struct call *call, nvmlFieldValue_t *out)
             store(out, NVML_VALUE_TYPE_UNSIGNED_INT, fixed_fields[i].value);
 }
 
+static void fill_of_link(const struct call *call, nvmlFieldValue_t *out)
+{
+    for (size_t i = 0; i < sizeof link_fields / sizeof *link_fields; i++) {
+        const struct field *field = &link_fields[i];
+        if (field->id != out->fieldId || DRIVER < field->since || !supported(call, field->metric))
+            continue;
+        uint64_t whole = reading(call, field->metric), links = reading(call, METRIC_NVLINK_LINKS);
+        uint64_t active = reading(call, METRIC_NVLINK_ACTIVE), link = out->scopeId;
+        bool bytes = field->id == 138 || field->id == 139;
+        if (bytes && link == UINT32_MAX)
+            store(out, field->type, whole);
+        else if (link >= links)
+            out->nvmlReturn = NVML_ERROR_INVALID_ARGUMENT;
+        else if (field->id == 165)
+            store(out, field->type, link < active);
+        else if (link < active) /* each counts its part, the first ones what does not divide */
+            store(out, field->type, whole / active + (link < whole % active));
+    }
+}
+
+NVML nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, unsigned *is_active)
+{
+    BEGIN(nvmlDeviceGetNvLinkState, device);
+    bool both = supported(&call, METRIC_NVLINK_LINKS) && supported(&call, METRIC_NVLINK_ACTIVE);
+    NEED(both, NVML_ERROR_NOT_SUPPORTED);
+    NEED(link < reading(&call, METRIC_NVLINK_LINKS) && is_active != NULL, NVML_ERROR_INVALID_ARGUMENT);
+    *is_active = link < reading(&call, METRIC_NVLINK_ACTIVE);
+    return NVML_SUCCESS;
+}
+
 NVML nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values)
 {
     BEGIN(nvmlDeviceGetFieldValues, device);
     NEED(count > 0 && values != NULL, NVML_ERROR_INVALID_ARGUMENT);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         fill(&call, &values[i]);
+        fill_of_link(&call, &values[i]);
+    }
     return NVML_SUCCESS;
 }
 

@@ -167,6 +167,39 @@ uint64_t stub_value(enum metric metric, unsigned gpu, int64_t elapsed_ns, bool c
         return (7 * gpu + 3) % 60;
     case METRIC_DECODER_UTILIZATION:
         return (11 * gpu + 5) % 60;
+    case METRIC_POWER_INSTANT:
+        return (uint64_t)floor(1000.0 * (power(gpu, s) + 25.0 * sin(TAU * s / 3.0)));
+    case METRIC_NVLINK_SENT: /* KiB */
+        return counter(7000000000ull + gpu, 40e6 + 2e6 * gpu, now);
+    case METRIC_NVLINK_RECEIVED:
+        return counter(6000000000ull + gpu, 35e6 + 3e6 * gpu, now);
+    case METRIC_ECC_CORRECTED:
+        return 3 * gpu + 1;
+    case METRIC_ECC_CORRECTED_LIFETIME:
+        return 7 * gpu + 12;
+    case METRIC_ECC_UNCORRECTED_LIFETIME:
+        return gpu % 3;
+    case METRIC_ROWS_REMAPPED_CORRECTED:
+        return gpu % 2;
+    case METRIC_ROWS_REMAPPED_UNCORRECTED:
+        return gpu % 3;
+    case METRIC_ECC_UNCORRECTED: /* what people must act on: only when a test says so */
+    case METRIC_REMAPPING_PENDING:
+    case METRIC_REMAPPING_FAILED:
+    case METRIC_RETIREMENT_PENDING:
+    case METRIC_RECOVERY_ACTION:
+        return 0;
+    case METRIC_PCIE_REPLAYS:
+        return 2 * gpu;
+    case METRIC_NVLINK_LINKS:
+    case METRIC_NVLINK_ACTIVE:
+        return 18;
+    case METRIC_NVLINK_REPLAYS:
+        return 20 + gpu;
+    case METRIC_NVLINK_RECOVERIES:
+        return gpu % 4;
+    case METRIC_NVLINK_CRC_ERRORS:
+        return 50 + 5 * gpu;
     case METRIC_COUNT:
         break;
     }
