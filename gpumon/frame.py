@@ -206,6 +206,17 @@ class Sample(NamedTuple):
         return self.values[GPU_INDEX[metric]]
 
 
+class XidEvent(NamedTuple):
+    """An XID error, as the driver reported it; `gpumon.xids` has the codes."""
+
+    uuid: str
+    code: int
+    monotonic_ns: int
+    """ns, CLOCK_MONOTONIC: when the report came; drivers give no time of their own."""
+    time_ns: int
+    """ns since 1970, of the same moment."""
+
+
 class Tick(NamedTuple):
     """One round of sampling, as the sampler hands it to the ring."""
 
@@ -235,6 +246,8 @@ class Tick(NamedTuple):
     """Trainings whose boards were not read, because their users have too many."""
     dropped: int = 0
     """Processes that are not here: of a recorded frame, those for which it had no room."""
+    xids: Sequence[XidEvent] = ()
+    """XID errors since the tick before, in their order. Not stored in the ring: the event log has them."""
 
 
 class Parts(Protocol):

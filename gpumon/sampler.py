@@ -114,6 +114,7 @@ class Sampler:
             withdrawn=seen.withdrawn,
             unread=seen.unread + pace.dropped_runs,
             dropped=pace.dropped,
+            xids=reading.xids,
         )
 
     def _pace(self, reading: Reading) -> Pace:

@@ -13,6 +13,7 @@ from gpumon.events.device_watch import DeviceWatch
 from gpumon.events.event import Key, Occurrence
 from gpumon.events.kinds import BY_NAME
 from gpumon.events.run_watch import RunWatch
+from gpumon.events.xid_watch import XidWatch
 from gpumon.frame import Tick
 
 _MOST = 10_000
@@ -38,6 +39,7 @@ class EventBook:
     def __init__(self) -> None:
         self._devices = DeviceWatch()
         self._runs = RunWatch()
+        self._xids = XidWatch()
         self._events: deque[Occurrence] = deque(maxlen=_MOST)
         self._going_on: dict[Key, None] = {}
         self._first: Tick | None = None
@@ -51,12 +53,14 @@ class EventBook:
         self._last = tick
         self._note(self._devices.add(tick, judged, activity))
         self._note(self._runs.add(tick))
+        self._note(self._xids.add(tick))
 
     def finish(self, time_ns: int) -> None:
         """Note that the daemon stops at `time_ns` (ns since 1970)."""
         if self._first is None or self._last is None:
             return
         self._note(self._devices.finish())
+        self._note(self._xids.finish())
         lasted = (self._last.monotonic_ns - self._first.monotonic_ns) / SECOND
         self._note([Occurrence(time_ns, "daemon_stopped", lasted=lasted)])
 

@@ -18,7 +18,7 @@ class EventSubject(NamedTuple):
     run: str = ""
     """Id."""
     cause: str = ""
-    """Of a throttling, the name of its metric."""
+    """Of a throttling, the name of its metric; of an XID error, its code."""
 
 
 class Occurrence(NamedTuple):

@@ -23,6 +23,7 @@ class EventKind(NamedTuple):
 
 
 NOT_SEEN = "not_seen"
+XID = "xid"
 EVENT_KINDS: tuple[EventKind, ...] = (
     EventKind("daemon_started", "daemon started", "info", "Its first sample.", unseen="daemon_stopped"),
     EventKind(
@@ -55,6 +56,7 @@ EVENT_KINDS: tuple[EventKind, ...] = (
     EventKind("driver_lost", "driver lost", "critical", "The first sample without the driver.", unseen=NOT_SEEN),
     EventKind("driver_reloaded", "driver reloaded", "warning", "The first sample in which it answers again.",
               ends="driver_lost"),
+    EventKind(XID, "XID error", "warning", "When the driver reported it; its severity is that of its code."),
     EventKind(NOT_SEEN, "end not seen", "info",
               "When something that had begun was seen last; nobody saw its end."),
 )  # fmt: skip

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from gpumon.clock import SECOND
 from gpumon.events.event import EventSubject
-from gpumon.events.kinds import BY_NAME, EventKind
+from gpumon.events.kinds import BY_NAME, XID, EventKind
 from gpumon.frame import NAN
 from gpumon.history.read import reading
+from gpumon.xids import xid_of
 
 _LATEST = 2**62
 """ns since 1970 that no clock shows."""
@@ -32,6 +33,12 @@ class LoggedEvent(NamedTuple):
     until_ns: int
     """Of what has begun and not ended: ns since 1970 when it was last seen so; else 0."""
     details: Mapping[str, Any]
+
+    @property
+    def severity(self) -> str:
+        """`info`, `warning` or `critical`; of an XID error that of its code, else that of its kind."""
+        code = self.details.get("code") if self.kind.name == XID else None
+        return xid_of(code).severity if isinstance(code, int) else self.kind.severity
 
 
 class EventFilter(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpumon import units
 from gpumon.clock import SECOND
-from gpumon.events.kinds import BY_NAME, NOT_SEEN
+from gpumon.events.kinds import BY_NAME, NOT_SEEN, XID
 from gpumon.events.query import LoggedEvent
 from gpumon.frame import NAN
 from gpumon.metrics import BY_NAME as METRICS
@@ -15,6 +15,7 @@ from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon.reports.text_table import TextColumn, distinct, draw, fitting
 from gpumon.text import clean
+from gpumon.xids import xid_of
 
 SCHEMA = 1
 _COLUMNS = (
@@ -61,7 +62,7 @@ def as_json(events: Sequence[LoggedEvent], begin: float, end: float) -> dict[str
         "events": [
             {
                 "time": event.time_ns / SECOND, "time_ns": event.time_ns, "kind": event.kind.name,
-                "severity": event.kind.severity, "uuid": event.of.device or None, "user": event.of.user or None,
+                "severity": event.severity, "uuid": event.of.device or None, "user": event.of.user or None,
                 "run": event.of.run or None, "cause": event.of.cause or None,
                 "lasted": event.lasted if is_known(event.lasted) else None,
                 "last_seen": event.until_ns / SECOND if event.until_ns else None, "details": _plain(event.details),
@@ -94,6 +95,10 @@ def _about(event: LoggedEvent) -> Iterator[str]:
     if event.kind.name.startswith("run_") or event.kind.name == "out_of_memory":
         name = _text(event, "name")
         yield from (part for part in (name if name not in event.of.run else "", _text(event, "state")) if part)
+    if event.kind.name == XID and isinstance(code := found.get("code"), int):
+        times = found.get("times")
+        yield f"{code}: {xid_of(code).meaning}"
+        yield from (f"{units.counted(times, 'more report')} within a minute",) if isinstance(times, int) else ()
     if metric is not None:
         yield metric.title.removeprefix(_THROTTLED)
     for key, words in (("asked", "asked for {}"), ("free", "{} free")):

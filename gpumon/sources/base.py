@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gpumon.clock import Clock
-from gpumon.frame import Boundary, Driver, Origin, Process, Run, Sample
+from gpumon.frame import Boundary, Driver, Origin, Process, Run, Sample, XidEvent
 from gpumon.origin import Capability
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class Reading(NamedTuple):
     """The driver's own utilization samples since the last reading, as in `Tick.utilization_samples`."""
     pace: Pace | None = None
     """Of a frame that was recorded; None where it is sampled now."""
+    xids: Sequence[XidEvent] = ()
+    """XID errors since the last reading, in their order."""
 
 
 Describe = Callable[[int], tuple[str, str, float, float, float]]

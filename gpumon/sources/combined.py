@@ -7,7 +7,7 @@ from functools import reduce
 from operator import or_
 
 from gpumon.clock import SECOND, Clock
-from gpumon.frame import NAN, Boundary, Device, Driver, Origin, Process, Run, Sample
+from gpumon.frame import NAN, Boundary, Device, Driver, Origin, Process, Run, Sample, XidEvent
 from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.origin import Capability, SourceInfo
 from gpumon.sources.base import Reading, Source
@@ -32,6 +32,7 @@ class _Member:
         self.is_late = False
         self.boundaries: list[Boundary] = []
         self.utilization_samples: dict[str, list[tuple[int, float]]] = {}
+        self.xids: list[XidEvent] = []
 
     @property
     def name(self) -> str:
@@ -43,6 +44,7 @@ class _Member:
         for reading in answer.readings:
             self.reading = reading
             self.boundaries += reading.boundaries
+            self.xids += reading.xids
             for uuid, samples in reading.utilization_samples.items():
                 self.utilization_samples.setdefault(uuid, []).extend(samples)
 
@@ -150,8 +152,9 @@ class CombinedSource:
         known = [one.reading for one in self._members if one.reading is not None]
         boundaries = sorted((b for one in self._members for b in one.boundaries), key=lambda boundary: boundary.time_ns)
         new = {uuid: found for one in self._members for uuid, found in one.utilization_samples.items()}
+        xids = sorted((xid for one in self._members for xid in one.xids), key=lambda xid: xid.monotonic_ns)
         for one in self._members:
-            one.boundaries, one.utilization_samples = [], {}
+            one.boundaries, one.utilization_samples, one.xids = [], {}, []
         runs: list[Run] = [run for reading in known for run in reading.runs]
         # The host is this machine's where any of the sources is.
         made_up = [] if Capability.LIVE in self.capabilities else [reading for reading in known if reading.host]
@@ -166,6 +169,7 @@ class CombinedSource:
             host=host,
             hostname=hostname,
             utilization_samples=new,
+            xids=xids,
         )
 
     def _device(self, one: _Member, device: Device) -> Device | None:

@@ -9,7 +9,7 @@ import pytest
 
 from gpumon.clock import SECOND, SystemClock
 from gpumon.errors import SourceError, UsageError
-from gpumon.frame import Device, Driver, Origin, Process, Sample
+from gpumon.frame import Device, Driver, Origin, Process, Sample, XidEvent
 from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.origin import HARDWARE, SIMULATED, Capability
 from gpumon.ring.reader import RingReader
@@ -36,6 +36,7 @@ class Maker:
         self.problem = ""
         self.error: Exception | None = None
         self.reads = 0
+        self.xids: list[XidEvent] = []
         self.may_answer = Event()
         self.may_answer.set()
         self.is_closed = False
@@ -54,7 +55,8 @@ class Maker:
         clock = SystemClock()
         samples = [Sample(device, OK, [float(self.reads)] * len(GPU_METRICS)) for device in self.devices]
         new = {self.devices[0].uuid: [(self.reads, 0.5)]}
-        return [Reading(clock.monotonic(), clock.time(), samples, self.processes, utilization_samples=new)]
+        xids, self.xids = self.xids, []
+        return [Reading(clock.monotonic(), clock.time(), samples, self.processes, utilization_samples=new, xids=xids)]
 
     def close(self) -> None:
         self.is_closed = True
@@ -95,6 +97,14 @@ def test_all_devices_are_there_each_with_its_source_and_an_index_of_its_own(make
     again = source.read()[0]
     assert all(a.device is b.device for a, b in zip(reading.samples, again.samples, strict=True))
     assert again.processes is reading.processes
+
+
+def test_xid_errors_of_all_are_given_once_in_their_order(makers: tuple[Maker, Maker]) -> None:
+    source = combined(makers)
+    makers[0].xids = [XidEvent("red-0", 31, 5, 50), XidEvent("red-1", 79, 9, 90)]
+    makers[1].xids = [XidEvent("green-0", 48, 7, 70)]
+    assert [xid.code for xid in source.read()[0].xids] == [31, 48, 79]
+    assert source.read()[0].xids == []
 
 
 def test_origin_and_driver_are_those_of_all_with_each_ones_own(makers: tuple[Maker, Maker]) -> None:

@@ -15,7 +15,7 @@ from gpumon.cli import main
 from gpumon.clock import SECOND
 from gpumon.daemon.activity import ActivityPart
 from gpumon.events.kinds import EVENT_KINDS
-from gpumon.frame import Mark, RunState, Sample, Tick
+from gpumon.frame import Mark, RunState, Sample, Tick, XidEvent
 from gpumon.history.recorder import HistoryRecorder
 from gpumon.metrics import Availability
 from tests.builders import boundary, device, process, run, sample, tick
@@ -42,6 +42,7 @@ def filled(path: Path) -> float:
 
     def at(s: int) -> Tick:
         hot = min(max(s - 200, 0), 40) * 0.5
+        fallen = XidEvent(device(2).uuid, 79, (100 + s) * SECOND, round((begin + s) * SECOND) - 7)
         gpus: list[Sample] = [
             sample(0, utilization=0.9, memory_used=8 * GIB, memory_total=80 * GIB, throttled_hw_thermal=hot),
             sample(1, utilization=0.0, memory_used=8 * GIB, memory_total=80 * GIB),
@@ -54,6 +55,7 @@ def filled(path: Path) -> float:
         return tick(
             1, gpus, [process(1, 1, user="bob")], [training], [oom] if s == 70 else [],
             time_ns=round((begin + s) * SECOND), monotonic_ns=(100 + s) * SECOND, interval_ns=2 * SECOND,
+            xids=[fallen] if s == 500 else [],
         )  # fmt: skip
 
     # Through the follower, as a daemon does it: the others here take a shorter way.
@@ -83,6 +85,7 @@ def test_events_stand_in_the_order_of_their_times_with_their_details(filled: flo
         "allocated but idle 1 bob idle since it was first seen",
         "GPU lost 2 the driver lost this GPU",
         "GPU back 2 after 5 min",
+        "XID error 2 79: the GPU fell off the bus",
         "end not seen 1 bob allocated but idle",
         "daemon stopped after 1 h 0 min",
     ):
@@ -97,10 +100,17 @@ def test_json_has_exact_times_and_null_for_what_is_not_there(filled: float, prin
     assert oom["details"]["asked"] == 2 * GIB
 
 
+def test_json_of_an_xid_error_has_its_code_its_severity_and_its_nanosecond(filled: float, printed: Printed) -> None:
+    (found,) = json.loads(printed("events", "--json", "--kind", "xid"))["events"]
+    assert found["time_ns"] == int(filled + 500) * SECOND - 7
+    assert (found["severity"], found["cause"], found["uuid"]) == ("critical", "79", device(2).uuid)
+    assert (found["details"]["code"], "fell off the bus" in found["details"]["meaning"]) == (79, True)
+
+
 def test_a_gpu_is_asked_for_by_number_and_by_uuid(filled: float, printed: Printed) -> None:
     by_number, by_uuid = printed("events", "--gpu", "2"), printed("events", "--gpu", device(2).uuid)
     assert by_number == by_uuid
-    assert len(by_number.splitlines()) == 3
+    assert len(by_number.splitlines()) == 4
     assert len(printed("events", "--user", "bob").splitlines()) == 3
     assert "no events" in printed("events", "--run", "nobody")
 

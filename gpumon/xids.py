@@ -1,0 +1,106 @@
+"""The one table of XID errors, by which NVIDIA's driver reports faults: meaning, severity, and what to do.
+
+The source is NVIDIA's "Xid Catalog" (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, 2026-09): its
+description, trigger conditions and immediate action of each code, in our words. An error whose action concerns the
+card is a warning or critical; one of an application's own making is neither.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Xid(NamedTuple):
+    """A row of the table."""
+
+    code: int
+    meaning: str
+    """One clause."""
+    severity: str
+    """`info`: no fault of the card; `warning`: it should be reset, or looked at, when it is free; `critical`: now."""
+    action: str
+    """A sentence; empty where nothing is to do."""
+
+    @property
+    def is_of_card(self) -> bool:
+        """Whether somebody must do something about the card or its machine."""
+        return self.severity != "info"
+
+
+_RESTART = "Restart the application; where it returns with other applications, ask the vendor of the card."
+_RESET = "Reset the GPU, or restart the machine; where it returns, ask the vendor of the card."
+_SPARE = "Reset the GPU when it is free."
+_NVLINK = "Reset the GPUs at both ends; where it returns, ask the vendor of the machine."
+_CATALOG = "See NVIDIA's Xid catalog."
+
+_COPY = "a copy engine stopped with an error"
+_VIDEO = "a video engine stopped with an error"
+_LINK = "an error on an NVLink connection"
+
+# code, meaning, severity, action
+XIDS: tuple[Xid, ...] = (
+    Xid(8, "the GPU did not finish an application's work in time", "info", _RESTART),
+    Xid(11, "an application sent commands that the GPU does not understand", "info", "Check the application."),
+    Xid(13, "a kernel of an application failed, such as by an address out of bounds; the GPU is well", "info",
+        "Check the application, such as with compute-sanitizer."),
+    Xid(31, "an application accessed GPU memory that is not its own; the GPU is well", "info",
+        "Check the application, such as with compute-sanitizer."),
+    Xid(32, "commands arrived damaged over PCIe, mostly not by the application's fault", "warning",
+        "Restart the application; where it returns, check slot, riser and cables of the card."),
+    *(Xid(code, _COPY, "info", _RESTART) for code in (39, 40, 41, 70, 71, 72, 75, 76, 77, 85)),
+    Xid(43, "an application was stopped for a fault of its own; the GPU is well", "info", "Check the application."),
+    Xid(45, "the driver ended an application's work: it was stopped, or an error before this one is the cause", "info",
+        ""),
+    Xid(46, "the GPU stopped working", "critical", _RESET),
+    Xid(48, "an uncorrectable (double-bit) memory error", "critical", _RESET),
+    Xid(62, "a controller inside the GPU halted", "critical", _RESET),
+    Xid(63, "faulty memory was marked, and is replaced by spare memory at the next reset", "warning", _SPARE),
+    Xid(64, "faulty memory could not be replaced by spare memory", "critical", _RESET),
+    Xid(74, "an error on an NVLink connection, of this GPU or of the one at the other end", "critical", _NVLINK),
+    Xid(79, "the GPU fell off the bus: it does not answer over PCIe any more", "critical",
+        "Restart the machine; check power, slot and temperature of the card; where it returns, ask its vendor."),
+    Xid(80, "an application's commands arrived damaged", "info", _RESTART),
+    *(Xid(code, _VIDEO, "info", _RESTART) for code in (82, 83, 84, 86, 88, 89, *range(96, 106))),
+    Xid(92, "many memory errors were corrected: the memory may be failing", "warning",
+        "Watch its memory errors; where they go on, ask the vendor of the card."),
+    Xid(94, "an uncorrectable memory error, contained: it hit one application", "warning",
+        "Restart that application; reset the GPU when it is free."),
+    Xid(95, "an uncorrectable memory error, not contained: results of all applications on it may be wrong", "critical",
+        "Stop all applications on it, and reset the GPU."),
+    Xid(109, "the GPU could not switch between applications in time", "critical", _RESET),
+    Xid(110, "a security fault", "critical", _RESET),
+    Xid(119, "the GPU's own processor (GSP) did not answer in time", "critical",
+        "Reset the GPU; where it returns, turn the machine's power off and on, and update the driver."),
+    Xid(120, "the firmware of the GPU's own processor (GSP) failed", "critical",
+        "Reset the GPU; where it returns, turn the machine's power off and on, and update the driver."),
+    Xid(121, "an error on the connection of GPU and CPU (C2C), corrected", "warning",
+        "Where it returns, ask the vendor of the machine."),
+    Xid(136, "an NVLink connection could not be set up", "critical", _NVLINK),
+    Xid(140, "an uncorrectable memory error that the driver could not mark", "critical", _RESET),
+    Xid(143, "the GPU could not be initialized", "critical", _RESET),
+    *(Xid(code, _LINK, "warning", f"Where it returns, reset the GPUs at both ends. {_CATALOG}")
+      for code in range(144, 151)),
+    Xid(154, "the driver says by which action the GPU recovers from the errors before", "warning",
+        "See the recovery action of the GPU, or 'dmesg'."),
+    Xid(155, "an NVLink connection went down, perhaps on purpose", "warning", _NVLINK),
+    Xid(156, "a faulty part of the GPU was retired", "warning", _SPARE),
+    Xid(157, "a faulty part of the GPU could not be retired", "warning", "Ask the vendor of the card."),
+    Xid(158, "the GPU did not answer in time, and does not recover", "critical", _RESET),
+    Xid(171, "an uncorrectable error of the device memory", "warning", _SPARE),
+    Xid(172, "an uncorrectable error of the memory inside the GPU", "warning", _SPARE),
+)  # fmt: skip
+_BY_CODE = {xid.code: xid for xid in XIDS}
+_RANK = {"info": 0, "warning": 1, "critical": 2}
+
+
+def xid_of(code: int) -> Xid:
+    """Return the row of a code; of one that the table does not have, a row that says so."""
+    found = _BY_CODE.get(code)
+    return found or Xid(code, "an error that gpumon has no words for", "warning", _CATALOG)
+
+
+def worse(code: int, other: int) -> int:
+    """Return the one of two codes of a card that is to be answered first, the first of two equal ones; 0 is none."""
+    if not code or not other:
+        return code or other
+    return other if _RANK[xid_of(other).severity] > _RANK[xid_of(code).severity] else code

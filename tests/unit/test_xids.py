@@ -1,0 +1,108 @@
+"""XID errors: the table, and how they come into the event log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpumon.clock import SECOND
+from gpumon.events.event import Occurrence
+from gpumon.events.query import LoggedEvent
+from gpumon.events.xid_watch import XidWatch
+from gpumon.frame import XidEvent
+from gpumon.reports.events import details
+from gpumon.xids import XIDS, worse, xid_of
+from tests.builders import device, tick
+from tests.unit.test_events import NOON, at, log, path, told
+
+__all__ = ["path"]
+OF_APPLICATIONS = (13, 31, 43, 45)
+OF_THE_CARD = (48, 63, 64, 74, 79, 94, 95, 119, 120)
+
+
+def xid(code: int, seconds: float, index: int = 0) -> XidEvent:
+    """An error, `seconds` after noon."""
+    return XidEvent(
+        device(index).uuid, code, round((1000 + seconds) * SECOND), round((NOON + seconds) * SECOND)
+    )  # fmt: skip
+
+
+def test_the_table_has_each_code_once_with_words() -> None:
+    assert len({row.code for row in XIDS}) == len(XIDS)
+    for row in XIDS:
+        assert row.severity in ("info", "warning", "critical")
+        assert row.meaning
+        assert not row.meaning.endswith(".")
+        assert row.action.endswith(".") or (row.action == "" and row.severity == "info")
+
+
+def test_a_fault_of_an_application_is_no_alarm_about_the_card() -> None:
+    assert {xid_of(code).is_of_card for code in OF_APPLICATIONS} == {False}
+    assert all("application" in xid_of(code).meaning for code in OF_APPLICATIONS)
+    assert {xid_of(code).is_of_card for code in OF_THE_CARD} == {True}
+
+
+def test_an_unknown_code_is_told_as_unknown() -> None:
+    found = xid_of(4711)
+    assert (found.code, found.severity) == (4711, "warning")
+    assert "no words" in found.meaning
+
+
+def test_of_two_errors_the_worse_counts_and_the_first_of_equals() -> None:
+    assert worse(0, 63) == worse(63, 0) == 63
+    assert worse(63, 48) == worse(48, 63) == 48
+    assert worse(48, 79) == 48
+    assert worse(0, 0) == 0
+
+
+def test_an_error_is_logged_at_the_moment_of_its_report(path: Path) -> None:
+    found = log(path, [at(0), at(1, xids=[xid(31, 0.25), xid(79, 0.75, 1)]), at(2)])
+    assert told(found, "xid") == [(0.25, "xid"), (0.75, "xid")]
+    application, card = (event for event in found if event.kind.name == "xid")
+    assert (application.severity, card.severity) == ("info", "critical")
+    assert (card.of.device, card.of.cause) == (device(1).uuid, "79")
+    assert details(card).startswith("79: the GPU fell off the bus")
+
+
+def test_two_errors_of_one_moment_are_two_events(path: Path) -> None:
+    found = log(path, [at(0), at(1, xids=[xid(48, 0.5), xid(63, 0.5)])])
+    assert sorted(event.of.cause for event in found if event.kind.name == "xid") == ["48", "63"]
+
+
+def told_of(watch: XidWatch, seconds: int, *errors: XidEvent) -> list[Occurrence]:
+    return list(watch.add(tick(monotonic_ns=(1000 + seconds) * SECOND, xids=errors)))
+
+
+def test_a_flood_of_one_error_is_two_events_a_minute() -> None:
+    watch = XidWatch()
+    (first,) = told_of(watch, 1, *(xid(13, 0.5 + n / 1000) for n in range(400)))
+    assert first.time_ns == xid(13, 0.5).time_ns
+    assert "times" not in first.details
+    for second in range(2, 60):
+        assert told_of(watch, second, xid(13, second - 0.5)) == []
+    last, again = told_of(watch, 61, xid(13, 60.9))
+    assert last.time_ns == xid(13, 58.5).time_ns
+    assert last.details["times"] == 399 + 58
+    assert "times" not in again.details
+    assert list(watch.finish()) == []
+
+
+def test_another_code_and_another_gpu_are_told_at_once() -> None:
+    watch = XidWatch()
+    found = told_of(watch, 1, xid(13, 0.5), xid(31, 0.6), xid(13, 0.7, 1), xid(13, 0.8))
+    assert [(one.of.device, one.details["code"]) for one in found] == [
+        (device(0).uuid, 13), (device(0).uuid, 31), (device(1).uuid, 13),
+    ]  # fmt: skip
+    (rest,) = watch.finish()
+    assert rest.details["times"] == 1
+
+
+def test_repeats_are_told_in_words(path: Path) -> None:
+    found = log(path, [at(0), at(1, xids=[xid(13, 0.5), xid(13, 0.6)])])
+    texts = [details(event) for event in found if event.kind.name == "xid"]
+    assert texts[1].endswith("1 more report within a minute")
+
+
+def test_a_code_of_another_type_in_the_file_is_no_error(path: Path) -> None:
+    (event,) = (one for one in log(path, [at(0), at(1, xids=[xid(48, 0.5)])]) if one.kind.name == "xid")
+    odd: LoggedEvent = event._replace(details={"code": "48", "times": []})
+    assert (odd.severity, details(odd)) == ("warning", "")
