@@ -13,7 +13,8 @@ import pytest
 
 from gpumon.frame import NAN
 from gpumon.metrics import HOST_INDEX, HOST_METRICS
-from gpumon.sources.host import HostSource, ProcessTable
+from gpumon.sources.host import HostSource
+from gpumon.sources.process_table import ProcessTable
 from tests.fakes import FakeClock
 from tests.programs import until
 
