@@ -10,6 +10,7 @@ from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS
 from gpumon.accounting.book import AccountBook, HourOfDevice, HourOfUser
 from gpumon.accounting.rows import write_accounts
 from gpumon.clock import SECOND
+from gpumon.events.book import EventBatch
 from gpumon.events.event import EventSubject, Occurrence
 from gpumon.events.log import write_events
 from gpumon.frame import Device
@@ -57,7 +58,7 @@ def keep_year(connection: sqlite3.Connection, end: float, hours: int = _YEAR) ->
                 book.users[HourOfUser(hour, uuid, name)] = [of_user[column] for column in USER_COLUMNS]
     connection.execute("BEGIN IMMEDIATE")
     write_accounts(connection, book)
-    write_events(connection, _events(chance, end, hours), (), 0, "0" * 32)
+    write_events(connection, EventBatch(tuple(_events(chance, end, hours)), (), 0, is_settled=False), "0" * 32)
     connection.execute("COMMIT")
 
 

@@ -57,7 +57,7 @@ class ActivityPart:
         try:
             with transaction(connection):
                 write_accounts(connection, accounts)
-                write_events(connection, events.events, events.going_on, events.seen_ns, self._boot)
+                write_events(connection, events, self._boot)
                 if events.is_settled:
                     close_unseen(connection, events.going_on, self._boot, runs=True)
         except BaseException:

@@ -14,7 +14,7 @@ from gpumon.events.event import Key, Occurrence
 from gpumon.events.kinds import BY_NAME
 from gpumon.events.run_watch import RunWatch
 from gpumon.events.xid_watch import XidWatch
-from gpumon.frame import Tick
+from gpumon.frame import NAN, Tick
 
 _MOST = 10_000
 """Events that wait while the file cannot be written; the oldest go first."""
@@ -31,6 +31,10 @@ class EventBatch(NamedTuple):
     """ns since 1970 of the newest tick."""
     is_settled: bool
     """Whether runs that an earlier daemon left open, and that are not among `going_on`, are not seen any more."""
+    first_ns: int = 0
+    """ns since 1970 of the first tick."""
+    interval: float = NAN
+    """Seconds between ticks."""
 
 
 class EventBook:
@@ -68,7 +72,14 @@ class EventBook:
         """Return what is to be written."""
         first, last = self._first, self._last
         settled = first is not None and last is not None and last.monotonic_ns - first.monotonic_ns >= SETTLED * SECOND
-        batch = EventBatch(tuple(self._events), tuple(self._going_on), last.time_ns if last else 0, settled)
+        batch = EventBatch(
+            events=tuple(self._events),
+            going_on=tuple(self._going_on),
+            seen_ns=last.time_ns if last else 0,
+            is_settled=settled,
+            first_ns=first.time_ns if first else 0,
+            interval=first.interval_ns / SECOND if first else NAN,
+        )
         self._events.clear()
         return batch
 

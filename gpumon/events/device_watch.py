@@ -50,12 +50,23 @@ class _Throttling(NamedTuple):
 class _Counters:
     """The counters of a device as they were read last."""
 
-    __slots__ = ("read_ns", "values")
+    __slots__ = ("is_first", "read_ns", "values")
 
     def __init__(self, values: tuple[float, ...], read_ns: int) -> None:
         self.values = values
         self.read_ns = read_ns
         """ns, CLOCK_MONOTONIC."""
+        self.is_first = True
+        """Whether nothing is known of the device before them."""
+
+
+class _Grown(NamedTuple):
+    """Growth of counters between two reads."""
+
+    rates: Sequence[float]
+    """Of `CAUSES`, per second."""
+    is_first: bool
+    """Whether nothing is known of the device before."""
 
 
 class DeviceWatch:
@@ -84,7 +95,7 @@ class DeviceWatch:
         states = [sample.state for sample in tick.samples]
         is_well = states.count(_OK) == len(states)
         if not is_well or self._no_driver is not None or tick.driver != self._driver:
-            yield from self._see_driver(tick, states)
+            yield from self._see_driver(tick, states, is_first=is_first)
         for one in judged:
             sample = one.sample
             if sample.state is not _OK or one.state is _UNKNOWN:
@@ -104,11 +115,12 @@ class DeviceWatch:
         if self._tick is not None:
             yield from self._unseen(self._tick)
 
-    def _see_driver(self, tick: Tick, states: Sequence[Availability]) -> Iterator[Occurrence]:
+    def _see_driver(self, tick: Tick, states: Sequence[Availability], *, is_first: bool) -> Iterator[Occurrence]:
         if Availability.NO_DRIVER in states:
             if self._no_driver is None:
                 self._no_driver = _Begun(tick.monotonic_ns, tick.time_ns)
-                yield Occurrence(tick.time_ns, "driver_lost", details={"reason": tick.origin.problem[:200]})
+                details = {"reason": tick.origin.problem[:200], **({"at_start": True} if is_first else {})}
+                yield Occurrence(tick.time_ns, "driver_lost", details=details)
             return
         driver = tick.driver
         if self._no_driver is not None and any(state in _ANSWERS for state in states):
@@ -133,8 +145,8 @@ class DeviceWatch:
             lasted = (tick.monotonic_ns - self._lost.pop(uuid).monotonic_ns) / SECOND
             yield Occurrence(tick.time_ns, "gpu_back", EventSubject(uuid), lasted=lasted)
 
-    def _grown(self, sample: Sample, tick: Tick) -> Sequence[float] | None:
-        """The rates of `CAUSES` since the last time; None where nothing has changed, or nothing is new."""
+    def _grown(self, sample: Sample, tick: Tick) -> _Grown | None:
+        """The growth since the last time; None where nothing has changed, or nothing is new."""
         counters = _COUNTERS(sample.values)
         at = sample.counters_monotonic_ns or sample.monotonic_ns or tick.monotonic_ns
         last = self._counters.get(sample.device.uuid)
@@ -145,18 +157,20 @@ class DeviceWatch:
         if passed <= 0:
             return None  # a driver may give the same ones twice
         before, last.values, last.read_ns = last.values, counters, at
+        is_first, last.is_first = last.is_first, False
         if counters == before:
             return None
-        return [rate(old, new, passed) for old, new in zip(before, counters, strict=True)]
+        return _Grown([rate(old, new, passed) for old, new in zip(before, counters, strict=True)], is_first)
 
-    def _see_throttling(self, uuid: str, rates: Sequence[float], tick: Tick) -> Iterator[Occurrence]:
-        for metric, grown in zip(CAUSES, rates, strict=True):
-            if grown >= metric.warn:
+    def _see_throttling(self, uuid: str, grown: _Grown, tick: Tick) -> Iterator[Occurrence]:
+        details = {"at_least": True} if grown.is_first else {}
+        for metric, share in zip(CAUSES, grown.rates, strict=True):
+            if share >= metric.warn:
                 known = self._throttled.get((uuid, metric.name))
                 begun = tick.monotonic_ns if known is None else known.begun_ns
                 self._throttled[uuid, metric.name] = _Throttling(begun, tick.monotonic_ns, tick.time_ns)
                 if known is None:
-                    yield Occurrence(tick.time_ns, "throttling_began", EventSubject(uuid, cause=metric.name))
+                    yield Occurrence(tick.time_ns, "throttling_began", EventSubject(uuid, cause=metric.name), details)
 
     def _end_throttling(self, tick: Tick) -> Iterator[Occurrence]:
         for (uuid, cause), one in list(self._throttled.items()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -42,3 +43,12 @@ Key = tuple[str, EventSubject]
 def unseen(time_ns: int, kind: str, of: EventSubject) -> Occurrence:
     """Return the event that closes what began with one of `kind`, and whose end nobody saw."""
     return Occurrence(time_ns, BY_NAME[kind].unseen, of, {"of": kind, "unseen": True})
+
+
+def details_of(text: str) -> dict[str, Any]:
+    """Return the details of an event that the file has as JSON; none where they are damaged."""
+    try:
+        found = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gpumon.clock import SECOND
-from gpumon.events.event import EventSubject, Key, Occurrence, unseen
+from gpumon.events.book import EventBatch
+from gpumon.events.device_watch import QUIET
+from gpumon.events.event import EventSubject, Key, Occurrence, details_of, unseen
 from gpumon.events.kinds import BY_NAME
+from gpumon.history.gaps import longest
 from gpumon.missing import is_known
 from gpumon.text import clean
 
@@ -16,20 +19,22 @@ _MOST_NAME = 100
 _MOST_DETAILS = 4000
 _SAME = 2 * SECOND
 """ns within which two begins, or two ends, of one run are the same one."""
+_SUBJECT = "device = ? AND user = ? AND run = ? AND cause = ?"
+_QUIET = {"throttling_began": QUIET}
+"""ns within which, after the first tick, it begins again without having ended, by kind."""
 _RUNS = ("run_began", "run_ended", "run_died")
 _ONCE_MORE = "SELECT 1 FROM event WHERE run = ? AND run != '' AND user = ? AND kind IN (?, ?) AND abs(time - ?) <= ?"
 """`run != ''` names the rows that the index of runs has: without it, every event is looked at."""
 
 
-def write_events(
-    connection: sqlite3.Connection, events: Iterable[Occurrence], going_on: Iterable[Key], seen_ns: int, boot: str
-) -> None:
-    """Add events to the open transaction, and that `going_on` was so until `seen_ns`. Raises sqlite3.Error."""
-    for event in events:
-        _insert(connection, event, boot)
+def write_events(connection: sqlite3.Connection, batch: EventBatch, boot: str) -> None:
+    """Add events to the open transaction, and until when what goes on was seen so. Raises sqlite3.Error."""
+    for event in batch.events:
+        if not _goes_on(connection, event, batch, boot):
+            _insert(connection, event, boot)
     connection.executemany(
-        "UPDATE event SET until = ? WHERE until IS NOT NULL AND kind = ? AND device = ? AND user = ? AND run = ?"
-        " AND cause = ?", [(seen_ns, kind, *_safe(of)) for kind, of in going_on],
+        f"UPDATE event SET until = ? WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}",
+        [(batch.seen_ns, kind, *_safe(of)) for kind, of in batch.going_on],
     )  # fmt: skip
 
 
@@ -45,6 +50,37 @@ def close_unseen(connection: sqlite3.Connection, going_on: Iterable[Key], boot: 
             _insert(connection, unseen(until, kind, of), boot)
 
 
+def _goes_on(connection: sqlite3.Connection, event: Occurrence, batch: EventBatch, boot: str) -> bool:
+    """Whether an earlier daemon saw the same until just before the first tick of this one: then it never ended.
+
+    What is so at the first look may have begun before. No event is written of it, and the one that closed it goes.
+    """
+    kind, of, closing = event.kind, _safe(event.of), BY_NAME[event.kind].unseen
+    gap, after = round(longest(batch.interval) * SECOND) if batch.first_ns else 0, event.time_ns - batch.first_ns
+    is_first_look = bool(event.details.get("at_start") or event.details.get("at_least")) and after <= gap
+    if not (gap and closing and (is_first_look or after < _QUIET.get(kind, 0))):
+        return False
+    closed = connection.execute(
+        f"SELECT time, details FROM event WHERE time BETWEEN ? AND ? AND kind = ? AND {_SUBJECT} ORDER BY time DESC",
+        (batch.first_ns - gap, batch.first_ns, closing, *of),
+    ).fetchone()
+    begun = connection.execute(
+        f"SELECT time, boot, details FROM event WHERE time <= ? AND kind = ? AND {_SUBJECT} ORDER BY time DESC",
+        (batch.first_ns, kind, *of),
+    ).fetchone()
+    if closed is None or begun is None or details_of(closed[1]).get("of") != kind or begun[1] != boot:
+        return False
+    details = details_of(begun[2])
+    restarts = details.get("restarts")
+    details["restarts"] = restarts + 1 if isinstance(restarts, int) else 1
+    connection.execute(f"DELETE FROM event WHERE time = ? AND kind = ? AND {_SUBJECT}", (closed[0], closing, *of))
+    connection.execute(
+        f"UPDATE event SET until = ?, details = ? WHERE time = ? AND kind = ? AND {_SUBJECT}",
+        (event.time_ns, _json(details), begun[0], kind, *of),
+    )
+    return True
+
+
 def _insert(connection: sqlite3.Connection, event: Occurrence, boot: str) -> None:
     kind, of = event.kind, _safe(event.of)
     ended = str(event.details.get("of") or BY_NAME[kind].ends)
@@ -53,25 +89,35 @@ def _insert(connection: sqlite3.Connection, event: Occurrence, boot: str) -> Non
         kinds = ("run_began", "run_began") if is_lasting else ("run_ended", "run_died")
         if connection.execute(_ONCE_MORE, (of.run, of.user, *kinds, event.time_ns, _SAME)).fetchone():
             return  # an earlier daemon has seen it
-    details = json.dumps({key: _bounded(value) for key, value in event.details.items()}, separators=(",", ":"))
+    lasted = event.lasted
+    if ended and is_known(lasted):
+        begun = connection.execute(
+            f"SELECT time, details FROM event WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}", (ended, *of)
+        ).fetchone()
+        if begun is not None and details_of(begun[1]).get("restarts"):
+            lasted = (event.time_ns - begun[0]) / SECOND  # this daemon saw the end of it alone
+    details = _json({key: _bounded(value) for key, value in event.details.items()})
     connection.execute(
         "INSERT OR IGNORE INTO event (time, kind, device, user, run, cause, boot, lasted, until, details)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            event.time_ns, kind, *of, boot, event.lasted if is_known(event.lasted) else None,
+            event.time_ns, kind, *of, boot, lasted if is_known(lasted) else None,
             event.time_ns if is_lasting else None, details if len(details) <= _MOST_DETAILS else "{}",
         ),
     )  # fmt: skip
     if ended:
         connection.execute(
-            "UPDATE event SET until = NULL WHERE until IS NOT NULL AND kind = ? AND device = ? AND user = ?"
-            " AND run = ? AND cause = ?", (ended, *of),
+            f"UPDATE event SET until = NULL WHERE until IS NOT NULL AND kind = ? AND {_SUBJECT}", (ended, *of)
         )  # fmt: skip
 
 
 def _safe(of: EventSubject) -> EventSubject:
     """A subject as the file has it."""
     return EventSubject(*(clean(part, _MOST_NAME) for part in of))
+
+
+def _json(details: Mapping[str, object]) -> str:
+    return json.dumps(details, separators=(",", ":"))
 
 
 def _bounded(value: object) -> object:

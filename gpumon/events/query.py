@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Collection, Mapping
 from math import inf
 from typing import Any, NamedTuple
 
 from gpumon.clock import SECOND
-from gpumon.events.event import EventSubject
+from gpumon.events.event import EventSubject, details_of
 from gpumon.events.kinds import BY_NAME, XID, EventKind
 from gpumon.frame import NAN
 from gpumon.history.read import reading
@@ -105,18 +104,10 @@ def _read(
                 device=numbers.get(of.device, of.device),
                 lasted=NAN if lasted is None else lasted,
                 until_ns=until or 0,
-                details=_details(details),
+                details=details_of(details),
             )
         )
     return found
-
-
-def _details(text: str) -> Mapping[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _ns(seconds: float) -> int:

@@ -34,6 +34,8 @@ _NARROW = tuple(
     column._replace(least={_EVENT: 14, _GPU: _SHORT}.get(place, column.least)) for place, column in enumerate(_COLUMNS)
 )
 _THROTTLED = "Throttled by "
+_AT_LEAST = {"idle_began": "idle since it was first seen", "throttling_began": "throttled since it was first seen"}
+"""Of what may have begun before, by kind."""
 
 
 def lines(events: Sequence[LoggedEvent], width: int = 0) -> Iterator[str]:
@@ -79,6 +81,8 @@ def details(event: LoggedEvent) -> str:
         told.append("killed, or the machine went down")
     if is_known(event.lasted):
         told.append(f"after {units.words(event.lasted)}")
+    if isinstance(restarts := event.details.get("restarts"), int):
+        told.append(f"over {units.counted(restarts, 'restart')} of the daemon")
     if event.until_ns:
         told.append(f"goes on, last seen {_later(event.until_ns / SECOND, event.time_ns / SECOND)}")
     if event.details.get("at_start"):
@@ -108,8 +112,8 @@ def _about(event: LoggedEvent) -> Iterator[str]:
     if version or older:
         yield f"{older} → {version}" if older and version and older != version else version or older
     yield from (part for part in (_text(event, "reason"), _text(event, "source")) if part)
-    if event.kind.name == "idle_began" and found.get("at_least"):
-        yield "idle since it was first seen"
+    if found.get("at_least") and event.kind.name in _AT_LEAST:
+        yield _AT_LEAST[event.kind.name]
 
 
 def _later(time: float, than: float) -> str:

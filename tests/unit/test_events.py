@@ -130,6 +130,71 @@ def test_what_was_open_when_the_daemon_died_was_not_seen_after_that(path: Path) 
     assert not any(event.until_ns for event in found)
 
 
+def test_throttling_that_stays_on_over_a_short_restart_never_ended(path: Path) -> None:
+    ticks = [at(s, throttled(1.0 * min(s, 120))) for s in range(301)]
+    for part in (ticks[:100], ticks[102:110], ticks[112:]):
+        found = log(path, part)
+    assert told(found) == [(1, "throttling_began"), (120, "throttling_ended")]
+    (began, ended) = (event for event in found if event.of.cause)
+    assert began.details == {"at_least": True, "restarts": 2}
+    assert (ended.lasted, began.until_ns) == (119, 0)
+
+
+def test_throttling_is_on_again_after_a_longer_restart_and_nobody_knows_when_it_began(path: Path) -> None:
+    ticks = [at(s, throttled(1.0 * s)) for s in range(201)]
+    log(path, ticks[50:100])
+    found = log(path, ticks[110:])
+    assert told(found) == [(51, "throttling_began"), (99, "not_seen"), (111, "throttling_began"), (200, "not_seen")]
+    assert [event.details for event in found if event.kind.name == "throttling_began"] == [{"at_least": True}] * 2
+
+
+def test_throttling_that_begins_long_after_a_restart_is_new(path: Path) -> None:
+    ticks = [at(s, throttled(1.0 * s if s < 100 else 100.0 + max(0, s - 150))) for s in range(301)]
+    log(path, ticks[:100])
+    found = log(path, ticks[102:])
+    assert told(found) == [(1, "throttling_began"), (99, "not_seen"), (151, "throttling_began"), (300, "not_seen")]
+    assert found[-3].details == {}
+
+
+def test_a_lost_gpu_that_comes_back_throttled_hours_after_a_restart_is_new(path: Path) -> None:
+    ticks = [at(s, [sample(0, Availability.STALE)] if 103 < s < 200 else throttled(1.0 * s)) for s in range(301)]
+    log(path, ticks[:100])
+    found = log(path, [*(one._replace(samples=throttled(99.0)) for one in ticks[102:104]), *ticks[104:]])
+    assert told(found) == [(1, "throttling_began"), (99, "not_seen"), (201, "throttling_began"), (300, "not_seen")]
+
+
+def test_a_state_of_the_boot_before_does_not_go_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = [at(s, throttled(1.0 * s)) for s in range(201)]
+    log(path, ticks[:100])
+    monkeypatch.setattr("gpumon.daemon.activity.boot_id", lambda: bytes(16))
+    assert told(log(path, ticks[102:]))[1:3] == [(99, "not_seen"), (103, "throttling_began")]
+
+
+def test_what_was_lost_before_a_short_restart_and_is_after_it_was_lost_all_the_time(path: Path) -> None:
+    def samples(s: int) -> list[Sample]:
+        lost = 50 <= s < 150
+        return [sample(0, Availability.LOST if lost else Availability.OK), sample(1, Availability.NO_DRIVER)]
+
+    ticks = [at(s, samples(s)) for s in range(201)]
+    log(path, ticks[:100])
+    found = log(path, ticks[102:])
+    assert told(found) == [(0, "driver_lost"), (50, "gpu_lost"), (150, "gpu_back")]
+    lost, back = (event for event in found if event.of.device)
+    assert (back.lasted, lost.details["restarts"]) == (100, 1)
+
+
+def test_a_gpu_that_is_idle_over_a_short_restart_was_idle_all_the_time(path: Path) -> None:
+    def samples(s: int) -> list[Sample]:
+        return [sample(0, utilization=0.9 if s >= 1200 else 0.0, memory_used=8 * GIB, memory_total=80 * GIB)]
+
+    ticks = [at(s, samples(s), processes=[process(1)]) for s in range(1301)]
+    between = log(path, ticks[:500])
+    assert told(between) == [(0, "idle_began"), (499, "not_seen")], "what is known if no daemon ever follows"
+    found = log(path, ticks[502:])
+    assert told(found) == [(0, "idle_began"), (1200, "idle_ended")]
+    assert found[-2].lasted == 1200
+
+
 def test_a_gpu_that_is_lost_and_back_is_two_events_with_the_reason(path: Path) -> None:
     lost = [sample(0, Availability.LOST)]
     found = log(path, [at(s, lost if 50 <= s < 80 else None) for s in range(101)])
