@@ -1,0 +1,211 @@
+"""XID errors as the driver reports them, in a thread of its own: a wait for them delays no tick.
+
+The driver keeps none of the past, and gives no times: an error has the time at which it arrives here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from threading import Event, Lock, Thread
+from typing import Any, NamedTuple
+
+import pynvml
+
+from gpumon.clock import Clock
+from gpumon.frame import NAN, XidEvent
+from gpumon.metrics import Availability
+from gpumon.sources.nvml.library import SUCCESS, Function, Library, availability
+from gpumon.xids import worse, xid_of
+
+WAIT_MS = 2000
+"""Of one call: each costs one, and so long it may take to stop and to see a new GPU."""
+_PAUSES = (0.0, 1.0, 60.0)
+"""Seconds after a failure: the first, then twice as long each time, and at most."""
+_MOST = 10_000
+"""Errors that nobody has taken; the oldest go first."""
+_XID = int(pynvml.nvmlEventTypeXidCriticalError)
+_TIMEOUT = int(pynvml.NVML_ERROR_TIMEOUT)
+_FINAL = (Availability.OK, Availability.NOT_SUPPORTED, Availability.NO_PERMISSION)
+"""After these a GPU is not registered again; all others may pass."""
+_WENT_AWAY = (Availability.LOST, Availability.NO_DRIVER, Availability.RESET_REQUIRED)
+"""What a GPU had before one of these, a reset or a restart of the driver has answered."""
+
+
+class XidState(NamedTuple):
+    """The state of a GPU by its errors."""
+
+    code: float
+    """The worst error of the card since it is watched; 0 without one, NaN where it cannot be watched."""
+    why: Availability
+    """OK, or why it cannot be watched."""
+
+
+class _Followed:
+    """A GPU whose errors are waited for."""
+
+    __slots__ = ("handle", "why", "worst")
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.why = Availability.STALE
+        """OK once it is registered."""
+        self.worst = 0
+
+
+class XidErrors:
+    """Collects the errors of all GPUs of a driver that was started. Its methods call no driver, and do not wait."""
+
+    def __init__(self, library: Library, clock: Clock) -> None:
+        self._library = library
+        self._clock = clock
+        functions = [library.find(*names) for names in _FUNCTIONS]
+        self._functions = _Functions(*functions) if None not in functions else None  # type: ignore[arg-type]
+        self._lock = Lock()
+        self._changed = Event()
+        self._followed: dict[str, _Followed] = {}
+        self._new: deque[XidEvent] = deque(maxlen=_MOST)
+        self._thread: Thread | None = None
+        self._is_over = self._has_ended = False
+        self._then: Callable[[], object] | None = None
+
+    def follow(self, handles: Mapping[str, Any]) -> None:
+        """Watch these GPUs, by UUID, and no others; those that are watched go on."""
+        with self._lock:
+            known = self._followed
+            self._followed = {
+                uuid: known[uuid] if uuid in known and known[uuid].handle.value == handle.value else _Followed(handle)
+                for uuid, handle in handles.items()
+            }
+            if self._functions is None or all(one in known.values() for one in self._followed.values()):
+                return
+        self._changed.set()
+        if self._thread is None and not self._is_over:
+            # A daemon thread: a wait that hangs must not keep the process from ending.
+            self._thread = Thread(target=self._run, name="gpumon-xid", daemon=True)
+            self._thread.start()
+
+    def take(self) -> Sequence[XidEvent]:
+        """Return the errors since the last time, in their order."""
+        if not self._new:
+            return ()
+        with self._lock:
+            new = tuple(self._new)
+            self._new.clear()
+        return new
+
+    def state(self, uuid: str) -> XidState:
+        """Return the state of a GPU."""
+        if self._functions is None:
+            return XidState(NAN, Availability.NOT_SUPPORTED)
+        one = self._followed.get(uuid)
+        if one is None or one.why is not Availability.OK:
+            return XidState(NAN, one.why if one else Availability.STALE)
+        return XidState(float(one.worst), Availability.OK)
+
+    def stop(self, then: Callable[[], object]) -> None:
+        """Watch no longer; `then` is called when no call is under way any more, perhaps from another thread."""
+        with self._lock:
+            self._is_over = True
+            is_idle = self._thread is None or self._has_ended
+            self._then = None if is_idle else then
+        self._changed.set()
+        if is_idle:
+            then()
+
+    def _run(self) -> None:
+        assert self._functions is not None
+        self._watch(self._functions)
+        with self._lock:
+            self._has_ended, then = True, self._then
+        if then is not None:
+            then()
+
+    def _watch(self, call: _Functions) -> None:
+        events = ctypes.c_void_p()
+        data = pynvml.c_nvmlEventData_t()
+        first, second, longest = _PAUSES
+        pause = first
+        while not self._is_over:
+            if self._changed.is_set() or any(one.why not in _FINAL for one in self._followed.values()):
+                self._changed.clear()
+                self._register(call, events)
+            if not events:
+                self._changed.wait(WAIT_MS / 1000)
+                continue
+            code = call.wait(events, ctypes.byref(data), ctypes.c_uint(WAIT_MS))
+            if code in (SUCCESS, _TIMEOUT):
+                pause = first
+                if code == SUCCESS:
+                    self._note(data)
+            else:
+                # One GPU that is lost ends the wait for all: the others go on without it.
+                call.free(events)
+                events.value = None
+                self._forget(availability(code))
+                self._changed.wait(pause)
+                pause = min(max(second, 2 * pause), longest)
+        if events:
+            call.free(events)
+
+    def _register(self, call: _Functions, events: ctypes.c_void_p) -> None:
+        """Add the GPUs that are not in the set of events yet; make a set where there is none."""
+        with self._lock:
+            waiting = [one for one in self._followed.values() if one.why not in _FINAL]
+        for one in waiting:
+            types = ctypes.c_ulonglong()
+            why = availability(call.supported(one.handle, ctypes.byref(types)))
+            if why is Availability.OK and not types.value & _XID:
+                why = Availability.NOT_SUPPORTED
+            if why is Availability.OK and not events:
+                why = availability(call.create(ctypes.byref(events)))
+            if why is Availability.OK:
+                why = availability(call.register(one.handle, ctypes.c_ulonglong(_XID), events))
+            if one.why in _WENT_AWAY and why is Availability.OK:
+                one.worst = 0
+            one.why = why
+
+    def _forget(self, why: Availability) -> None:
+        """Note that no GPU is registered any more. One that was lost is known when it is asked again."""
+        with self._lock:
+            for one in self._followed.values():
+                if one.why is Availability.OK:
+                    one.why = Availability.NO_DRIVER if why is Availability.NO_DRIVER else Availability.STALE
+
+    def _note(self, data: Any) -> None:
+        monotonic, time = self._clock.monotonic(), self._clock.time()
+        if not data.eventType & _XID:
+            return
+        handle = ctypes.cast(data.device, ctypes.c_void_p)
+        code = int(data.eventData)
+        with self._lock:
+            found = next((uuid for uuid, one in self._followed.items() if one.handle.value == handle.value), "")
+        uuid = found or self._library.text("nvmlDeviceGetUUID", handle)[1]
+        if not uuid:
+            return  # of a GPU that has been unplugged meanwhile
+        with self._lock:
+            self._new.append(XidEvent(uuid, code, monotonic, time))
+            one = self._followed.get(uuid)
+            if one is not None and xid_of(code).is_of_card:
+                one.worst = worse(one.worst, code)
+
+
+class _Functions(NamedTuple):
+    """The driver's."""
+
+    create: Function
+    supported: Function
+    register: Function
+    wait: Function
+    free: Function
+
+
+_FUNCTIONS = (
+    ("nvmlEventSetCreate",),
+    ("nvmlDeviceGetSupportedEventTypes",),
+    ("nvmlDeviceRegisterEvents",),
+    ("nvmlEventSetWait_v2", "nvmlEventSetWait"),
+    ("nvmlEventSetFree",),
+)
+"""In the order of `_Functions`, the newest name first. The older wait writes the beginning of the same structure."""

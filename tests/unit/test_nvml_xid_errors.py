@@ -1,0 +1,239 @@
+"""XID errors are collected in a thread of their own: no caller waits, and no GPU silences another."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from ctypes import c_void_p
+from math import isnan
+from queue import Empty, Queue
+from typing import Any
+
+import pynvml
+import pytest
+
+from gpumon.clock import SECOND
+from gpumon.frame import XidEvent
+from gpumon.metrics import Availability
+from gpumon.sources.nvml.xid_errors import XidErrors
+from tests.fakes import FakeClock
+from tests.nvml.signatures import CheckedLibrary, buffer_of
+from tests.programs import PATIENCE, until
+
+SUCCESS, NOT_SUPPORTED, NO_PERMISSION, TIMEOUT, LOST, UNKNOWN = 0, 3, 4, 10, 15, 999
+XID = 8
+HANDLES = {f"GPU-{index}": c_void_p(0x1000 + index) for index in range(3)}
+OK = Availability.OK
+
+
+class Driver(CheckedLibrary):
+    """A driver whose wait gives what the test puts into `told`: a GPU and a code, or the wait's own return code."""
+
+    def __init__(self, functions: bool = True) -> None:
+        super().__init__({
+            "nvmlEventSetCreate": self.create, "nvmlDeviceGetSupportedEventTypes": self.supported,
+            "nvmlDeviceRegisterEvents": self.register, "nvmlEventSetWait_v2": self.wait,
+        })  # fmt: skip
+        self.told: Queue[tuple[str, int, int] | int] = Queue()
+        self.types = dict.fromkeys(HANDLES, 0xFF)
+        self.refusals: dict[str, int] = {}
+        self.registered: list[str] = []
+        self.threads: set[int] = set()
+        self.may_return = threading.Event()
+        self.may_return.set()
+        self.is_held = threading.Event()
+        self.waits = 0
+        self._has_functions = functions
+
+    def find(self, *names: str) -> Callable[..., int] | None:
+        return super().find(*names) if self._has_functions else None
+
+    def text(self, name: str, handle: Any) -> tuple[int, str]:
+        return SUCCESS, f"MIG-{handle.value:x}"
+
+    def create(self, made: Any) -> int:
+        buffer_of(made).value = 0xE0
+        self.registered.clear()
+        return SUCCESS
+
+    def supported(self, handle: c_void_p, types: Any) -> int:
+        self.threads.add(threading.get_ident())
+        uuid = uuid_of(handle)
+        buffer_of(types).value = self.types[uuid]
+        return self.refusals.get(uuid, SUCCESS)
+
+    def register(self, handle: c_void_p, types: Any, events: c_void_p) -> int:
+        assert (types.value, events.value) == (XID, 0xE0)
+        self.registered.append(uuid_of(handle))
+        return SUCCESS
+
+    def wait(self, events: c_void_p, data: Any, timeout: Any) -> int:
+        self.waits += 1
+        try:
+            told = self.told.get(timeout=0.02)
+        except Empty:
+            told = TIMEOUT
+        if not self.may_return.is_set():
+            self.is_held.set()
+            self.may_return.wait(PATIENCE)
+        if isinstance(told, int):
+            return told
+        uuid, kind, code = told
+        found = buffer_of(data)
+        place = HANDLES[uuid].value if uuid in HANDLES else 0x77
+        found.device = ctypes.cast(c_void_p(place), pynvml.c_nvmlDevice_t)
+        found.eventType, found.eventData = kind, code
+        return SUCCESS
+
+
+def uuid_of(handle: c_void_p) -> str:
+    return next(uuid for uuid, one in HANDLES.items() if one.value == handle.value)
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver()
+
+
+@pytest.fixture
+def errors(driver: Driver) -> Iterator[XidErrors]:
+    made = XidErrors(driver, FakeClock(5 * SECOND, 9 * SECOND))  # type: ignore[arg-type]
+    yield made
+    driver.may_return.set()
+    made.stop(lambda: None)
+    if made._thread is not None:
+        made._thread.join(PATIENCE)
+
+
+def watched(errors: XidErrors, *uuids: str) -> None:
+    """Follow all GPUs, and wait until these are registered."""
+    errors.follow(HANDLES)
+    until(lambda: all(errors.state(uuid).why is OK for uuid in uuids or HANDLES))
+
+
+def taken(errors: XidErrors, count: int) -> list[XidEvent]:
+    found: list[XidEvent] = []
+    until(lambda: found.extend(errors.take()) or len(found) >= count)
+    return found
+
+
+def test_an_error_has_its_gpu_its_code_and_the_time_at_which_it_came(driver: Driver, errors: XidErrors) -> None:
+    watched(errors)
+    driver.told.put(("GPU-1", XID, 79))
+    assert taken(errors, 1) == [XidEvent("GPU-1", 79, 5 * SECOND, 9 * SECOND)]
+    assert errors.take() == ()
+    assert [errors.state(uuid).code for uuid in HANDLES] == [0, 79, 0]
+
+
+def test_the_caller_makes_no_call(driver: Driver, errors: XidErrors) -> None:
+    watched(errors)
+    errors.follow(HANDLES)
+    assert threading.get_ident() not in driver.threads
+    assert driver.calls.count("nvmlEventSetCreate") == 1
+    assert sorted(driver.registered) == sorted(HANDLES)
+
+
+def test_the_worst_error_of_the_card_stays_and_an_applications_own_is_none(driver: Driver, errors: XidErrors) -> None:
+    watched(errors)
+    for code in (31, 63, 48, 45):
+        driver.told.put(("GPU-0", XID, code))
+    assert [xid.code for xid in taken(errors, 4)] == [31, 63, 48, 45]
+    assert errors.state("GPU-0").code == 48
+
+
+def test_events_of_another_type_are_none(driver: Driver, errors: XidErrors) -> None:
+    watched(errors)
+    driver.told.put(("GPU-0", 0x2, 48))
+    driver.told.put(("GPU-0", XID, 13))
+    assert [xid.code for xid in taken(errors, 1)] == [13]
+
+
+@pytest.mark.parametrize(
+    ("code", "why"), [(NOT_SUPPORTED, Availability.NOT_SUPPORTED), (NO_PERMISSION, Availability.NO_PERMISSION)]
+)
+def test_a_gpu_that_cannot_be_watched_has_a_reason_and_is_asked_once(
+    code: int, why: Availability, driver: Driver, errors: XidErrors
+) -> None:
+    driver.refusals["GPU-1"] = code
+    driver.types["GPU-2"] = 0x2
+    watched(errors, "GPU-0")
+    before = driver.calls.count("nvmlDeviceGetSupportedEventTypes")
+    waits = driver.waits
+    until(lambda: driver.waits > waits + 3)
+    assert driver.calls.count("nvmlDeviceGetSupportedEventTypes") == before == 3
+    assert errors.state("GPU-1").why is why
+    assert isnan(errors.state("GPU-1").code)
+    assert errors.state("GPU-2").why is Availability.NOT_SUPPORTED
+
+
+def test_a_driver_without_these_functions_gives_a_reason_and_starts_no_thread() -> None:
+    errors = XidErrors(Driver(functions=False), FakeClock())  # type: ignore[arg-type]
+    errors.follow(HANDLES)
+    assert errors.state("GPU-0").why is Availability.NOT_SUPPORTED
+    assert errors._thread is None
+    closed: list[int] = []
+    errors.stop(lambda: closed.append(1))
+    assert closed == [1]
+
+
+def test_one_that_is_lost_leaves_the_others_watched_and_is_well_when_it_comes_back(
+    driver: Driver, errors: XidErrors
+) -> None:
+    watched(errors)
+    driver.told.put(("GPU-1", XID, 79))
+    taken(errors, 1)
+    driver.refusals["GPU-1"] = LOST
+    driver.told.put(LOST)
+    until(lambda: errors.state("GPU-1").why is Availability.LOST)
+    until(lambda: errors.state("GPU-0").why is OK)
+    assert "GPU-1" not in driver.registered
+    driver.told.put(("GPU-2", XID, 13))
+    assert taken(errors, 1)[0].uuid == "GPU-2"
+    del driver.refusals["GPU-1"]
+    until(lambda: errors.state("GPU-1").why is OK)
+    assert errors.state("GPU-1").code == 0, "a reset or a restart has answered its error"
+
+
+def test_a_wait_that_fails_at_once_each_time_is_no_busy_loop(driver: Driver, errors: XidErrors) -> None:
+    watched(errors)
+    waits = driver.waits
+    for _ in range(50):
+        driver.told.put(UNKNOWN)
+    until(lambda: driver.waits >= waits + 2)
+    begun = driver.waits
+    threading.Event().wait(0.3)
+    assert driver.waits - begun <= 1
+
+
+def test_a_new_gpu_is_watched_and_one_that_left_is_not_told_of_by_name(driver: Driver, errors: XidErrors) -> None:
+    first = {"GPU-0": HANDLES["GPU-0"]}
+    errors.follow(first)
+    until(lambda: errors.state("GPU-0").why is OK)
+    errors.follow(HANDLES)
+    until(lambda: errors.state("GPU-2").why is OK)
+    assert driver.calls.count("nvmlEventSetCreate") == 1, "what is registered goes on"
+    errors.follow(first)
+    assert errors.state("GPU-2").why is Availability.STALE
+    driver.told.put(("GPU-unknown", XID, 48))
+    assert taken(errors, 1)[0].uuid == "MIG-77", "the driver knows whose it is"
+
+
+def test_stopping_waits_for_no_call_and_closes_the_driver_after_the_last(driver: Driver, errors: XidErrors) -> None:
+    watched(errors)
+    driver.may_return.clear()
+    assert driver.is_held.wait(PATIENCE)
+    closed = threading.Event()
+    errors.stop(closed.set)
+    assert not closed.is_set()
+    driver.may_return.set()
+    assert closed.wait(PATIENCE)
+    assert driver.calls[-1] == "nvmlEventSetFree"
+
+
+def test_stopping_before_anything_was_watched_closes_the_driver_at_once(errors: XidErrors) -> None:
+    closed: list[int] = []
+    errors.stop(lambda: closed.append(1))
+    assert closed == [1]
+    errors.follow(HANDLES)
+    assert errors._thread is None
