@@ -37,4 +37,4 @@ class SystemClock:
         return time.time_ns()
 
     def wait(self, stop: Event, until: int) -> bool:
-        return stop.wait(max(0.0, (until - time.monotonic_ns()) / SECOND))
+        return stop.wait(max(0.0, (until - self.monotonic()) / SECOND))

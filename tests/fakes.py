@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from threading import Event
 
 from gpumon.clock import SECOND
+from gpumon.sources.nvml.lanes import AnyInquiry
 
 
 class FakeClock:
@@ -27,3 +29,14 @@ class FakeClock:
         """Sleeps no time at all: the clock jumps to `until`."""
         self.now = max(self.now, until)
         return stop.is_set()
+
+
+class Inline:
+    """Makes a driver's calls right where they are asked for, with no thread."""
+
+    def ask(self, jobs: Sequence[AnyInquiry], patience: int) -> None:
+        for job in jobs:
+            job.run(FakeClock(), patience)
+
+    def close(self) -> None:
+        """Has no threads to let go of."""

@@ -37,7 +37,7 @@ def make_sampler(
     if not SHORTEST <= interval <= LONGEST:
         raise UsageError(f"--interval is {SHORTEST:g} to {LONGEST:g} seconds, not {interval:g}")
     host = HostSource(clock)
-    source = open_source(spec, Request("", clock, host.processes.describe, speed, playback))
+    source = open_source(spec, Request("", clock, host.processes.describe, interval, speed, playback))
     if Capability.LIVE not in source.capabilities:
         # Often enough that a fast recording moves smoothly; every tick of it is stored all the same.
         return Sampler(

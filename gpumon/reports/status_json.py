@@ -66,6 +66,7 @@ def _gpu(status: GpuStatus, frame: Frame, runs: dict[str, Run], live: bool) -> d
         "name": sample.device.name,
         "state": state.name.lower(),
         "gpu_state": status.state.value,
+        "age": _known(round(sample.age, 3)) if sample.state is Availability.STALE else None,
         **{metric.key: _known(value) for metric, value in zip(GPU_METRICS, sample.values, strict=True)},
         "memory_split": _split(sample),
         "missing": {metric: why.name.lower() for metric, why in sorted(sample.device.missing.items())},

@@ -57,6 +57,8 @@ class Request(NamedTuple):
     """Text after the colon in `--source`; empty without one."""
     clock: Clock
     describe: Describe
+    interval: float = 1.0
+    """Seconds between two reads."""
     speed: float = 1.0
     """Of a recording: its seconds per second."""
     playback: Playback | None = None

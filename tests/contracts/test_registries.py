@@ -34,7 +34,7 @@ from gpumon.sources.registry import (
     open_source,
 )
 from gpumon.sources.sim.scenarios import SCENARIOS
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, Inline
 
 ROOT = Path(__file__).parents[2]
 LOG = """\
@@ -58,7 +58,7 @@ def no_driver() -> Library:
 def make(kind: str, folder: Path, clock: FakeClock) -> Source:
     """A source of this kind, on a stand-in for what it reads. A new kind needs one here."""
     if kind == "nvml":
-        return NvmlSource(clock, nobody, no_driver)
+        return NvmlSource(clock, nobody, no_driver, asker=Inline())
     if kind == "replay":
         (folder / "log.csv").write_text(LOG)
         return open_source(f"replay:{folder}/log.csv", Request("", clock, nobody))

@@ -18,7 +18,7 @@ UNSPOKEN = [NOT_SUPPORTED, NO_FUNCTION, INVALID_ARGUMENT, OTHER_VERSION]
 """What drivers answer to a call, or a version of it, that they do not have."""
 COMPUTE, GRAPHICS = "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"
 MEMORY = "nvmlDeviceGetMemoryInfo"
-LOOK = 5
+LOOK = 2
 """Seconds from one look for GPUs to the next."""
 
 

@@ -26,7 +26,7 @@ class Clock(SystemClock):
     def monotonic(self): return self.at
 
 clock = Clock()
-source = NvmlSource(clock, lambda pid: ("", "", 0.0, 0.0, 0.0))
+source = NvmlSource(clock, lambda pid: ("", "", 0.0, 0.0, 0.0), patience=60.0)
 for line in sys.stdin:
     clock.at = int(line)
     (reading,) = source.read()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpumon.sources.base import Request
 from gpumon.sources.nvml.device import ASKED
 from gpumon.sources.nvml.loader import SHARED
-from gpumon.sources.nvml.source import NvmlSource
+from gpumon.sources.nvml.source import NvmlSource, patience
 
 __all__ = ["METRICS", "NvmlSource", "detect", "make"]
 
@@ -22,4 +22,4 @@ def detect() -> bool:
 
 def make(request: Request) -> NvmlSource:
     """All NVIDIA GPUs of this machine, also where none can be read yet: see `NvmlSource`."""
-    return NvmlSource(request.clock, request.describe)
+    return NvmlSource(request.clock, request.describe, patience=patience(request.interval))

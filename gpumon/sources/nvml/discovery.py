@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Set
+from typing import NamedTuple
 
 from gpumon.clock import Clock
 from gpumon.errors import SourceError
@@ -11,107 +12,125 @@ from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, PROCESSES, Availability
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Library, advice, availability
 
-LOOK_EVERY = 5.0
+LOOK_EVERY = 2.0
 """Seconds between looks for a driver that was not there, and for GPUs that were plugged in or lost."""
 NOTHING = [NAN] * len(GPU_METRICS)
 NAMELESS = "NVIDIA GPU"
 
 
-class Discovery:
-    """Finds devices and keeps those that are known: each is built once, until the driver loses it or goes away.
+class FoundDevices(NamedTuple):
+    """The GPUs of this machine, as a look found them."""
 
-    Of a device it reads `state` and `failure` alone, which are set as a whole: they may be another thread's.
-    """
-
-    def __init__(self, clock: Clock, open_library: Callable[[], Library]) -> None:
-        self.devices: list[NvmlDevice] = []
-        self.driver = Driver()
-        self.problem = ""
-        """Why no GPU is found, and what to do; empty when all is well."""
-        self._clock = clock
-        self._open = open_library
-        self._library: Library | None = None
-        self._gone: dict[str, Device] = {}
-        self._refused: dict[int, int] = {}
-        self._samples_until: dict[str, int] = {}
-        self._look_at = 0.0
-
-    def look(self, now: float) -> bool:
-        """Look again where it is time (`now` in seconds). Returns whether the devices may be others than before."""
-        if now < self._look_at:
-            return False
-        self._look_at = now + LOOK_EVERY
-        if self._library is None:
-            try:
-                self._library = self._open()
-            except SourceError as error:
-                self.problem = str(error)
-                return False
-            self.driver = self._library.driver
-        return self._find_all(self._library)
-
-    def shut(self, problem: str) -> None:
-        """Forget the driver; the devices keep their rows until it is back.
-
-        No call may be under way: with a thread for each device, those that hang keep the library open.
-        """
-        self.problem = problem
-        for device in self.devices:
-            self._part_with(device)
-        self.devices = []
-        self._refused.clear()
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the driver."""
-        if self._library is not None:
-            self._library.close()
-            self._library = None
-
-    def absent(self, present: Iterable[str]) -> list[Sample]:
-        """Rows of GPUs that cannot be read: those that were there, and those that nobody has seen yet."""
-        if not (self._gone or self._refused):
-            return []
-        seen: Set[str] = set(present)
-        otherwise = Availability.LOST if self._library else Availability.NO_DRIVER
-        gone = [device for uuid, device in self._gone.items() if uuid not in seen]
-        known = {device.index for device in (*gone, *(device.device for device in self.devices))}
-        why = {index: availability(code) for index, code in self._refused.items()}
-        rows = [Sample(device, why.get(device.index, otherwise), NOTHING) for device in gone]
-        return rows + [Sample(unknown(index, why[index]), why[index], NOTHING) for index in why if index not in known]
+    devices: tuple[NvmlDevice, ...] = ()
+    absent: tuple[Sample, ...] = ()
+    """Rows of GPUs that cannot be read: those that were there, and those that nobody has seen yet."""
+    codes: tuple[int, ...] = ()
+    """Return codes for the GPUs that nobody has seen yet."""
+    driver: Driver = Driver()
+    problem: str = ""
+    """Why no GPU is found, and what to do; empty when all is well."""
+    is_over: bool = False
+    """Whether the driver that is open has gone: it must be opened anew."""
 
     def why_silent(self) -> str:
         """Advice where the driver answers, and no GPU does; else empty."""
         if any(device.failure == SUCCESS for device in self.devices):
             return ""
-        codes = [device.failure for device in self.devices] + list(self._refused.values())
+        codes = [*(device.failure for device in self.devices), *self.codes]
         return advice(codes[0]) if codes else ""
 
-    def _find_all(self, library: Library) -> bool:
+    def without_driver(self, problem: str) -> FoundDevices:
+        """The same GPUs, all of them absent."""
+        rows = [device.device for device in self.devices] + [sample.device for sample in self.absent]
+        absent = tuple(Sample(device, Availability.NO_DRIVER, NOTHING) for device in rows)
+        return self._replace(devices=(), absent=absent, codes=(), problem=problem, is_over=True)
+
+
+class Discovery:
+    """Finds devices and keeps those that are known: each is built once, until the driver loses it or goes away.
+
+    One thread at a time may ask it. Of a device it reads `state` and `failure` alone, which are set as a whole: they
+    may be another thread's.
+    """
+
+    def __init__(self, clock: Clock, open_library: Callable[[], Library]) -> None:
+        self._clock = clock
+        self._open = open_library
+        self._library: Library | None = None
+        self._devices: list[NvmlDevice] = []
+        self._gone: dict[str, Device] = {}
+        self._refused: dict[int, int] = {}
+        self._samples_until: dict[str, int] = {}
+        self._driver = Driver()
+
+    def look(self) -> FoundDevices:
+        """Look for the driver, where it is not open, and for its GPUs."""
+        if self._library is None:
+            try:
+                self._library = self._open()
+            except SourceError as error:
+                return self._found(str(error))
+            self._driver = self._library.driver
+        return self._find_all(self._library)
+
+    def reopen(self) -> FoundDevices:
+        """Open the driver anew, which went away. No call may be under way."""
+        for device in self._devices:
+            self._part_with(device)
+        self._devices = []
+        self._refused.clear()
+        self.close()
+        return self.look()
+
+    def close(self) -> None:
+        """Let go of the driver. No call may be under way."""
+        if self._library is not None:
+            self._library.close()
+            self._library = None
+
+    def _find_all(self, library: Library) -> FoundDevices:
         code, count = library.count()
         if code != SUCCESS:
-            self.problem = "" if self.devices else advice(code)
-            if availability(code) is Availability.NO_DRIVER:
-                self.shut(advice(code))
-                return True
-            return False
-        self.problem = "" if count else "the NVIDIA driver runs but finds no GPU: check 'nvidia-smi'"
-        if count == len(self.devices) and all(device.state is Availability.OK for device in self.devices):
-            return False  # as before: asking for each handle again would be a call for each GPU
-        known = {device.uuid: device for device in self.devices}
+            found = self._found("" if self._devices else advice(code))
+            return found.without_driver(advice(code)) if availability(code) is Availability.NO_DRIVER else found
+        problem = "" if count else "the NVIDIA driver runs but finds no GPU: check 'nvidia-smi'"
+        # Where all is as before, asking for each handle again would be a call for each GPU.
+        if count != len(self._devices) or any(device.state is not Availability.OK for device in self._devices):
+            self._find_each(library, count)
+        return self._found(problem)
+
+    def _find_each(self, library: Library, count: int) -> None:
+        known = {device.uuid: device for device in self._devices}
         self._refused.clear()
         found: list[NvmlDevice] = []
         for index in range(count):
             device = self._find(library, index, known, {one.uuid for one in found})
             if device is not None:
                 found.append(device)
-        for device in self.devices:
+        for device in self._devices:
             if device not in found:
                 self._part_with(device)
         for device in found:
             self._gone.pop(device.uuid, None)
-        self.devices = found
-        return True
+        self._devices = found
+
+    def _found(self, problem: str) -> FoundDevices:
+        return FoundDevices(
+            devices=tuple(self._devices),
+            absent=self._absent(),
+            codes=tuple(self._refused.values()),
+            driver=self._driver,
+            problem=problem,
+        )
+
+    def _absent(self) -> tuple[Sample, ...]:
+        otherwise = Availability.LOST if self._library else Availability.NO_DRIVER
+        gone = list(self._gone.values())
+        known = {device.index for device in (*gone, *(device.device for device in self._devices))}
+        why = {index: availability(code) for index, code in self._refused.items()}
+        rows = [Sample(device, why.get(device.index, otherwise), NOTHING) for device in gone]
+        rows += [Sample(unknown(index, why[index]), why[index], NOTHING) for index in why if index not in known]
+        return tuple(rows)
 
     def _find(self, library: Library, index: int, known: dict[str, NvmlDevice], others: Set[str]) -> NvmlDevice | None:
         """The device with this index; None where the driver refuses it, which is then noted.

@@ -9,62 +9,184 @@ from gpumon.frame import Driver, Origin, Process, Sample
 from gpumon.metrics import Availability
 from gpumon.origin import HARDWARE
 from gpumon.sources.base import Describe, Reading
-from gpumon.sources.nvml.device import DeviceReading
-from gpumon.sources.nvml.discovery import NOTHING, Discovery
+from gpumon.sources.nvml.device import DeviceReading, NvmlDevice
+from gpumon.sources.nvml.discovery import LOOK_EVERY, NOTHING, Discovery, FoundDevices
+from gpumon.sources.nvml.lanes import AnyInquiry, Asker, Inquiry, Lanes
 from gpumon.sources.nvml.library import VERSION_MISMATCH, Library, advice
 from gpumon.sources.nvml.processes import Held
 
+PATIENCE = 0.2
+"""Seconds that a tick waits for a GPU at most; one that has let a tick go by is not waited for until it answers."""
+FIRST_PATIENCE = 1.5
+"""Seconds for the first answers: a driver may have to wake its GPUs."""
+_LAST_PATIENCE = SECOND // 2
+_STUCK = "the NVIDIA driver went away while a call to it hangs: stop and start gpumon's daemon once the driver is back"
+_SILENT = "the NVIDIA driver does not answer: a call to it has not come back (see 'dmesg')"
+
+
+def patience(interval: float) -> float:
+    """Seconds that a tick waits for a GPU, where one is due each `interval` seconds."""
+    return min(PATIENCE, 0.4 * interval)
+
+
+class _DeviceRow:
+    """A device, what is asked of it, and what it gave last."""
+
+    def __init__(self, device: NvmlDevice, clock: Clock) -> None:
+        self.device = device
+        self.job = Inquiry(lambda: device.read(clock.monotonic() / SECOND))
+        self._last: Sample | None = None
+        self._is_new = False
+
+    def take(self) -> DeviceReading | None:
+        """Return its reading since the last time; None where there is none."""
+        reading = self.job.take()
+        if reading is not None:
+            self._last, self._is_new = reading.sample, True
+        return reading
+
+    def sample(self, now: int) -> Sample:
+        """Its sample for the tick at `now` (ns); where it gave none since the last one, STALE, and how old that is."""
+        last, is_new, self._is_new = self._last, self._is_new, False
+        if self.job.failure is not None and not self.job.is_under_way:
+            return Sample(self.device.device, Availability.FAILED, NOTHING)
+        if last is None:
+            return Sample(self.device.device, Availability.STALE, NOTHING, age=(now - self.job.asked_at) / SECOND)
+        if is_new or last.state is not Availability.OK:
+            return last
+        return last._replace(state=Availability.STALE, age=max(0, now - last.monotonic_ns) / SECOND)
+
 
 class NvmlSource:
-    """Reads every GPU through NVML.
+    """Reads every GPU through NVML, each by itself: one whose calls hang is STALE, and holds up no other.
 
-    Works without a driver too: it then gives no samples, says why in `origin().problem`, and looks
-    again every few seconds, so a driver that is loaded or reloaded is found without a restart.
+    A value that comes after its tick is in the next one, with the time at which it was read. Works without a driver
+    too: it then gives no samples, says why in `origin().problem`, and looks again every few seconds, so a driver that
+    is loaded or reloaded is found without a restart.
     """
 
     capabilities = HARDWARE
     tick_period = 0.0
 
-    def __init__(self, clock: Clock, describe: Describe, open_library: Callable[[], Library] = Library) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        describe: Describe,
+        open_library: Callable[[], Library] = Library,
+        patience: float = PATIENCE,
+        asker: Asker | None = None,
+    ) -> None:
+        """`patience` in seconds; `asker` makes the driver's calls: threads unless it is given."""
         self._clock = clock
         self._describe = describe
-        self._found = Discovery(clock, open_library)
+        self._discovery = Discovery(clock, open_library)
+        self._asker = asker or Lanes(clock)
+        self._patience = round(patience * SECOND)
+        self._first_patience = round(FIRST_PATIENCE * SECOND)
+        self._found = FoundDevices()
+        self._rows: list[_DeviceRow] = []
+        self._left: list[AnyInquiry] = []
+        """Inquiries still under way of devices that are no longer there."""
+        self._look = Inquiry(self._discovery.look)
+        self._reopen = Inquiry(self._discovery.reopen)
+        self._look_at = 0
         self._silent = ""
         self._held: dict[str, tuple[Process, ...]] = {}
         self._processes: tuple[Process, ...] = ()
 
     def origin(self) -> Origin:
-        return Origin("nvml", "", self._found.problem or self._silent, capabilities=self.capabilities)
+        return Origin("nvml", "", self._problem(), capabilities=self.capabilities)
 
     def driver(self) -> Driver:
         return self._found.driver
 
     def read(self) -> Sequence[Reading]:
         monotonic, time = self._clock.monotonic(), self._clock.time()
-        now = monotonic / SECOND
-        if self._found.look(now):
-            self._join_processes()
-        # A device's reading is whole in itself: that of a thread which hangs could be its last one, as STALE.
-        readings = [device.read(now) for device in self._found.devices]
-        samples = [reading.sample for reading in readings]
+        until = monotonic + max(self._patience, self._first_patience)
+        self._look_for_devices(monotonic, until)
+        readings = self._ask(until)
+        self._first_patience = 0
+        samples = [row.sample(monotonic) for row in self._rows]
         if Availability.NO_DRIVER in [sample.state for sample in samples]:
-            samples = [Sample(sample.device, Availability.NO_DRIVER, NOTHING) for sample in samples]
-            readings = []
-            self._shut()
+            samples, readings = [], []
+            self._let_go()
         else:
             self._take_processes(readings)
             self._silent = self._found.why_silent()
-        samples += self._found.absent(sample.device.uuid for sample in samples)
-        new = {one.sample.device.uuid: one.utilization_samples for one in readings if one.utilization_samples}
+        samples += self._found.absent
+        new: dict[str, list[tuple[int, float]]] = {}
+        for one in readings:
+            if one.utilization_samples:
+                new.setdefault(one.sample.device.uuid, []).extend(one.utilization_samples)
         return [Reading(monotonic, time, samples, self._processes, utilization_samples=new)]
 
     def close(self) -> None:
-        self._found.close()
+        """Let go of the driver, but not under a call that hangs: that ends with the process."""
+        if self._is_quiet():
+            self._asker.ask([Inquiry(self._discovery.close)], _LAST_PATIENCE)
+        self._asker.close()
 
-    def _shut(self) -> None:
-        mismatch = any(device.failure == VERSION_MISMATCH for device in self._found.devices)
-        self._found.shut(advice(VERSION_MISMATCH) if mismatch else "the NVIDIA driver went away (it may be reloading)")
+    def _problem(self) -> str:
+        if not self._rows and (self._look.is_under_way or self._reopen.is_under_way):
+            return _SILENT
+        return self._found.problem or self._silent
+
+    def _is_quiet(self) -> bool:
+        """Whether no call is under way, so that the library may be closed."""
+        self._left = [job for job in self._left if job.is_under_way]
+        jobs: list[AnyInquiry] = [self._look, self._reopen, *(row.job for row in self._rows)]
+        return not (self._left or any(job.is_under_way for job in jobs))
+
+    def _look_for_devices(self, now: int, until: int) -> None:
+        """Look where it is time, and take what a look found that let its tick go by."""
+        self._take_found()
+        if now < self._look_at or self._look.is_under_way or self._reopen.is_under_way:
+            return
+        self._look_at = now + round(LOOK_EVERY * SECOND)
+        # Half of it is left for the devices that are known: where a look hangs, they keep their tick.
+        patience = (until - now) // 2
+        if not self._found.is_over:
+            self._asker.ask([self._look], patience)
+        elif self._is_quiet():
+            # The one place where the library is closed between ticks: nothing is asked of it until it is open again.
+            self._asker.ask([self._reopen], patience)
+        else:
+            self._found = self._found._replace(problem=_STUCK)
+        self._take_found()
+
+    def _take_found(self) -> None:
+        for job in (self._look, self._reopen):
+            found = job.take()
+            if found is None and job.failure is not None:
+                raise job.failure
+            if found is not None and found is not self._found:
+                self._found = found
+                self._keep(found.devices)
+                self._join_processes()
+
+    def _keep(self, devices: Sequence[NvmlDevice]) -> None:
+        """Make rows for these devices; those that are known keep theirs."""
+        known = {id(row.device): row for row in self._rows}
+        self._rows = [
+            known.pop(id(device)) if id(device) in known else _DeviceRow(device, self._clock) for device in devices
+        ]
+        self._left += [row.job for row in known.values() if row.job.is_under_way]
+
+    def _ask(self, until: int) -> list[DeviceReading]:
+        """Ask all devices, and return what came: of now, and of earlier ticks that it came too late for."""
+        rows = self._rows
+        readings = [reading for row in rows if (reading := row.take()) is not None]
+        self._asker.ask([row.job for row in rows], max(0, until - self._clock.monotonic()))
+        return readings + [reading for row in rows if (reading := row.take()) is not None]
+
+    def _let_go(self) -> None:
+        """The driver went away: forget its devices, which keep their place, until it is open again."""
+        mismatch = any(row.device.failure == VERSION_MISMATCH for row in self._rows)
+        self._found = self._found.without_driver(
+            advice(VERSION_MISMATCH) if mismatch else "the NVIDIA driver went away (it may be reloading)"
+        )
         self._silent = ""
+        self._keep(())
         self._join_processes()
 
     def _take_processes(self, readings: Iterable[DeviceReading]) -> None:
@@ -81,7 +203,7 @@ class NvmlSource:
 
     def _join_processes(self) -> None:
         """The processes of all devices that are there, in one list; those of others are forgotten."""
-        uuids = [device.uuid for device in self._found.devices]
+        uuids = [row.device.uuid for row in self._rows]
         self._held = {uuid: self._held[uuid] for uuid in uuids if uuid in self._held}
         self._processes = tuple(process for held in self._held.values() for process in held)
 

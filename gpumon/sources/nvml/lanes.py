@@ -1,0 +1,170 @@
+"""Threads for calls that may hang: those that are swift share one, and one that hangs keeps its own.
+
+A thread for each GPU would be woken at each tick, which costs more than what it asks. Here one thread asks all GPUs in
+turn, and where a GPU keeps it, another one takes those that are left. So no GPU waits for another, and on a
+machine that is well a tick wakes one thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from threading import Event, Thread
+from typing import Any, Generic, Protocol, TypeVar
+
+from gpumon.clock import SECOND, Clock
+
+T = TypeVar("T")
+_CAREFUL = 16
+"""Rounds for which a job that was slow has a thread of its own from the start."""
+_LONGEST_GRACE = SECOND // 10
+"""ns that a thread may be silent before another one goes on, however long a round may take."""
+
+
+class Inquiry(Generic[T]):
+    """A question that is asked again and again; it is under way once at most."""
+
+    __slots__ = ("_answer", "_ask", "asked_at", "careful", "failure", "is_under_way")
+
+    def __init__(self, ask: Callable[[], T]) -> None:
+        self._ask = ask
+        self._answer: T | None = None
+        self.failure: Exception | None = None
+        """The error that the last one ended with."""
+        self.is_under_way = False
+        """Set by who asks, cleared by the thread that has answered: only then is the answer whole."""
+        self.asked_at = 0
+        """ns, CLOCK_MONOTONIC: when it was asked last; 0 before."""
+        self.careful = 0
+        """Rounds for which it has a thread of its own."""
+
+    def take(self) -> T | None:
+        """The answer that has come since the last time; None where there is none."""
+        if self.is_under_way:
+            return None
+        answer, self._answer = self._answer, None
+        return answer
+
+    def run(self, clock: Clock, grace: int) -> None:
+        """Ask, and keep the answer; what takes longer than `grace` (ns) is slow. Never raises."""
+        began = clock.monotonic()
+        try:
+            self._answer, self.failure = self._ask(), None
+        except Exception as error:  # a fault of one must not silence the others
+            self.failure = error
+        if clock.monotonic() - began > grace:
+            self.careful = _CAREFUL
+        elif self.careful:
+            self.careful -= 1
+        self.is_under_way = False
+
+
+AnyInquiry = Inquiry[Any]
+
+
+class Asker(Protocol):
+    """Runs jobs: in threads, or in a test where it is asked."""
+
+    def ask(self, jobs: Sequence[AnyInquiry], patience: int) -> None:
+        """Ask what is not under way, and wait for it, no longer than `patience` (ns)."""
+
+    def close(self) -> None:
+        """Let go of the threads; one whose call hangs ends with the process."""
+
+
+class _Round:
+    """Jobs of one tick."""
+
+    __slots__ = ("done", "finished", "grace", "left", "total")
+
+    def __init__(self, jobs: Sequence[AnyInquiry], grace: int) -> None:
+        self.left = deque(jobs)
+        self.total = len(jobs)
+        self.finished: list[AnyInquiry] = []
+        self.grace = grace
+        self.done = Event()
+
+
+class Lanes:
+    """Threads that work on the rounds they are handed: one for each, and more where one makes no progress."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._rounds: SimpleQueue[_Round | None] = SimpleQueue()
+        self._threads: list[Thread] = []
+        self._free: deque[None] = deque()
+        """As many as there are threads that wait for a round: its ends are atomic."""
+        self._late: list[_Round] = []
+
+    def ask(self, jobs: Sequence[AnyInquiry], patience: int) -> None:
+        """Ask what is not under way, and wait for it, no longer than `patience` (ns).
+
+        What has let a round go by is not waited for again until it has answered.
+        """
+        self._late = [one for one in self._late if not one.done.is_set()]
+        for one in self._late:
+            if one.left:  # begun by none before its time was over
+                self._wake(one)
+        asked = [job for job in jobs if not job.is_under_way]
+        if not asked:
+            return
+        now = self._clock.monotonic()
+        for job in asked:
+            job.is_under_way, job.asked_at = True, now
+        # Those that were slow come first, each with a thread of its own; one more is for all the others.
+        asked.sort(key=_is_swift)
+        # Where each takes less than this, one thread is done with all of them in time.
+        this = _Round(asked, min(_LONGEST_GRACE, patience // (len(asked) + 1)))
+        for _ in range(min(sum(job.careful > 0 for job in asked) + 1, len(asked))):
+            self._wake(this)
+        if not self._wait(this, now + patience):
+            self._late.append(this)
+
+    def close(self) -> None:
+        """Let go of the threads; one whose call hangs ends with the process."""
+        for _ in self._threads:
+            self._rounds.put(None)
+
+    def _wait(self, this: _Round, until: int) -> bool:
+        """Wait for it until then (ns); return whether all of it was done."""
+        clock, before = self._clock, 0
+        while not clock.wait(this.done, min(until, clock.monotonic() + this.grace)):
+            if clock.monotonic() >= until:
+                return this.done.is_set()
+            if this.left and len(this.finished) == before:
+                self._wake(this)
+            before = len(this.finished)
+        return True
+
+    def _wake(self, this: _Round) -> None:
+        """Let one more thread work on a round."""
+        try:
+            self._free.pop()
+        except IndexError:
+            # A daemon thread: a call that hangs must not keep the process from ending.
+            thread = Thread(target=self._run, name="gpumon-driver", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._rounds.put(this)
+
+    def _run(self) -> None:
+        while (this := self._rounds.get()) is not None:
+            self._work_on(this)
+            del this  # with its jobs, which hold the driver's buffers
+            self._free.append(None)
+
+    def _work_on(self, this: _Round) -> None:
+        while this.left:
+            try:
+                job = this.left.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            job.run(self._clock, this.grace)
+            this.finished.append(job)
+            if len(this.finished) == this.total:
+                this.done.set()
+
+
+def _is_swift(job: AnyInquiry) -> bool:
+    return not job.careful

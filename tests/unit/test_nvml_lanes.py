@@ -1,0 +1,125 @@
+"""Threads for a driver's calls: one that hangs keeps its own and holds up no other, and a swift tick wakes one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from threading import Event
+
+from gpumon.clock import SECOND, SystemClock
+from gpumon.sources.nvml.lanes import Inquiry, Lanes
+from tests.programs import until
+
+LONG = 30 * SECOND
+"""ns: longer than any of this takes, on a machine however busy."""
+NAME = "gpumon-driver"
+
+
+def threads() -> int:
+    return sum(thread.name == NAME for thread in threading.enumerate())
+
+
+@contextmanager
+def lanes() -> Iterator[Lanes]:
+    """Lanes whose threads end with the test."""
+    made = Lanes(SystemClock())
+    yield made
+    made.close()
+    for thread in made._threads:
+        thread.join()
+
+
+def hanging(gate: Event, begun: Event) -> Callable[[], str]:
+    """A call that does not come back before the gate is open."""
+
+    def call() -> str:
+        begun.set()
+        gate.wait()
+        return "late"
+
+    return call
+
+
+def test_swift_calls_are_all_made_by_one_thread() -> None:
+    with lanes() as asker:
+        inquiries = [Inquiry(threading.get_ident) for _ in range(8)]
+        seen = set()
+        for _ in range(3):
+            asker.ask(inquiries, LONG)
+            seen |= {inquiry.take() for inquiry in inquiries}
+        assert len(seen) == 1
+        assert threading.get_ident() not in seen
+
+
+def test_one_that_hangs_holds_up_no_other_and_its_answer_comes_with_a_later_round() -> None:
+    gate, begun = Event(), Event()
+    with lanes() as asker, ExitStack() as after:
+        after.callback(gate.set)
+        slow = Inquiry(hanging(gate, begun))
+        swift = [Inquiry(lambda: "swift") for _ in range(7)]
+
+        def asked() -> bool:
+            asker.ask([slow, *swift], SECOND // 20)
+            return not any(inquiry.is_under_way for inquiry in swift)
+
+        until(asked)
+        assert [inquiry.take() for inquiry in swift] == ["swift"] * 7
+        assert slow.is_under_way
+        assert slow.take() is None
+        for _ in range(5):
+            asker.ask([slow, *swift], LONG)  # and waits for the swift ones alone
+            assert [inquiry.take() for inquiry in swift] == ["swift"] * 7
+        assert threads() >= 2
+        gate.set()
+        until(lambda: not slow.is_under_way)
+        assert slow.take() == "late"
+        assert slow.take() is None, "once"
+
+
+def test_all_may_hang_and_each_is_under_way_once() -> None:
+    gate = Event()
+    begun = [Event() for _ in range(4)]
+    with lanes() as asker, ExitStack() as after:
+        after.callback(gate.set)
+        all_slow = [Inquiry(hanging(gate, one)) for one in begun]
+
+        def asked() -> bool:
+            asker.ask(all_slow, SECOND // 20)
+            return all(one.is_set() for one in begun)
+
+        until(asked)  # none waits behind another
+        assert threads() == 4, "one each, and no more"
+        gate.set()
+        until(lambda: not any(inquiry.is_under_way for inquiry in all_slow))
+        assert [inquiry.take() for inquiry in all_slow] == ["late"] * 4
+
+
+def test_one_that_fails_says_so_until_it_answers_and_the_others_answer() -> None:
+    answers = iter([ValueError("garbage"), "well"])
+
+    def sometimes() -> str:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with lanes() as asker:
+        failing, swift = Inquiry(sometimes), Inquiry(lambda: "swift")
+        asker.ask([failing, swift], LONG)
+        assert (failing.take(), swift.take()) == (None, "swift")
+        assert str(failing.failure) == "garbage"
+        asker.ask([failing], LONG)
+        assert (failing.take(), failing.failure) == ("well", None)
+
+
+def test_one_that_was_slow_has_a_thread_of_its_own_from_the_start() -> None:
+    with lanes() as asker:
+        ready = Event()
+        slow = Inquiry(lambda: ready.wait(0.15))
+        asker.ask([slow, Inquiry(threading.get_ident)], LONG)
+        assert slow.careful
+        ready.set()
+        before = slow.careful
+        asker.ask([slow], LONG)
+        assert slow.careful == before - 1, "and no longer than it must"
