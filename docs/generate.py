@@ -15,6 +15,7 @@ from typing import Any
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind, Metric
 from gpumon.sources.nvml.device_processes import GRAPHICS_EVERY, LISTED_EVERY
 from gpumon.sources.nvml.field_ids import FAULTS, HEAT_IDS, LINK_COUNT, LINK_ERRORS, LINK_STATE, fields_for
+from gpumon.sources.nvml.gpm import GPM_METRICS
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 from gpumon.sources.nvml.schedule import EVERY_TICK, UNSUPPORTED
 from gpumon.sources.nvml.utilization_samples import SAMPLES_EVERY
@@ -58,11 +59,19 @@ def metrics_page() -> str:
     """The text of docs/metrics.md."""
     parts = [_INTRODUCTION, "## Of a GPU\n", *_table(GPU_METRICS), "\n## Of the host\n", *_table(HOST_METRICS)]
     parts += ["\n## Driver calls for NVIDIA GPUs, and their periods\n", *_calls()]
-    parts += [f"\n{_PROCESSES}", "\nThe batch requests these fields:\n", *_fields()]
+    parts += [f"\n{_GPM}{_PROCESSES}", "\nThe batch requests these fields:\n", *_fields()]
     parts += ["\n## Bits of `gpu.event_reasons` on NVIDIA GPUs\n", *_bits()]
     parts += ["\n## Why a value is missing\n", *_availabilities()]
     return "\n".join(parts) + "\n"
 
+
+_GPM = (
+    "GPM, the performance counters of Hopper and newer GPUs, takes two calls: a sample of counters, and the means of "
+    "the time since the sample before. Each value is such a mean, of a second, or of the interval if that is longer; "
+    "there is none before the second sample, nor across a time in which the GPU was gone. A share above 100 %, a "
+    "negative number or NaN is missing. `gpumon daemon --no-gpm` switches GPM off: see "
+    "[Running the daemon](operating.md#performance-counters).\n\n"
+)
 
 _PROCESSES = (
     f"gpumon reads the compute processes of a device, and their utilization, every {LISTED_EVERY:g} s, and at the "
@@ -106,7 +115,7 @@ def _levels(metric: Metric) -> str:
 def _calls() -> Iterator[str]:
     rows = [
         (
-            " or ".join(f"`{name}`" for name in driver_functions(call)),
+            (", " if call.metrics == GPM_METRICS else " or ").join(f"`{name}`" for name in driver_functions(call)),
             _BATCHES.get(call.metrics[0], _names(call.metrics)),
             "every tick" if call.period == EVERY_TICK else f"every {call.period:g} s",
         )

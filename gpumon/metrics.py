@@ -23,6 +23,7 @@ class Unit(Enum):
     SECONDS = "seconds"
     COUNT = "count"
     BITS = "bits"
+    BYTES_PER_SECOND = "bytes_per_second"
 
 
 class Kind(Enum):
@@ -54,6 +55,8 @@ class Availability(IntEnum):
     UNRELIABLE = 9  # the driver answered, too late or too seldom for its number to mean anything
     RESET_REQUIRED = 10  # the GPU does nothing more until it is reset
     ASLEEP = 11  # the system has powered it down; a question to its driver would wake it
+    SWITCHED_OFF = 12  # whoever runs gpumon does not want it read
+    TOO_EARLY = 13  # a mean between two samples, of which the first one was just taken
 
     @property
     def reason(self) -> str:
@@ -79,6 +82,8 @@ _REASONS = {
     Availability.UNRELIABLE: "read too slowly to be reliable",
     Availability.RESET_REQUIRED: "the GPU must be reset",
     Availability.ASLEEP: "powered down until a program uses it",
+    Availability.SWITCHED_OFF: "switched off when gpumon was started",
+    Availability.TOO_EARLY: "known from the second sample on",
 }
 
 
@@ -210,6 +215,30 @@ GPU_METRICS: tuple[Metric, ...] = (
            "Times that the NVLink links that are up had to be trained again."),
     Metric("gpu.nvlink_crc_errors", "NVLink CRC errors", "L-CRC", Unit.COUNT,
            "Packets that arrived damaged over the NVLink links that are up."),
+    Metric("gpu.graphics_activity", "Graphics activity", "GRACT", Unit.RATIO,
+           "Share of time in which the engine for graphics and compute was busy; one small kernel is enough for that."),
+    Metric("gpu.sm_activity", "SM activity", "SMACT", Unit.RATIO,
+           "Share of time, over all multiprocessors, in which one had work; one that waits for memory counts too."),
+    Metric("gpu.sm_occupancy", "SM occupancy", "SMOCC", Unit.RATIO,
+           "Warps on the multiprocessors, as a share of the most that they can hold; high occupancy is not yet speed."),
+    Metric("gpu.tensor_activity", "Tensor activity", "TENSO", Unit.RATIO,
+           "Share of time in which the tensor cores worked; it does not tell in which number format."),
+    Metric("gpu.fp64_activity", "FP64 activity", "FP64A", Unit.RATIO,
+           "Share of time in which the multiprocessors calculated in FP64, without tensor cores."),
+    Metric("gpu.fp32_activity", "FP32 activity", "FP32A", Unit.RATIO,
+           "Share of time in which the multiprocessors calculated in FP32, without tensor cores."),
+    Metric("gpu.fp16_activity", "FP16 activity", "FP16A", Unit.RATIO,
+           "Share of time in which the multiprocessors calculated in FP16, without tensor cores."),
+    Metric("gpu.dram_activity", "DRAM activity", "DRAMA", Unit.RATIO,
+           "Used share of the device memory's peak bandwidth; it does not tell reads from writes."),
+    Metric("gpu.pcie_sent_rate", "PCIe sent rate", "PCITX", Unit.BYTES_PER_SECOND,
+           "Rate at which the GPU sent over PCIe, as GPM measures it."),
+    Metric("gpu.pcie_received_rate", "PCIe received rate", "PCIRX", Unit.BYTES_PER_SECOND,
+           "Rate at which the GPU received over PCIe, as GPM measures it."),
+    Metric("gpu.nvlink_sent_rate", "NVLink sent rate", "NVLTX", Unit.BYTES_PER_SECOND,
+           "Rate at which the GPU sent over all its NVLinks, as GPM measures it; it does not tell links apart."),
+    Metric("gpu.nvlink_received_rate", "NVLink received rate", "NVLRX", Unit.BYTES_PER_SECOND,
+           "Rate at which the GPU received over all its NVLinks, as GPM measures it; it does not tell links apart."),
 )  # fmt: skip
 
 FROM_TRAININGS = frozenset(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.run_"))

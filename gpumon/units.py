@@ -283,4 +283,5 @@ _WRITERS: dict[Unit, Callable[[float], str]] = {
     Unit.SECONDS: duration,
     Unit.COUNT: lambda value: f"{value:.0f}" if value == int(value) else f"{value:.2f}",
     Unit.BITS: lambda value: f"0x{int(value):x}",
+    Unit.BYTES_PER_SECOND: lambda value: f"{bytes_binary(value)}/s",
 }

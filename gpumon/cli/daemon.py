@@ -31,6 +31,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--detach", action="store_true", help="run in the background, and return after the first sample"
     )
     add_source(parser)
+    parser.add_argument(
+        "--no-gpm", dest="gpm", action="store_false", default=None,
+        help="do not read the performance counters of Hopper and newer GPUs, beside a profiler that is in their way "
+        "(GPUMON_GPM=off, or gpm = false in the file)",
+    )  # fmt: skip
     add_places(parser)
 
 
@@ -54,7 +59,7 @@ def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, st
         limits = HistoryLimits(arguments.history_days, arguments.history_size, arguments.account_days)
         return open_daemon(
             where, source_of(arguments), arguments.interval, arguments.speed, SystemClock(), playback=playback,
-            limits=limits,
+            limits=limits, gpm=arguments.gpm,
         )  # fmt: skip
 
     def started(recorder: Recorder) -> None:

@@ -32,6 +32,8 @@ MOST_DAYS = {"history-days": 32.0, "account-days": 366.0}
 """Days of history, and of accounts and events, that a daemon keeps at most."""
 _UNITS = {"M": 2**20, "G": 2**30}
 _LARGEST = 2**40
+_SWITCHES = {"on": True, "off": False, "1": True, "0": False, "true": True, "false": False}
+"""Words of the environment; the file has true and false."""
 
 
 def add_places(parser: ArgumentParser) -> None:
@@ -177,9 +179,17 @@ def _size(name: str, value: Any) -> int:
     return int(number) * unit
 
 
+def _switch(name: str, value: Any) -> bool:
+    if value is None or isinstance(value, bool):
+        return value is not False
+    if value not in _SWITCHES:
+        raise ValueError(f"{name} must be on or off, not {_written(value)}")
+    return _SWITCHES[value]
+
+
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "dir": _text, "state-dir": _text, "source": _text, "speed": _speed, "interval": _interval,
-    "history-days": _days, "history-size": _size, "account-days": _days,
+    "history-days": _days, "history-size": _size, "account-days": _days, "gpm": _switch,
 }  # fmt: skip
 """The names in the file, which are those of the flags, and what makes a value of what stands there."""
 

@@ -26,9 +26,10 @@ def private_sampler(where: Places, arguments: argparse.Namespace, ledger: str = 
     clock = SystemClock()
     source = source_of(arguments)
     playback = playback_of(arguments)
-    recorder = Recorder(
-        make_sampler(source, where, clock, arguments.interval, arguments.speed, playback=playback), clock
+    samples = make_sampler(
+        source, where, clock, arguments.interval, arguments.speed, playback=playback, gpm=arguments.gpm
     )
+    recorder = Recorder(samples, clock)
     if playback is not None:
         playback.renew = recorder.begin_anew
     if ledger:

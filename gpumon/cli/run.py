@@ -99,7 +99,7 @@ def _resolve_options(arguments: argparse.Namespace) -> tuple[Places, str]:
     try:
         return resolve_options(arguments)[0], ""
     except UsageError as error:
-        arguments.source, arguments.interval, arguments.speed = None, 1.0, 1.0
+        arguments.source, arguments.interval, arguments.speed, arguments.gpm = None, 1.0, 1.0, False
         return places(arguments.dir, arguments.state_dir), str(error)
 
 
@@ -114,7 +114,7 @@ def _watch(
 
         arguments.name = arguments.name or name_of(words)
         source = source_of(arguments)
-        wanted = WatchOptions(arguments.name, where, source, arguments.interval, arguments.speed)
+        wanted = WatchOptions(arguments.name, where, source, arguments.interval, arguments.speed, gpm=arguments.gpm)
         watcher = Watcher(child.pid, began, wanted)
         watcher.start()
     except Exception as error:

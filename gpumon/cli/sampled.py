@@ -65,7 +65,9 @@ def _sample(where: Places, arguments: Namespace, asks: Callable[[], object]) -> 
     clock = SystemClock()
     source = source_of(arguments)
     playback = playback_of(arguments)
-    sampler = make_sampler(source, where, clock, arguments.interval, arguments.speed, past=False, playback=playback)
+    sampler = make_sampler(
+        source, where, clock, arguments.interval, arguments.speed, past=False, playback=playback, gpm=arguments.gpm
+    )
     recorder = Recorder(sampler, clock, frames=_FRAMES)
     asks()
     recorder.take_one()

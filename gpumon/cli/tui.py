@@ -46,7 +46,7 @@ def _show(live: Live, interval: float, where: Places, arguments: argparse.Namesp
     from gpumon_tui import app
 
     def simulation() -> AbstractContextManager[Live]:
-        return private_sampler(where, argparse.Namespace(source="sim", interval=1.0, speed=1.0))
+        return private_sampler(where, argparse.Namespace(source="sim", interval=1.0, speed=1.0, gpm=True))
 
     interval = min(max(interval, 0.25), 1.0)
     asked = not reads_hardware(arguments)

@@ -29,15 +29,18 @@ def make_sampler(
     *,
     past: bool = True,
     playback: Playback | None = None,
+    gpm: bool = True,
 ) -> Sampler:
     """A sampler for `--source`. Host and tags belong to it when the source is this machine, now.
 
-    `past`: also the runs that were over long before, once, for a ledger; `playback`: of a recording.
+    `past`: also the runs that were over long before, once, for a ledger; `playback`: of a recording; `gpm`: whether the
+    GPUs' performance counters are read.
     """
     if not SHORTEST <= interval <= LONGEST:
         raise UsageError(f"--interval is {SHORTEST:g} to {LONGEST:g} seconds, not {interval:g}")
     host = HostSource(clock)
-    source = open_source(spec, Request("", clock, host.processes.describe, interval, speed, playback))
+    request = Request("", clock, host.processes.describe, interval, speed, playback=playback, gpm=gpm)
+    source = open_source(spec, request)
     if Capability.LIVE not in source.capabilities:
         # Often enough that a fast recording moves smoothly; every tick of it is stored all the same.
         return Sampler(

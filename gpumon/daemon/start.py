@@ -36,12 +36,16 @@ def open_daemon(
     say: Callable[[str], None] = _say,
     playback: Playback | None = None,
     limits: HistoryLimits = USUAL_LIMITS,
+    *,
+    gpm: bool = True,
 ) -> Recorder:
     """A recorder that has its directory, its lock and its first frame. `say` is told, in a line, what goes wrong later.
 
+    `gpm`: whether the GPUs' performance counters are read.
+
     Raises AlreadyRunning, SourceError, UsageError or GpumonError, each with what to do.
     """
-    sampler = make_sampler(spec, where, clock, interval, speed, playback=playback)
+    sampler = make_sampler(spec, where, clock, interval, speed, playback=playback, gpm=gpm)
     directory = make_live_dir(where)
     try:
         return _start(sampler, where, clock, directory, say, limits=limits)

@@ -23,9 +23,10 @@ _SCALES = {
     Unit.WATTS: Scale(1.0, " W", 0),
     Unit.CELSIUS: Scale(1.0, " °C", 0),
     Unit.HERTZ: Scale(1e-6, " MHz", 0),
+    Unit.BYTES_PER_SECOND: Scale(2.0**-30, " GiB/s", 2),
 }
 _PER_SECOND = {
-    Unit.BYTES: Scale(2.0**-30, " GiB/s", 2),
+    Unit.BYTES: _SCALES[Unit.BYTES_PER_SECOND],
     Unit.JOULES: _SCALES[Unit.WATTS],
     Unit.SECONDS: _SCALES[Unit.RATIO],
 }

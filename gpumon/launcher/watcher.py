@@ -38,6 +38,8 @@ class WatchOptions(NamedTuple):
     source: str
     interval: float
     speed: float
+    gpm: bool = True
+    """Whether the GPUs' performance counters are read, where no daemon does."""
 
 
 class CommandReport(NamedTuple):
@@ -100,7 +102,7 @@ class Watcher:
         from gpumon.launcher.boards import Boards
         from gpumon.launcher.epochs import CommandTrainings
 
-        name, where, source, interval, speed = self._wanted
+        name, where, source, interval, speed, gpm = self._wanted
         boards, epochs = Boards(where, self._pid, self._began, self.tree.holds), CommandTrainings()
         if self._over.is_set():  # before we had begun: no sample shows it any more
             _read(boards, epochs, boards.is_its)
@@ -114,7 +116,9 @@ class Watcher:
         from gpumon.live import follow
 
         clock = SystemClock()
-        sampling = Sampling(follow(where), lambda say: open_daemon(where, source, interval, speed, clock, say))
+        sampling = Sampling(
+            follow(where), lambda say: open_daemon(where, source, interval, speed, clock, say=say, gpm=gpm)
+        )
         frames = sampling.frames(self._began)
         # After the first sample: a run's energy is known where it lies between two readings of the counter.
         notice = CommandRun(name, where)

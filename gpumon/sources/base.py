@@ -63,6 +63,8 @@ class Request(NamedTuple):
     """Of a recording: its seconds per second."""
     playback: Playback | None = None
     """Of a recording: its controls."""
+    gpm: bool = True
+    """Whether the performance counters of the GPUs may be read, which profilers use too."""
 
 
 class Source(Protocol):

@@ -34,6 +34,8 @@ from gpumon.ring.writer import RingWriter
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.device_processes import GRAPHICS_EVERY, LISTED_EVERY
 from gpumon.sources.nvml.field_ids import fields_for
+from gpumon.sources.nvml.gpm import GPM_METRICS
+from gpumon.sources.nvml.gpm_samples import GpmSamples
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 from gpumon.sources.nvml.utilization_samples import SAMPLES_EVERY
 from gpumon.sources.registry import BY_NAME as BY_SOURCE
@@ -135,7 +137,7 @@ def test_a_metric_is_read_by_one_row_only() -> None:
 
 def test_the_calls_of_the_table_stay_below_six_per_gpu_and_second() -> None:
     """The budget at one sample a second. What the batch of fields can give costs no call; a constant is read seldom."""
-    planned = sum(1 / (call.period or 1.0) for call in CALLS)
+    planned = sum(1 / (call.period or 1.0) for call in CALLS if call.metrics != GPM_METRICS)
     processes = 2 / LISTED_EVERY + 1 / GRAPHICS_EVERY
     assert planned + processes + 1 / SAMPLES_EVERY <= 6
 
@@ -147,12 +149,22 @@ def test_every_driver_is_asked_for_the_same_metrics_in_one_batch(version: str) -
         assert len({field.id for field in fields}) == len(fields)
 
 
+def test_gpm_adds_two_calls_per_gpu_and_second() -> None:
+    (call,) = (call for call in CALLS if call.metrics == GPM_METRICS)
+    assert 2 / call.period <= 2, "a sample, and what it makes with the one before"
+
+
 class WillingLibrary:
-    """A driver that has every function, and answers each with success and zeros."""
+    """A driver that has every function, and answers each with success and zeros, but of what a GPU has with one."""
 
     driver = Driver("590.44")
 
+    def __init__(self) -> None:
+        self.gpm_samples = GpmSamples(self.find)
+
     def find(self, *names: str) -> Any:
+        if names[0] == "nvmlGpmQueryDeviceSupport":
+            return lambda _, support: setattr(support._obj, "isSupportedDevice", 1) or 0
         return lambda *_: 0
 
 
@@ -161,8 +173,10 @@ def test_a_call_fills_in_exactly_the_metrics_of_its_row(call: Call) -> None:
     library: Any = WillingLibrary()
     read = call.make(library)
     assert read is not None
-    answers = DeviceAnswers(FakeClock(), {})
-    assert read(ctypes.c_void_p(1), answers) == 0
+    answers = DeviceAnswers(clock := FakeClock(), {})
+    for _ in range(2):  # a mean takes two samples
+        assert read(ctypes.c_void_p(1), answers) == 0
+        clock.advance(1.0)
     assert set(answers.values) == set(call.metrics)
 
 
@@ -205,7 +219,7 @@ def test_the_schema_knows_every_state_and_every_reason() -> None:
     gpu = SCHEMA["$defs"]["gpu"]["properties"]
     reasons = set(gpu["missing"]["additionalProperties"]["enum"])
     assert reasons == {why.name.lower() for why in Availability} - {"ok", "absent"}
-    only_of_values = {"not_recorded", "unreliable"}
+    only_of_values = {"not_recorded", "unreliable", "switched_off", "too_early"}
     assert set(gpu["state"]["enum"]) == (reasons | {"ok"}) - only_of_values
 
 

@@ -5,7 +5,7 @@ README.md for use by hand, `Stub` for use in tests.
 """
 
 from tests.nvml.build import LEVELS, NEWEST, CompilerFailed, CompilerMissing, build
-from tests.nvml.layout import FUNCTIONS, GPM, METRICS
+from tests.nvml.layout import FUNCTIONS, GPM, METRICS, beside_gpm
 from tests.nvml.sleepers import sleepers
 from tests.nvml.stub import Process, Stub
 from tests.nvml.truth import COUNTERS, truth
@@ -21,6 +21,7 @@ __all__ = [
     "CompilerMissing",
     "Process",
     "Stub",
+    "beside_gpm",
     "build",
     "sleepers",
     "truth",

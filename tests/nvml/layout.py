@@ -2,8 +2,11 @@
 
 import ctypes
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+Missing = TypeVar("Missing")
 
 DRIVER = Path(__file__).with_name("driver")
 
@@ -53,6 +56,11 @@ GPM = {
     )
 }
 GPM_ALL = 2 ** len(GPM) - 1
+
+
+def beside_gpm(metrics: Mapping[str, Missing]) -> dict[str, Missing]:
+    """What concerns other metrics than those of GPM, which a stub has only where a test switches it on."""
+    return {name: why for name, why in metrics.items() if name not in GPM}
 
 
 class StubProcess(ctypes.Structure):

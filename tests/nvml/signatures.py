@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import pynvml
 
 from gpumon.frame import Driver
+from gpumon.metrics import Availability
+from gpumon.sources.nvml.gpm_samples import GpmSamples
 
 
 class Value(NamedTuple):
@@ -45,6 +47,7 @@ class EventDataV1(ctypes.Structure):
 UINT = Value((c_uint, c_int))
 HANDLE = Value((c_void_p,))
 ULL = Value((c_ulonglong,))
+_GPM_SAMPLE = Value((c_void_p, pynvml.c_nvmlGpmSample_t))
 _NUMBER = (HANDLE, Written(c_uint))
 _WIDE = (HANDLE, Written(c_ulonglong))
 _PAIR = (HANDLE, Written(c_uint), Written(c_uint))
@@ -102,6 +105,11 @@ SIGNATURES: dict[str, tuple[Value | Written, ...]] = {
     "nvmlEventSetWait": (HANDLE, Written(EventDataV1), UINT),
     "nvmlEventSetWait_v2": (HANDLE, Written(pynvml.c_nvmlEventData_t), UINT),
     "nvmlEventSetFree": (HANDLE,),
+    "nvmlGpmQueryDeviceSupport": (HANDLE, Written(pynvml.c_nvmlGpmSupport_t)),
+    "nvmlGpmSampleAlloc": (Written(c_void_p),),
+    "nvmlGpmSampleFree": (_GPM_SAMPLE,),
+    "nvmlGpmSampleGet": (HANDLE, _GPM_SAMPLE),
+    "nvmlGpmMetricsGet": (Written(pynvml.c_nvmlGpmMetricsGet_t),),
     "nvmlDeviceGetSamples": (
         HANDLE, UINT, ULL, Written(c_int), Written(c_uint), Written(pynvml.c_nvmlSample_t, counted=4, may_be_null=True),
     ),
@@ -135,6 +143,11 @@ def check(name: str, arguments: tuple[Any, ...]) -> None:
         assert room >= written, f"{where}: the driver writes {written} bytes into {room}"
 
 
+def _has_gpm(_: Any, support: Any) -> int:
+    support._obj.isSupportedDevice = 1
+    return 0
+
+
 class CheckedLibrary:
     """Stands for a started `Library`: every call is checked, then answered by the test's own function."""
 
@@ -142,8 +155,13 @@ class CheckedLibrary:
         self, answers: dict[str, Answer | int] | None = None, version: str = "615.71.05", only: str = ""
     ) -> None:
         self.driver = Driver(version)
-        self.answers = dict(answers or {})
-        """By function: what answers it, or the code that it answers with; the others succeed and write nothing."""
+        self.withheld: dict[str, Availability] = {}
+        self.gpm_samples = GpmSamples(self.find)
+        self.answers = {"nvmlGpmQueryDeviceSupport": _has_gpm, **(answers or {})}
+        """By function: what answers it, or the code that it answers with.
+
+        The others succeed and write nothing, but that each GPU has GPM.
+        """
         self.calls: list[str] = []
         self._only = only
         """Of the versions that a caller knows, the one whose name ends like this."""

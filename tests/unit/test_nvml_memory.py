@@ -14,6 +14,7 @@ import pytest
 from gpumon.sources.nvml import library as nvml_library
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.device import NvmlDevice
+from gpumon.sources.nvml.gpm_samples import GpmSamples
 from gpumon.sources.nvml.library import NOT_FOUND, Library
 from gpumon.sources.nvml.processes import ProcessList, ProcessShares
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
@@ -22,6 +23,7 @@ from tests.fakes import FakeClock
 from tests.nvml.signatures import SIGNATURES, CheckedLibrary, Written, buffer_of, check
 
 HANDLE = ctypes.c_void_p(1)
+SAMPLE = pynvml.c_nvmlGpmSample_t()
 SOURCE = Path(nvml_library.__file__).parent
 
 
@@ -31,8 +33,10 @@ def test_a_row_of_the_table_gives_the_driver_the_room_that_it_writes(call: Call,
     library: Any = CheckedLibrary(version=version)
     read = call.make(library)
     assert read is not None
+    clock = FakeClock()
     for _ in range(2):
-        assert read(HANDLE, DeviceAnswers(FakeClock(), {})) == 0
+        assert read(HANDLE, DeviceAnswers(clock, {})) == 0
+        clock.advance(1.0)
     assert library.calls
 
 
@@ -96,6 +100,8 @@ def test_what_the_library_itself_asks_has_room(monkeypatch: pytest.MonkeyPatch) 
     checked = CheckedLibrary()
     library = Library.__new__(Library)
     monkeypatch.setattr(library, "find", checked.find, raising=False)
+    library.gpm_samples = GpmSamples(checked.find)
+    library.gpm_samples.borrow()
     library._versions()
     library.count()
     library.handle(0)
@@ -103,7 +109,7 @@ def test_what_the_library_itself_asks_has_room(monkeypatch: pytest.MonkeyPatch) 
         library.text(name, HANDLE)
     library.bus_address(HANDLE)
     library.close()
-    assert len(checked.calls) == 8
+    assert len(checked.calls) == 12
 
 
 def test_every_function_that_the_source_names_has_a_signature() -> None:
@@ -130,6 +136,8 @@ def calls_of_nvidia() -> Iterator[tuple[str, Callable[[], object]]]:
         "nvmlSystemGetDriverVersion": (), "nvmlSystemGetCudaDriverVersion": (), "nvmlSystemGetCudaDriverVersion_v2": (),
         "nvmlDeviceRegisterEvents": (HANDLE, 8, HANDLE), "nvmlEventSetCreate": (), "nvmlEventSetWait": (HANDLE, 1),
         "nvmlEventSetWait_v2": (HANDLE, 1),
+        "nvmlGpmSampleAlloc": (), "nvmlGpmSampleFree": (SAMPLE,), "nvmlGpmSampleGet": (HANDLE, SAMPLE),
+        "nvmlGpmMetricsGet": (pynvml.c_nvmlGpmMetricsGet_t(),),
         "nvmlDeviceGetCount": (), "nvmlDeviceGetMemoryInfo": (HANDLE, pynvml.nvmlMemory_v2),
     }  # fmt: skip
     for name in SIGNATURES:

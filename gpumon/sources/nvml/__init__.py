@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from gpumon.sources.base import Request
 from gpumon.sources.nvml.device import ASKED
+from gpumon.sources.nvml.gpm import GPM_OFF
+from gpumon.sources.nvml.library import Library
 from gpumon.sources.nvml.loader import SHARED
 from gpumon.sources.nvml.source import NvmlSource, patience
 
@@ -22,4 +26,5 @@ def detect() -> bool:
 
 def make(request: Request) -> NvmlSource:
     """All NVIDIA GPUs of this machine, also where none can be read yet: see `NvmlSource`."""
-    return NvmlSource(request.clock, request.describe, patience=patience(request.interval))
+    open_library = partial(Library, {} if request.gpm else GPM_OFF)
+    return NvmlSource(request.clock, request.describe, open_library, patience(request.interval))

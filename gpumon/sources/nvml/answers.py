@@ -18,7 +18,7 @@ MOST_BYTES = 1 << 53
 class DeviceAnswers:
     """The values of one device by metric, and why others are missing; reads fill it in."""
 
-    __slots__ = ("batched", "clock", "counters_at_ns", "missing", "read_at_ns", "single", "values")
+    __slots__ = ("batched", "clock", "counters_at_ns", "forgotten", "missing", "read_at_ns", "single", "values")
 
     def __init__(self, clock: Clock, missing: dict[str, Availability]) -> None:
         self.clock = clock
@@ -33,6 +33,9 @@ class DeviceAnswers:
         self.single: set[str] = set()
         """Metrics that came from a call of their own, because the batch does not give them."""
 
+        self.forgotten = 0
+        """Number of times that all values were forgotten: what was begun before is of a device that was gone since."""
+
     def lack(self, metric: str, why: Availability) -> None:
         """The device has no value of `metric` now."""
         self.values.pop(metric, None)
@@ -44,6 +47,7 @@ class DeviceAnswers:
         self.batched = frozenset()
         self.single.clear()
         self.counters_at_ns = 0
+        self.forgotten += 1
 
 
 Read = Callable[[Any, DeviceAnswers], int]

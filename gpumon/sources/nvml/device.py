@@ -69,8 +69,10 @@ class NvmlDevice:
         """The driver's code where the state is not OK."""
         self.device = Device(uuid, index, name)
         self._clock = clock
-        self._answers = DeviceAnswers(clock, dict.fromkeys(FROM_DRIVERS, Availability.NOT_SUPPORTED))
-        self._calls = [_Scheduled(call, read) for call in CALLS if (read := call.make(library))]
+        missing = {**dict.fromkeys(FROM_DRIVERS, Availability.NOT_SUPPORTED), **library.withheld}
+        self._answers = DeviceAnswers(clock, missing)
+        asked = [call for call in CALLS if library.withheld.keys().isdisjoint(call.metrics)]
+        self._calls = [_Scheduled(call, read) for call in asked if (read := call.make(library))]
         self._fallbacks = [_Scheduled(call, read) for call in FALLBACKS if (read := call.make(library))]
         self._processes = DeviceProcesses(library, self._answers, index, clock)
         self._sample_buffer = SampleBuffer(library, (index % TURNS + 1) / TURNS, after)

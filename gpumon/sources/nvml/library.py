@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pynvml
@@ -17,6 +18,7 @@ import pynvml
 from gpumon.errors import SourceError
 from gpumon.frame import Driver
 from gpumon.metrics import Availability
+from gpumon.sources.nvml.gpm_samples import GpmSamples
 from gpumon.sources.nvml.loader import SHARED
 from gpumon.text import clean
 from gpumon.vendors import NVIDIA
@@ -83,10 +85,15 @@ class Library:
     `find` may be called from several threads: whoever comes second writes the same function again.
     """
 
-    def __init__(self) -> None:
-        """Raises SourceError, with what to do, when there is no driver that answers."""
+    def __init__(self, withheld: Mapping[str, Availability] = MappingProxyType({})) -> None:
+        """`withheld`: metrics that must not be asked for, and why.
+
+        Raises SourceError, with what to do, when there is no driver that answers.
+        """
+        self.withheld = withheld
         self._copy = _started()
         self._functions: dict[str, Function] = {}
+        self.gpm_samples = GpmSamples(self.find)
         self.driver = self._versions()
 
     def find(self, *names: str) -> Function | None:
@@ -147,6 +154,7 @@ class Library:
 
     def close(self) -> None:
         """Stop the library. Never raises: a driver that is gone needs no goodbye."""
+        self.gpm_samples.free()
         function = self.find("nvmlShutdown")
         if function is not None:
             function()

@@ -1,8 +1,8 @@
 """The table of what is read from a GPU: with which call, into which metrics, how often.
 
 How often follows what a call costs the driver and how fast its value moves; the sum stays below 6
-calls per GPU and second at 1 Hz. `nvmlDeviceGetPcieThroughput` blocks 20 ms a direction and is not
-called: fields 197 and 198 count the same bytes.
+calls per GPU and second at 1 Hz, and GPM takes two more. `nvmlDeviceGetPcieThroughput` blocks 20 ms
+a direction and is not called: fields 197 and 198 count the same bytes.
 
 To read one more metric: a row in `gpumon.metrics`, and a row here.
 """
@@ -22,6 +22,7 @@ from gpumon.sources.base import from_units
 from gpumon.sources.nvml.answers import MOST_BYTES, U32, U64, DeviceAnswers, Read
 from gpumon.sources.nvml.field_ids import fields_for
 from gpumon.sources.nvml.fields import FieldBatch
+from gpumon.sources.nvml.gpm import GPM_EVERY, GPM_METRICS, GpmReading
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, unspoken
 from gpumon.sources.nvml.schedule import EVERY_TICK, UNSUPPORTED
 from gpumon.sources.nvml.slow_fields import METRICS as SLOW_METRICS
@@ -191,6 +192,7 @@ CALLS: tuple[Call, ...] = (
     _codec("gpu.decoder_utilization", 30.0, "nvmlDeviceGetDecoderUtilization"),
     _number("gpu.pcie_generation", 30.0, "nvmlDeviceGetCurrPcieLinkGeneration"),
     _number("gpu.pcie_width", 30.0, "nvmlDeviceGetCurrPcieLinkWidth"),
+    Call(GPM_METRICS, GPM_EVERY, GpmReading.make),
 )  # fmt: skip
 
 # What a batch of fields cannot give on an older driver has a call of its own.

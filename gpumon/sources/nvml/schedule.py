@@ -7,6 +7,8 @@ UNSUPPORTED = 60.0
 """Seconds until a driver is asked again for what it said it does not have: a MIG mode or a reset may change that."""
 SLACK = 0.25
 """Seconds that a read may come early, so that the jitter of a tick does not put it off to the next."""
+_SHARE = 12
+"""Of a period, the part that it may come early at most: else one of a second would be short by a quarter."""
 TURNS = 8
 
 
@@ -18,4 +20,4 @@ def next_due(now: float, period: float, due: float, index: int) -> float:
     if period == EVERY_TICK:
         return now
     turn = (TURNS - index % TURNS) / TURNS if due == 0.0 else 1.0
-    return now + period * turn - SLACK
+    return now + period * turn - min(SLACK, period / _SHARE)

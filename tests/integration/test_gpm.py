@@ -1,0 +1,211 @@
+"""GPM on the stub driver, through ctypes: means of the time between two samples, or a reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpumon.clock import SECOND
+from gpumon.live import follow
+from gpumon.metrics import FROM_DRIVERS, Availability
+from gpumon.paths import Places
+from tests.nvml import GPM, Stub, build
+from tests.programs import daemon, environment, gpumon, until
+from tests.sourced import Gpu, Source, nvml_source
+
+ROOT = Path(__file__).parent.parent.parent
+SUPPORT, ALLOC, FREE = "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree"
+SAMPLE, CALCULATE = "nvmlGpmSampleGet", "nvmlGpmMetricsGet"
+UNKNOWN, NOT_LOADED = 999, 9
+SM, TENSOR = "gpu.sm_activity", "gpu.tensor_activity"
+
+
+@pytest.fixture
+def source(stub: Stub, tmp_path: Path) -> Iterator[Source]:
+    stub.gpus = 8
+    stub.set_gpm(True)
+    with nvml_source(stub, tmp_path) as read:
+        yield read
+
+
+def known(gpu: Gpu) -> dict[str, float]:
+    """Its values of GPM."""
+    return {name: value for name, value in gpu.values.items() if name in GPM}
+
+
+def why(gpu: Gpu) -> set[Availability]:
+    """Why it has no others."""
+    return {reason for name, reason in gpu.missing.items() if name in GPM}
+
+
+def truths(stub: Stub, gpu: int, begin: float, end: float) -> dict[str, float]:
+    """The means of the driver's own functions of time, between two moments in seconds after its start."""
+    t0 = stub._file.t0_ns
+    begin_ns, end_ns = t0 + round(begin * SECOND), t0 + round(end * SECOND)
+    return {name: pytest.approx(stub.gpm(name, gpu, begin_ns, end_ns), rel=1e-9) for name in GPM}  # type: ignore[misc]
+
+
+def gpm_calls(stub: Stub) -> dict[str, int]:
+    return {name: count for name, count in stub.calls().items() if name.startswith("nvmlGpm")}
+
+
+# Values ----------------------------------------------------------------------------------------------
+
+
+def test_each_value_is_the_mean_since_the_sample_before(source: Source, stub: Stub) -> None:
+    for gpu in source(1.0).gpus:
+        assert (known(gpu), why(gpu)) == ({}, {Availability.TOO_EARLY})
+    for second in range(2, 8):
+        for index, gpu in enumerate(source(float(second)).gpus):
+            assert known(gpu) == truths(stub, index, second - 1, second)
+            assert gpu.missing == {}
+
+
+def test_means_over_a_minute_are_the_truth_within_one_percent(source: Source, stub: Stub) -> None:
+    source(0.0)
+    read = [source(float(second)).gpus for second in range(1, 61)]
+    for index in range(8):
+        for name, truth in truths(stub, index, 0.0, 60.0).items():
+            assert sum(gpus[index].values[name] for gpus in read) / 60 == pytest.approx(truth.expected, rel=0.01)
+
+
+def test_a_value_after_a_gap_is_the_mean_of_the_gap(source: Source, stub: Stub) -> None:
+    for moment in (1.0, 2.0, 14.5):
+        read = source(moment)
+    assert known(read.gpus[3]) == truths(stub, 3, 2.0, 14.5)
+
+
+def test_a_value_between_two_samples_is_that_of_the_last_one(source: Source, stub: Stub) -> None:
+    moments = [1.0 + tick / 10 for tick in range(31)]
+    values = [source(moment).gpus[0].values.get(SM) for moment in moments]
+    assert len(dict.fromkeys(values)) == 4, "none, and three means of a second"
+
+
+# What is missing -------------------------------------------------------------------------------------
+
+
+def test_a_metric_that_the_gpu_does_not_measure_is_missing_alone(source: Source, stub: Stub) -> None:
+    stub.set_supported(TENSOR, False, gpu=2)
+    source(1.0)
+    gpus = source(2.0).gpus
+    assert gpus[2].missing == {TENSOR: Availability.NOT_SUPPORTED}
+    assert all(gpu.missing == {} for gpu in gpus if gpu.index != 2)
+
+
+def test_a_gpu_without_gpm_says_so_and_is_asked_once_a_minute(source: Source, stub: Stub) -> None:
+    stub.set_gpm(False, gpu=1)
+    for second in range(1, 50):
+        read = source(float(second))
+    assert (known(read.gpus[1]), why(read.gpus[1])) == ({}, {Availability.NOT_SUPPORTED})
+    assert known(read.gpus[0]).keys() == GPM.keys()
+    assert {name: count for name, count in stub.calls(gpu=1).items() if "Gpm" in name} == {SUPPORT: 1}
+    stub.set_gpm(True, gpu=1)
+    for second in range(61, 66):
+        read = source(float(second))
+    assert known(read.gpus[1]).keys() == GPM.keys()
+
+
+@pytest.mark.parametrize("level", [390, 470])
+def test_an_old_driver_has_no_gpm(level: int, tmp_path: Path) -> None:
+    with Stub(build(level, into=ROOT / ".cache")) as old, nvml_source(old, tmp_path) as source:
+        old.set_gpm(True)
+        gpu = [source(second) for second in (1.0, 2.0)][-1].gpus[0]
+        assert (known(gpu), why(gpu)) == ({}, {Availability.NOT_SUPPORTED})
+
+
+@pytest.mark.parametrize("function", [SUPPORT, ALLOC, SAMPLE, CALCULATE])
+def test_a_call_that_fails_is_missing_for_that_while_and_nothing_else_is(
+    function: str, source: Source, stub: Stub
+) -> None:
+    with stub.fault(function, UNKNOWN):
+        for second in (1.0, 2.0, 3.0):
+            gpu = source(second).gpus[5]
+        assert (gpu.state, known(gpu), why(gpu)) == (Availability.OK, {}, {Availability.FAILED})
+        assert gpu.missing.keys() == GPM.keys()
+    for second in (4.0, 5.0):
+        gpu = source(second).gpus[5]
+    assert known(gpu) == truths(stub, 5, 4.0, 5.0)
+
+
+def test_no_mean_reaches_over_the_time_in_which_a_gpu_was_lost(source: Source, stub: Stub) -> None:
+    source(1.0)
+    assert known(source(2.0).gpus[1])
+    stub.set_lost(1)
+    for second in (3.0, 4.0, 9.0):
+        gpu = source(second).gpus[1]
+        assert (gpu.state, known(gpu)) == (Availability.LOST, {})
+    stub.set_lost(1, False)
+    back = [source(second).gpus[1] for second in (15.0, 16.0, 17.0)]
+    assert (back[0].state, known(back[0]), why(back[0])) == (Availability.OK, {}, {Availability.TOO_EARLY})
+    assert known(back[2]) == truths(stub, 1, 16.0, 17.0)
+
+
+# What it costs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rate", "most"), [(1, 8.0), (2, 16.0), (10, 44.0)])
+def test_gpm_adds_two_calls_per_gpu_and_second(rate: int, most: float, source: Source, stub: Stub) -> None:
+    source(0.0)
+    source(1.0)
+    stub.reset_calls()
+    for tick in range(1, 60 * rate + 1):
+        source(1.0 + tick / rate)
+    per_second = {name: count / 60 / 8 for name, count in stub.calls().items()}
+    assert per_second[SAMPLE] + per_second[CALCULATE] <= 2.02
+    assert per_second[SAMPLE] == pytest.approx(1.0, abs=0.05)
+    assert sum(per_second.values()) <= most
+
+
+def test_buffers_are_used_again_by_devices_that_come_back(source: Source, stub: Stub) -> None:
+    second = 1.0
+    for _ in range(12):
+        for gpus in (8, 3):
+            stub.gpus = gpus
+            for _ in range(8):
+                source(second)
+                second += 1.0
+    assert stub.calls()[ALLOC] <= 2 * 8
+    assert FREE not in stub.calls()
+
+
+def test_a_driver_that_comes_and_goes_takes_no_memory(source: Source, stub: Stub) -> None:
+    second = 1.0
+    for code in (0, NOT_LOADED) * 6:
+        stub.driver_error = code
+        for _ in range(8):
+            source(second)
+            second += 1.0
+    calls = stub.calls()
+    assert calls[ALLOC] > 16, "each library has buffers of its own"
+    assert calls[ALLOC] - calls[FREE] <= 2 * 8
+
+
+# Switched off ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("switch", ["option", "variable", "file"])
+def test_switched_off_it_is_never_called_and_every_view_says_why(switch: str, stub: Stub, live_dir: Path) -> None:
+    stub.set_gpm(True)
+    env = environment(live_dir, stub.env())
+    options = ("--no-gpm",) if switch == "option" else ()
+    if switch == "variable":
+        env["GPUMON_GPM"] = "off"
+    if switch == "file":
+        config = live_dir / ".config" / "gpumon" / "config.toml"
+        config.parent.mkdir(parents=True)
+        config.write_text("gpm = false\n")
+    live = follow(Places(explicit=str(live_dir)))
+    with daemon(*options, "--interval", "0.1", env=env):
+        until(lambda: (found := live.latest()) is not None and found.number >= 15)
+        (gpu, *_) = json.loads(gpumon("status", "--json", env=env).stdout)["gpus"]
+    assert gpm_calls(stub) == {}
+    keys = [name.removeprefix("gpu.") for name in GPM]
+    assert [gpu[key] for key in keys] == [None] * len(GPM)
+    assert [gpu["missing"][name] for name in GPM] == ["switched_off"] * len(GPM)
+
+
+def test_gpm_is_of_the_metrics_that_the_source_gives() -> None:
+    assert GPM.keys() <= set(FROM_DRIVERS)
