@@ -81,15 +81,17 @@ class LongHistory(RecentHistory):
         spans = self._spans(query)
         if all(span.step == 0.0 for span in spans):
             return super().query(query)
-        begin, end = spans[0].begin, spans[-1].end
         # A short piece of coarse cells does not make all others coarse: they stand in several buckets each.
-        cells = {span.step for span in spans if span.step and span.end - span.begin > _SHORT * (end - begin)}
-        grid = query.grid or aligned(begin, end, query.points, cells)
+        grid = query.grid or aligned(spans[0].begin, spans[-1].end, query.points, _cells(spans))
         parts = []
-        for span, reach in zip(spans, spans if query.grid or query.seen else _whole_cells(spans), strict=True):
+        for span, reach in zip(spans, spans if query.seen else _whole_cells(spans, query.grid), strict=True):
             part = query._replace(begin=reach.begin, end=reach.end, grid=grid)
             parts.append((span, super().query(part) if span.history is self else span.history.query(part)))
         return {name: _joined(grid, [(span, found[name]) for span, found in parts]) for name in query.metrics}
+
+    def cell(self, query: Query) -> float:
+        """Return the seconds of the longest cells that answer more than a short piece of a query; 0 where frames do."""
+        return max(_cells(self._spans(query)), default=0.0)
 
     def peak(self, subject: str, metric: str, begin: float, end: float) -> float:
         """The largest value that is known from `begin` to `end` (s since 1970), or NaN."""
@@ -125,15 +127,22 @@ class LongHistory(RecentHistory):
         return sorted(found, key=lambda span: span.begin)
 
 
-def _whole_cells(spans: Sequence[TimeSlice]) -> list[TimeSlice]:
+def _cells(spans: Sequence[TimeSlice]) -> set[float]:
+    """The lengths of the cells of stretches, without those of a short piece of all."""
+    whole = spans[-1].end - spans[0].begin if spans else 0.0
+    return {span.step for span in spans if span.step and span.end - span.begin > _SHORT * whole}
+
+
+def _whole_cells(spans: Sequence[TimeSlice], grid: Grid | None) -> list[TimeSlice]:
     """The same stretches, where the outer ends of the window are moved to those of the cells that they cut.
 
-    So that a window inside of one cell shows that cell.
+    So that a window inside of one cell shows that cell. Cells that are no longer than buckets of a requested `grid`
+    stay in their own bucket.
     """
-    found = list(spans)
-    if (step := found[0].step) > 0:
+    found, least = list(spans), grid.step if grid else 0.0
+    if (step := found[0].step) > least:
         found[0] = found[0]._replace(begin=floor(found[0].begin / step) * step)
-    if (step := found[-1].step) > 0:
+    if (step := found[-1].step) > least:
         found[-1] = found[-1]._replace(end=ceil(found[-1].end / step) * step)
     return found
 

@@ -338,8 +338,8 @@ def test_a_lone_cell_stands_across_all_columns() -> None:
 def curve(values: list[float], name: str = "gpu.utilization", first: float = 0.0, **changes: object) -> ChartCurve:
     times = [first + second for second in range(len(values))]
     made = ChartCurve(
-        BY_NAME[name], "GPU 0", lambda grid: fill(times, values, grid), first, values[-1], float(len(values)), 60.0,
-        1.0, 1.0, nan, marks(30.0), (),
+        BY_NAME[name], "GPU 0", lambda grid: fill(times, values, grid), lambda grid: 0.0, first, values[-1],
+        float(len(values)), 60.0, 1.0, 1.0, nan, marks(30.0), (),
     )  # fmt: skip
     return made._replace(**changes)  # type: ignore[arg-type]
 

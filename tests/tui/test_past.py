@@ -204,6 +204,27 @@ def test_a_stall_of_a_second_on_day_3_is_seen_in_the_month_and_a_gap_stays_a_gap
     play(FakeFeed(gpus=1, seconds=120, kept_in=str(path)), (200, 50), script)
 
 
+def test_a_short_window_of_a_past_that_is_kept_in_long_cells_says_how_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    path, now = tmp_path / "history.sqlite", float(START + 120)
+    fill(str(path), ["GPU-0000"], now, lambda subject, name, at: (0.5, 0.6, 0.9) if subject else (nan,) * 3, SHAPES)
+    monkeypatch.setattr("time.time", lambda: now + 1)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        for age, cells in ((30, ""), (1800, ""), (7200, "means of 10 s"), (3 * DAY, "means of 5 min")):
+            app.view.shown.chosen, app.view.shown.end = 2, now - age
+            title, area, _ = charts(app)
+            assert cells in title
+            assert ("means" in title) is bool(cells), title
+            assert area[-1][len("100 % ") :].strip(" │"), "it is drawn nevertheless"
+        app.view.shown.chosen, app.view.shown.end = 31 * DAY, nan
+        assert "means" not in charts(app)[0], "columns are as long as many cells"
+
+    play(FakeFeed(gpus=1, seconds=120, kept_in=str(path)), (120, 40), script)
+
+
 def test_columns_of_a_few_samples_are_drawn_as_before() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         chart = app.query_one("#chart0", Chart)

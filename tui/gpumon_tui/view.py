@@ -14,7 +14,7 @@ from gpumon.diagnosis.finding import Finding, Severity
 from gpumon.diagnosis.live import findings, is_news
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.history.open import open_history
-from gpumon.history.query import HOST
+from gpumon.history.query import HOST, Query
 from gpumon.history.windows import USUAL, WINDOWS
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import HOST_INDEX, Metric
@@ -214,6 +214,7 @@ class View:
             read=lambda grid: read(
                 history=self.history, subject=subject, metric=name, grid=grid, interval=interval, end=until
             ),
+            cell=lambda grid: self.history.cell(Query(subject, (name,), grid.begin, until, grid=grid)),
             begin=self.history.begin,
             newest=self.history.last(subject, name, until),
             now=self.now,

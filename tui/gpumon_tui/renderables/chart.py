@@ -30,6 +30,8 @@ from gpumon_tui.renderables.text_width import Line, cut, fit, length, rule, widt
 PAINTED = 0.5
 """The share of a cell that phases take from which it is painted as phase."""
 BEGINS = "history begins here"
+_LEAST_NAME = 20
+"""Cells that are left for the name of a chart in the past, where it says more than its times."""
 BRIEF = 2
 """Cells below which a phase may have none that is painted: then those that it touches are tinted."""
 SEVERAL = 5.0
@@ -45,6 +47,8 @@ class ChartCurve(NamedTuple):
     """Owner of the metric, for the title."""
     read: Callable[[Grid], Series]
     """Asks the history what each column shows."""
+    cell: Callable[[Grid], float]
+    """Asks it for the seconds of the cells that are kept of most of that time; 0 of samples."""
     begin: float
     """When the oldest sample was (s since 1970), or NaN."""
     newest: float
@@ -86,7 +90,7 @@ def chart(curve: ChartCurve, cells: int, height: int) -> list[Line]:
     if not fits(cells, height):
         return []
     place = room(curve, cells, height)
-    return [title(curve, cells), *picture(curve, place, epochs_of(curve, place))]
+    return [title(curve, cells, place.grid), *picture(curve, place, epochs_of(curve, place))]
 
 
 def fits(cells: int, height: int) -> bool:
@@ -114,18 +118,31 @@ def room(curve: ChartCurve, cells: int, height: int) -> Room:
     )
 
 
-def title(curve: ChartCurve, cells: int) -> Line:
-    """Return the title of a chart, with its newest value; of one in the past with its times instead."""
+def title(curve: ChartCurve, cells: int, grid: Grid) -> Line:
+    """Return the title of a chart, with its newest value; of one in the past with its times instead.
+
+    Where cells of kept history are longer than samples and the columns of `grid`, it says how long, if there is room.
+    """
     name: Line = [Segment(curve.metric.title, theme.TITLE), Segment(f"  {curve.subject}", theme.PLAIN)]
     if curve.epochs_of:
         name.append(Segment(f"  epochs of {curve.epochs_of}", theme.DIM))
     if is_known(curve.end):
         times: Line = [Segment(f"past  {between(curve.end - curve.window, curve.end)}", theme.WARN)]
+        if cells >= length(times) + length(coarse := _coarse(curve, grid)) + _LEAST_NAME:
+            times = [*coarse, *times]
         return rule(cut(name, max(0, cells - length(times) - 7)), times, cells, theme.RULE)
     style = theme.LEVELS[level(curve.metric, curve.newest, curve.limit)]
     value = units.metric(curve.newest, curve.metric)
     window = f"last {units.ago(curve.window).removeprefix('-')}"
-    return rule(name, [Segment(value, style), Segment(f"  {window}", theme.DIM)], cells, theme.RULE)
+    right: Line = [Segment(value, style), Segment(f"  {window}", theme.DIM)]
+    if cells >= length(name) + length(right) + length(coarse := _coarse(curve, grid)) + 7:
+        right = [*coarse, *right]
+    return rule(name, right, cells, theme.RULE)
+
+
+def _coarse(curve: ChartCurve, grid: Grid) -> Line:
+    cell = curve.cell(grid)
+    return [Segment(f"means of {units.words(cell)}  ", theme.WARN)] if cell > max(grid.step, curve.interval) else []
 
 
 def epochs_of(curve: ChartCurve, place: Room, crowded: bool = False) -> EpochAxis:

@@ -35,7 +35,7 @@ class Chart(Lines):
             curve.metric.name, view.subject, curve.interval, curve.top, str(curve.limit), curve.missing,
             curve.marks, curve.spans, curve.faults, curve.edge,
         )  # fmt: skip
-        return [chart.title(curve, cells), *self._memo.get(0, shows, lambda: self._picture(curve, room))]
+        return [chart.title(curve, cells, room.grid), *self._memo.get(0, shows, lambda: self._picture(curve, room))]
 
     def _picture(self, curve: chart.ChartCurve, room: chart.Room) -> list[Line]:
         row = chart.epochs_of(curve, room, self._crowded)
