@@ -47,6 +47,8 @@ class Origin(NamedTuple):
     capabilities: Capability = HARDWARE
     parts: tuple["SourceInfo", ...] = ()
     """Where several sources are combined, each of them; else empty."""
+    notice: str = ""
+    """Processes that cannot be seen where the daemon runs, and why, in one sentence; empty where all can be."""
 
 
 class SourceInfo(NamedTuple):

@@ -1,7 +1,11 @@
 """Facts of this boot and of processes, from /proc: who wrote a file, and whether it still lives."""
 
+import os
 from functools import cache
 from typing import NamedTuple
+
+_FIRST_NAMESPACE = "pid:[4026531836]"
+"""The machine's own pid namespace: PROC_PID_INIT_INO, linux/proc_ns.h."""
 
 
 class Stat(NamedTuple):
@@ -66,3 +70,11 @@ def is_alive(pid: int, started: int) -> bool:
     """Whether the process that had this pid and start time still runs (a zombie does not)."""
     found = read_stat(pid)
     return found is not None and found.state not in ("Z", "X") and found.started == started
+
+
+def has_own_pids(proc: str = "/proc") -> bool:
+    """Whether pids here are not those of the machine, as in a container; False where the kernel does not tell."""
+    try:
+        return os.readlink(f"{proc}/self/ns/pid") != _FIRST_NAMESPACE
+    except OSError:
+        return False

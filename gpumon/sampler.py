@@ -12,10 +12,12 @@ from threading import Event
 from gpumon.clock import SECOND, Clock
 from gpumon.frame import NAN, Boundary, Mark, Process, Run, Sample, Tick
 from gpumon.metrics import HOST_METRICS
-from gpumon.origin import Capability
+from gpumon.missing import is_known
+from gpumon.origin import Capability, Origin
 from gpumon.sources.base import Pace, Reading, Source
 from gpumon.sources.found import found
 from gpumon.sources.host import HostSource
+from gpumon.sources.surroundings import Surroundings
 from gpumon.tags.holding import with_holdings
 from gpumon.tags.matching import devices_of, stamp
 from gpumon.tags.reader import Poll, TagReader
@@ -44,6 +46,7 @@ class Sampler:
         self._live = Capability.LIVE in source.capabilities
         self._clock = clock
         self._host = host
+        self._around = host.surroundings if host else Surroundings()
         self._tags = tags
         self._boundaries: list[Boundary] = []
         self._processes: tuple[Sequence[Process], tuple[tuple[int, str], ...], Sequence[Process]] = ((), (), ())
@@ -104,7 +107,7 @@ class Sampler:
             processes=processes,
             runs=runs,
             boundaries=boundaries,
-            origin=self.source.origin(),
+            origin=self._origin(),
             driver=self.source.driver(),
             hostname=reading.hostname or (self._host.hostname if self._host else ""),
             interval_ns=pace.interval_ns,
@@ -116,6 +119,18 @@ class Sampler:
             dropped=pace.dropped,
             xids=reading.xids,
         )
+
+    def _origin(self) -> Origin:
+        """Where the numbers come from, and what of processes cannot be seen here."""
+        origin = self.source.origin()
+        return origin._replace(notice=self._around.notice) if self._around.notice else origin
+
+    def _is_here(self, process: Process) -> bool:
+        """Whether its pid is known to be a pid of this place."""
+        return not self._around.has_own_pids or is_known(process.started)
+
+    def _identified(self, processes: Sequence[Process]) -> Sequence[Process]:
+        return list(filter(self._is_here, processes)) if self._around.has_own_pids else processes
 
     def _pace(self, reading: Reading) -> Pace:
         """Timing of a reading of now."""
@@ -131,10 +146,10 @@ class Sampler:
     def _runs_at(self, reading: Reading, seen: Poll) -> tuple[list[Run], list[Boundary]]:
         """The runs as they were when the sample was taken, on their devices, and what is new of them."""
         assert self._tags is not None
-        devices = [sample.device for sample in reading.samples]
+        devices, processes = [sample.device for sample in reading.samples], self._identified(reading.processes)
         runs, refused = [], {}
         for run in self._tags.at(reading.monotonic_ns):
-            match = devices_of(seen.claims[run.key], devices, reading.processes)
+            match = devices_of(seen.claims[run.key], devices, processes)
             runs.append(run._replace(gpus=match.devices))
             if match.refused:
                 refused[run.key] = match.refused
@@ -167,7 +182,8 @@ class Sampler:
             return known
         key = dict(pids)
         joined = tuple(
-            process._replace(run=key[process.pid]) if process.pid in key else process for process in processes
+            process._replace(run=key[process.pid]) if process.pid in key and self._is_here(process) else process
+            for process in processes
         )
         self._processes = (processes, pids, joined)
         return joined

@@ -7,7 +7,6 @@ was found once stays found: its last sample may come after its end.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,8 +14,6 @@ from gpumon.procfs import read_stat
 
 _LONGEST_WAY = 64
 _PR_SET_CHILD_SUBREAPER = 36
-_FIRST_NAMESPACE = 0xEFFFFFFC
-"""Inode of the machine's own pid namespace: PROC_PID_INIT_INO, linux/proc_ns.h."""
 
 
 class Parentage(NamedTuple):
@@ -68,11 +65,3 @@ def adopt_orphans() -> None:
     import ctypes
 
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def in_container() -> bool:
-    """Whether pids here are not those of the machine, which is what the driver tells."""
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino != _FIRST_NAMESPACE
-    except OSError:
-        return False

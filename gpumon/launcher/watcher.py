@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.errors import GpumonError
 from gpumon.launcher.child import Ended
-from gpumon.launcher.process_tree import ProcessTree, in_container, read_parentage
+from gpumon.launcher.process_tree import ProcessTree, read_parentage
 from gpumon.paths import Places, ledger_paths
+from gpumon.procfs import has_own_pids
 
 if TYPE_CHECKING:
     # Loaded by the thread, once the command runs.
@@ -167,7 +168,7 @@ def _report(cost: CommandCost, epochs: CommandTrainings, sampling: Sampling) -> 
         uses=sorted(cost.uses.values(), key=lambda use: use.device.index),
         trainings=epochs.trainings(),
         devices=cost.devices,
-        hidden=not cost.uses and cost.hidden and in_container(),
+        hidden=not cost.uses and cost.hidden and has_own_pids(),
         problem=sampling.problem or sampling.unreadable(),
     )
 

@@ -126,5 +126,6 @@ class Anonymizer:
         return origin._replace(
             label=self._usual("source", origin.label, _LABELS),
             problem=self._name("problem", origin.problem),
+            notice=self._name("notice", origin.notice),
             parts=parts,
         )

@@ -160,6 +160,7 @@ def _origin(told: Mapping[str, Any], nested: bool = False) -> Origin:
         ended=told.get("ended") is True,
         capabilities=capabilities,
         parts=tuple(SourceInfo(_origin(part, nested=True), _driver(part.get("driver"))) for part in parts),
+        notice=text(told.get("notice", ""), _LONG),
     )
 
 

@@ -41,6 +41,7 @@ def document(
         "source": origin.source,
         "label": origin.label,
         "problem": origin.problem or None,
+        "notice": origin.notice or None,
         "live": live,
         "age": _known(round(age, 3)),
         "daemon": daemon,

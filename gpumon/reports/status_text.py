@@ -77,6 +77,8 @@ def lines(
             yield f"{finding.severity.name.lower()}  {finding.subject.title}: {finding.summary}{action}"
     if frame.left_out:
         yield f"and {frame.left_out}"
+    if origin.notice and frame.samples:
+        yield f"note  {origin.notice}"
 
 
 def _title(frame: Frame, origin: Origin, driver: Driver, hostname: str, note: str) -> str:

@@ -100,7 +100,15 @@ def _origin(told: Mapping[str, Any]) -> Origin:
         capabilities = reduce(or_, named, Capability(0))
     given = list(told.get("parts", ()))[:_PARTS]
     parts = tuple(SourceInfo(_origin({**part, "parts": ()}), _driver(part["driver"])) for part in given)
-    return Origin(source, label, problem, ended=told.get("ended") is True, capabilities=capabilities, parts=parts)
+    return Origin(
+        source,
+        label,
+        problem,
+        ended=told.get("ended") is True,
+        capabilities=capabilities,
+        parts=parts,
+        notice=_text(told.get("notice", ""), 1024),
+    )
 
 
 def _driver(told: Mapping[str, Any]) -> Driver:

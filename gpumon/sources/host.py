@@ -10,6 +10,7 @@ from gpumon.clock import Clock
 from gpumon.frame import NAN
 from gpumon.metrics import HOST_METRICS
 from gpumon.sources.process_table import ProcessTable
+from gpumon.sources.surroundings import Surroundings, surroundings
 from gpumon.text import clean
 
 _SECTOR = 512
@@ -26,9 +27,17 @@ class HostSource:
     some time has gone by since the source was made.
     """
 
-    def __init__(self, clock: Clock, proc: str = "/proc", hostname: Callable[[], str] = socket.gethostname) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        proc: str = "/proc",
+        hostname: Callable[[], str] = socket.gethostname,
+        around: Surroundings | None = None,
+    ) -> None:
+        """`around`: the limits of this place, where they are known already."""
         self.hostname = clean(hostname(), 64)
-        self.processes = ProcessTable(clock, proc)
+        self.surroundings = surroundings(proc) if around is None else around
+        self.processes = ProcessTable(clock, proc, self.surroundings.has_own_pids)
         self._proc = proc
         self._files: dict[str, int] = {}
         self._whole_disks = _whole_disks("/sys/block" if proc == "/proc" else f"{proc}/sys_block")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pwd
+from contextlib import suppress
 from threading import Lock
 
 from gpumon.clock import SECOND, Clock
@@ -19,6 +20,8 @@ from gpumon.text import clean
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _FORGET_AFTER = 30.0
+GPU_DEVICES = ("/dev/nvidia", "/dev/dxg", "/dev/kfd", "/dev/dri/")
+"""Beginnings of the devices through which processes use GPUs."""
 
 
 class _Known:
@@ -46,8 +49,10 @@ class _Known:
 class ProcessTable:
     """Name, user and use of processes, by pid; sources in several threads may ask it."""
 
-    def __init__(self, clock: Clock, proc: str = "/proc") -> None:
+    def __init__(self, clock: Clock, proc: str = "/proc", has_own_pids: bool = False) -> None:
+        """`has_own_pids`: a driver may mean another process, so one counts only while it has a GPU open."""
         self._clock = clock
+        self._has_own_pids = has_own_pids
         self._proc = proc
         self._known: dict[int, _Known] = {}
         self._lock = Lock()
@@ -95,7 +100,9 @@ class ProcessTable:
             opened.append(os.open("stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=opened[0]))
             uid = _owner(opened[0])
             raw = os.pread(opened[1], 2048, 0)
-        except OSError:  # there is none, or it ended between two of these
+            if self._has_own_pids and not _has_gpu_open(opened[0]):
+                raise ProcessLookupError
+        except OSError:  # there is none, it ended between two of these, or it is another one
             for fd in opened:
                 os.close(fd)
             return None
@@ -150,3 +157,16 @@ def _user(uid: int) -> str:
         return clean(pwd.getpwuid(uid).pw_name, 64)
     except KeyError:
         return str(uid)
+
+
+def _has_gpu_open(home: int) -> bool:
+    """Whether a process, by its directory, has the device of a GPU open. Raises OSError where that cannot be seen."""
+    descriptors = os.open("fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=home)
+    try:
+        for name in os.listdir(descriptors):
+            with suppress(OSError):  # closed meanwhile
+                if os.readlink(name, dir_fd=descriptors).startswith(GPU_DEVICES):
+                    return True
+        return False
+    finally:
+        os.close(descriptors)

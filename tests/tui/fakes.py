@@ -34,6 +34,7 @@ class FakeFeed:
     users: tuple[str, ...] = USERS
     run_names: tuple[str, ...] = ("resnet50", "llama-8b-lora")
     problem: str = ""
+    notice: str = ""
     label: str = "SIMULATED"
     lost: tuple[int, ...] = ()
     stale: tuple[int, ...] = ()
@@ -59,7 +60,9 @@ class FakeFeed:
         return self.frames[max(0, number) :]
 
     def origin(self) -> Origin:
-        return Origin(self.source, self.label, self.problem, self.ended, BY_NAME[self.source].capabilities)
+        return Origin(self.source, self.label, self.problem, self.ended, BY_NAME[self.source].capabilities)._replace(
+            notice=self.notice
+        )
 
     def driver(self) -> Driver:
         return Driver("550.54.15", "CUDA 12.4") if self.gpus else Driver()

@@ -72,6 +72,16 @@ def test_what_a_frame_has_no_room_for_is_counted_beside_the_tables() -> None:
     assert "Runs  and 45 more" in titles[0] + titles[-1]
 
 
+@pytest.mark.parametrize("size", [(200, 50), (80, 24)])
+def test_the_table_of_processes_says_what_cannot_be_seen_here(size: tuple[int, int]) -> None:
+    notice = "container: processes outside of it have no names here"
+    (line,) = (line for line in play(FakeFeed(notice=notice), size) if "─ Processes" in line)
+    assert "container: processes outside" in line
+    assert re.search(r"\b24\b", line), "how many there are"
+    empty = play(FakeFeed(notice=notice, processes_count=0), size)
+    assert any("container: processes" in line for line in empty)
+
+
 class Confined(FakeFeed):
     """One process is in a container of a Slurm job."""
 

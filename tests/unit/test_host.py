@@ -304,6 +304,24 @@ def test_a_process_that_ends_between_open_and_read_is_nobody(proc: Proc, clock: 
     assert ProcessTable(clock, str(proc.root)).describe(4711)[:2] == ("", "")
 
 
+@pytest.mark.parametrize(("opened", "is_it"), [("/dev/nvidia0", True), ("/dev/null", False), (None, False)])
+def test_where_pids_are_not_those_of_the_machine_only_who_has_a_gpu_open_is_meant(
+    proc: Proc, clock: FakeClock, opened: str | None, is_it: bool
+) -> None:
+    """None: whether it has cannot be seen."""
+    proc.process(4711)
+    if opened is not None:
+        (proc.root / "4711" / "fd").mkdir()
+        (proc.root / "4711" / "fd" / "0").symlink_to("/dev/null")
+        (proc.root / "4711" / "fd" / "7").symlink_to(opened)
+    before = len(os.listdir("/proc/self/fd"))
+    table = ProcessTable(clock, str(proc.root), has_own_pids=True)
+    assert table.describe(4711)[0] == ("python" if is_it else "")
+    assert table.describe(4711)[0] == ("python" if is_it else ""), "and again"
+    table.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_descriptors_of_processes_that_nobody_asks_for_are_given_back(proc: Proc, clock: FakeClock) -> None:
     table = ProcessTable(clock, str(proc.root))
     for pid in range(1000, 1100):

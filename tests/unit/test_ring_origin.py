@@ -34,14 +34,14 @@ def read(stored: dict[str, Any]) -> Origin:
 
 @pytest.mark.parametrize("capabilities", [HARDWARE, SIMULATED, RECORDED, Capability.PROCESSES])
 def test_capabilities_travel_with_the_origin(capabilities: Capability) -> None:
-    origin = Origin("made", "MADE UP", "no driver", capabilities=capabilities)
+    origin = Origin("made", "MADE UP", "no driver", capabilities=capabilities, notice="a container")
     assert read(packed(origin)) == origin
 
 
 @pytest.mark.parametrize(("source", "capabilities"), [("nvml", HARDWARE), ("sim", SIMULATED), ("replay", RECORDED)])
 def test_a_daemon_that_wrote_no_capabilities_had_those_of_its_time(source: str, capabilities: Capability) -> None:
     stored = packed(Origin(source))
-    del stored["origin"]["capabilities"], stored["origin"]["ended"]
+    del stored["origin"]["capabilities"], stored["origin"]["ended"], stored["origin"]["notice"]
     assert read(stored) == Origin(source, capabilities=capabilities)
 
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from gpumon.clock import SECOND
-from gpumon.frame import Boundary, Driver, Mark, Origin, Process, Run, RunState, Tick
+from gpumon.frame import NAN, Boundary, Driver, Mark, Origin, Process, Run, RunState, Tick
 from gpumon.metrics import HOST_METRICS
 from gpumon.origin import HARDWARE, RECORDED
 from gpumon.sampler import Sampler
 from gpumon.sources.base import Reading
+from gpumon.sources.surroundings import Surroundings
 from gpumon.tags.matching import Claim
 from gpumon.tags.reader import Poll
 from gpumon.tags.wire import Memory, device_mark
@@ -166,17 +167,45 @@ def test_every_tick_of_a_recording_is_stored_and_a_round_without_one_goes_on(clo
     assert {tick.sample_duration_ns for tick in ticks} == {0}, "a recording's times are not those of reading it"
 
 
+class Host:
+    """A machine."""
+
+    hostname = "node1"
+
+    def __init__(self, surroundings: Surroundings | None = None) -> None:
+        self.surroundings = surroundings or Surroundings()
+
+    def read(self) -> list[float]:
+        return [7.0] * len(HOST_METRICS)
+
+
 def test_a_source_without_a_host_of_its_own_gets_that_of_the_machine(clock: FakeClock) -> None:
-    class Host:
-        hostname = "node1"
-
-        def read(self) -> list[float]:
-            return [7.0] * len(HOST_METRICS)
-
     (tick,) = make(FakeSource(clock), clock, host=Host()).ticks()
     assert (tick.hostname, set(tick.host)) == ("node1", {7.0})
     (tick,) = make(FakeSource(clock), clock).ticks()
     assert all(isnan(value) for value in tick.host)
+
+
+def test_a_tick_says_what_cannot_be_seen_where_the_daemon_runs(clock: FakeClock) -> None:
+    (tick,) = make(FakeSource(clock), clock, host=Host(Surroundings("a container"))).ticks()
+    assert (tick.origin.source, tick.origin.notice) == ("nvml", "a container")
+    (tick,) = make(FakeSource(clock), clock, host=Host()).ticks()
+    assert tick.origin.notice == ""
+
+
+@pytest.mark.parametrize(
+    ("has_own_pids", "started", "is_its"), [(False, NAN, True), (True, NAN, False), (True, 1e9, True)]
+)
+def test_in_a_container_a_process_that_nobody_knows_here_is_no_run_of_the_same_pid(
+    clock: FakeClock, has_own_pids: bool, started: float, is_its: bool
+) -> None:
+    """The driver may mean a pid of the machine."""
+    source, run = FakeSource(clock), builders.run(gpus=())
+    source.processes = [builders.process(run.pid, user="", started=started)]
+    host = Host(Surroundings("", has_own_pids))
+    (tick,) = make(source, clock, tags=FakeTags([run], [[]]), host=host).ticks()
+    assert tick.processes[0].run == (run.key if is_its else "")
+    assert tick.runs[0].gpus == ((builders.device(0).uuid,) if is_its else ())
 
 
 def test_a_tick_carries_driver_and_origin(clock: FakeClock) -> None:

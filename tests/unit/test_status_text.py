@@ -55,6 +55,14 @@ def test_whatever_a_frame_holds_is_shown_without_an_exception_and_without_a_numb
             assert not any(line.rstrip().endswith("free") for line in text if line.startswith("  0  H100"))
 
 
+def test_what_cannot_be_seen_is_one_line_at_the_end_and_a_key() -> None:
+    of, origin = frame_of(tick(1, [sample(0, utilization=0.97)])), Origin("nvml", notice="a container")
+    assert list(lines(of, origin, Driver(), "node1", ""))[-1] == "note  a container"
+    assert document(of, origin, Driver(), "node1", None)["notice"] == "a container"
+    assert document(of, Origin("nvml"), Driver(), "node1", None)["notice"] is None
+    assert not any(line.startswith("note") for line in shown(of))
+
+
 def test_infinity_in_a_ring_is_no_bar() -> None:
     assert bar(float("inf")) == bar(float("nan")) == "·" * 10
 

@@ -160,7 +160,7 @@ class PageFeed:
         self._now = Now(
             time, gpus, {run["id"]: run for run in about["runs"]}, about["look"],
             processes_known=about["processes_known"], host={} if gpus else host_row(feed.frame), driver=about["driver"],
-            problem=feed.live.origin().problem,
+            problem=feed.live.origin().problem, notice=feed.live.origin().notice,
         )  # fmt: skip
         return self._now
 

@@ -87,6 +87,8 @@ class Now(NamedTuple):
     driver: str = ""
     problem: str = ""
     """The reason why there is no GPU."""
+    notice: str = ""
+    """Processes that cannot be seen, and why, in one sentence."""
 
     def runs_of(self, gpu: Gpu) -> list[Cells]:
         """The runs on a GPU."""

@@ -9,9 +9,10 @@ from textual import events
 from textual.message import Message
 
 from gpumon.frame import NAN
+from gpumon.text import cut
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.table import Row, TableColumn, table
-from gpumon_tui.renderables.text_width import Line
+from gpumon_tui.renderables.text_width import Line, safe
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 
@@ -38,6 +39,10 @@ class LazyRows(Sequence[Row]):
         if isinstance(place, slice):
             return [self._make(at) for at in range(self._many)[place]]
         return self._make(place)
+
+
+_BESIDE = 45
+"""Cells of a table's title, of what else is next to it, and of where one is in it."""
 
 
 class Table(Lines):
@@ -68,6 +73,11 @@ class Table(Lines):
         return 0
 
     @property
+    def notice(self) -> str:
+        """A sentence about all rows, next to the title."""
+        return ""
+
+    @property
     def is_told(self) -> bool:
         """Whether no row means that there is nothing, and not that nobody knows."""
         return self.view.frame is not None and self.view.tells_processes
@@ -96,7 +106,9 @@ class Table(Lines):
         self._follow(keys)
         self._scroll()
         cursor = self.cursor if self.active else -1
-        aside = "  ".join(text for text in (f"and {self.left_out} more" if self.left_out else "", self.aside) if text)
+        more = f"and {self.left_out} more" if self.left_out else ""
+        notice = cut(safe(self.notice), max(0, self.size.width - _BESIDE)) if keys else ""
+        aside = "  ".join(text for text in (more, self.aside, notice) if text)
         empty = "" if keys else self.empty
         count = self.count if keys or self.is_told else NAN
         cells, height = self.size

@@ -34,7 +34,13 @@ class Processes(Table):
             return self.view.freshness.text
         if not self.view.tells_processes:
             return "this recording has no process data"
-        return processes.no_process(self.view.samples, self.view.origin.problem)
+        text = processes.no_process(self.view.samples, self.view.origin.problem)
+        return f"{text}. {self.notice}" if self.notice else text
+
+    @property
+    def notice(self) -> str:
+        """The reason why some processes cannot be seen."""
+        return self.view.origin.notice
 
     @property
     def left_out(self) -> int:

@@ -72,7 +72,7 @@ def layout() -> Component:
             shown_if("look", card("Attention", bound("look", "notes", html.Ul, className="look", old=""))),
             shown_if("uuid", over_time),
             shown_if("divided", card("Memory", bound("divided", "parts", html.Div, className="split"))),
-            shown_if("uuid", card("Processes", processes)),
+            shown_if("uuid", card("Processes", processes, bound("notice", "text", html.P, className="mut missing"))),
         ]
     )
 
@@ -104,6 +104,7 @@ def live(now: Now, args: Args) -> Cells:
         "missing": absent(about["missing"]),
         "divided": divided(about),
         "no_processes": no_processes(about, now),
+        "notice": f"Note: {now.notice}." if now.notice else "",
         "where_titles": [TITLE] if any(one["where"] for one in about["processes"]) else [],
         "processes": Rows(process(one, now.runs) for one in about["processes"]),
     }  # fmt: skip
@@ -211,7 +212,7 @@ def _lines(now: Now, args: Args) -> dict[str, tuple[str, str]]:
 _NAMES = (
     "state", "model", "uuid", "is_stale", "utilization", "activity", "memory", "memory_bar", "holders", "power",
     "power_share", "temperature", "clock", "idle", "outline", "look", "missing", "divided", "no_processes",
-    "where_titles",
+    "where_titles", "notice",
 )  # fmt: skip
 """Values that are none where no GPU is shown."""
 
