@@ -157,8 +157,10 @@ GPU_METRICS: tuple[Metric, ...] = (
     Metric("gpu.fan", "Fan", "FAN", Unit.RATIO, "Requested fan speed; passively cooled cards have none."),
     Metric("gpu.performance_state", "Performance state", "P", Unit.COUNT, "0 is the fastest, 15 the slowest."),
     Metric("gpu.pcie_generation", "PCIe generation", "PCIE", Unit.COUNT, "Current generation of the link; idle links "
-                                                                         "step down."),
-    Metric("gpu.pcie_width", "PCIe width", "LANES", Unit.COUNT, "Current number of lanes."),
+                                                                         "step down.",
+           limit="gpu.pcie_generation_max"),
+    Metric("gpu.pcie_width", "PCIe width", "LANES", Unit.COUNT, "Current number of lanes.",
+           limit="gpu.pcie_width_max"),
     Metric("gpu.pcie_sent", "PCIe sent", "PCI-TX", Unit.BYTES, "Bytes the GPU sent over PCIe.", _C),
     Metric("gpu.pcie_received", "PCIe received", "PCI-RX", Unit.BYTES, "Bytes the GPU received over PCIe.", _C),
     Metric("gpu.encoder_utilization", "Video encoder", "ENC", Unit.RATIO, "Share of time the video encoder was busy."),
@@ -239,6 +241,20 @@ GPU_METRICS: tuple[Metric, ...] = (
            "Rate at which the GPU sent over all its NVLinks, as GPM measures it; it does not tell links apart."),
     Metric("gpu.nvlink_received_rate", "NVLink received rate", "NVLRX", Unit.BYTES_PER_SECOND,
            "Rate at which the GPU received over all its NVLinks, as GPM measures it; it does not tell links apart."),
+    Metric("gpu.pcie_generation_max", "Highest PCIe generation", "GENMAX", Unit.COUNT,
+           "Highest generation of the link that this GPU allows in this machine."),
+    Metric("gpu.pcie_width_max", "Most PCIe lanes", "LANMAX", Unit.COUNT,
+           "Most lanes of the link that this GPU allows in this machine."),
+    Metric("gpu.temperature_slowdown", "Slowdown temperature", "T-SLOW", Unit.CELSIUS,
+           "From here on the hardware cuts the clocks; not given by cards that report a margin alone."),
+    Metric("gpu.temperature_shutdown", "Shutdown temperature", "T-SHUT", Unit.CELSIUS,
+           "Here the GPU shuts down to protect itself; not given by cards that report a margin alone."),
+    Metric("gpu.temperature_margin", "Temperature margin", "MARGIN", Unit.CELSIUS,
+           "Degrees up to the temperature at which the clocks are lowered, as the driver reports it, "
+           "or else up to `gpu.temperature_slowdown`; below 0 they are lowered."),
+    Metric("gpu.jpeg_utilization", "JPEG engine", "JPEG", Unit.RATIO, "Share of time the JPEG engine was busy."),
+    Metric("gpu.optical_flow_utilization", "Optical flow engine", "OFA", Unit.RATIO,
+           "Share of time the optical flow accelerator was busy."),
 )  # fmt: skip
 
 FROM_TRAININGS = frozenset(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.run_"))

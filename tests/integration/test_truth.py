@@ -150,12 +150,12 @@ def test_an_old_driver_gives_what_it_has(level: int, tmp_path: Path, live_dir: P
             "gpu.power_instant", "gpu.recovery_action", "gpu.nvlink_sent", "gpu.nvlink_received", "gpu.pcie_replays",
             "gpu.rows_remapped_corrected", "gpu.rows_remapped_uncorrected", "gpu.remapping_pending",
             "gpu.remapping_failed", "gpu.nvlink_links", "gpu.nvlink_active", "gpu.nvlink_replays",
-            "gpu.nvlink_recoveries", "gpu.nvlink_crc_errors",
+            "gpu.nvlink_recoveries", "gpu.nvlink_crc_errors", "gpu.jpeg_utilization", "gpu.optical_flow_utilization",
         },
         470: {
             "gpu.memory_reserved", "gpu.throttled_sw_thermal", "gpu.throttled_hw_thermal",
             "gpu.throttled_hw_power_brake", "gpu.pcie_sent", "gpu.pcie_received", "gpu.power_instant",
-            "gpu.recovery_action",
+            "gpu.recovery_action", "gpu.jpeg_utilization", "gpu.optical_flow_utilization",
         },
         580: set(),
     }  # fmt: skip

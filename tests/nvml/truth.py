@@ -89,6 +89,7 @@ MOVING: dict[str, Callable[[int, float], int]] = {
     "gpu.power": lambda gpu, s: math.floor(1000.0 * power(gpu, s)),
     "gpu.temperature": temperature,
     "gpu.temperature_memory": lambda gpu, s: temperature(gpu, s) + 9 + gpu % 4,
+    "gpu.temperature_margin": lambda gpu, s: 89 - temperature(gpu, s),
     "gpu.clock_sm": clock_sm,
     "gpu.event_reasons": event_reasons,
     "gpu.power_instant": lambda gpu, s: math.floor(1000.0 * (power(gpu, s) + 25.0 * math.sin(TAU * s / 3.0))),
@@ -138,6 +139,12 @@ FIXED: dict[str, Callable[[int], int]] = {
     "gpu.nvlink_replays": lambda gpu: 20 + gpu,
     "gpu.nvlink_recoveries": lambda gpu: gpu % 4,
     "gpu.nvlink_crc_errors": lambda gpu: 50 + 5 * gpu,
+    "gpu.pcie_generation_max": lambda gpu: 5 if gpu % 2 == 0 else 4,
+    "gpu.pcie_width_max": lambda gpu: 8 if gpu % 4 == 3 else 16,
+    "gpu.temperature_slowdown": lambda gpu: 89,
+    "gpu.temperature_shutdown": lambda gpu: 92,
+    "gpu.jpeg_utilization": lambda gpu: (3 * gpu + 2) % 60,
+    "gpu.optical_flow_utilization": lambda gpu: (5 * gpu + 9) % 60,
 }
 
 

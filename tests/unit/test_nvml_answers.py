@@ -109,6 +109,12 @@ def missing(sample: Sample, metric: str) -> Availability | None:
         ("gpu.performance_state", "nvmlDeviceGetPerformanceState", (32,)),
         ("gpu.pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration", (U32,)),
         ("gpu.pcie_width", "nvmlDeviceGetCurrPcieLinkWidth", (U32,)),
+        ("gpu.pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", (U32,)),
+        ("gpu.pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth", (U32,)),
+        ("gpu.temperature_slowdown", "nvmlDeviceGetTemperatureThreshold", (300,)),
+        ("gpu.temperature_shutdown", "nvmlDeviceGetTemperatureThreshold", (U32,)),
+        ("gpu.jpeg_utilization", "nvmlDeviceGetJpgUtilization", (101, 167)),
+        ("gpu.optical_flow_utilization", "nvmlDeviceGetOfaUtilization", (U32, 167)),
         ("gpu.event_reasons", "nvmlDeviceGetCurrentClocksEventReasons", (U64,)),
         ("gpu.encoder_utilization", "nvmlDeviceGetEncoderUtilization", (U32, 167)),
         ("gpu.decoder_utilization", "nvmlDeviceGetDecoderUtilization", (U32, 167)),
@@ -160,6 +166,34 @@ def test_a_field_that_holds_the_most_of_its_type_is_no_value(metric: str, id: in
     driver = Driver(functions={"nvmlDeviceGetPowerUsage": NOT_SUPPORTED})
     driver.fields[id] = value
     assert missing(driver.read(), metric) is Availability.NOT_SUPPORTED
+
+
+def margin(degrees: int) -> Callable[..., int]:
+    def answer(_: Any, record: Any) -> int:
+        record[1] = degrees
+        return 0
+
+    return answer
+
+
+def test_the_margin_is_the_drivers_own_also_below_zero() -> None:
+    for degrees in (31, -2):
+        sample = Driver(functions={"nvmlDeviceGetMarginTemperature": margin(degrees)}).read()
+        assert sample.value("gpu.temperature_margin") == degrees
+
+
+@pytest.mark.parametrize("newer", [NOT_SUPPORTED, margin(2**31 - 1)])
+def test_without_a_margin_of_the_driver_it_is_what_is_left_up_to_the_slowdown(newer: Any) -> None:
+    functions: dict[str, Any] = {
+        "nvmlDeviceGetMarginTemperature": newer,
+        "nvmlDeviceGetTemperature": writes(61),
+        "nvmlDeviceGetTemperatureThreshold": writes(90),
+    }
+    assert Driver(functions=functions).read().value("gpu.temperature_margin") == 29
+    functions["nvmlDeviceGetTemperatureThreshold"] = NOT_SUPPORTED
+    assert missing(Driver(functions=functions).read(), "gpu.temperature_margin") is Availability.NOT_SUPPORTED
+    functions |= {"nvmlDeviceGetTemperatureThreshold": writes(90), "nvmlDeviceGetTemperature": NOT_SUPPORTED}
+    assert missing(Driver(functions=functions).read(), "gpu.temperature_margin") is Availability.NOT_SUPPORTED
 
 
 def test_event_reasons_have_all_their_bits() -> None:

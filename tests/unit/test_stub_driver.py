@@ -133,6 +133,13 @@ READ: dict[str, tuple[str, float]] = {
     "gpu.nvlink_crc_errors": ("field(g, 38)", 1),
     "gpu.nvlink_sent": ("field(g, (138, 0xFFFFFFFF))", 1 / 1024),
     "gpu.nvlink_received": ("field(g, (139, 0xFFFFFFFF))", 1 / 1024),
+    "gpu.pcie_generation_max": ("n.nvmlDeviceGetMaxPcieLinkGeneration(h[g])", 1),
+    "gpu.pcie_width_max": ("n.nvmlDeviceGetMaxPcieLinkWidth(h[g])", 1),
+    "gpu.temperature_slowdown": ("n.nvmlDeviceGetTemperatureThreshold(h[g], 1)", 1),
+    "gpu.temperature_shutdown": ("n.nvmlDeviceGetTemperatureThreshold(h[g], 0)", 1),
+    "gpu.temperature_margin": ("n.nvmlDeviceGetMarginTemperature(h[g])", 1),
+    "gpu.jpeg_utilization": ("n.nvmlDeviceGetJpgUtilization(h[g])[0]", 100),
+    "gpu.optical_flow_utilization": ("n.nvmlDeviceGetOfaUtilization(h[g])[0]", 100),
     "gpu.nvlink_active": ("sum(field(g, (165, link)) for link in range(18))", 1),
 }
 

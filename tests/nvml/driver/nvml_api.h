@@ -52,6 +52,11 @@ typedef struct {
 } nvmlTemperature_t;
 
 typedef struct {
+    unsigned version;
+    int marginTemperature;
+} nvmlMarginTemperature_t;
+
+typedef struct {
     char busIdLegacy[16];
     unsigned domain, bus, device, pciDeviceId, pciSubSystemId;
     char busId[32];

@@ -27,6 +27,10 @@ NVML nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates
     }
 CODEC(nvmlDeviceGetEncoderUtilization, METRIC_ENCODER_UTILIZATION)
 CODEC(nvmlDeviceGetDecoderUtilization, METRIC_DECODER_UTILIZATION)
+#if DRIVER >= 580
+CODEC(nvmlDeviceGetJpgUtilization, METRIC_JPEG_UTILIZATION)
+CODEC(nvmlDeviceGetOfaUtilization, METRIC_OPTICAL_FLOW_UTILIZATION)
+#endif
 
 READING(nvmlDeviceGetPerformanceState, unsigned, METRIC_PERFORMANCE_STATE)
 READING(nvmlDeviceGetPowerState, unsigned, METRIC_PERFORMANCE_STATE)
@@ -105,12 +109,29 @@ NVML nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_t *temperatu
 
 NVML nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, unsigned threshold, unsigned *celsius)
 {
-    static const unsigned shutdown_slowdown_memory_gpu[] = {92, 89, 95, 87};
+    enum { SHUTDOWN = 0, SLOWDOWN = 1, MEMORY_MAX = 2, GPU_MAX = 3 };
     BEGIN(nvmlDeviceGetTemperatureThreshold, device);
-    NEED(threshold < 4, NVML_ERROR_NOT_SUPPORTED);
-    *celsius = shutdown_slowdown_memory_gpu[threshold];
+    NEED(threshold <= GPU_MAX, NVML_ERROR_NOT_SUPPORTED);
+    if (threshold == MEMORY_MAX || threshold == GPU_MAX) {
+        *celsius = threshold == MEMORY_MAX ? 95 : 87;
+        return NVML_SUCCESS;
+    }
+    enum metric metric = threshold == SLOWDOWN ? METRIC_TEMPERATURE_SLOWDOWN : METRIC_TEMPERATURE_SHUTDOWN;
+    NEED(supported(&call, metric), NVML_ERROR_NOT_SUPPORTED);
+    *celsius = (unsigned)reading(&call, metric);
     return NVML_SUCCESS;
 }
+
+#if DRIVER >= 580
+NVML nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarginTemperature_t *margin)
+{
+    BEGIN(nvmlDeviceGetMarginTemperature, device);
+    NEED(margin->version == (sizeof *margin | 1u << 24), NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    NEED(supported(&call, METRIC_TEMPERATURE_MARGIN), NVML_ERROR_NOT_SUPPORTED);
+    margin->marginTemperature = (int)reading(&call, METRIC_TEMPERATURE_MARGIN);
+    return NVML_SUCCESS;
+}
+#endif
 
 READING(nvmlDeviceGetFanSpeed, unsigned, METRIC_FAN)
 #if DRIVER >= 470
@@ -131,8 +152,8 @@ FIXED(nvmlDeviceGetNumFans, unsigned, supported(&call, METRIC_FAN) ? 1 : 0)
 
 READING(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, METRIC_PCIE_GENERATION)
 READING(nvmlDeviceGetCurrPcieLinkWidth, unsigned, METRIC_PCIE_WIDTH)
-FIXED(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, 5)
-FIXED(nvmlDeviceGetMaxPcieLinkWidth, unsigned, 16)
+READING(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, METRIC_PCIE_GENERATION_MAX)
+READING(nvmlDeviceGetMaxPcieLinkWidth, unsigned, METRIC_PCIE_WIDTH_MAX)
 FIXED(nvmlDeviceGetPcieReplayCounter, unsigned, 0)
 #if DRIVER >= 580
 FIXED(nvmlDeviceGetGpuMaxPcieLinkGeneration, unsigned, 5)

@@ -200,6 +200,20 @@ uint64_t stub_value(enum metric metric, unsigned gpu, int64_t elapsed_ns, bool c
         return gpu % 4;
     case METRIC_NVLINK_CRC_ERRORS:
         return 50 + 5 * gpu;
+    case METRIC_PCIE_GENERATION_MAX: /* every link is as fast as it can be, until a test says otherwise */
+        return gpu % 2 == 0 ? 5 : 4;
+    case METRIC_PCIE_WIDTH_MAX:
+        return gpu % 4 == 3 ? 8 : 16;
+    case METRIC_TEMPERATURE_SLOWDOWN:
+        return 89;
+    case METRIC_TEMPERATURE_SHUTDOWN:
+        return 92;
+    case METRIC_TEMPERATURE_MARGIN:
+        return 89 - temperature(gpu, s);
+    case METRIC_JPEG_UTILIZATION:
+        return (3 * gpu + 2) % 60;
+    case METRIC_OPTICAL_FLOW_UTILIZATION:
+        return (5 * gpu + 9) % 60;
     case METRIC_COUNT:
         break;
     }
