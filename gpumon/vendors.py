@@ -33,6 +33,8 @@ class Vendor(NamedTuple):
     """Where no GPU of it is found: by what it was looked for, and what its owner can do."""
     clock_events: tuple[tuple[int, str], ...] = ()
     """Bits of `gpu.event_reasons`."""
+    recoveries: tuple[tuple[int, str, str, bool], ...] = ()
+    """Numbers of `gpu.recovery_action`: what the driver requires, what to do, and whether nothing runs until then."""
 
 
 NVIDIA = Vendor(
@@ -60,6 +62,12 @@ NVIDIA = Vendor(
         (0x40, "heat (hardware)"),
         (0x80, "power brake"),
         (0x100, "display clock"),
+    ),
+    recoveries=(  # nvml.h, NVML_GPU_RECOVERY_ACTION_*; 5 is not the same in branches 580 and 615
+        (1, "a reset of the GPU", "End its processes, then 'sudo nvidia-smi --gpu-reset'.", True),
+        (2, "a restart of the machine", "Restart the machine.", True),
+        (3, "an end of traffic between GPUs", "End the processes that use several GPUs, then look again.", False),
+        (4, "a reset of the GPU when it is free", "A part of it is off until 'sudo nvidia-smi --gpu-reset'.", False),
     ),
 )
 AMD = Vendor(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gpumon.analysis.thresholds import JUDGED_FROM
+from gpumon.analysis.thresholds import JUDGED_FROM, LOADED_FOR
 from gpumon.diagnosis.gpu_rules import THERMAL
 from gpumon.frame import NAN
 from gpumon.history.query import Query
@@ -16,6 +16,8 @@ from gpumon.missing import is_known
 _UTILIZATION = "gpu.utilization"
 _THROTTLED = ("gpu.throttled_sw_thermal", "gpu.throttled_hw_thermal", "gpu.throttled_hw_power_brake")
 """Counters whose sum is the `throttled_share` of the ledger too."""
+_PARTS = 8
+"""Parts of the time in each of which a loaded GPU must have been loaded."""
 _ALL = 1 << 20
 """Points: each sample by itself."""
 
@@ -32,6 +34,15 @@ class Shares(NamedTuple):
 def rates(history: RecentHistory, uuid: str, now: float) -> Mapping[str, float]:
     """Return the rates of the counters of heat at `now`, by metric."""
     return {metric.name: history.last(uuid, metric.name, now) for metric in THERMAL}
+
+
+def load(history: RecentHistory, uuid: str, now: float) -> float:
+    """Return the lowest utilization of any few seconds of the last ones; NaN unless all of them are known."""
+    series = history.query(Query(uuid, (_UTILIZATION,), now - LOADED_FOR, now, points=_PARTS))[_UTILIZATION]
+    if len(series.mean) < 2 or not all(map(is_known, series.mean)):
+        return NAN
+    watched = series.times[-1] - series.times[0] + series.step
+    return min(series.mean) if watched >= LOADED_FOR * (1 - 2 / _PARTS) else NAN
 
 
 def shares(history: RecentHistory, uuids: Iterable[str], begin: float, end: float) -> Shares:

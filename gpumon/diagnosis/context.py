@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.diagnosis.finding import Finding, Subject
 from gpumon.frame import NAN, RunState
+from gpumon.metrics import BY_NAME, Availability
 
 
 class GpuContext(NamedTuple):
@@ -16,6 +18,10 @@ class GpuContext(NamedTuple):
     """Seconds since 1970."""
     rates: Mapping[str, float] = {}
     """Rates of counters by metric, where they are known: shares of the time."""
+    load: float = NAN
+    """The lowest utilization of any few seconds of the last `thresholds.LOADED_FOR`; NaN unless all is known."""
+    peer_links: float = NAN
+    """The most NVLink links that are up on another GPU of the same model in this machine; NaN without one."""
 
     @property
     def subject(self) -> Subject:
@@ -25,6 +31,18 @@ class GpuContext(NamedTuple):
     def value(self, metric: str) -> float:
         """A metric by its name; NaN where it is missing."""
         return self.status.sample.value(metric)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether its values are of now: neither the driver nor the daemon is silent."""
+        return self.status.sample.state is Availability.OK and self.status.state is not GpuState.STALE
+
+    @property
+    def slow_link(self) -> list[tuple[str, float, float]]:
+        """Metrics of which the PCIe link has less than it could, as an idle one does: what it has, and could have."""
+        metrics = ("gpu.pcie_generation", "gpu.pcie_width")
+        found = [(metric, self.value(metric), self.value(BY_NAME[metric].limit)) for metric in metrics]
+        return [(metric, now, most) for metric, now, most in found if 0 < now < most]
 
 
 class RunContext(NamedTuple):

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
+from gpumon.metrics import Metric
+
 
 class Severity(IntEnum):
     """Order of findings: the highest first."""
@@ -37,3 +39,10 @@ class Finding(NamedTuple):
     """Suggested remedy, in a sentence; empty if there is none."""
     evidence: Mapping[str, float] = {}
     """The numbers behind it, in base units."""
+
+
+def severity_of(metric: Metric, value: float) -> Severity:
+    """Return how severe `value` is by the thresholds of its metric; INFO where it is unknown."""
+    if value >= metric.critical:
+        return Severity.CRITICAL
+    return Severity.WARNING if value >= metric.warn else Severity.INFO

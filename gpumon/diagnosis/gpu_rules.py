@@ -8,9 +8,10 @@ from gpumon import units
 from gpumon.analysis import thresholds
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.diagnosis.context import GpuContext, Rule
-from gpumon.diagnosis.finding import Finding, Severity
+from gpumon.diagnosis.fault_rules import FAULT_RULES
+from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.frame import NAN
-from gpumon.metrics import BY_NAME, Availability, Metric, Unit
+from gpumon.metrics import BY_NAME, Availability, Unit
 from gpumon.missing import is_known
 
 HOT = (BY_NAME["gpu.temperature"], BY_NAME["gpu.temperature_memory"])
@@ -31,11 +32,11 @@ def unavailable(gpu: GpuContext) -> Iterator[Finding]:
 
 def hot(gpu: GpuContext) -> Iterator[Finding]:
     """It, or its memory, is near the temperature at which the driver lowers the clocks."""
-    if not _is_current(gpu):
+    if not gpu.is_current:
         return
     for metric in HOT:
         value = gpu.value(metric.name)
-        severity = _level(metric, value)
+        severity = severity_of(metric, value)
         if severity is not Severity.INFO:
             summary = f"{metric.title.lower()} is {units.metric(value, metric)}"
             yield Finding("hot", severity, gpu.subject, summary, "Check its fans and air flow.", {metric.key: value})
@@ -44,20 +45,20 @@ def hot(gpu: GpuContext) -> Iterator[Finding]:
 def heat_throttled(gpu: GpuContext) -> Iterator[Finding]:
     """The driver lowers the clocks because it is too hot."""
     severity = heat(gpu.rates)
-    if severity is not Severity.INFO and _is_current(gpu):
+    if severity is not Severity.INFO and gpu.is_current:
         evidence = {BY_NAME[name].key: share for name, share in gpu.rates.items()}
         yield Finding("heat_throttled", severity, gpu.subject, "heat-throttled", "Check its cooling.", evidence)
 
 
 def heat(rates: Mapping[str, float]) -> Severity:
     """Return how badly heat lowers the clocks, by the rates of `THERMAL`."""
-    return max(_level(metric, rates.get(metric.name, NAN)) for metric in THERMAL)
+    return max(severity_of(metric, rates.get(metric.name, NAN)) for metric in THERMAL)
 
 
 def memory_nearly_full(gpu: GpuContext) -> Iterator[Finding]:
     """The next allocation may fail."""
     used, total = gpu.value("gpu.memory_used"), gpu.value("gpu.memory_total")
-    if _is_current(gpu) and used >= BY_NAME["gpu.memory_used"].critical * total:
+    if gpu.is_current and used >= BY_NAME["gpu.memory_used"].critical * total:
         summary = f"memory is nearly full: {units.of_total(used, total)}"
         evidence = {"memory_used": used, "memory_total": total}
         yield Finding("memory_nearly_full", Severity.WARNING, gpu.subject, summary, "Reduce the batch size.", evidence)
@@ -83,7 +84,7 @@ def free(gpu: GpuContext) -> Iterator[Finding]:
 
 
 GPU_RULES: tuple[Rule[GpuContext], ...] = (
-    lost, unavailable, hot, heat_throttled, memory_nearly_full, allocated_idle, free
+    lost, unavailable, *FAULT_RULES, hot, heat_throttled, memory_nearly_full, allocated_idle, free
 )  # fmt: skip
 """The most urgent first: so are findings of one severity ordered."""
 
@@ -100,11 +101,6 @@ def _unavailable(gpu: GpuContext, action: str) -> Finding:
     return Finding("unavailable", Severity.CRITICAL, gpu.subject, gpu.status.sample.reason, action)
 
 
-def _is_current(gpu: GpuContext) -> bool:
-    """Whether its values are of now: neither the driver nor the daemon is silent."""
-    return gpu.status.sample.state is Availability.OK and gpu.status.state is not GpuState.STALE
-
-
 def _idle(gpu: GpuContext) -> float:
     """Seconds by the monotonic clock: the time of day may have been set meanwhile."""
     since = gpu.status.since
@@ -115,9 +111,3 @@ def _holders(gpu: GpuContext) -> str:
     ordered = sorted(gpu.status.processes, key=lambda process: -(process.memory_used if process.memory_used > 0 else 0))
     users = dict.fromkeys(process.user for process in ordered)
     return ", ".join(user or "an unknown user" for user in users) or "a process that the driver does not list"
-
-
-def _level(metric: Metric, value: float) -> Severity:
-    if value >= metric.critical:
-        return Severity.CRITICAL
-    return Severity.WARNING if value >= metric.warn else Severity.INFO

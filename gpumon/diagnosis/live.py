@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from gpumon.history.recent import RecentHistory
 
 
+_LINKS = "gpu.nvlink_active"
+
+
 def findings(
     statuses: Sequence[GpuStatus],
     runs: Sequence[Ranks],
@@ -38,7 +41,8 @@ def findings(
     `history` is that of the time before, where the caller has it: rates of counters and shares of the time need it.
     `rates` by UUID and metric are for a caller that has no history.
     """
-    found = diagnose(GPU_RULES, [_gpu(one, now, history, rates) for one in statuses])
+    contexts = [_gpu(one, now, history, rates) for one in statuses]
+    found = diagnose(GPU_RULES, [_among(context, statuses) for context in contexts])
     if runs and epochs is not None:
         from gpumon.diagnosis.run_rules import RUN_RULES  # without a run, `status` does without them
 
@@ -57,9 +61,20 @@ def _gpu(
     uuid = status.sample.device.uuid
     if history is None or status.sample.state is not Availability.OK:
         return GpuContext(status=status, now=now, rates=known.get(uuid, {}))
-    from gpumon.diagnosis.before import rates  # for who has a history: `status` has none
+    from gpumon.diagnosis.before import load, rates  # for who has a history: `status` has none
 
-    return GpuContext(status=status, now=now, rates=rates(history, uuid, now))
+    context = GpuContext(status=status, now=now, rates=rates(history, uuid, now))
+    return context._replace(load=load(history, uuid, now)) if context.slow_link else context
+
+
+def _among(context: GpuContext, statuses: Sequence[GpuStatus]) -> GpuContext:
+    """The context of a GPU among the others of the machine."""
+    if not is_known(context.value(_LINKS)):
+        return context
+    own = context.status.sample.device
+    others = [one.sample for one in statuses if one.sample.device.name == own.name and one.sample.device != own]
+    links = [sample.value(_LINKS) for sample in others if sample.state is Availability.OK]
+    return context._replace(peer_links=max((one for one in links if is_known(one)), default=NAN))
 
 
 def live_run(

@@ -17,9 +17,10 @@ from gpumon.analysis.gpu_state import Activity
 from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.ranks import ranks_of
 from gpumon.clock import SECOND
-from gpumon.diagnosis import comparison_rules, gpu_rules, rank_rules, run_rules
+from gpumon.diagnosis import comparison_rules, fault_rules, gpu_rules, rank_rules, run_rules
 from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.context import GpuContext, RunContext, diagnose
+from gpumon.diagnosis.fault_rules import FAULT_RULES
 from gpumon.diagnosis.finding import Finding, Severity, Subject
 from gpumon.diagnosis.gpu_rules import GPU_RULES
 from gpumon.diagnosis.live import findings, live_run
@@ -229,7 +230,8 @@ def test_findings_as_json_leave_out_what_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("module", "rules"),
     [
-        (gpu_rules, GPU_RULES),
+        (gpu_rules, tuple(rule for rule in GPU_RULES if rule not in FAULT_RULES)),
+        (fault_rules, FAULT_RULES),
         (run_rules, RUN_RULES),
         (rank_rules, rank_rules.RANK_RULES),
         (comparison_rules, (*comparison_rules.COMPARISON_RULES, *comparison_rules.COMPARED_RUN_RULES)),
@@ -242,3 +244,91 @@ def test_every_rule_is_in_its_table(module: ModuleType, rules: tuple[Any, ...]) 
         if function.__module__ == module.__name__ and not name.startswith("_")
     }
     assert written == set(rules), "a rule outside the table is never asked"
+    assert set(FAULT_RULES) <= set(GPU_RULES)
+
+
+# Faults ---------------------------------------------------------------------------------------------------
+
+HEALTHY = {
+    **CALM, "ecc_corrected": 900.0, "ecc_uncorrected": 0.0, "ecc_uncorrected_lifetime": 3.0, "remapping_pending": 0.0,
+    "remapping_failed": 0.0, "retirement_pending": 0.0, "recovery_action": 0.0, "pcie_generation": 4.0,
+    "pcie_generation_max": 4.0, "pcie_width": 16.0, "pcie_width_max": 16.0, "nvlink_links": 18.0, "nvlink_active": 18.0,
+}  # fmt: skip
+
+
+def test_errors_that_were_corrected_or_are_of_the_past_are_no_fault() -> None:
+    assert of_gpu(sample(0, **HEALTHY)) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "severity", "says"),
+    [
+        ({"ecc_uncorrected": 1.0}, "uncorrected_errors", Severity.CRITICAL, "1 uncorrected memory error since"),
+        ({"ecc_uncorrected": 12.0}, "uncorrected_errors", Severity.CRITICAL, "12 uncorrected memory errors since"),
+        ({"remapping_failed": 1.0}, "remapping_failed", Severity.CRITICAL, "could not be replaced"),
+        ({"remapping_pending": 1.0}, "memory_repair_pending", Severity.WARNING, "until the GPU is reset"),
+        ({"retirement_pending": 1.0}, "memory_repair_pending", Severity.WARNING, "until the GPU is reset"),
+        ({"recovery_action": 1.0}, "recovery_required", Severity.CRITICAL, "requires a reset of the GPU"),
+        ({"recovery_action": 2.0}, "recovery_required", Severity.CRITICAL, "requires a restart of the machine"),
+        ({"recovery_action": 4.0}, "recovery_required", Severity.WARNING, "requires a reset of the GPU when it is f"),
+        ({"recovery_action": 6.0}, "recovery_required", Severity.WARNING, "requires recovery action 6"),
+    ],
+)
+def test_a_fault_is_found_with_what_to_do(fault: dict[str, float], kind: str, severity: Severity, says: str) -> None:
+    (finding,) = of_gpu(sample(0, **{**HEALTHY, **fault}))
+    assert (finding.kind, finding.severity) == (kind, severity)
+    assert says in finding.summary
+    assert finding.action.endswith(".")
+    assert set(finding.evidence.items()) == set(fault.items())
+
+
+@pytest.mark.parametrize("state", [Availability.STALE, Availability.LOST])
+def test_no_fault_is_found_in_values_that_are_not_of_now(state: Availability) -> None:
+    faults = {"ecc_uncorrected": 9.0, "recovery_action": 2.0, "remapping_failed": 1.0, "remapping_pending": 1.0}
+    assert [one.kind for one in of_gpu(sample(0, state, **{**HEALTHY, **faults}))] == ["unavailable"]
+
+
+def down(*links: float, names: str = "") -> list[str]:
+    """GPUs whose NVLink links are down, where so many are up; a letter for each model, all alike without."""
+    samples = [sample(index, **{**HEALTHY, "nvlink_active": up}) for index, up in enumerate(links)]
+    for index, name in enumerate(names):
+        samples[index] = samples[index]._replace(device=samples[index].device._replace(name=f"NVIDIA {name}"))
+    frame = frame_of(tick(1, samples))
+    found = findings(gpu_statuses(frame, []), [], None, frame.time)
+    return [one.subject.title for one in found if one.kind == "nvlink_down"]
+
+
+def test_links_are_down_where_another_gpu_of_the_model_has_more() -> None:
+    assert down(18, 18, 16, 18) == ["GPU 2"]
+    assert down(18, 18, 18) == []
+    assert down(4, 4, 0) == [], "a card without a bridge"
+    assert down(12) == down(math.nan, 12) == down(12, math.nan) == []
+    assert down(18, 12, names="AB") == []
+
+
+def loaded(busy: float, seconds: int = 60, **link: float) -> list[str]:
+    """The kinds of findings about a GPU that has been so busy for so many seconds."""
+    one, history = sample(0, **{**HEALTHY, **link, "utilization": busy, "memory_used": GIB}), RecentHistory()
+    for number in range(1, seconds + 1):
+        frame = frame_of(tick(number, [one], [process()]))
+        history.add(frame)
+    found = findings(gpu_statuses(frame, []), [], None, frame.time, history)
+    return [finding.kind for finding in found]
+
+
+def test_a_pcie_link_is_judged_under_load_only_and_where_the_load_is_known() -> None:
+    assert loaded(0.9, pcie_width=8.0) == ["slow_link"]
+    assert loaded(0.9, pcie_generation=1.0) == ["slow_link"]
+    assert loaded(0.9) == []
+    assert loaded(0.1, pcie_generation=1.0) == [], "an idle link steps down"
+    assert loaded(0.9, seconds=20, pcie_generation=1.0) == [], "it may have been read before the load began"
+    assert loaded(0.9, pcie_generation=1.0, pcie_generation_max=math.nan) == []
+    assert loaded(math.nan, pcie_generation=1.0) == []
+
+
+def test_a_slow_link_says_what_it_has_and_could_have() -> None:
+    one = sample(0, **{**HEALTHY, "pcie_generation": 3.0, "pcie_width": 8.0, "utilization": 0.9})
+    (status,) = gpu_statuses(frame_of(tick(1, [one])), [])
+    (finding,) = diagnose(GPU_RULES, [GpuContext(status=status, now=0.0, load=0.9)])
+    assert finding.summary == "its PCIe link has generation 3 where 4 is possible and 8 of 16 lanes"
+    assert finding.evidence == {"utilization": 0.9, "pcie_generation": 3.0, "pcie_width": 8.0}

@@ -1,0 +1,99 @@
+"""Rules about faults of a GPU, of its memory and of its links, which somebody must act on. What is unknown is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpumon import units
+from gpumon.analysis import thresholds
+from gpumon.diagnosis.context import GpuContext, Rule
+from gpumon.diagnosis.finding import Finding, Severity, severity_of
+from gpumon.metrics import BY_NAME
+from gpumon.vendors import Vendor, maker
+
+_SLOW = {
+    "gpu.pcie_generation": "generation {now:.0f} where {most:.0f} is possible",
+    "gpu.pcie_width": "{now:.0f} of {most:.0f} lanes",
+}
+_WAITING = (BY_NAME["gpu.remapping_pending"], BY_NAME["gpu.retirement_pending"])
+
+
+def recovery_required(gpu: GpuContext) -> Iterator[Finding]:
+    """The driver says that it does not work fully until something is done."""
+    action = gpu.value("gpu.recovery_action")
+    if gpu.is_current and action >= BY_NAME["gpu.recovery_action"].warn:
+        vendor = _vendor(gpu)
+        known = {row[0]: row for row in vendor.recoveries} if vendor else {}
+        other = (0, f"recovery action {action:.0f}", "See the log of the kernel.", False)
+        _, what, do, is_down = known.get(int(action), other)
+        severity = Severity.CRITICAL if is_down else Severity.WARNING
+        evidence = {"recovery_action": action}
+        yield Finding("recovery_required", severity, gpu.subject, f"the driver requires {what}", do, evidence)
+
+
+def uncorrected_errors(gpu: GpuContext) -> Iterator[Finding]:
+    """Its memory gave wrong data."""
+    metric = BY_NAME["gpu.ecc_uncorrected"]
+    errors = gpu.value(metric.name)
+    severity = severity_of(metric, errors)
+    if gpu.is_current and severity is not Severity.INFO:
+        what = units.counted(int(errors), "uncorrected memory error")
+        action = f"Check the results of its runs, and reset it{_reset(gpu)}; if errors return, replace the card."
+        summary = f"{what} since the driver was loaded"
+        yield Finding("uncorrected_errors", severity, gpu.subject, summary, action, {metric.key: errors})
+
+
+def remapping_failed(gpu: GpuContext) -> Iterator[Finding]:
+    """It has no good memory left in place of bad memory."""
+    metric = BY_NAME["gpu.remapping_failed"]
+    failed = gpu.value(metric.name)
+    severity = severity_of(metric, failed)
+    if gpu.is_current and severity is not Severity.INFO:
+        summary = "faulty rows of its memory could not be replaced"
+        yield Finding("remapping_failed", severity, gpu.subject, summary, "Replace the card.", {metric.key: failed})
+
+
+def memory_repair_pending(gpu: GpuContext) -> Iterator[Finding]:
+    """Faulty memory stays in use until the next reset."""
+    waiting = [metric for metric in _WAITING if severity_of(metric, gpu.value(metric.name)) is not Severity.INFO]
+    if gpu.is_current and waiting:
+        evidence = {metric.key: gpu.value(metric.name) for metric in waiting}
+        summary, action = "faulty memory is in use until the GPU is reset", f"Reset it when it is free{_reset(gpu)}."
+        yield Finding("memory_repair_pending", Severity.WARNING, gpu.subject, summary, action, evidence)
+
+
+def nvlink_down(gpu: GpuContext) -> Iterator[Finding]:
+    """Some of its links are up, but not as many as another GPU of its model has."""
+    active, most = gpu.value("gpu.nvlink_active"), gpu.peer_links
+    # None at all is no fault of a card without a bridge, which nobody can tell from one whose links are all down.
+    if gpu.is_current and 0 < active < most:
+        summary = f"{active:.0f} NVLink links are up, {most:.0f} on another GPU of this model"
+        action = "Check the links with 'nvidia-smi nvlink --status', and the log of the fabric manager."
+        evidence = {"nvlink_active": active, "most": most}
+        yield Finding("nvlink_down", Severity.WARNING, gpu.subject, summary, action, evidence)
+
+
+def slow_link(gpu: GpuContext) -> Iterator[Finding]:
+    """It is loaded, and its PCIe link is slower than it could be."""
+    if gpu.is_current and gpu.load >= thresholds.LOADED and (slow := gpu.slow_link):
+        parts = [_SLOW[metric].format(now=now, most=most) for metric, now, most in slow]
+        summary = f"its PCIe link has {' and '.join(parts)}"
+        action = "Reseat the card; check its slot, its riser and the settings of the firmware."
+        evidence = {"utilization": gpu.load} | {BY_NAME[metric].key: now for metric, now, _ in slow}
+        yield Finding("slow_link", Severity.WARNING, gpu.subject, summary, action, evidence)
+
+
+FAULT_RULES: tuple[Rule[GpuContext], ...] = (
+    recovery_required, remapping_failed, uncorrected_errors, memory_repair_pending, nvlink_down, slow_link
+)  # fmt: skip
+"""The most urgent first."""
+
+
+def _vendor(gpu: GpuContext) -> Vendor | None:
+    device = gpu.status.sample.device
+    return maker(device.name, device.uuid)
+
+
+def _reset(gpu: GpuContext) -> str:
+    vendor = _vendor(gpu)
+    return f" with '{vendor.reset}'" if vendor and vendor.reset else ""
