@@ -24,9 +24,9 @@ DIR_CAPACITY = 256 * 1024
 # the next frame when there is none.
 PROCESS_ROOM = 256
 RUN_ROOM = 48
-FULL_FRAMES = 128
+FULL_FRAMES = 120
 """Frames kept with processes and runs: two minutes at one a second."""
-EVENTS = 4096
+EVENTS = 3584
 """Events kept, whatever the time between them."""
 
 
