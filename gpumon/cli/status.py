@@ -22,7 +22,7 @@ from gpumon.frame import NAN, Driver, Frame, Origin, RunState, nothing
 from gpumon.live import Live, follow
 from gpumon.metrics import Availability
 from gpumon.origin import Capability
-from gpumon.paths import Places
+from gpumon.paths import Places, ring_paths
 from gpumon.units import duration
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ _SPARE = 3
 
 def add_options(parser: "ArgumentParser") -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object for programs")
-    parser.add_argument("--verbose", action="store_true", help="add clock event reasons and skipped samples")
+    parser.add_argument(
+        "--verbose", action="store_true", help="add clock event reasons, skipped samples and costs of driver calls"
+    )
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)
 
@@ -94,9 +96,11 @@ def run(arguments: "Namespace") -> int:
             if part.origin.problem and not origin.problem:
                 print(f"{part.origin.source}: {part.origin.problem}")
         if arguments.verbose:
-            from gpumon.reports.status_details import details
+            from gpumon.driver_calls import read_calls
+            from gpumon.reports.status_details import call_costs, details
 
-            print(*details(frame), sep="\n")
+            calls = read_calls(os.path.dirname(ring_paths(where)[0])) if daemon else ()
+            print(*details(frame), *call_costs(calls), sep="\n")
     if not (stale or origin.problem) and any(sample.state in _ANSWERS for sample in frame.samples):
         return EXIT_OK
     if not arguments.json:

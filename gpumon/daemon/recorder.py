@@ -8,6 +8,7 @@ from contextlib import suppress
 from threading import Event
 
 from gpumon.clock import SECOND, Clock
+from gpumon.daemon.calls import CallsFile
 from gpumon.daemon.log import DaemonLog, say
 from gpumon.errors import AlreadyRunning, GpumonError, RingError
 from gpumon.followers import LEDGER, Followers
@@ -53,6 +54,7 @@ class Recorder:
         self._inode = _inode(directory) if directory else _NONE
         self._check_at = 0
         self._log = DaemonLog(lambda text: self.say(text))
+        self._calls = CallsFile(sampler.source, directory, self._tell) if directory else None
         self._former: RingWriter | None = None
         """A ring that has lost its place, for as long as it takes to make another."""
         self.has_let_go = Event()
@@ -83,6 +85,8 @@ class Recorder:
             return
         self._check_at = now + _CHECK_EVERY
         self._log.round(writer, self.sampler.refused)
+        if self._calls is not None:
+            self._calls.round(now)
         self._see_lock(self._lock)
         if not (writer.is_at_path() and writer.intact()):
             # Removed, replaced, cut or overwritten by somebody: the next tick starts a new file, with what is left.

@@ -1,11 +1,12 @@
-"""Details of one frame for `gpumon status --verbose`: clock event reasons, and how sampling keeps up."""
+"""Details for `gpumon status --verbose`: clock event reasons, how sampling keeps up, what the driver's calls cost."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gpumon import units
+from gpumon.driver_calls import DriverCall
 from gpumon.frame import Frame, Sample
 from gpumon.vendors import clock_events, maker
 
@@ -20,6 +21,23 @@ def details(frame: Frame) -> Iterator[str]:
         parts.append(f"taken in {units.whole(1000 * frame.sample_duration)} ms")
     parts.append(f"{units.counted(frame.skipped_ticks, 'sample')} skipped since sampling began")
     yield f"sampling: {', '.join(parts)}"
+
+
+def call_costs(calls: Sequence[DriverCall]) -> Iterator[str]:
+    """A line for each function of the driver: how often it was called, and how long that took."""
+    if calls:
+        yield "driver calls since the daemon began:"
+    width = max((len(call.function) for call in calls), default=0)
+    for call in calls:
+        seldom = f"; slow, so only every {call.every:.1f} s for a GPU" if call.every else ""
+        yield (
+            f"  {call.function:{width}}  {units.counted(call.calls, 'call')}, {_time(call.mean)} on average, "
+            f"{_time(call.worst)} at worst{seldom}"
+        )
+
+
+def _time(seconds: float) -> str:
+    return f"{1000 * seconds:.1f} ms" if seconds >= 0.001 else f"{1e6 * seconds:.0f} µs"
 
 
 def clock_event_reasons(sample: Sample) -> tuple[str, ...]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from gpumon.clock import Clock
+from gpumon.driver_calls import DriverCall
 from gpumon.frame import Boundary, Driver, Origin, Process, Run, Sample, XidEvent
 from gpumon.origin import Capability
 
@@ -94,6 +95,14 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of the driver or the file."""
+
+
+@runtime_checkable
+class AsksDriver(Protocol):
+    """A source that knows what a driver's calls cost."""
+
+    def driver_calls(self) -> Sequence[DriverCall]:
+        """Costs of the driver's calls so far, the dearest first."""
 
 
 def from_units(number: float, scale: float) -> float:

@@ -7,13 +7,14 @@ from functools import reduce
 from operator import or_
 
 from gpumon.clock import SECOND, Clock
+from gpumon.driver_calls import DriverCall
 from gpumon.frame import NAN, Boundary, Device, Driver, Origin, Process, Run, Sample, XidEvent
 from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.origin import Capability, SourceInfo
-from gpumon.sources.base import Reading, Source
+from gpumon.sources.base import AsksDriver, Reading, Source
 from gpumon.sources.worker import SourceRead, Worker
 
-PATIENCE = 0.25
+PATIENCE = 0.6
 """Seconds that a tick waits for a source; one that has let a tick go by is not waited for again until it answers."""
 FIRST_PATIENCE = 3.0
 """Seconds for the first answer: a driver may have to wake its GPUs."""
@@ -121,6 +122,11 @@ class CombinedSource:
             return known[0].driver
         runtime = next((one.driver.runtime for one in known if one.driver.runtime), "")
         return Driver(", ".join(f"{one.name} {one.driver.version}" for one in known), runtime)
+
+    def driver_calls(self) -> Sequence[DriverCall]:
+        """Costs of the calls of all their drivers."""
+        sources = [one.worker.source for one in self._members]
+        return [call for source in sources if isinstance(source, AsksDriver) for call in source.driver_calls()]
 
     def read(self) -> Sequence[Reading]:
         monotonic, time = self._clock.monotonic(), self._clock.time()

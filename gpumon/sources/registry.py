@@ -114,9 +114,9 @@ def open_source(spec: str, request: "Request") -> "Source":
     opened = _opened(_wanted(spec), request)
     if len(opened) == 1:
         return opened[0]
-    from gpumon.sources.combined import CombinedSource
+    from gpumon.sources.combined import PATIENCE, CombinedSource
 
-    return CombinedSource(opened, request.clock)
+    return CombinedSource(opened, request.clock, min(PATIENCE, 0.9 * request.interval))
 
 
 def _wanted(spec: str) -> list[tuple[SourceKind, str, bool]]:

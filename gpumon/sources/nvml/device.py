@@ -9,6 +9,7 @@ from gpumon.clock import Clock
 from gpumon.frame import NAN, Device, Sample
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
 from gpumon.sources.nvml.answers import DeviceAnswers, Read
+from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.device_processes import DeviceProcesses
 from gpumon.sources.nvml.library import SUCCESS, Library, availability
 from gpumon.sources.nvml.processes import Held
@@ -34,12 +35,13 @@ _WORST = (
 class _Scheduled:
     """A call of the table, bound to this device's buffers, and when it is next due."""
 
-    __slots__ = ("call", "code", "due", "metrics", "read")
+    __slots__ = ("call", "code", "cost", "due", "metrics", "read")
 
     def __init__(self, call: Call, read: Read) -> None:
         self.call = call
         self.metrics = frozenset(call.metrics)
         self.read = read
+        self.cost = CallCost(call.function)
         self.due = 0.0
         self.code = SUCCESS
         """The last answer."""
@@ -79,6 +81,11 @@ class NvmlDevice:
         self._doubt_from = 0.0
         self._is_gone = False
 
+    def costs(self) -> list[CallCost]:
+        """Return what each call has cost here so far; may be called from any thread."""
+        table = [scheduled.cost for scheduled in (*self._calls, *self._fallbacks)]
+        return [*table, *self._processes.costs, self._sample_buffer.cost]
+
     @property
     def samples_until(self) -> int:
         """The time of the last utilization sample that was given: ns, CLOCK_MONOTONIC."""
@@ -110,7 +117,6 @@ class NvmlDevice:
 
     def _read_metrics(self, now: float) -> None:
         answers, before = self._answers, self.state
-        answers.read_at_ns = 0
         if not self._ask_due(now):
             self._doubt(now)
         elif before is not _OK:
@@ -124,13 +130,14 @@ class NvmlDevice:
     def _ask_due(self, now: float) -> bool:
         """Ask what is due. Whether it answers: anything at all, and to no call that it is gone."""
         answers = self._answers
-        answered = self._is_gone = False
+        asked = answered = is_stamped = self._is_gone = False
         for scheduled in self._calls:
             if scheduled.due <= now:
+                asked = True
                 code = self._ask(scheduled, now, answers.single)
                 # After the first row of the table: what moves fastest is then of this moment, whichever call hangs.
-                if not answers.read_at_ns:
-                    answers.read_at_ns = self._clock.monotonic()
+                if not is_stamped and (scheduled.call.period == EVERY_TICK or not answers.read_at_ns):
+                    is_stamped, answers.read_at_ns = True, self._clock.monotonic()
                 if code == SUCCESS:
                     answered = True
                     if scheduled.call.period == EVERY_TICK:
@@ -140,7 +147,7 @@ class NvmlDevice:
                     return False
         if answered:
             self.state, self.failure = _OK, SUCCESS
-        return answered
+        return answered if asked else self.state is _OK  # all of them slow: nothing was due
 
     def _ask_all(self, now: float) -> bool:
         """Ask for everything that is not read at each tick."""
@@ -167,7 +174,10 @@ class NvmlDevice:
         scheduled.due = (
             now if call.period == EVERY_TICK else next_due(now, call.period, scheduled.due, self.device.index)
         )
-        code = scheduled.code = scheduled.read(self.handle, answers)
+        cost = scheduled.cost
+        code = scheduled.code = cost.timed(self._clock, scheduled.read, self.handle, answers)
+        if cost.wait > call.period:
+            scheduled.due = now + cost.wait
         if code == SUCCESS:
             if answers.missing and not answers.missing.keys().isdisjoint(call.metrics):
                 for name in call.metrics:

@@ -9,6 +9,7 @@ from gpumon.clock import Clock
 from gpumon.frame import NAN
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.sources.nvml.answers import DeviceAnswers
+from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.library import SUCCESS, Library, availability, unspoken
 from gpumon.sources.nvml.processes import Held, ProcessList, ProcessShares
 from gpumon.sources.nvml.schedule import UNSUPPORTED, next_due
@@ -20,6 +21,9 @@ _CONTEXT = 32 << 20
 """Bytes by which the memory of a device changes at least when a process comes or goes: its context takes more."""
 
 
+_FUNCTIONS = ("ComputeRunningProcesses", "GraphicsRunningProcesses", "ProcessUtilization")
+
+
 class DeviceProcesses:
     """The driver's lists of one device, read no more often than needed; gaps are noted in its `answers`."""
 
@@ -29,6 +33,9 @@ class DeviceProcesses:
         self._compute = ProcessList(library, "compute")
         self._graphics = ProcessList(library, "graphics")
         self._shares = ProcessShares(library, clock)
+        self._clock = clock
+        self.costs = tuple(CallCost(f"nvmlDeviceGet{name}") for name in _FUNCTIONS)
+        """Of the lists and the shares."""
         self._graphics_held: list[Held] = []
         self._graphics_code = SUCCESS
         self._due = 0.0
@@ -46,11 +53,12 @@ class DeviceProcesses:
             return None
         self._used = used
         self._due = next_due(now, LISTED_EVERY, self._due, self._index)
-        code, held = self._compute.read(handle)
+        compute, graphics, shared = self.costs
+        code, held = compute.timed(self._clock, self._compute.read, handle)
         # This call takes milliseconds and holds a driver-wide lock on some drivers: seldom.
         if now >= self._graphics_due:
             self._graphics_due = next_due(now, GRAPHICS_EVERY, self._graphics_due, self._index)
-            self._graphics_code, self._graphics_held = self._graphics.read(handle)
+            self._graphics_code, self._graphics_held = graphics.timed(self._clock, self._graphics.read, handle)
         self._judge(code, now)
         # A process may be in both lists; it counts once, as one that computes.
         by_pid = {process.pid: process for process in (*self._graphics_held, *held)}
@@ -58,7 +66,7 @@ class DeviceProcesses:
             # In vain: somebody who was there takes more or less than before, and may go on so.
             self._early_from = now + _IN_VAIN
         self._pids = by_pid.keys()
-        shares = self._shares.read(handle) if by_pid else {}
+        shares = shared.timed(self._clock, self._shares.read, handle) if by_pid else {}
         return [
             process._replace(sm_utilization=shares[pid][0], memory_utilization=shares[pid][1])
             if pid in shares

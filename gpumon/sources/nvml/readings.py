@@ -37,6 +37,8 @@ class Call(NamedTuple):
     """Seconds between two reads of the same value."""
     make: Callable[[Library], Read | None]
     """Binds the call to a library, with buffers of its own; None where the driver lacks it."""
+    function: str
+    """Name of the driver's function, the newest of its names: what it costs is told by it."""
 
 
 def _number(
@@ -68,7 +70,7 @@ def _number(
 
         return read
 
-    return Call((metric,), period, make)
+    return Call((metric,), period, make, names[0])
 
 
 _WHOLE = 100
@@ -171,7 +173,7 @@ def _codec(metric: str, period: float, name: str) -> Call:
 
         return read
 
-    return Call((metric,), period, make)
+    return Call((metric,), period, make, name)
 
 
 _HOTTEST = 250
@@ -211,16 +213,16 @@ def _margin(library: Library) -> Read | None:
 
 
 CALLS: tuple[Call, ...] = (
-    Call(_SHARES, EVERY_TICK, _utilization),
-    Call(_MEMORY, EVERY_TICK, _memory),
-    Call(tuple(field.metric for field in fields_for("")[0]), EVERY_TICK, FieldBatch.make),
+    Call(_SHARES, EVERY_TICK, _utilization, "nvmlDeviceGetUtilizationRates"),
+    Call(_MEMORY, EVERY_TICK, _memory, "nvmlDeviceGetMemoryInfo"),
+    Call(tuple(field.metric for field in fields_for("")[0]), EVERY_TICK, FieldBatch.make, "nvmlDeviceGetFieldValues"),
     _number("gpu.clock_sm", EVERY_TICK, "nvmlDeviceGetClockInfo", scale=1e6, arguments=(pynvml.NVML_CLOCK_SM,)),
     _number("gpu.temperature", 3.0, "nvmlDeviceGetTemperature", arguments=(pynvml.NVML_TEMPERATURE_GPU,)),
     _number(
         "gpu.event_reasons", 3.0, "nvmlDeviceGetCurrentClocksEventReasons",
         "nvmlDeviceGetCurrentClocksThrottleReasons", most=U64 - 1, wide=True,
     ),
-    Call(SLOW_METRICS, 30.0, SlowFields.make),
+    Call(SLOW_METRICS, 30.0, SlowFields.make, "nvmlDeviceGetFieldValues (faults and links)"),
     _number("gpu.clock_memory", 30.0, "nvmlDeviceGetClockInfo", scale=1e6, arguments=(pynvml.NVML_CLOCK_MEM,)),
     _number("gpu.fan", 30.0, "nvmlDeviceGetFanSpeed", scale=1e-2),
     _number("gpu.performance_state", 30.0, "nvmlDeviceGetPerformanceState", most=pynvml.NVML_PSTATE_15),

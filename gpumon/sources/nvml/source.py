@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from gpumon.clock import SECOND, Clock
+from gpumon.driver_calls import DriverCall
 from gpumon.frame import Driver, Origin, Process, Sample
 from gpumon.metrics import Availability
 from gpumon.origin import HARDWARE
 from gpumon.sources.base import Describe, Reading
+from gpumon.sources.nvml.costs import summed
 from gpumon.sources.nvml.device import DeviceReading, NvmlDevice
 from gpumon.sources.nvml.discovery import LOOK_EVERY, NOTHING, Discovery, FoundDevices
 from gpumon.sources.nvml.lanes import AnyInquiry, Asker, Inquiry, Lanes
 from gpumon.sources.nvml.library import VERSION_MISMATCH, Library, advice
 from gpumon.sources.nvml.processes import Held
 
-PATIENCE = 0.2
+PATIENCE = 0.5
 """Seconds that a tick waits for a GPU at most; one that has let a tick go by is not waited for until it answers."""
 FIRST_PATIENCE = 1.5
 """Seconds for the first answers: a driver may have to wake its GPUs."""
@@ -26,7 +28,7 @@ _SILENT = "the NVIDIA driver does not answer: a call to it has not come back (se
 
 def patience(interval: float) -> float:
     """Seconds that a tick waits for a GPU, where one is due each `interval` seconds."""
-    return min(PATIENCE, 0.4 * interval)
+    return min(PATIENCE, 0.8 * interval)
 
 
 class _DeviceRow:
@@ -90,6 +92,7 @@ class NvmlSource:
         self._look = Inquiry(self._discovery.look)
         self._reopen = Inquiry(self._discovery.reopen)
         self._look_at = 0
+        self._read_at = self._tick = 0
         self._silent = ""
         self._held: dict[str, tuple[Process, ...]] = {}
         self._processes: tuple[Process, ...] = ()
@@ -102,6 +105,7 @@ class NvmlSource:
 
     def read(self) -> Sequence[Reading]:
         monotonic, time = self._clock.monotonic(), self._clock.time()
+        self._tick, self._read_at = monotonic - self._read_at if self._read_at else 0, monotonic
         until = monotonic + max(self._patience, self._first_patience)
         self._look_for_devices(monotonic, until)
         readings = self._ask(until)
@@ -119,6 +123,10 @@ class NvmlSource:
             if one.utilization_samples:
                 new.setdefault(one.sample.device.uuid, []).extend(one.utilization_samples)
         return [Reading(monotonic, time, samples, self._processes, utilization_samples=new)]
+
+    def driver_calls(self) -> Sequence[DriverCall]:
+        """Costs of the driver's calls so far."""
+        return summed((cost for row in self._rows for cost in row.device.costs()), self._tick / SECOND)
 
     def close(self) -> None:
         """Let go of the driver, but not under a call that hangs: that ends with the process."""

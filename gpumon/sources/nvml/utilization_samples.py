@@ -18,6 +18,7 @@ import pynvml
 
 from gpumon.clock import SECOND, Clock
 from gpumon.metrics import Availability
+from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.fields import VALUE_TYPES
 from gpumon.sources.nvml.library import NOT_FOUND, SUCCESS, Library, availability
 from gpumon.sources.nvml.schedule import SLACK, UNSUPPORTED
@@ -50,6 +51,7 @@ class SampleBuffer:
         self._function = library.find("nvmlDeviceGetSamples")
         self.state = Availability.NOT_SUPPORTED if self._function is None else Availability.OK
         """Why there are no samples; OK also when the driver has nothing new."""
+        self.cost = CallCost("nvmlDeviceGetSamples")
         self.length = 0
         """Number of samples that the driver keeps; 0 while unknown."""
         self._due = _NEVER if self._function is None else 0.0
@@ -66,7 +68,7 @@ class SampleBuffer:
             return ()
         wait = self._period * (1.0 if self._due else self._turn)
         self._due = now + wait - SLACK
-        code, stamped = self._ask(handle, clock)
+        code, stamped = self.cost.timed(clock, self._ask, handle, clock)
         # Nothing new is no failure: some cards write no samples while nothing runs.
         self.state = Availability.OK if code == NOT_FOUND else availability(code)
         if self.state is Availability.NOT_SUPPORTED:

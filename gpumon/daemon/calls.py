@@ -1,0 +1,49 @@
+"""Costs of the driver's calls: written from time to time for `status --verbose`, and one that turned slow is logged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpumon.clock import SECOND
+from gpumon.driver_calls import DriverCall, write_calls
+from gpumon.sources.base import AsksDriver, Source
+
+_EVERY = 5 * SECOND
+
+
+class CallsFile:
+    """Keeps the file of a daemon's directory."""
+
+    def __init__(self, source: Source, directory: str, say: Callable[[str], None]) -> None:
+        self._source = source
+        self._directory = directory
+        self._say = say
+        self._due = 0
+        self._slow: set[str] = set()
+        self._is_failing = False
+
+    def round(self, now: int) -> None:
+        """Write it where it is time; `now` in ns. Never raises: it costs no sample."""
+        if now < self._due or not isinstance(self._source, AsksDriver):
+            return
+        self._due = now + _EVERY
+        calls = self._source.driver_calls()
+        for call in calls:
+            if call.every and call.function not in self._slow:
+                self._slow.add(call.function)
+                self._say(slow(call))
+        try:
+            write_calls(self._directory, calls)
+            self._is_failing = False
+        except OSError as error:
+            if not self._is_failing:
+                self._say(f"the costs of driver calls cannot be kept: {error.strerror or error}")
+            self._is_failing = True
+
+
+def slow(call: DriverCall) -> str:
+    """Return a line on a call that has turned slow."""
+    return (
+        f"{call.function} takes {1000 * call.mean:.1f} ms on average: it is made every {call.every:.1f} s "
+        "for a GPU instead of at each sample"
+    )

@@ -1,0 +1,71 @@
+"""Time that each call of the driver takes, and how seldom one is made that takes too much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from gpumon.clock import SECOND, Clock
+from gpumon.driver_calls import DriverCall
+
+T = TypeVar("T")
+
+SHARE = 0.05
+"""Of the time, that one call for one GPU may take: a slower one is made so seldom that it takes no more."""
+LONGEST_WAIT = 30.0
+"""Seconds between two calls, however slow they are."""
+_MEMORY = 8
+"""Calls over which the recent mean is taken: one slow call of a driver that is busy is no reason."""
+
+
+class CallCost:
+    """Time that a call takes on one device. Written by the thread that reads the device, and read by any."""
+
+    __slots__ = ("_recent", "count", "function", "total", "wait", "worst")
+
+    def __init__(self, function: str) -> None:
+        self.function = function
+        self.count = 0
+        self.total = 0
+        """ns."""
+        self.worst = 0
+        """ns."""
+        self.wait = 0.0
+        """Seconds from one call to the next, at least; 0 where it is swift."""
+        self._recent = 0.0
+
+    def timed(self, clock: Clock, ask: Callable[..., T], *arguments: Any) -> T:
+        """Ask, count the time that it took, and return the answer."""
+        began = clock.monotonic()
+        answer = ask(*arguments)
+        self._add(clock.monotonic() - began)
+        return answer
+
+    def _add(self, took: int) -> None:
+        self.count += 1
+        self.total += took
+        if took > self.worst:
+            self.worst = took
+        self._recent += (took - self._recent) / _MEMORY
+        self.wait = min(LONGEST_WAIT, self._recent / SECOND / SHARE)
+
+
+def summed(costs: Iterable[CallCost], tick: float) -> list[DriverCall]:
+    """The costs of several devices by function, the dearest first; `tick` is the time between two ticks, in seconds."""
+    by_function: dict[str, list[CallCost]] = {}
+    for cost in costs:
+        if cost.count:
+            by_function.setdefault(cost.function, []).append(cost)
+    calls = []
+    for function, parts in by_function.items():
+        count, wait = sum(part.count for part in parts), max(part.wait for part in parts)
+        calls.append(
+            DriverCall(
+                function=function,
+                calls=count,
+                mean=sum(part.total for part in parts) / count / SECOND,
+                worst=max(part.worst for part in parts) / SECOND,
+                every=wait if wait > tick else 0.0,
+            )
+        )
+    return sorted(calls, key=lambda call: -call.calls * call.mean)
