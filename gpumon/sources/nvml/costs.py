@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -12,10 +13,10 @@ T = TypeVar("T")
 
 SHARE = 0.05
 """Of the time, that one call for one GPU may take: a slower one is made so seldom that it takes no more."""
-LONGEST_WAIT = 30.0
+LONGEST_WAIT = 10.0
 """Seconds between two calls, however slow they are."""
-_MEMORY = 8
-"""Calls over which the recent mean is taken: one slow call of a driver that is busy is no reason."""
+_IN_A_ROW = 4
+"""Slow calls after which one counts as slow: one that hung, or met a driver that was busy, is no reason."""
 
 
 class CallCost:
@@ -32,7 +33,7 @@ class CallCost:
         """ns."""
         self.wait = 0.0
         """Seconds from one call to the next, at least; 0 where it is swift."""
-        self._recent = 0.0
+        self._recent = deque([0] * _IN_A_ROW, _IN_A_ROW)
 
     def timed(self, clock: Clock, ask: Callable[..., T], *arguments: Any) -> T:
         """Ask, count the time that it took, and return the answer."""
@@ -46,8 +47,8 @@ class CallCost:
         self.total += took
         if took > self.worst:
             self.worst = took
-        self._recent += (took - self._recent) / _MEMORY
-        self.wait = min(LONGEST_WAIT, self._recent / SECOND / SHARE)
+        self._recent.append(took)
+        self.wait = min(LONGEST_WAIT, min(self._recent) / SECOND / SHARE)
 
 
 def summed(costs: Iterable[CallCost], tick: float) -> list[DriverCall]:

@@ -243,7 +243,7 @@ CALLS: tuple[Call, ...] = (
         "gpu.temperature_shutdown", 600.0, "nvmlDeviceGetTemperatureThreshold",
         arguments=(pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN,), most=_HOTTEST,
     ),
-    Call(GPM_METRICS, GPM_EVERY, GpmReading.make),
+    Call(GPM_METRICS, GPM_EVERY, GpmReading.make, "nvmlGpmSampleGet and nvmlGpmMetricsGet"),
 )  # fmt: skip
 
 # What a batch of fields cannot give on an older driver has a call of its own.

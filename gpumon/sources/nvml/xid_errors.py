@@ -30,7 +30,7 @@ _TIMEOUT = int(pynvml.NVML_ERROR_TIMEOUT)
 _FINAL = (Availability.OK, Availability.NOT_SUPPORTED, Availability.NO_PERMISSION)
 """After these a GPU is not registered again; all others may pass."""
 _WENT_AWAY = (Availability.LOST, Availability.NO_DRIVER, Availability.RESET_REQUIRED)
-"""What a GPU had before one of these, a reset or a restart of the driver has answered."""
+"""Codes that a reset or a restart of the driver answers: what the GPU had before is over."""
 
 
 class XidState(NamedTuple):
