@@ -11,7 +11,7 @@ import pytest
 from gpumon.frame import Mark, RunState
 from gpumon_web.page import Now
 from gpumon_web.pages.run import kept, live
-from gpumon_web.run_head import far
+from gpumon_web.run_head import far, length_range
 from gpumon_web.run_page import ROWS, run_document
 from gpumon_web.run_rows import LOGGED, epoch, logged_names
 from tests.builders import TIME, boundary, device, run, sample, tick
@@ -142,6 +142,10 @@ def test_a_peak_says_whether_it_is_a_bound(known: dict[str, Any], peak: float | 
                   {"user": None, "state": "finished"})  # fmt: skip
     assert (cells["peak_bytes"], cells["peak"]) == (peak, text)
     assert cells["utilization"][0]["line"][0]["text"] == "–"
+
+
+def test_epochs_of_less_than_a_second_do_not_take_0_s() -> None:
+    assert length_range({"least": 0.05, "most": 0.42}) == "from 50 ms to 420 ms"
 
 
 def test_logged_metrics_have_a_column_each_and_no_more_than_four() -> None:

@@ -66,9 +66,9 @@ def usage(total: Cells) -> Cells:
 
 
 def length_range(summary: Cells) -> str:
-    """The lengths of its epochs: `from 1:30 to 1:42`; empty without any."""
+    """The lengths of its epochs: `from 420 ms to 1:42`; empty without any."""
     least, most = summary.get("least"), summary.get("most")
-    return "" if least is None or most is None else f"from {units.duration(least)} to {units.duration(most)}"
+    return "" if least is None or most is None else f"from {units.brief(least)} to {units.brief(most)}"
 
 
 def _bar(run: Cells) -> list[Cells]:

@@ -46,6 +46,11 @@ window.gpumon = window.gpumon || {};
     return `${Math.floor(whole / 86400)} d ${Math.floor(whole / 3600) % 24} h`;
   }
 
+  // The same, with thousandths for what takes less than a second, such as an epoch of a small training: `420 ms`.
+  function brief(seconds) {
+    return seconds > 0 && seconds < 0.9995 ? `${fixed(seconds * 1000, 0)} ms` : duration(seconds);
+  }
+
   // In words, for sentences: `42 min`, `2 h 50 min`, `3 d 4 h`.
   function span(seconds) {
     if (!known(seconds)) { return MISSING; }
@@ -97,7 +102,7 @@ window.gpumon = window.gpumon || {};
   }
 
   g.text = {
-    MISSING, known, bytes, duration, span, joules, plain, odd, moment, clock, age,
+    MISSING, known, bytes, duration, brief, span, joules, plain, odd, moment, clock, age,
     percent: (value) => (known(value) ? `${fixed(value * 100, 0)} %` : MISSING),
     watts: (value) => (known(value) ? `${fixed(value, 0)} W` : MISSING),
     celsius: (value) => (known(value) ? `${fixed(value, 0)} °C` : MISSING),

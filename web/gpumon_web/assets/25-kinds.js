@@ -9,10 +9,10 @@
   const texts = {
     text: words, mono: (value) => value || t.MISSING,
     count: t.count, percent: t.percent, bytes: t.bytes, watts: t.watts, celsius: t.celsius, megahertz: t.megahertz,
-    joules: (value, node) => t.joules(value, node.dataset.most ? g.feed.value(node.dataset.most) : undefined), duration: t.duration, span: t.span,
+    joules: (value, node) => t.joules(value, node.dataset.most ? g.feed.value(node.dataset.most) : undefined), duration: t.brief, span: t.span,
     elapsed: (value) => (t.known(value) ? t.span(now() - value) : t.MISSING), age: (value) => t.age(value, now()),
     // A number of seconds, or since when something has lasted.
-    lasting: (value) => t.duration(absent(value) ? NaN : value.since === undefined ? value : now() - value.since),
+    lasting: (value) => t.brief(absent(value) ? NaN : value.since === undefined ? value : now() - value.since),
   };
 
   // Words; those for what is so now and those for what was; or words and a moment.
