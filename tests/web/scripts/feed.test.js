@@ -123,3 +123,13 @@ test("a pause in a recording stands at the frame that is shown, and what plays m
   now += 2000;
   assert.strictEqual(Math.round(position.here()), 3602);
 });
+
+test("a link to a position that nobody means leaves the page at that of everybody", async () => {
+  const { world } = await heard(delta({ reset: true }));
+  for (const at of ["1e300", "-1e300", "NaN", "", " ", "now"]) {
+    world.gpumon.position.open(new URLSearchParams({ at }));
+    assert.ok(!world.gpumon.position.isOwn, at);
+  }
+  world.gpumon.position.open(new URLSearchParams({ at: "70" }));
+  assert.ok(world.gpumon.position.isOwn);
+});

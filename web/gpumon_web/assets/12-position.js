@@ -4,6 +4,7 @@
 (function (g) {
   const STANDING = 10; // s between questions while nothing moves
   const LONGEST = 15;
+  const FURTHEST = 1e11; // s since 1970: no link names a later position
   const FRAME = 0.001; // s: times come in whole milliseconds, and no two frames lie closer
   const written = new Set(); // positions that this page put into the address: they are no news to it
   let own = null; // { at, from, paused, speed }: the position at a time of performance.now(); null: that of everybody
@@ -48,7 +49,7 @@
     // From an address: what another page of this one wrote is where the viewer was, not where he wants to be.
     open(params) {
       const at = params.get("at");
-      if (at !== null && !written.has(at) && g.text.known(Number(at)) && at.trim()) {
+      if (at !== null && !written.has(at) && Math.abs(Number(at)) < FURTHEST && at.trim()) {
         const speed = Number(params.get("speed"));
         written.add(at);
         own = { at: Number(at), from: performance.now(), paused: params.get("paused") === "1", speed: speed > 0 && speed < 1e6 ? speed : 1 };
