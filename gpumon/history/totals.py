@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import dropwhile
-from math import inf, nan
+from math import ceil, floor, inf, nan
 from typing import NamedTuple
 
 from gpumon.frame import Device, Frame
@@ -108,9 +108,11 @@ def window_totals(
     """Return the totals of `subjects` (UUIDs; else of every GPU that the window knows) from kept cells and frames."""
     written = file.reach(FINEST).end
     since = max(begin, written if is_known(written) else -inf)
-    newest = [*dropwhile(lambda frame: frame.time < since - PAUSE * frame.interval, frames)]
+    # The cells that the borders of the window cut are made as a whole: of a part, a share would be counted.
+    first, last = floor(max(since, 0.0) / FINEST.step) * FINEST.step, ceil(end / FINEST.step) * FINEST.step
+    newest = [*dropwhile(lambda frame: frame.time < first - PAUSE * frame.interval, frames)]
     # Newer ones than the window are in none of its cells, but for the one that ends the last of them.
-    newest = [frame for frame in newest if frame.time <= end + PAUSE * frame.interval]
+    newest = [frame for frame in newest if frame.time <= last + PAUSE * frame.interval]
     cells = frame_cells(newest)
     known = dict.fromkeys(subjects) or dict.fromkeys([*file.subjects(begin, end), *filter(None, cells)])
     found = {}

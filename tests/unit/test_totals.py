@@ -176,6 +176,24 @@ def test_totals_of_frames_alone_and_of_a_gpu_that_was_away(tmp_path: Path) -> No
     live.close()
 
 
+def test_nothing_is_missing_of_a_window_that_begins_and_ends_within_seconds_of_many_samples(tmp_path: Path) -> None:
+    tenth = SECOND // 10
+    ring = RingWriter.create(str(tmp_path / "ring"), 1, tenth)
+    for number in range(100, 401):
+        ring.append(
+            tick(
+                number, [sample(0, utilization=0.5, energy=40.0 * number)], monotonic_ns=number * tenth,
+                time_ns=TIME + number * tenth, interval_ns=tenth,
+            )
+        )  # fmt: skip
+    live = gpumon.connect(str(tmp_path))
+    (found,) = live.totals(begin=TIME / SECOND + 15.75, end=TIME / SECOND + 25.25).devices.values()
+    for name in ("energy", "utilization"):
+        assert found[name].missing_seconds == pytest.approx(0, abs=1e-3)
+    assert found["energy"].value == pytest.approx(400 * 9.5)
+    live.close()
+
+
 def values(subject: str, name: str, at: float) -> tuple[float, float, float]:
     if subject.endswith("1") and at % 86400 < 43200:
         return nan, nan, nan
