@@ -38,7 +38,8 @@ class StateFile:
         self._shared = shared
         self._opened = opened
         self._connection: sqlite3.Connection | None = None
-        self._inode = 0
+        self._inodes: tuple[int, int] = (0, 0)
+        """Of the file, and of its write-ahead log; 0 where there is none."""
 
     @property
     def is_open(self) -> bool:
@@ -46,7 +47,7 @@ class StateFile:
         return self._connection is not None
 
     def connect(self) -> sqlite3.Connection:
-        """Return the connection, of a new file where the old one has lost its name.
+        """Return the connection, a new one where the file or its write-ahead log has lost its name.
 
         Raises NewerFile, OSError or sqlite3.Error, which `failed` takes.
         """
@@ -54,7 +55,7 @@ class StateFile:
             return self._connection
         self.close()
         self._connection = open_to_write(self.path, self._kind, shared=self._shared, uid=self._uid, log=self._say)
-        self._inode = os.stat(self.path).st_ino
+        self._inodes = _inode_of_content(self.path), _inode(f"{self.path}-wal")
         self._opened(self._connection)
         return self._connection
 
@@ -98,8 +99,25 @@ class StateFile:
             connection.close()
 
     def _is_there(self) -> bool:
-        """Whether the open file still has its name: somebody may have removed it."""
-        try:
-            return os.stat(self.path).st_ino == self._inode
-        except OSError:
-            return False
+        """Whether the open file and its log still have their names, and the file was not emptied.
+
+        Whoever opens an empty file next removes its log, and what is written into that is never read by anybody.
+        """
+        file, log = self._inodes
+        return _inode_of_content(self.path) == file and (not log or _inode(f"{self.path}-wal") == log)
+
+
+def _inode(path: str) -> int:
+    """0 of a file that is not there."""
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
+
+
+def _inode_of_content(path: str) -> int:
+    """The same; 0 of an empty one, too."""
+    with suppress(OSError):
+        found = os.stat(path)
+        return found.st_ino if found.st_size else 0
+    return 0

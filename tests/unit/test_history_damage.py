@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli import main
+from gpumon.database.state_file import StateFile
 from gpumon.database.write import open_to_write
 from gpumon.errors import GpumonError
 from gpumon.history.grid import Grid
@@ -161,6 +162,41 @@ def test_gpumon_history_of_a_later_version_says_what_to_do(path: Path, capsys: p
         connection.execute(f"PRAGMA user_version = {VERSION + 1}")
     assert main(["history"]) == 1
     assert "upgrade gpumon" in capsys.readouterr().err
+
+
+def without_its_log(path: Path) -> None:
+    Path(f"{path}-wal").unlink()
+    Path(f"{path}-shm").unlink()
+
+
+def emptied_and_read(path: Path) -> None:
+    for suffix in ("", "-wal"):
+        Path(f"{path}{suffix}").write_bytes(b"")
+    with closing(sqlite3.connect(path)) as reader:
+        reader.execute("PRAGMA user_version")
+
+
+@pytest.mark.parametrize(("happens", "begin"), [(without_its_log, 1), (emptied_and_read, 10)])
+def test_what_is_written_after_a_file_lost_its_log_is_there_for_everybody(
+    path: Path, happens: Callable[[Path], None], begin: int
+) -> None:
+    said: list[str] = []
+    file = StateFile(str(path), HISTORY_FILE, UID, said.append)
+    for first in (1, 10):
+        for _ in range(2):
+            try:
+                file.connect().execute("CREATE TABLE IF NOT EXISTS found (number INTEGER)")
+                file.connect().executemany("INSERT INTO found VALUES (?)", [(n,) for n in range(first, first + 9)])
+                break
+            except sqlite3.Error as error:
+                file.failed(error)
+        if first == 1:
+            happens(path)
+    with closing(sqlite3.connect(path)) as reader:
+        found = [number for (number,) in reader.execute("SELECT number FROM found ORDER BY number")]
+    assert found == list(range(begin, 19))
+    assert len(said) <= 1
+    file.close()
 
 
 @pytest.fixture
