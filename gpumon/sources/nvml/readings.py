@@ -228,7 +228,7 @@ CALLS: tuple[Call, ...] = (
     _number("gpu.performance_state", 30.0, "nvmlDeviceGetPerformanceState", most=pynvml.NVML_PSTATE_15),
     _codec("gpu.encoder_utilization", 30.0, "nvmlDeviceGetEncoderUtilization"),
     _codec("gpu.decoder_utilization", 30.0, "nvmlDeviceGetDecoderUtilization"),
-    Call(("gpu.temperature_margin",), 30.0, _margin),
+    Call(("gpu.temperature_margin",), 30.0, _margin, "nvmlDeviceGetMarginTemperature"),
     _codec("gpu.jpeg_utilization", 60.0, "nvmlDeviceGetJpgUtilization"),
     _codec("gpu.optical_flow_utilization", 60.0, "nvmlDeviceGetOfaUtilization"),
     _number("gpu.pcie_generation", 30.0, "nvmlDeviceGetCurrPcieLinkGeneration"),
