@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gpumon.clock import SECOND
 from gpumon.errors import RingError
-from gpumon.frame import NAN, Driver, Frame, Origin
+from gpumon.frame import NAN, Driver, Frame, Origin, Process
 from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon.paths import Places, history_paths, places, refused_rings, ring_paths
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from gpumon.history.devices import Wanted
     from gpumon.history.span import Moment
     from gpumon.history.totals import WindowTotals
+    from gpumon.process_history.kept import KnownProcess
+    from gpumon.process_history.lines import ProcessLines
+    from gpumon.process_history.query import ProcessWindow
     from gpumon.recording.playback import Playback
     from gpumon.window import Window
 
@@ -156,6 +159,34 @@ class Live:
         path = self._kept()
         wanted = chosen(devices, devices_of(frames[-1:]), lambda: kept_devices(path, frames))
         return open_totals(path, frames, span, wanted)
+
+    def processes(
+        self, length: str | float | None = None, *, begin: "Moment | None" = None, end: "Moment | None" = None,
+        devices: "Wanted | Iterable[Wanted] | None" = None, user: str = "", pid: int = 0,
+    ) -> "ProcessWindow":  # fmt: skip
+        """Return the processes that were on the GPUs in a window, with what they used, from frames and kept history.
+
+        The window is as of `totals`; `devices` are indexes or UUIDs, else all. Raises UsageError.
+        """
+        from gpumon.process_history.ask import processes_of
+
+        frames = self.since(0)
+        span = (length, begin, end, self._newest_time(frames))
+        return processes_of(self._kept(), frames, span, devices, user, pid)
+
+    def process_lines(
+        self, process: "Process | KnownProcess", length: str | float | None = None, *,
+        begin: "Moment | None" = None, end: "Moment | None" = None, points: int = 2000,
+    ) -> "ProcessLines":  # fmt: skip
+        """Return what a process of a frame, or of `processes`, used over time, in at most `points` stretches a line.
+
+        The window is as of `totals`. Raises UsageError.
+        """
+        from gpumon.process_history.ask import lines_of
+
+        frames = self.since(0)
+        span = (length, begin, end, self._newest_time(frames))
+        return lines_of(self._kept(), frames, span, process, points)
 
     def _newest_time(self, frames: Sequence[Frame]) -> float:
         """The end of windows (s since 1970): the newest frame, but now where it shows a machine and has no writer."""

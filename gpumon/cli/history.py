@@ -1,7 +1,8 @@
 """Show what is kept of the past: totals of a window, who used the GPUs, what happened to them; or export one.
 
 A daemon keeps the last hour in cells of 1 s, the last day in cells of 10 s and a month in cells of 5 min, in the state
-directory. Without a subcommand, list what there is, from when, and how large it is.
+directory; of each process, 10 s for a day and 5 min for a month. Without a subcommand, list what there is, from when,
+and how large it is.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from types import ModuleType
 from typing import Any
 
-from gpumon.cli import history_accounts, history_events, history_totals
+from gpumon.cli import history_accounts, history_events, history_processes, history_totals
 from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places, resolve_options
 from gpumon.durations import positive_seconds
@@ -25,7 +26,9 @@ from gpumon.paths import Places, history_paths
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.units import bytes_binary, counted, moment, span
 
-_MORE: dict[str, ModuleType] = {"totals": history_totals, "accounts": history_accounts, "events": history_events}
+_MORE: dict[str, ModuleType] = {
+    "totals": history_totals, "accounts": history_accounts, "processes": history_processes, "events": history_events,
+}  # fmt: skip
 """Subcommands with a file of their own."""
 EMPTY = "no history yet: a running daemon writes it every 5 minutes, and when it stops"
 _STEPS = [str(shape.step) for shape in SHAPES]
@@ -92,10 +95,9 @@ def _show(found: Overview) -> None:
         )
         for size in found.tiers
     ]
-    rows += [
-        (one.name, moment(one.begin), moment(one.end), span(one.end - one.begin), counted(one.rows, "row"))
-        for one in found.others
-    ]
+    for one in found.others:
+        size = counted(one.rows, "row") if one.rows else bytes_binary(one.bytes)
+        rows.append((one.name, moment(one.begin), moment(one.end), span(one.end - one.begin), size))
     print(f"{found.path}  {bytes_binary(found.bytes)}  {counted(len(found.subjects), 'GPU')}")
     for line in draw(_COLUMNS, rows) if rows else [EMPTY]:
         print(line)

@@ -20,6 +20,7 @@ from gpumon.ring.writer import NoRoom
 from gpumon.sampler import Sampler
 
 if TYPE_CHECKING:
+    from gpumon.history.part import HistoryPart
     from gpumon.recording.playback import Playback
 
 
@@ -102,7 +103,9 @@ def _open_history(recorder: Recorder, where: Places, say: Callable[[str], None],
     if Capability.LIVE in recorder.sampler.source.capabilities and history_path(where):
         from gpumon.daemon.activity import ActivityPart
         from gpumon.history.recorder import start_history  # SQLite: only a daemon needs it
+        from gpumon.process_history.part import ProcessPart
 
         directory = recorder.directory or ""
         earlier = partial(frames_since, f"{directory}/{RING}")
-        recorder.followers.append(start_history(where, say, limits, directory, earlier, [ActivityPart()]))
+        parts: list[HistoryPart] = [ActivityPart(), ProcessPart()]
+        recorder.followers.append(start_history(where, say, limits, directory, earlier, parts))

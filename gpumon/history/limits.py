@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon.clock import SECOND
-from gpumon.history.tiers import DAY, HOUR, SHAPES
+from gpumon.history.tiers import DAY, HOUR, PROCESS_SHAPES, SHAPES
 
 if TYPE_CHECKING:
     import sqlite3
@@ -21,6 +21,10 @@ MOST_EVENTS = 100_000
 """Events that are kept at most, of some 600 bytes each."""
 MOST_ACCOUNTS = 1_000_000
 """Hours of users on devices that are kept at most, of some 130 bytes each: a year of 16 GPUs with seven users each."""
+MOST_PROCESSES = 100_000
+"""Processes that are kept at most, of some 200 bytes each."""
+MOST_PROCESS_BYTES = 48 * 2**20
+"""Of blocks of processes."""
 LONGEST = SHAPES[-1].keep / DAY
 """Days that are kept at most."""
 _WASTE = 4
@@ -60,6 +64,7 @@ def prune_old(connection: sqlite3.Connection, now: float, limits: HistoryLimits)
         oldest = int((now - keep[shape.number]) // shape.block)
         connection.execute("DELETE FROM block WHERE tier = ? AND number < ?", (shape.number, oldest))
     _prune_activity(connection, now, limits)
+    _prune_processes(connection, now, limits)
 
 
 def prune_large(connection: sqlite3.Connection, limits: HistoryLimits) -> None:
@@ -95,4 +100,21 @@ def _prune_activity(connection: sqlite3.Connection, now: float, limits: HistoryL
         "DELETE FROM event WHERE until IS NULL"
         " AND time <= (SELECT time FROM event ORDER BY time DESC LIMIT 1 OFFSET ?)",
         (MOST_EVENTS,),
+    )
+
+
+def _prune_processes(connection: sqlite3.Connection, now: float, limits: HistoryLimits) -> None:
+    """Remove processes and their blocks that are too old, then the oldest of too many."""
+    for shape in PROCESS_SHAPES:
+        oldest = now - min(shape.keep, limits.days * DAY)
+        connection.execute("DELETE FROM process_block WHERE tier = ? AND end < ?", (shape.number, int(oldest) * SECOND))
+    connection.execute(
+        "DELETE FROM process_block WHERE rowid IN (SELECT rowid FROM (SELECT rowid, sum(length(data)) OVER"
+        " (ORDER BY end DESC, rowid DESC) AS held FROM process_block) WHERE held > ?)", (MOST_PROCESS_BYTES,),
+    )  # fmt: skip
+    keep = min(PROCESS_SHAPES[-1].keep, limits.days * DAY)
+    connection.execute("DELETE FROM process WHERE last < ?", (int(now - keep) * SECOND,))
+    connection.execute(
+        "DELETE FROM process WHERE last <= (SELECT last FROM process ORDER BY last DESC LIMIT 1 OFFSET ?)",
+        (MOST_PROCESSES,),
     )

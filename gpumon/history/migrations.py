@@ -51,7 +51,24 @@ since 1970 when it was last seen so; `details`: JSON.
 `taken.directory`: where the ring of a daemon lies; `boot`: of that daemon; `until`: ns of CLOCK_MONOTONIC: the ticks
 before are in blocks, and what a killed daemon had taken after it only the ring has."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND)
+_THIRD = """
+CREATE TABLE process (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT NOT NULL, pid INTEGER NOT NULL, boot TEXT NOT NULL, started REAL,
+  kind TEXT NOT NULL, name TEXT NOT NULL, user TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL
+);
+CREATE INDEX process_of_pid ON process (pid);
+CREATE TABLE process_block (
+  tier INTEGER NOT NULL, begin INTEGER NOT NULL, end INTEGER NOT NULL, crc INTEGER NOT NULL, data BLOB NOT NULL,
+  PRIMARY KEY (tier, begin)
+)
+"""
+"""`process`: a process on a GPU; `device`: UUID; `boot`: of the machine, in which a pid and a start are one process;
+`started`: s since 1970, NULL where it is not known; `first`: ns since 1970 when it was first seen there, `last`: until
+when, though one that is still there, or whose daemon was killed, has newer blocks.
+`process_block`: the processes of all GPUs; `begin`, `end`: ns since 1970; `crc`: CRC32 of `data`, whose layout for each
+tier is in `process_history`."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD)
 VERSION = len(MIGRATIONS)
 HISTORY_FILE = FileKind(
     "history",

@@ -8,12 +8,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpumon.database.damage import moved_aside
-from gpumon.history.read import reading
-from gpumon.history.tiers import HOUR, SHAPES, TierShape
+from gpumon.history.read import OpenFile, reading
+from gpumon.history.tiers import HOUR, PROCESS_SHAPES, SHAPES, TierShape
 from gpumon.text import clean
 
-_OTHERS = (("accounts", "device_hour", "hour", HOUR, HOUR), ("events", "event", "time", 1e-9, 0.0))
-"""Name for people; the table, its time, the seconds in one of that, and the length of a row."""
+_OTHERS = (
+    ("accounts", "device_hour", "hour", "hour", HOUR, HOUR), ("events", "event", "time", "time", 1e-9, 0.0),
+    ("processes", "process", "first", "last", 1e-9, 0.0),
+)  # fmt: skip
+"""Name for people; the table, begin and end of a row, the seconds in one of these, and the length of a row."""
+_BEFORE_PROCESSES = 2
+"""Of these, those that a file has which has no processes."""
 _SUBJECTS = (
     "SELECT DISTINCT subject FROM block WHERE subject != ''", "SELECT DISTINCT device FROM device_hour",
     "SELECT DISTINCT device FROM event WHERE device != ''",
@@ -44,6 +49,8 @@ class TableSize(NamedTuple):
     end: float
     """When its newest row is over."""
     rows: int
+    bytes: int = 0
+    """Size of its blocks, where these are counted instead of rows."""
 
 
 class Overview(NamedTuple):
@@ -57,7 +64,7 @@ class Overview(NamedTuple):
     subjects: list[str]
     """UUIDs of GPUs."""
     others: Sequence[TableSize] = ()
-    """Accounts and events, where there are any."""
+    """Accounts, events and processes, where there are any."""
     damaged: Sequence[str] = ()
     """Damaged files that were moved aside, oldest first."""
 
@@ -71,7 +78,7 @@ def overview(path: str) -> Overview:
         asked = _SUBJECTS if file.has_people else _SUBJECTS[:1]
         rows = file.connection.execute(f"{' UNION '.join(asked)} ORDER BY 1")
         subjects = [clean(str(subject), 100) for (subject,) in rows]
-        others = _others(file.connection) if file.has_people else ()
+        others = _others(file) if file.has_people else ()
     return Overview(path, _bytes(path), tiers, subjects, others, moved_aside(path))
 
 
@@ -84,13 +91,19 @@ def _size(connection: sqlite3.Connection, shape: TierShape) -> TierSize | None:
     return None if begin is None else TierSize(shape, begin * shape.step, (end + 1) * shape.step, size)
 
 
-def _others(connection: sqlite3.Connection) -> list[TableSize]:
+def _others(file: OpenFile) -> list[TableSize]:
     found = []
-    for name, table, first, scale, length in _OTHERS:
-        asked = f"SELECT min({first}), max({first}), count(*) FROM {table}"
-        begin, end, rows = connection.execute(asked).fetchone()
+    for name, table, first, last, scale, length in _OTHERS if file.has_processes else _OTHERS[:_BEFORE_PROCESSES]:
+        asked = f"SELECT min({first}), max({last}), count(*) FROM {table}"
+        begin, end, rows = file.connection.execute(asked).fetchone()
         if rows:
             found.append(TableSize(name, begin * scale, end * scale + length, rows))
+    for shape in PROCESS_SHAPES if file.has_processes else ():
+        begin, end, size = file.connection.execute(
+            "SELECT min(begin), max(end), sum(length(data)) FROM process_block WHERE tier = ?", (shape.number,)
+        ).fetchone()
+        if size:
+            found.append(TableSize(f"processes {shape.step} s", begin * 1e-9, end * 1e-9, 0, size))
     return found
 
 

@@ -16,6 +16,8 @@ from gpumon.history.migrations import VERSION
 
 _WITH_PEOPLE = 2
 """Version of the file from which it has accounts, events and names of GPUs."""
+_WITH_PROCESSES = 3
+"""Version of the file from which it has processes."""
 
 
 class OpenFile(NamedTuple):
@@ -29,6 +31,11 @@ class OpenFile(NamedTuple):
     def has_people(self) -> bool:
         """Whether it has tables of accounts, events and names of GPUs."""
         return self.version >= _WITH_PEOPLE
+
+    @property
+    def has_processes(self) -> bool:
+        """Whether it has tables of processes."""
+        return self.version >= _WITH_PROCESSES
 
 
 def open_file(path: str, *, any_thread: bool = False) -> OpenFile:

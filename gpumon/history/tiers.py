@@ -32,6 +32,9 @@ SHAPES = (
 """From the finest to the coarsest; each cell holds whole cells of the tier before.
 
 Each is kept a little longer than the window that it is for, which would begin in the next one else."""
+PROCESS_SHAPES = (TierShape(1, 10, 6, DAY + HOUR), TierShape(2, 300, 12, 32 * DAY))
+"""The same of processes. A block has all of them: of the finer tier what is written in a minute, of the coarser an
+hour."""
 
 
 class KeptColumns(NamedTuple):

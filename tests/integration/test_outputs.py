@@ -40,7 +40,9 @@ WORDS: dict[str, list[list[str]]] = {
                 ["history", "accounts"], ["history", "accounts", "--by", "day", "--json"],
                 ["history", "accounts", "--csv"], ["history", "accounts", "--since", "never"],
                 ["history", "events"], ["history", "events", "--json"], ["history", "events", "--kind", "run_began"],
-                ["history", "events", "--kind", "miracle"]],
+                ["history", "events", "--kind", "miracle"],
+                ["history", "processes"], ["history", "processes", "--json"], ["history", "processes", "--csv"],
+                ["history", "processes", "--gpu", "7"]],
     "record": [["record"], ["record", "--help"], ["record", "-o", "a", "--force", "--last", "1m"]],
     "": [[], ["--help"], ["--version"], ["statsu"]],
 }  # fmt: skip

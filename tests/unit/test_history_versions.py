@@ -2,7 +2,7 @@
 
 `tests/histories/version-N.gz` is a file as the last gpumon with version N wrote it: ticks 1 to 2000 of
 `tests.builders`, one a second; the first GPU with utilization n % 10 / 10, 400 W and energy 1000 + 400 n, the second
-one from tick 1000 with utilization 0.25.
+one from tick 1000 with utilization 0.25. Version 2 has accounts and events too, of `process()`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.accounting.query import by_user, read_accounts
 from gpumon.database.write import open_to_write
+from gpumon.events.query import read_events
 from gpumon.history.collect import Block, Collector, values_of
 from gpumon.history.grid import Grid
 from gpumon.history.kept_file import KeptFile
@@ -25,13 +27,15 @@ from gpumon.history.migrations import HISTORY_FILE, VERSION
 from gpumon.history.overview import overview
 from gpumon.history.query import HOST, Query
 from gpumon.history.recorder import HistoryRecorder
+from gpumon.history.span import WindowSpan
 from gpumon.history.tiers import SHAPES, TierShape
 from gpumon.history.write import seal, write
 from gpumon.metrics import HOST_METRICS
+from gpumon.process_history.query import read_processes
 from tests.builders import TIME, device, sample, tick
 
 HISTORIES = Path(__file__).parents[1] / "histories"
-RELEASED = (1,)
+RELEASED = (1, 2)
 BEGIN = TIME // 1_000_000_000
 UID = os.getuid()
 
@@ -80,6 +84,8 @@ def test_every_version_that_was_released_has_a_file_here() -> None:
 def test_a_history_from_before_an_upgrade_is_read_as_it_is(path: Path) -> None:
     before = path.read_bytes()
     assert_is_as_it_was_written(path)
+    found = read_processes(str(path), (), WindowSpan(BEGIN, BEGIN + 2000))
+    assert (found.processes, "restart the daemon" in found.problem) == ([], True)
     assert path.read_bytes() == before
 
 
@@ -108,6 +114,18 @@ def test_it_is_brought_up_to_date_and_loses_nothing(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert read_processes(str(path), (), WindowSpan(BEGIN, BEGIN + 2000))[1:3] == ([], "")
+
+
+def test_accounts_and_events_of_the_second_version_are_there_before_and_after(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "history.sqlite"
+    path.parent.mkdir(mode=0o700)
+    path.write_bytes(gzip.decompress((HISTORIES / "version-2.gz").read_bytes()))
+    for _ in range(2):
+        (alice,) = by_user(read_accounts(str(path)).hours)
+        assert (alice.user, alice.held, alice.energy) == ("alice", 1999, pytest.approx(400 * 1999))
+        assert [event.kind.name for event in read_events(str(path))] == ["daemon_started", "daemon_stopped"]
+        open_to_write(str(path), HISTORY_FILE, shared=False, uid=UID, log=pytest.fail).close()
 
 
 def test_a_new_daemon_continues_it_within_its_open_blocks(path: Path) -> None:

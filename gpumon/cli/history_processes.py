@@ -1,0 +1,68 @@
+"""`gpumon history processes`: the processes that were on the GPUs, with their memory and their share of the time."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import closing
+from typing import Any
+
+from gpumon.cli.nothing_kept import why_no_history
+from gpumon.cli.options import add_places
+from gpumon.cli.streams import output_width, say
+from gpumon.errors import EXIT_OK, GpumonError
+from gpumon.live import follow
+from gpumon.paths import Places, history_paths
+
+_TEXT = "list the processes that were on the GPUs: user, time, memory, share of the SMs"
+
+
+def add_parser(commands: Any, formatter: Any) -> None:
+    """Add the subcommand to those of `gpumon history`."""
+    parser = commands.add_parser(
+        "processes", help=_TEXT, description=f"{_TEXT[0].upper()}{_TEXT[1:]}.", argument_default=argparse.SUPPRESS,
+        formatter_class=formatter,
+    )  # fmt: skip
+    parser.set_defaults(action="processes")
+    parser.add_argument(
+        "--since", metavar="TIME", default="24h",
+        help="begin of the window: 7d for so long ago, or 2026-01-31T14:00 (default: 24h)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--until", metavar="TIME", default=None,
+        help="end of the window (default: the newest sample; now, if no daemon runs)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gpu", metavar="GPU", action="append", default=[], help="only this GPU, by index or UUID; may be repeated"
+    )
+    parser.add_argument("--user", metavar="USER", default="", help="only processes of this user")
+    parser.add_argument("--pid", metavar="PID", type=int, default=0, help="only processes with this pid")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
+    output.add_argument("--csv", action="store_true", default=False, help="print CSV, a line for each process and GPU")
+    add_places(parser)
+
+
+def run(where: Places, arguments: argparse.Namespace) -> int:
+    """Print the processes. Raises GpumonError."""
+    from gpumon.reports import processes
+
+    if not history_paths(where):
+        raise GpumonError(why_no_history(where, "processes"))
+    wanted = [int(name) if name.isdecimal() else name for name in arguments.gpu]
+    with closing(follow(where)) as live:
+        found = live.processes(
+            begin=arguments.since, end=arguments.until, devices=wanted or None, user=arguments.user, pid=arguments.pid
+        )
+    if found.problem:
+        say(f"gpumon: what was kept is missing here: {found.problem}")
+    if arguments.json:
+        json.dump(processes.as_json(found), sys.stdout, allow_nan=False)
+        print()
+    elif arguments.csv:
+        sys.stdout.writelines(processes.csv(found))
+    else:
+        for line in processes.lines(found, output_width()):
+            print(line)
+    return EXIT_OK

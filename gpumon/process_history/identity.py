@@ -1,0 +1,108 @@
+"""Identity of processes: those of a look that are the same as in the look before.
+
+A process is known by GPU, pid and start. One whose start is not known is the same as in the look before, and after it
+was gone, or after a gap, another one: its pid may have been used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+
+from gpumon.frame import Process
+from gpumon.missing import is_known
+from gpumon.process_history.look import Look
+
+_WHO = itemgetter(*map(Process._fields.index, ("uuid", "pid", "started", "name", "user")))
+MOST_AT_ONCE = 1024
+"""Processes of a look; more are not kept."""
+UNKNOWN = 0
+"""The number of a process of which nothing is known, because its GPU does not answer."""
+
+
+class ProcessLife:
+    """A process while it is on a GPU."""
+
+    __slots__ = ("device", "first_ns", "kind", "last_ns", "name", "number", "pid", "started", "user")
+
+    def __init__(self, process: Process, time_ns: int) -> None:
+        self.device = process.uuid
+        self.pid = process.pid
+        self.started = process.started
+        """Seconds since 1970; NaN where it is not known."""
+        self.kind = process.kind
+        self.name = process.name
+        self.user = process.user
+        self.first_ns = self.last_ns = time_ns
+        """ns since 1970, from when until when it was seen."""
+        self.number = UNKNOWN
+
+    def may_be(self, process: Process) -> bool:
+        """Whether a process of the same GPU and pid in the next look is this one."""
+        return self.started == process.started or not (is_known(self.started) and is_known(process.started))
+
+    def see(self, process: Process) -> bool:
+        """Take what is new. One that ends has no name any more, and keeps the one that it had. Returns whether any is.
+
+        A change of user or name is one of the same process, as of a server that begins as root.
+        """
+        before = (self.name, self.user, self.started)
+        self.name, self.user = process.name or self.name, process.user or self.user
+        if is_known(process.started):
+            self.started = process.started
+        return before != (self.name, self.user, self.started)
+
+
+class ProcessNumbers:
+    """Gives each process a number. `resolve` gives that of one which is new here."""
+
+    def __init__(self, resolve: Callable[[ProcessLife], int]) -> None:
+        self.changed: list[ProcessLife] = []
+        """Those that are gone, or whose name, user or start is another one, since this list was emptied."""
+        self._resolve = resolve
+        self._live: dict[tuple[str, int], ProcessLife] = {}
+        self._who: list[tuple[object, ...]] = []
+        self._blind: Sequence[str] = ()
+        self._numbers: list[int] = []
+        self._until_ns = 0
+
+    def of(self, look: Look) -> list[int]:
+        """Return the number of each process of a look, at most `MOST_AT_ONCE`; `UNKNOWN` of those of blind GPUs."""
+        who: list[tuple[object, ...]] = list(map(_WHO, look.processes))
+        blind = list(look.blind)
+        if not (look.follows and who == self._who and blind == self._blind):
+            self._look(look)
+            self._who, self._blind = who, blind
+        self._until_ns = look.end_ns
+        return self._numbers
+
+    def lives(self) -> list[ProcessLife]:
+        """Return the processes of the last look, seen until its end."""
+        for life in self._live.values():
+            life.last_ns = self._until_ns
+        return list(self._live.values())
+
+    def forget(self) -> None:
+        """Look at all processes anew: their numbers may be other ones."""
+        self._live, self._who, self.changed = {}, [], []
+
+    def _look(self, look: Look) -> None:
+        left, self._live, self._numbers = self._live, {}, []
+        for process in look.processes[:MOST_AT_ONCE]:
+            if process.uuid in look.blind:
+                self._numbers.append(UNKNOWN)
+                continue
+            key = (process.uuid, process.pid)
+            life = self._live.get(key) or left.get(key)
+            if life is not None and life.may_be(process) and (look.follows or life.started == process.started):
+                left.pop(key, None)
+                if life.see(process):
+                    self.changed.append(life)
+            else:
+                life = ProcessLife(process, look.begin_ns)
+                life.number = self._resolve(life)
+            self._live[key] = life
+            self._numbers.append(life.number)
+        for life in left.values():
+            life.last_ns = self._until_ns
+            self.changed.append(life)

@@ -1,0 +1,146 @@
+"""Measures of one process over time, in buckets at fixed places in absolute time: what a chart of it draws."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf, nan
+from typing import NamedTuple
+
+from gpumon.errors import GpumonError
+from gpumon.frame import Frame, Process
+from gpumon.history.grid import Grid, aligned
+from gpumon.history.query import Query, Series
+from gpumon.history.read import reading
+from gpumon.history.tiers import PROCESS_SHAPES
+from gpumon.missing import is_known
+from gpumon.process_history.cell import PER_MEASURE, Cell, empty, fold
+from gpumon.process_history.kept import KnownProcess, Piece, known_of, newest, reach
+from gpumon.process_history.measures import NAMES
+from gpumon.process_history.recent import RecentProcesses
+from gpumon.process_history.rows import RESTARTED
+from gpumon.process_history.sources import kept_pieces, spans
+
+_FINE = PROCESS_SHAPES[0]
+
+
+class ProcessKey(NamedTuple):
+    """A process on a GPU."""
+
+    device: str
+    """UUID."""
+    pid: int
+    started: float = nan
+    """Seconds since 1970; where it is not known, the process that was the newest when it was `first` seen is meant."""
+    first: float = nan
+    """When it was first seen there, s since 1970; NaN for the newest one."""
+
+
+def key_of(process: Process | KnownProcess) -> ProcessKey:
+    """Return the key of a process of a frame, or of a window."""
+    if isinstance(process, KnownProcess):
+        return ProcessKey(process.device, process.pid, process.started, process.first)
+    return ProcessKey(process.uuid, process.pid, process.started)
+
+
+class ProcessLines(NamedTuple):
+    """Lines of a process by measure, all on the same times; what is not known is a gap."""
+
+    series: Mapping[str, Series]
+    problem: str = ""
+    """Why kept history is missing here; empty where it is not."""
+
+
+def process_lines(path: str, frames: Sequence[Frame], key: ProcessKey, query: Query) -> ProcessLines:
+    """Return the lines of a process from the file at `path`, or none while that is empty, and the newest frames.
+
+    The query names measures (`MEASURES`); its `subject` has no meaning. Finer points come where there are any: from
+    frames, then from the finer tier.
+    """
+    kept: list[Piece] = []
+    grid, problem, recent = query.grid, "", None
+    if path:
+        try:
+            with reading(path) as file:
+                if file.has_processes:
+                    file.connection.execute("BEGIN")
+                    grid, recent, kept = _read(file.connection, frames, key, query)
+        except GpumonError as error:
+            problem = str(error)
+    if recent is None:
+        recent = RecentProcesses(frames, -inf, only=key[:2])
+    grid = grid or _grid(query)
+    wanted = _numbers(recent.new.values(), key._replace(first=nan))
+    pieces = [*kept, *(piece for piece in recent.pieces if piece.number > 0 or piece.number in wanted)]
+    cells = _buckets((piece for piece in pieces if query.begin <= (piece.begin + piece.end) / 2 <= query.end), grid)
+    return ProcessLines({name: _series(cells, grid, NAMES.index(name)) for name in query.metrics}, problem)
+
+
+def _read(
+    db: sqlite3.Connection, frames: Sequence[Frame], key: ProcessKey, query: Query
+) -> tuple[Grid, RecentProcesses, list[Piece]]:
+    there, found = known_of(db, key.device, key.pid), reach(db)
+    numbers = _numbers(there, key)
+    grid = query.grid or _grid(query)
+    known = [one for one in there if one.number in numbers]
+    until = found.until if is_known(found.until) else -inf
+    since = -inf if grid.step < _FINE.step else until
+    recent = RecentProcesses(frames, since, known, newest(db), only=key[:2])
+    end = min(query.end, recent.begin) if is_known(recent.begin) else query.end
+    return grid, recent, list(kept_pieces(db, spans(found, query.begin, end, grid.step), numbers))
+
+
+def _grid(query: Query) -> Grid:
+    """Buckets that hold whole cells of the tier that is fine enough for them."""
+    step = (query.end - query.begin) / max(1, query.points)
+    cells = [shape.step for shape in PROCESS_SHAPES if step >= shape.step]
+    return aligned(query.begin, query.end, query.points, cells)
+
+
+def _numbers(there: Iterable[KnownProcess], key: ProcessKey) -> set[int]:
+    """The processes that a key names."""
+    mine = [one for one in there if (one.device, one.pid) == key[:2]]
+    if is_known(key.started):
+        return {one.number for one in mine if abs(one.started - key.started) <= RESTARTED}
+    unknown = [one for one in mine if not is_known(one.started)]
+    if is_known(key.first):
+        return {one.number for one in unknown if abs(one.first - key.first) < 1e-3}
+    return {one.number for one in unknown[-1:]}
+
+
+def _buckets(pieces: Iterable[Piece], grid: Grid) -> dict[int, Cell]:
+    """The cell of each bucket that has any, by its place. A piece that is longer stands in all whose middle it has."""
+    found: dict[int, Cell] = {}
+    for _, begin, end, cell in pieces:
+        if end - begin <= grid.step * 1.01:
+            places, part = range(grid.at((begin + end) / 2), grid.at((begin + end) / 2) + 1), cell
+        else:
+            half = grid.step / 2
+            places = range(grid.at(begin - half) + 1, grid.at(end - half) + 1)
+            part = _share(cell, grid.step / (end - begin))
+        for place in places:
+            if 0 <= place < grid.buckets:
+                fold(found.setdefault(place, empty()), part)
+    return found
+
+
+def _share(cell: Cell, share: float) -> Cell:
+    """A cell of a part of its time."""
+    found = cell[:]
+    found[0] *= share
+    for at in range(1, len(cell), PER_MEASURE):
+        found[at] *= share
+        found[at + 1] *= share
+    return found
+
+
+def _series(cells: Mapping[int, Cell], grid: Grid, measure: int) -> Series:
+    low, mean, high = [nan] * grid.buckets, [nan] * grid.buckets, [nan] * grid.buckets
+    seen = [0.0] * grid.buckets
+    at = 1 + measure * PER_MEASURE
+    for place, cell in cells.items():
+        seconds, total, lowest, highest = cell[at : at + PER_MEASURE]
+        if seconds:
+            low[place], high[place], seen[place] = lowest, highest, seconds
+            mean[place] = min(max(total / seconds, lowest), highest)
+    return Series(grid.middles(), low, mean, high, grid.step, seen)

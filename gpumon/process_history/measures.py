@@ -1,0 +1,30 @@
+"""The one table of what is kept of a process: blocks, queries and reports derive from it."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import NamedTuple
+
+from gpumon.frame import Process
+from gpumon.metrics import Unit
+
+
+class ProcessMeasure(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    """The field of `Process`."""
+    title: str
+    unit: Unit
+
+
+MEASURES: tuple[ProcessMeasure, ...] = (
+    ProcessMeasure("memory_used", "GPU memory", Unit.BYTES),
+    ProcessMeasure("sm_utilization", "SM", Unit.RATIO),
+    ProcessMeasure("cpu_utilization", "CPU", Unit.RATIO),
+    ProcessMeasure("host_memory", "host memory", Unit.BYTES),
+)
+NAMES = tuple(measure.name for measure in MEASURES)
+"""Names of measures, in their order: the file has them so."""
+read_values = itemgetter(*map(Process._fields.index, NAMES))
+"""The measures of a `Process`, in their order; NaN where the driver does not tell."""

@@ -1,0 +1,78 @@
+"""The newest frames as pieces of processes: what the file has not yet, and finer points of the last minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import nan
+
+from gpumon.clock import SECOND
+from gpumon.frame import Frame, Process
+from gpumon.missing import is_known
+from gpumon.process_history.cell import empty, hold
+from gpumon.process_history.identity import UNKNOWN, ProcessLife, ProcessNumbers
+from gpumon.process_history.kept import KnownProcess, Piece
+from gpumon.process_history.look import Looks
+from gpumon.process_history.measures import read_values
+from gpumon.process_history.rows import RESTARTED
+
+_AT_ONCE = 1e-6
+"""Seconds by which two times are the same."""
+
+
+class RecentProcesses:
+    """Processes of `frames`, oldest first, from `since` (s since 1970) on.
+
+    `known` are those of the file; one without a start is the same only if it is in `present`. `only`: UUID and pid of
+    the one that is asked for.
+    """
+
+    def __init__(
+        self, frames: Iterable[Frame], since: float, known: Sequence[KnownProcess] = (), present: Iterable[int] = (),
+        only: tuple[str, int] | None = None,
+    ) -> None:  # fmt: skip
+        self.new: dict[int, KnownProcess] = {}
+        """Those that the file does not have, by number."""
+        self.pieces: list[Piece] = []
+        self._present = frozenset(present)
+        self._known: dict[tuple[str, int], list[KnownProcess]] = {}
+        for one in known:
+            self._known.setdefault((one.device, one.pid), []).append(one)
+        looks, numbers = Looks(every=0), ProcessNumbers(self._number)
+        for frame in frames:
+            if frame.is_full and frame.time >= since - _AT_ONCE:
+                time_ns = round(frame.time * SECOND)
+                there: Sequence[Process] = frame.processes
+                if only is not None:
+                    there = [process for process in there if (process.uuid, process.pid) == only]
+                looks.add(frame.monotonic_ns, time_ns, frame.interval, there, frame.samples)
+        looks.finish()
+        self.begin = looks.over[0].begin_ns / SECOND if looks.over else nan
+        """Seconds since 1970."""
+        for look in looks.over:
+            begin, seconds = look.begin_ns / SECOND, look.ns / SECOND
+            for process, number in zip(look.processes, numbers.of(look), strict=False):
+                if number != UNKNOWN:
+                    cell = empty()
+                    hold(cell, read_values(process), seconds)
+                    self.pieces.append(Piece(number, begin, begin + seconds, cell))
+        for life in (*numbers.changed, *numbers.lives()):
+            if life.number in self.new:
+                self.new[life.number] = _process(life)
+
+    def _number(self, life: ProcessLife) -> int:
+        for one in reversed(self._known.get((life.device, life.pid), ())):
+            if is_known(life.started) and is_known(one.started):
+                if abs(life.started - one.started) <= RESTARTED:
+                    return one.number
+            elif one.number in self._present:
+                return one.number
+        life.number = -1 - len(self.new)
+        self.new[life.number] = _process(life)
+        return life.number
+
+
+def _process(life: ProcessLife) -> KnownProcess:
+    return KnownProcess(
+        life.number, life.device, life.pid, life.started, life.kind, life.name, life.user,
+        life.first_ns / SECOND, life.last_ns / SECOND,
+    )  # fmt: skip

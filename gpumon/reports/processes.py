@@ -1,0 +1,120 @@
+"""Processes of a window as text, JSON and CSV: `gpumon history processes`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpumon import units
+from gpumon.missing import is_known
+from gpumon.process_history.measures import MEASURES
+from gpumon.process_history.query import MeasureUse, ProcessUse, ProcessWindow
+from gpumon.reports.csv_cells import Cell, csv_line, utc
+from gpumon.reports.text_table import TextColumn, draw
+from gpumon.text import clean
+
+SCHEMA = 1
+FIELDS = (
+    "first_seconds", "first_utc", "last_seconds", "last_utc", "device", "pid", "started_seconds", "kind", "user",
+    "name", "held_seconds",
+    *(
+        f"{measure.name}_{part}"
+        for measure in MEASURES
+        for part in (f"mean_{measure.unit.value}", f"peak_{measure.unit.value}", "known_seconds")
+    ),
+)  # fmt: skip
+"""Columns of CSV; an empty cell is not known."""
+NOTHING = "no process was seen in this window; of time in which no daemon watched, nothing is known"
+_COLUMNS = (
+    TextColumn("GPU", 86),
+    TextColumn("PID", 100),
+    TextColumn("USER", 95, right=False, most=16, least=6),
+    TextColumn("PROCESS", 90, right=False, most=24, least=8),
+    TextColumn("FROM", 60),
+    TextColumn("TO", 55),
+    TextColumn("GPU TIME", 92),
+    TextColumn("MEM PEAK", 88),
+    TextColumn("MEM", 50),
+    TextColumn("SM", 80),
+    TextColumn("CPU", 40),
+    TextColumn("HOST MEM", 30),
+)
+_INCOMPLETE = "*"
+_WHOLE = 0.99
+"""The share of the time from which on a measure counts as known."""
+
+
+def lines(found: ProcessWindow, width: int = 0) -> Iterator[str]:
+    """Yield a table, the process that came first at the top."""
+    begin, end = found.span
+    yield f"from {units.moment(begin)} to {units.moment(end)} ({units.duration(end - begin)})"
+    if not found.processes:
+        yield NOTHING
+        return
+    numbers = {device.uuid: str(device.index) for device in found.gpus if device.index >= 0}
+    rows = [_row(use, numbers) for use in found.processes]
+    heading, *drawn = draw(_COLUMNS, rows, width)
+    yield from (heading, *drawn)
+    if any(_INCOMPLETE in line for line in drawn):
+        yield f"{_INCOMPLETE} of a part of the time: the driver did not report it throughout"
+
+
+def as_json(found: ProcessWindow) -> dict[str, Any]:
+    """Return the processes as JSON: s since 1970, seconds and base units; null is not known."""
+    indexes = {device.uuid: device.index for device in found.gpus if device.index >= 0}
+    return {
+        "schema": SCHEMA, "begin": found.span.begin, "end": found.span.end,
+        "processes": [
+            {
+                "uuid": use.process.device, "index": indexes.get(use.process.device),
+                "pid": use.process.pid, "started": _known(use.process.started), "kind": use.process.kind,
+                "user": use.process.user or None, "name": use.process.name or None, "first": use.process.first,
+                "last": use.process.last, "held": use.held,
+                **{
+                    name: {"mean": _known(of.mean), "peak": _known(of.peak), "seconds": of.seconds}
+                    for name, of in use.measures.items()
+                },
+            }
+            for use in found.processes
+        ],
+    }  # fmt: skip
+
+
+def csv(found: ProcessWindow) -> Iterator[str]:
+    """Yield the processes as CSV, a line at a time, its heading first."""
+    yield csv_line(FIELDS)
+    for use in found.processes:
+        one = use.process
+        yield csv_line(
+            (
+                round(one.first, 3), utc(one.first), round(one.last, 3), utc(one.last), one.device, one.pid,
+                _known(one.started), one.kind, one.user, one.name, round(use.held, 3),
+                *(cell for measure in MEASURES for cell in _csv_cells(use.measures[measure.name])),
+            )
+        )  # fmt: skip
+
+
+def _row(use: ProcessUse, numbers: Mapping[str, str]) -> Sequence[str]:
+    one, memory = use.process, use.measures["memory_used"]
+    shown = [
+        _marked(units.number(value, measure.unit), use, use.measures[measure.name])
+        for measure, value in ((measure, use.measures[measure.name].mean) for measure in MEASURES)
+    ]
+    peak = _marked(units.bytes_binary(memory.peak), use, memory)
+    device = numbers.get(one.device) or clean(one.device, 13)
+    return (
+        device, str(one.pid), clean(one.user) or units.MISSING, clean(one.name) or units.MISSING,
+        units.moment(one.first), units.moment(one.last), units.hours(use.held), peak, *shown,
+    )  # fmt: skip
+
+
+def _marked(text: str, use: ProcessUse, of: MeasureUse) -> str:
+    return f"{text}{_INCOMPLETE}" if is_known(of.mean) and of.seconds < _WHOLE * use.held else text
+
+
+def _csv_cells(of: MeasureUse) -> tuple[Cell, ...]:
+    return _known(of.mean), _known(of.peak), round(of.seconds, 3)
+
+
+def _known(value: float) -> float | None:
+    return value if is_known(value) and abs(value) < float("inf") else None

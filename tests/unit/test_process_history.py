@@ -1,0 +1,379 @@
+"""Processes in kept history: who is who, what is known of them, and what is read back of any window."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from math import isnan, nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.clock import SECOND
+from gpumon.database.write import open_to_write
+from gpumon.frame import Frame, Process, Tick
+from gpumon.history import limits as limits_module
+from gpumon.history.limits import HistoryLimits, prune
+from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS
+from gpumon.history.query import Query, Series
+from gpumon.history.span import WindowSpan
+from gpumon.metrics import Availability
+from gpumon.process_history.lines import ProcessKey, key_of, process_lines
+from gpumon.process_history.look import EVERY, Looks
+from gpumon.process_history.part import ProcessPart
+from gpumon.process_history.query import ProcessFilter, ProcessUse, read_processes
+from tests.builders import device, frame_of, process, sample, tick
+
+BEGIN = 1_790_035_200
+"""A border of an hour, seconds since 1970."""
+HOUR = 3600
+GIB = 2.0**30
+STARTED = BEGIN - 100.0
+Seen = Callable[[int], Sequence[Process]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "history.sqlite"
+
+
+def at(second: float, processes: Sequence[Process] = (), **fields: Any) -> Tick:
+    """The tick `second` seconds after `BEGIN`."""
+    times = {"time_ns": round((BEGIN + second) * SECOND), "monotonic_ns": round((10_000 + second) * SECOND)}
+    return tick(1, **{"samples": [sample(0), sample(1)], "processes": processes, **times, **fields})
+
+
+def one(pid: int = 1, index: int = 0, **fields: Any) -> Process:
+    return process(pid, index, **{"started": STARTED, "memory_used": GIB, "sm_utilization": 0.5, **fields})
+
+
+def steady(first: int, last: int, *processes: Process, **fields: Any) -> Iterator[Tick]:
+    """A tick a second, with one and the same list of processes."""
+    return (at(second, processes, **fields) for second in range(first, last + 1))
+
+
+def connected(path: Path) -> closing[sqlite3.Connection]:
+    return closing(open_to_write(str(path), HISTORY_FILE, shared=False, uid=os.getuid(), log=pytest.fail))
+
+
+def keep(path: Path, ticks: Iterable[Tick], *, kill: bool = False) -> None:
+    """Write what a daemon would of these ticks, each minute and at its end; `kill`: it had no end."""
+    part = ProcessPart()
+    with connected(path) as connection:
+        part.opened(connection)
+        written = 0
+        for each in ticks:
+            part.add(each)
+            if each.monotonic_ns - written >= 60 * SECOND:
+                written = each.monotonic_ns
+                part.write(connection)
+        if not kill:
+            part.finish()
+            part.write(connection)
+
+
+def uses(
+    path: Path, begin: float = -HOUR, end: float = 40 * HOUR, frames: Sequence[Frame] = (), **wanted: Any
+) -> list[ProcessUse]:
+    """The processes between two times in seconds after `BEGIN`."""
+    span = WindowSpan(BEGIN + begin, BEGIN + end)
+    found = read_processes(str(path), frames, span, ProcessFilter(**wanted))
+    assert found.problem == ""
+    return list(found.processes)
+
+
+def line(
+    path: Path, begin: float, end: float, points: int, name: str = "memory_used", frames: Sequence[Frame] = (),
+    key: ProcessKey | None = None,
+) -> Series:  # fmt: skip
+    key = key or ProcessKey(device().uuid, 1, STARTED)
+    query = Query("", (name,), BEGIN + begin, BEGIN + end, points)
+    found = process_lines(str(path), frames, key, query)
+    assert found.problem == ""
+    return found.series[name]
+
+
+def test_a_process_has_its_time_its_memory_and_its_share(path: Path) -> None:
+    keep(path, steady(0, 100, one(memory_used=3 * GIB, sm_utilization=0.25, cpu_utilization=2.0, host_memory=GIB)))
+    (use,) = uses(path)
+    assert (use.process.pid, use.process.user, use.process.name) == (1, "alice", "python")
+    assert (use.process.first, use.process.last, use.held) == (BEGIN, BEGIN + 100, pytest.approx(100))
+    assert use.process.started == STARTED
+    assert {name: (of.mean, of.peak) for name, of in use.measures.items()} == {
+        "memory_used": (3 * GIB, 3 * GIB), "sm_utilization": (0.25, 0.25), "cpu_utilization": (2.0, 2.0),
+        "host_memory": (GIB, GIB),
+    }  # fmt: skip
+
+
+def test_what_the_driver_does_not_tell_is_missing_and_not_nothing(path: Path) -> None:
+    unknown = one(memory_used=nan, sm_utilization=nan)
+    keep(path, (at(second, [unknown if second < 60 else one()]) for second in range(121)))
+    (use,) = uses(path)
+    memory, share, cpu = (use.measures[name] for name in ("memory_used", "sm_utilization", "cpu_utilization"))
+    assert use.held == pytest.approx(120)
+    assert (share.mean, share.seconds) == (0.5, pytest.approx(60))
+    assert (memory.peak, memory.seconds) == (GIB, pytest.approx(60))
+    assert isnan(cpu.mean)
+    assert (isnan(cpu.peak), cpu.seconds) == (True, 0.0)
+
+
+def test_a_pid_that_is_used_again_is_another_process(path: Path) -> None:
+    ticks = (at(s, [one(started=STARTED if s < 50 else BEGIN + 49.0, user="a" if s < 50 else "b")]) for s in range(101))
+    keep(path, ticks)
+    first, second = uses(path)
+    assert (first.process.user, first.process.last) == ("a", BEGIN + 50)
+    assert (second.process.user, second.process.first) == ("b", BEGIN + 50)
+    assert first.held + second.held == pytest.approx(100)
+
+
+def test_a_process_without_a_start_is_another_one_after_it_was_gone_or_unseen(path: Path) -> None:
+    ticks = [at(s, [] if 30 <= s < 40 else [one(started=nan)]) for s in range(100)]
+    ticks += [at(s, [one(started=nan)]) for s in range(200, 230)]
+    keep(path, ticks)
+    firsts = [use.process.first - BEGIN for use in uses(path)]
+    assert firsts == [0, 40, 200]
+
+
+def test_a_process_with_a_start_is_the_same_after_it_was_unseen(path: Path) -> None:
+    keep(path, [*steady(0, 50, one()), *steady(200, 250, one())])
+    (use,) = uses(path)
+    assert (use.held, use.process.last) == (pytest.approx(100), BEGIN + 250)
+
+
+def test_a_process_that_ends_keeps_its_name_and_its_start(path: Path) -> None:
+    gone = one(started=nan, name="", user="", memory_used=nan)
+    keep(path, (at(s, [one() if s < 50 else gone]) for s in range(61)))
+    (use,) = uses(path)
+    assert (use.process.name, use.process.user, use.process.started) == ("python", "alice", STARTED)
+    assert use.held == pytest.approx(60)
+
+
+def test_a_process_on_two_gpus_is_listed_for_each(path: Path) -> None:
+    keep(path, steady(0, 50, one(), one(index=1, memory_used=5 * GIB)))
+    assert {use.process.device: use.measures["memory_used"].peak for use in uses(path)} == {
+        device(0).uuid: GIB, device(1).uuid: 5 * GIB,
+    }  # fmt: skip
+    (use,) = uses(path, devices=[device(1).uuid])
+    assert use.measures["memory_used"].peak == 5 * GIB
+
+
+def test_a_process_that_came_and_went_between_two_looks_is_seen(path: Path) -> None:
+    keep(path, (at(s, [one(), one(2, user="bob")] if 13 <= s < 16 else [one()]) for s in range(61)))
+    (use,) = uses(path, user="bob")
+    assert (use.process.first, use.process.last, use.held) == (BEGIN + 13, BEGIN + 16, pytest.approx(3))
+
+
+def test_of_a_gpu_that_does_not_answer_nothing_is_claimed(path: Path) -> None:
+    lost = [sample(0, Availability.LOST), sample(1)]
+    there, other = one(), one(2, 1)
+    keep(path, (at(s, [there, other], **({"samples": lost} if 20 <= s < 60 else {})) for s in range(101)))
+    first, second = uses(path)
+    assert (first.held, second.held) == (pytest.approx(60), pytest.approx(100))
+
+
+def test_nothing_is_claimed_of_a_gap(path: Path) -> None:
+    keep(path, [*steady(0, 100, one()), *steady(200, 300, one())])
+    found = line(path, 0, 300, 31)
+    assert found.step == 10
+    assert [isnan(value) for value in found.mean[:30]] == [False] * 10 + [True] * 10 + [False] * 10
+    assert list(found.seen[:30]) == pytest.approx([10.0] * 10 + [0.0] * 10 + [10.0] * 10)
+
+
+def test_ticks_between_two_looks_cost_nothing_but_their_time() -> None:
+    looks = Looks()
+    there = [one(pid) for pid in range(1, 17)]
+    for each in steady(0, 600, *there):
+        looks.add(each.monotonic_ns, each.time_ns, 1.0, each.processes, each.samples)
+    looks.finish()
+    assert len(looks.over) == 600 * SECOND // EVERY + 1
+    assert sum(look.ns for look in looks.over) == 600 * SECOND
+
+
+def test_looks_that_nobody_takes_are_bounded() -> None:
+    looks = Looks()
+    for each in steady(0, 5000, one()):
+        looks.add(each.monotonic_ns, each.time_ns, 1.0, each.processes, each.samples)
+    assert len(looks.over) == 128
+    assert looks.over[-1].end_ns == (BEGIN + 5000) * SECOND
+
+
+def test_a_process_goes_on_in_the_next_daemon_and_ends_with_the_boot(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(path, steady(0, 50, one()))
+    keep(path, steady(100, 150, one(started=STARTED + 1)))
+    (use,) = uses(path)
+    assert (use.held, use.process.first, use.process.last) == (pytest.approx(100), BEGIN, BEGIN + 150)
+    monkeypatch.setattr("gpumon.process_history.part.boot_id", lambda: b"another boot")
+    keep(path, steady(200, 250, one()))
+    assert [use.held for use in uses(path)] == pytest.approx([100, 50])
+
+
+def test_a_killed_daemon_costs_a_minute_and_its_hours_are_made_coarse_by_the_next(path: Path) -> None:
+    keep(path, steady(0, 2 * HOUR + 1000, one()), kill=True)
+    (use,) = uses(path)
+    assert 2 * HOUR + 1000 - 72 <= use.held <= 2 * HOUR + 1000
+    with connected(path) as connection:
+        connection.execute("DELETE FROM process_block WHERE tier = 2")
+    keep(path, steady(4 * HOUR, 4 * HOUR + 60, one()))
+    with connected(path) as connection:
+        hours = connection.execute("SELECT begin FROM process_block WHERE tier = 2 ORDER BY begin").fetchall()
+        assert [begin // SECOND - BEGIN for (begin,) in hours] == [0, HOUR, 2 * HOUR]
+        connection.execute("DELETE FROM process_block WHERE tier = 1")
+    (left,) = uses(path)
+    assert left.held == pytest.approx(use.held, abs=11), "of the hour that goes on there is the finer tier alone"
+
+
+def varied(second: int) -> Process:
+    """More memory in each look, and one look of no work."""
+    return one(memory_used=GIB * (1 + second // 10), sm_utilization=0.0 if 4000 <= second < 4010 else 0.8)
+
+
+def test_the_coarser_tier_has_low_mean_and_high_of_the_finer_one(path: Path) -> None:
+    keep(path, (at(s, [varied(s)]) for s in range(3 * HOUR + 1)))
+    fine = line(path, HOUR, 2 * HOUR, 13, "sm_utilization")
+    with connected(path) as connection:
+        connection.execute("DELETE FROM process_block WHERE tier = 1")
+    coarse = line(path, HOUR, 2 * HOUR, 13, "sm_utilization")
+    assert fine.step == coarse.step == 300
+    for mine, its in ((fine.low, coarse.low), (fine.mean, coarse.mean), (fine.high, coarse.high)):
+        assert list(mine)[:12] == pytest.approx(list(its)[:12])
+    assert coarse.low[1] == 0.0
+    assert coarse.mean[1] == pytest.approx(0.8 * 29 / 30)
+    assert line(path, HOUR, 2 * HOUR, 13).high[0] == pytest.approx(GIB * 390)
+
+
+def test_a_window_takes_finer_cells_at_its_ends_and_what_the_file_lacks_from_frames(path: Path) -> None:
+    ticks = list(steady(0, 2 * HOUR + 100, one()))
+    keep(path, ticks[: 2 * HOUR + 50], kill=True)
+    frames = [frame_of(each, number) for number, each in enumerate(ticks[-120:], 1)]
+    (use,) = uses(path, 130, 2 * HOUR + 100, frames)
+    assert use.held == pytest.approx(2 * HOUR - 30)
+    assert use.process.last == BEGIN + 2 * HOUR + 100
+    (cut,) = uses(path, 130, HOUR + 250)
+    assert cut.held == pytest.approx(HOUR + 120)
+
+
+def test_a_window_has_what_was_kept_before_the_first_whole_cell(path: Path) -> None:
+    keep(path, steady(130, 700, one()))
+    (use,) = uses(path)
+    assert use.held == pytest.approx(570)
+    keep(path, steady(701, 3 * HOUR, one()))
+    (use,) = uses(path)
+    assert use.held == pytest.approx(3 * HOUR - 131, abs=1)
+
+
+def test_frames_give_finer_points_of_the_last_minutes(path: Path) -> None:
+    ticks = [at(s, [one(memory_used=GIB * s)]) for s in range(601)]
+    keep(path, ticks[:570], kill=True)
+    frames = [frame_of(each, number) for number, each in enumerate(ticks[-100:], 1)]
+    fine = line(path, 510, 600, 91, frames=frames)
+    assert fine.step == 1
+    assert list(fine.mean)[:90] == pytest.approx([GIB * s for s in range(510, 600)])
+    longer = line(path, 0, 600, 61, frames=frames)
+    assert longer.step == 10
+    assert not any(map(isnan, list(longer.mean)[:60]))
+    assert list(longer.seen)[:60] == pytest.approx([10.0] * 60)
+
+
+def test_frames_alone_are_enough() -> None:
+    frames = [frame_of(each, number) for number, each in enumerate(steady(0, 60, one(), one(2, started=nan)), 1)]
+    found = read_processes("", frames, WindowSpan(BEGIN, BEGIN + 60)).processes
+    assert [use.held for use in found] == pytest.approx([60, 60])
+    lines = process_lines("", frames, key_of(frames[-1].processes[1]), Query("", ("memory_used",), BEGIN, BEGIN + 60))
+    assert any(value == GIB for value in lines.series["memory_used"].mean)
+
+
+def test_the_line_of_one_process_has_nothing_of_another_with_its_pid(path: Path) -> None:
+    small, large = (one(started=nan, memory_used=GIB * size) for size in (1, 7))
+    keep(path, (at(s, [] if s == 100 else [small if s < 100 else large]) for s in range(201)))
+    first, second = uses(path)
+    for use, memory in ((first, 1), (second, 7)):
+        found = line(path, 0, 200, 20, key=key_of(use.process))
+        assert {value for value in found.mean if not isnan(value)} == {GIB * memory}
+
+
+def test_names_are_harmless_in_the_file_and_behind_it(path: Path) -> None:
+    keep(path, steady(0, 20, one(name="\x1b[2J" + "x" * 500, user="eve\n\u202e")))
+    (use,) = uses(path)
+    assert use.process.user == "eve\\x0a\\u202e"
+    assert len(use.process.name) <= 64
+    assert "\x1b" not in use.process.name
+
+
+def test_a_damaged_block_is_a_gap(path: Path) -> None:
+    keep(path, steady(0, 300, one()))
+    with connected(path) as connection:
+        (whole,) = connection.execute("SELECT count(*) FROM process_block").fetchone()
+        connection.execute(
+            "UPDATE process_block SET data = substr(data, 1, length(data) / 2) WHERE rowid ="
+            " (SELECT min(rowid) + 1 FROM process_block)"
+        )
+    assert whole >= 5
+    (use,) = uses(path)
+    assert 200 <= use.held < 300
+
+
+def test_a_file_of_an_older_version_says_what_to_do(path: Path) -> None:
+    old = HISTORY_FILE._replace(migrations=MIGRATIONS[:2])
+    open_to_write(str(path), old, shared=False, uid=os.getuid(), log=pytest.fail).close()
+    found = read_processes(str(path), (), WindowSpan(0, BEGIN))
+    assert (found.processes, "restart the daemon" in found.problem) == ([], True)
+
+
+def test_processes_and_blocks_are_kept_for_their_time_and_within_their_bounds(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = 24 * HOUR
+    with connected(path) as connection:
+        for number in range(40 * 24):
+            time = (BEGIN + number * HOUR) * SECOND
+            for tier in (1, 2):
+                row = (tier, time, time + HOUR * SECOND, 0, b"x" * 100)
+                connection.execute("INSERT INTO process_block VALUES (?, ?, ?, ?, ?)", row)
+            row = (device().uuid, number, "", None, "compute", "python", "alice", time, time + HOUR * SECOND)
+            connection.execute(f"INSERT INTO process VALUES (NULL{', ?' * len(row)})", row)
+
+        def counts() -> list[int]:
+            asked = ("process_block WHERE tier = 1", "process_block WHERE tier = 2", "process")
+            return [connection.execute(f"SELECT count(*) FROM {what}").fetchone()[0] for what in asked]
+
+        prune(connection, BEGIN + 40.0 * day, HistoryLimits())
+        assert counts() == [26, 32 * 24 + 1, 32 * 24 + 1]
+        prune(connection, BEGIN + 40.0 * day, HistoryLimits(days=10))
+        assert counts() == [26, 241, 241]
+        monkeypatch.setattr(limits_module, "MOST_PROCESSES", 100)
+        monkeypatch.setattr(limits_module, "MOST_PROCESS_BYTES", 50 * 100)
+        prune(connection, BEGIN + 40.0 * day, HistoryLimits())
+        assert counts() == [25, 25, 100]
+        (oldest,) = connection.execute("SELECT min(pid) FROM process").fetchone()
+        assert oldest == 40 * 24 - 100, "the oldest goes first"
+
+
+def test_a_process_whose_row_was_removed_has_a_new_one(path: Path) -> None:
+    part = ProcessPart()
+    with connected(path) as connection:
+        part.opened(connection)
+        for each in steady(0, 100, one()):
+            part.add(each)
+        part.write(connection)
+        connection.execute("DELETE FROM process")
+        part.opened(connection)
+        for each in steady(101, 200, one()):
+            part.add(each)
+        part.finish()
+        part.write(connection)
+    (use,) = uses(path)
+    assert use.held == pytest.approx(100)
+
+
+def test_the_tables_of_processes_never_change() -> None:
+    import hashlib
+
+    assert hashlib.sha256(MIGRATIONS[2].encode()).hexdigest() == THIRD_FROZEN
+
+
+THIRD_FROZEN = "83685b605bfef073913348357956745531bcf13e780a37a3e8fc6835fce5eca0"
