@@ -1,4 +1,4 @@
-"""A file of kept history that is filled tick by tick, as a daemon does it, with an accelerated clock.
+"""A file of kept history that is filled by ticks, as a daemon does it, with an accelerated clock.
 
 The last days go into the file itself. Those before are collected in portions, by as many processes as there are cores,
 as if the daemon had been restarted between two of them; what is too old at the end is not written in the first place.
@@ -33,6 +33,8 @@ from gpumon.history.write import SealedBlock, seal, write
 
 _BATCH = 300
 """Ticks between two writes: as many as make a block of the finest tier."""
+_AT_ONCE = 16
+"""Ticks that the thread of a daemon's history takes at once."""
 _DIRECT = 3
 """Days at the end that go into the file itself, so that it is used as by a daemon: what is too old leaves it."""
 _PORTION = 2
@@ -115,8 +117,8 @@ def fill(path: str, month: float, first: int, last: int) -> Filled:
     with closing(_opened(path)) as connection:
         while some := list(islice(source, _BATCH)):
             begun = time.process_time()
-            for values in some:
-                collector.add(values)
+            for place in range(0, len(some), _AT_ONCE):
+                collector.add_all(some[place : place + _AT_ONCE])
             count += len(some)
             if count == last - first:
                 collector.finish()
@@ -143,8 +145,9 @@ def _coarsest(month: float, first: int, last: int) -> list[SealedBlock]:
             found.append(seal(block))
 
     collector = Collector(take)
-    for values in ticks(month, first, last):
-        collector.add(values)
+    source = ticks(month, first, last)
+    while some := list(islice(source, _AT_ONCE)):
+        collector.add_all(some)
     collector.finish()
     return found
 
