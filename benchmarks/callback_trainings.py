@@ -102,7 +102,7 @@ def plain() -> tuple[Train, list[str], list[Any]]:
                     collector.collect()
 
     def with_zeus(loader: Loader, epochs: int) -> None:
-        from zeus.monitor import ZeusMonitor  # type: ignore[import-not-found]
+        from zeus.monitor import ZeusMonitor
 
         monitor = ZeusMonitor()
         if not monitor.gpu_indices:
@@ -160,8 +160,10 @@ def keras_fit() -> tuple[Train, list[str], list[Any]]:
     model.compile(optimizer="sgd", loss="mse")
 
     def train(who: str, loader: Loader, epochs: int) -> None:
-        callbacks = {"gpumon": lambda: [GpuMonitor("benchmark")], EMPTY: lambda: [keras.callbacks.Callback()]}
-        model.fit(Batches(loader), epochs=epochs, callbacks=callbacks.get(who, list)(), verbose=0)
+        callbacks: dict[str, Callable[[], list[Any]]] = {
+            "gpumon": lambda: [GpuMonitor("benchmark")], EMPTY: lambda: [keras.callbacks.Callback()],
+        }  # fmt: skip
+        model.fit(Batches(loader), epochs=epochs, callbacks=callbacks[who]() if who else [], verbose=0)
 
     return train, ["gpumon", EMPTY], _batches()
 
@@ -231,8 +233,11 @@ def transformers_fit() -> tuple[Train, list[str], list[Any]]:
                 folder, num_train_epochs=epochs, use_cpu=True, report_to="none", disable_tqdm=True,
                 save_strategy="no", logging_strategy="no", remove_unused_columns=False,
             )  # fmt: skip
-            callbacks = {"gpumon": lambda: [GpuMonitor("benchmark")], EMPTY: lambda: [TrainerCallback()]}
-            trainer = OnLoader(Net(), arguments, train_dataset=loader.batches, callbacks=callbacks.get(who, list)())
+            callbacks: dict[str, Callable[[], list[Any]]] = {
+                "gpumon": lambda: [GpuMonitor("benchmark")], EMPTY: lambda: [TrainerCallback()],
+            }  # fmt: skip
+            chosen = callbacks[who]() if who else []
+            trainer = OnLoader(Net(), arguments, train_dataset=loader.batches, callbacks=chosen)
             trainer.remove_callback(PrinterCallback)
             trainer.timed = loader
             trainer.train()
@@ -289,7 +294,7 @@ def _collector() -> Any:
     """nvitop's, one for all blocks: each has a thread that never ends, and rests while nothing is collected."""
     if not find_spec("nvitop"):
         return None
-    from nvitop import ResourceMetricCollector  # type: ignore[import-untyped]
+    from nvitop import ResourceMetricCollector
 
     return ResourceMetricCollector()
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -66,7 +67,7 @@ def _keep_parquet(directory: Path, month: float, hours: Iterator[Hour]) -> None:
     gpus, host = (np.concatenate([getattr(hour, name) for hour in all_hours]) for name in ("gpus", "host"))
     times = np.arange(begin, begin + len(host))
 
-    def table(metrics: Sequence[Metric], values: Array) -> object:
+    def table(metrics: Sequence[Metric], values: Array) -> Any:
         columns = {
             metric.key: values[:, place] if metric.kind is Kind.COUNTER else values[:, place].astype("f4")
             for place, metric in enumerate(metrics)
@@ -84,7 +85,7 @@ def _keep_parquet(directory: Path, month: float, hours: Iterator[Hour]) -> None:
 @contextmanager
 def _open_parquet(directory: Path) -> Iterator[Ask]:
     compute, parquet = import_module("pyarrow.compute"), import_module("pyarrow.parquet")
-    open_files = []
+    open_files = list[Any]()
 
     def ask(question: Question) -> Answer:
         begun = time.process_time()

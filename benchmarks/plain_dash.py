@@ -21,7 +21,7 @@ def main() -> None:
     app, live = Dash(__name__), connect()
     app.layout = html.Div([dcc.Interval(id="tick", interval=1000), *(dcc.Graph(id=name[4:]) for name in METRICS)])
 
-    @app.callback([Output(name[4:], "figure") for name in METRICS], Input("tick", "n_intervals"))  # type: ignore[misc]
+    @app.callback([Output(name[4:], "figure") for name in METRICS], Input("tick", "n_intervals"))
     def figures(_: int) -> list[go.Figure]:
         window = live.window(WINDOW)
         made = []

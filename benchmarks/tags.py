@@ -199,7 +199,7 @@ def gpumon_trainer(count: int, pairs: int) -> Found:
 
 def nvitop_trainer(count: int, pairs: int) -> Found:
     """nvitop's collector. Its sampling thread runs beside the steps without a tag too, in its favor."""
-    from nvitop import ResourceMetricCollector  # type: ignore[import-untyped]
+    from nvitop import ResourceMetricCollector
 
     collector, (kind, step) = ResourceMetricCollector(), training_step()
 
