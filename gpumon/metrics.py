@@ -116,6 +116,9 @@ class Metric(NamedTuple):
         return self.name.partition(".")[2]
 
 
+IDLE = 0.05
+"""Below this utilization a GPU does nothing: in every view, and in the ledger's idle share."""
+
 _C = Kind.COUNTER
 
 # name, title, column, unit, help, kind
@@ -255,6 +258,11 @@ GPU_METRICS: tuple[Metric, ...] = (
     Metric("gpu.jpeg_utilization", "JPEG engine", "JPEG", Unit.RATIO, "Share of time the JPEG engine was busy."),
     Metric("gpu.optical_flow_utilization", "Optical flow engine", "OFA", Unit.RATIO,
            "Share of time the optical flow accelerator was busy."),
+    Metric("gpu.utilization_low", "Lowest utilization", "LOW", Unit.RATIO,
+           "Lowest of the driver's own samples (5 or 6 a second) that were read last, every 8 s: "
+           "a stall shorter than a tick shows here, in the seconds after it."),
+    Metric("gpu.idle_share", "Idle share", "IDLE", Unit.RATIO,
+           f"Share of the same samples with utilization below {IDLE * 100:g} %."),
 )  # fmt: skip
 
 FROM_TRAININGS = frozenset(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.run_"))
@@ -283,8 +291,6 @@ HOST_METRICS: tuple[Metric, ...] = (
 )  # fmt: skip
 
 METRICS: tuple[Metric, ...] = GPU_METRICS + HOST_METRICS
-IDLE = 0.05
-"""Below this utilization a GPU does nothing: in every view, and in the ledger's idle share."""
 BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}
 
 GPU_INDEX: dict[str, int] = {metric.name: i for i, metric in enumerate(GPU_METRICS)}

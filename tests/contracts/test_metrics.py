@@ -31,6 +31,7 @@ from gpumon.panels import GPU_PANELS, HOST_PANELS, PANELS
 from gpumon.reports.status_json import document
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
+from gpumon.sources.nvml import dips
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.device_processes import GRAPHICS_EVERY, LISTED_EVERY
 from gpumon.sources.nvml.field_ids import fields_for
@@ -127,7 +128,9 @@ def test_every_gpu_metric_is_given_by_some_hardware() -> None:
 
 
 def test_the_nvidia_source_declares_what_its_table_reads() -> None:
-    assert {name for call in (*CALLS, *FALLBACKS) for name in call.metrics} == BY_SOURCE["nvml"].module.METRICS
+    called = {name for call in (*CALLS, *FALLBACKS) for name in call.metrics}
+    assert called | set(dips.METRICS) == BY_SOURCE["nvml"].module.METRICS
+    assert not called & set(dips.METRICS)
 
 
 def test_a_metric_is_read_by_one_row_only() -> None:

@@ -92,6 +92,8 @@ class StubGpu(ctypes.Structure):
     generation: int
     process_count: int
     without_gpm: int
+    stall_at_ns: int
+    stall_ns: int
     processes: "ctypes.Array[StubProcess]"
     _fields_ = [
         ("name", ctypes.c_char * 96),
@@ -103,6 +105,8 @@ class StubGpu(ctypes.Structure):
         ("generation", ctypes.c_uint32),
         ("process_count", ctypes.c_uint32),
         ("without_gpm", ctypes.c_uint32),
+        ("stall_at_ns", ctypes.c_int64),
+        ("stall_ns", ctypes.c_int64),
         ("processes", StubProcess * PROCESSES),
     ]
 

@@ -235,6 +235,11 @@ class Stub:
             held = self._file.gpus[index]
             held.without_gpm = held.without_gpm & ~bits if supported else held.without_gpm | bits
 
+    def set_stall(self, gpu: int, at: float, seconds: float) -> None:
+        """No kernel runs on a GPU from `at`, in seconds after the start: the driver's utilization samples show it."""
+        held = self._file.gpus[gpu]
+        held.stall_at_ns, held.stall_ns = round(at * 1e9), round(seconds * 1e9)
+
     def set_processes(self, gpu: int, processes: Iterable[Process]) -> None:
         """Replace the process list of a GPU, in one step for those who read it."""
         listed = list(processes)
@@ -278,7 +283,7 @@ class Stub:
             for index in range(layout.GPUS + 1):
                 slot.latency_us[index] = slot.error[index] = 0
         for gpu in self._file.gpus:
-            gpu.lost = 0
+            gpu.lost = gpu.stall_ns = 0
             for word in range(layout.METRIC_ROOM // 64):
                 gpu.unsupported[word] = gpu.is_set[word] = 0
         self.set_gpm(False)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from gpumon.clock import Clock
 from gpumon.frame import NAN, Device, Sample
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
+from gpumon.sources.nvml import dips
 from gpumon.sources.nvml.answers import DeviceAnswers, Read
 from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.device_processes import DeviceProcesses
@@ -18,7 +19,7 @@ from gpumon.sources.nvml.schedule import EVERY_TICK, TURNS, UNSUPPORTED, next_du
 from gpumon.sources.nvml.utilization_samples import SampleBuffer, UtilizationSamples
 
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
-ASKED = frozenset(name for call in (*CALLS, *FALLBACKS) for name in call.metrics)
+ASKED = frozenset((*(name for call in (*CALLS, *FALLBACKS) for name in call.metrics), *dips.METRICS))
 """Metrics that are asked for: all that this source can give."""
 _NANS = (NAN,) * len(_NAMES)
 _DOUBTED_EVERY = 30.0
@@ -100,8 +101,11 @@ class NvmlDevice:
         if self.state is _OK:
             processes = self._processes.read(self.handle, now)
             samples = self._sample_buffer.read(self.handle, now, self._clock)
+            if self._sample_buffer.was_read:
+                dips.give_dips(answers, samples, self._sample_buffer.state)
         elif self.state is not Availability.NO_DRIVER:  # of which all devices will be forgotten
             processes = self._processes.unknown(self.state)
+            self._sample_buffer.read_soon()
         self._tell_missing()
         values = list(map(answers.values.get, _NAMES, _NANS))
         sample = Sample(

@@ -54,6 +54,8 @@ class SampleBuffer:
         self.cost = CallCost("nvmlDeviceGetSamples")
         self.length = 0
         """Number of samples that the driver keeps; 0 while unknown."""
+        self.was_read = False
+        """Whether the last `read` asked the driver."""
         self._due = _NEVER if self._function is None else 0.0
         self._turn = turn
         self._period = SAMPLES_EVERY
@@ -64,7 +66,8 @@ class SampleBuffer:
 
     def read(self, handle: Any, now: float, clock: Clock) -> UtilizationSamples:
         """Return the new samples, if it is time to ask again. `now` in seconds, as for the ticks."""
-        if now < self._due:
+        self.was_read = now >= self._due
+        if not self.was_read:
             return ()
         wait = self._period * (1.0 if self._due else self._turn)
         self._due = now + wait - SLACK
@@ -76,6 +79,10 @@ class SampleBuffer:
         elif self.state is not Availability.OK:
             self._due = now + _FAILED
         return self._new(stamped, clock) if stamped else ()
+
+    def read_soon(self) -> None:
+        """Ask again at the next read, as of a device that did not answer for a while."""
+        self._due = min(self._due, 0.0) if self._function is not None else _NEVER
 
     def _ask(self, handle: Any, clock: Clock) -> tuple[int, list[tuple[int, float]]]:
         """The driver's code, and (stamp in µs, ratio) as it wrote them."""

@@ -166,6 +166,16 @@ static bool sampled_metric(unsigned type, enum metric *metric)
     return true;
 }
 
+/* How much of the time that a sample is the mean of was a stall: of the time since the sample before. */
+#define SAMPLE_NS (1000000000ll / SAMPLES_PER_SECOND)
+static int64_t stalled_ns(const struct call *call, int64_t end)
+{
+    const struct stub_gpu *gpu = gpu_of(call);
+    int64_t begin = end - SAMPLE_NS, over = gpu->stall_at_ns + gpu->stall_ns;
+    int64_t first = gpu->stall_at_ns > begin ? gpu->stall_at_ns : begin, last = over < end ? over : end;
+    return last > first ? last - first : 0;
+}
+
 NVML nvmlDeviceGetSamples(nvmlDevice_t device, unsigned type, unsigned long long last_seen_us,
                           nvmlValueType_t *value_type, unsigned *count, nvmlSample_t *samples)
 {
@@ -188,7 +198,10 @@ NVML nvmlDeviceGetSamples(nvmlDevice_t device, unsigned type, unsigned long long
             continue;
         samples[written].timeStamp = (unsigned long long)stamp;
         samples[written].sampleValue.ullVal = 0;
-        samples[written].sampleValue.uiVal = (unsigned)reading_at(&call, metric, SAMPLE_ELAPSED_NS(number));
+        uint64_t value = reading_at(&call, metric, SAMPLE_ELAPSED_NS(number));
+        if (metric == METRIC_UTILIZATION)
+            value = value * (uint64_t)(SAMPLE_NS - stalled_ns(&call, SAMPLE_ELAPSED_NS(number))) / SAMPLE_NS;
+        samples[written].sampleValue.uiVal = (unsigned)value;
         written++;
     }
     *count = written;

@@ -64,6 +64,8 @@ struct stub_gpu {
     uint32_t generation; /* odd while the process list is being written */
     uint32_t process_count;
     uint32_t without_gpm; /* one bit per metric of gpm.def; all of them: the GPU has no GPM */
+    int64_t stall_at_ns; /* a stall: from so long after the start on, for so long, no kernel runs */
+    int64_t stall_ns;
     struct stub_process processes[STUB_PROCESSES];
 };
 
