@@ -33,7 +33,7 @@ class Reading(NamedTuple):
     """ns since 1970; of a recording, its own time."""
     samples: Sequence[Sample]
     processes: Sequence[Process] = ()
-    """Never changed once handed out: accounts look for users only where it is not the same object as at the tick before."""
+    """Never changed once handed out: accounts look for users only in one that is another object than the one before."""
     runs: Sequence[Run] = ()
     """Only of a simulation: real runs come from their boards."""
     boundaries: Sequence[Boundary] = ()
