@@ -23,6 +23,7 @@ from gpumon.history.limits import HistoryLimits
 from gpumon.history.recorder import HistoryRecorder
 from gpumon.ring.writer import RingWriter
 from gpumon.sampler import Sampler
+from gpumon.sources.base import Described
 from gpumon.sources.nvml import NvmlSource
 from tests.fakes import FakeClock, Inline
 from tests.nvml import Stub
@@ -75,9 +76,7 @@ def play(stub: Stub, directory: Path, plan: Sequence[Stretch]) -> RingWriter:
             uptime = 100.0 if stretch.rebooted or recorder is None else clock.now / SECOND + passed
             clock = FakeClock(round(uptime * SECOND), round(stretch.begin * SECOND))
             stub.hold_clock(stretch.begin - stretch.driver_begin)
-            sampler = Sampler(
-                NvmlSource(clock, lambda pid: ("", "", 0.0, 0.0, 0.0), asker=Inline()), clock, stretch.interval
-            )
+            sampler = Sampler(NvmlSource(clock, lambda pid: Described(), asker=Inline()), clock, stretch.interval)
             ring = RingWriter.create(
                 str(where / "ring"), stub.gpus, round(stretch.interval * SECOND),
                 continues=None if stretch.rebooted else "nvml",

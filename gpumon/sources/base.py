@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from gpumon.clock import Clock
 from gpumon.driver_calls import DriverCall
 from gpumon.frame import Boundary, Driver, Origin, Process, Run, Sample, XidEvent
+from gpumon.missing import NAN
 from gpumon.origin import Capability
+from gpumon.sources.cgroup import Confinement
 
 if TYPE_CHECKING:
     from gpumon.recording.playback import Playback
@@ -48,8 +50,22 @@ class Reading(NamedTuple):
     """XID errors since the last reading, in their order."""
 
 
-Describe = Callable[[int], tuple[str, str, float, float, float]]
-"""pid to name, user, start (s since 1970), CPU share, resident bytes; may be called from any thread."""
+class Described(NamedTuple):
+    """Facts of a process that the machine knows; empty and NaN for one that cannot be seen, as in another container."""
+
+    name: str = ""
+    user: str = ""
+    started: float = NAN
+    """Seconds since 1970."""
+    cpu_utilization: float = NAN
+    """CPU time per second since it was described before; NaN the first time."""
+    host_memory: float = NAN
+    """Resident set, bytes."""
+    confinement: Confinement = Confinement()
+
+
+Describe = Callable[[int], Described]
+"""By pid; may be called from any thread."""
 
 
 class Request(NamedTuple):

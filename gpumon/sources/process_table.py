@@ -15,6 +15,8 @@ from threading import Lock
 from gpumon.clock import SECOND, Clock
 from gpumon.frame import NAN
 from gpumon.procfs import Stat, parse_stat
+from gpumon.sources.base import Described
+from gpumon.sources.cgroup import LONGEST, Confinement, confinement
 from gpumon.text import clean
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -27,7 +29,10 @@ GPU_DEVICES = ("/dev/nvidia", "/dev/dxg", "/dev/kfd", "/dev/dri/")
 class _Known:
     """A process that was asked for before."""
 
-    __slots__ = ("asked", "cpu", "cpu_at", "fd", "home", "name", "raw", "share", "started", "stat", "uid", "user")
+    __slots__ = (
+        "asked", "confinement", "cpu", "cpu_at", "fd", "home", "name", "raw", "share", "started", "stat", "uid",
+        "user",
+    )  # fmt: skip
 
     def __init__(self, home: int, fd: int, name: str, uid: int, started: float) -> None:
         self.home = home
@@ -37,6 +42,8 @@ class _Known:
         self.uid = uid
         self.user = _user(uid)
         self.started = started
+        self.confinement = _confinement(home)
+        """Read once: runtimes put a process where it belongs before its program begins."""
         self.share = NAN
         self.cpu = 0.0
         self.cpu_at = 0
@@ -59,14 +66,12 @@ class ProcessTable:
         """Of `_known` and the descriptors in it: one that another thread closes may be another file's at once."""
         self._boot = self._boot_time()
 
-    def describe(self, pid: int) -> tuple[str, str, float, float, float]:
-        """Name, user, start (s since 1970), CPU share since the last call (NaN the first time),
-        resident bytes. Empty and NaN for a process that cannot be seen, as from inside a container.
-        """
+    def describe(self, pid: int) -> Described:
+        """Describe a process; its CPU share is since the last call."""
         with self._lock:
             return self._describe(pid)
 
-    def _describe(self, pid: int) -> tuple[str, str, float, float, float]:
+    def _describe(self, pid: int) -> Described:
         now = self._clock.monotonic()
         known = self._known.get(pid)
         uid = _owner(known.home) if known else -1  # before its `stat`, which tells whether it lives
@@ -77,7 +82,7 @@ class ProcessTable:
             known = self._open(pid)
             stat = self._stat(known) if known else None
             if known is None or stat is None:
-                return "", "", NAN, NAN, NAN
+                return Described()
         elif known.uid != uid:  # it changed its user, as a server does that begins as root
             known.uid, known.user = uid, _user(uid)
         cpu = stat.cpu / _TICK
@@ -85,7 +90,8 @@ class ProcessTable:
             known.share = (cpu - known.cpu) / ((now - known.cpu_at) / SECOND)
         known.cpu, known.cpu_at, known.asked = cpu, now, now
         self._forget(now)
-        return known.name, known.user, known.started, known.share, float(stat.resident_pages * _PAGE)
+        resident = float(stat.resident_pages * _PAGE)
+        return Described(known.name, known.user, known.started, known.share, resident, known.confinement)
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -157,6 +163,20 @@ def _user(uid: int) -> str:
         return clean(pwd.getpwuid(uid).pw_name, 64)
     except KeyError:
         return str(uid)
+
+
+def _confinement(home: int) -> Confinement:
+    """Return where a process, by its directory, is confined; nothing where that cannot be read."""
+    try:
+        file = os.open("cgroup", os.O_RDONLY | os.O_CLOEXEC, dir_fd=home)
+    except OSError:
+        return Confinement()
+    try:
+        return confinement(os.pread(file, LONGEST, 0))
+    except OSError:
+        return Confinement()
+    finally:
+        os.close(file)
 
 
 def _has_gpu_open(home: int) -> bool:

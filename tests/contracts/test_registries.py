@@ -20,7 +20,7 @@ from gpumon.clock import SECOND
 from gpumon.errors import SourceError, UsageError
 from gpumon.metrics import FROM_TRAININGS, GPU_METRICS, HOST_METRICS, PROCESSES, Availability
 from gpumon.origin import Capability
-from gpumon.sources.base import Request, Source
+from gpumon.sources.base import Described, Request, Source
 from gpumon.sources.nvml import NvmlSource
 from gpumon.sources.nvml.library import Library
 from gpumon.sources.registry import (
@@ -46,9 +46,9 @@ IN_THE_FOLDER = {module.name for module in iter_modules(gpumon.sources.__path__)
 NAMES = [kind.name for kind in KINDS]
 
 
-def nobody(pid: int) -> tuple[str, str, float, float, float]:
+def nobody(pid: int) -> Described:
     """What is known of a process here."""
-    return "", "", 0.0, 0.0, 0.0
+    return Described()
 
 
 def no_driver() -> Library:

@@ -18,7 +18,8 @@ from gpumon.live import follow
 from gpumon.paths import Places
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.library import SUCCESS, Library
-from gpumon.sources.nvml.processes import ProcessList, ProcessShares
+from gpumon.sources.nvml.process_shares import ProcessShares
+from gpumon.sources.nvml.processes import ProcessList
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS
 from gpumon.sources.nvml.utilization_samples import SampleBuffer
 from tests.programs import daemon, environment, status

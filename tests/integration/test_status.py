@@ -356,3 +356,35 @@ def test_a_ring_of_a_newer_version_is_named_as_what_cannot_be_read(driver_librar
     assert "the daemon's ring cannot be read" in done.stdout.splitlines()[0]
     assert done.stderr.startswith(f"gpumon: the ring has layout {MAJOR + 1}.0, this gpumon reads 1 to {MAJOR}: ")
     assert done.stderr.endswith("upgrade this one\n")
+
+
+@pytest.mark.parametrize("with_daemon", [False, True])
+def test_shares_and_memory_that_the_driver_does_not_know_are_null_and_never_a_number(
+    env: dict[str, str], stub: Stub, with_daemon: bool
+) -> None:
+    stub.gpus = 1
+    with sleepers(4) as pids:
+        known, unsampled, garbage, idle = pids
+        stub.set_processes(
+            0,
+            [
+                Process(known, memory=2**30, sm=37, mem=11, enc=5, dec=100),
+                Process(unsampled, memory=None, sm=None),
+                Process(garbage, memory=2**30, sm=4000, mem=1, enc=1, dec=1),
+                Process(idle, memory=2**30, sm=0),
+            ],
+        )
+        if with_daemon:
+            with daemon("--interval", "0.1", env=env):
+                until(lambda: bool(status(env)["gpus"]))
+                found = status(env)
+        else:
+            found = status(env)
+    rows = {one["pid"]: one for one in found["gpus"][0]["processes"]}
+    keys = [f"{name}_utilization" for name in ("sm", "memory", "encoder", "decoder")]
+    assert [rows[known][key] for key in keys] == [0.37, 0.11, 0.05, 1]
+    assert [rows[idle][key] for key in keys] == [0, 0, 0, 0], "the driver says so"
+    for pid in (unsampled, garbage):
+        assert [rows[pid][key] for key in keys] == [None] * 4
+    assert rows[unsampled]["memory_used"] is None
+    CHECK.validate(found)

@@ -15,7 +15,7 @@ from gpumon.origin import HARDWARE, SIMULATED, Capability
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.sampler import Sampler
-from gpumon.sources.base import Reading, Request
+from gpumon.sources.base import Described, Reading, Request
 from gpumon.sources.combined import CombinedSource
 from gpumon.sources.registry import AUTO, BY_NAME, KINDS, capabilities, expected, open_source
 from tests.fakes import FakeClock
@@ -210,8 +210,8 @@ def test_a_ring_keeps_the_parts_of_an_origin_and_the_source_of_a_device(makers: 
 # Which are combined ---------------------------------------------------------------------------------
 
 
-def nobody(pid: int) -> tuple[str, str, float, float, float]:
-    return "", "", 0.0, 0.0, 0.0
+def nobody(pid: int) -> Described:
+    return Described()
 
 
 def opened(spec: str) -> CombinedSource:

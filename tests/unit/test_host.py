@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.frame import NAN
 from gpumon.metrics import HOST_INDEX, HOST_METRICS
+from gpumon.sources.base import Described
+from gpumon.sources.cgroup import Confinement
 from gpumon.sources.host import HostSource
 from gpumon.sources.process_table import ProcessTable
 from tests.fakes import FakeClock
@@ -208,7 +209,7 @@ def test_the_real_proc_of_this_machine_can_be_read(clock: FakeClock) -> None:
 def test_a_process_may_be_called_anything(proc: Proc, clock: FakeClock, name: str, shown: str) -> None:
     proc.process(4711, name, started=500, pages=300)
     table = ProcessTable(clock, str(proc.root))
-    found, user, started, share, resident = table.describe(4711)
+    found, user, started, share, resident, _ = table.describe(4711)
     assert found == shown
     assert user == pwd.getpwuid(os.getuid()).pw_name
     assert started == BOOTED + 500 / TICKS
@@ -240,7 +241,7 @@ def test_a_process_that_has_gone_is_nobody(proc: Proc, clock: FakeClock) -> None
     table.describe(4711)
     proc.end(4711)
     assert table.describe(4711)[:2] == ("", "")
-    assert all(isnan(found) for found in table.describe(4711)[2:])
+    assert all(isnan(found) for found in table.describe(4711)[2:5])
 
 
 def test_a_pid_that_is_used_again_is_another_process(proc: Proc, clock: FakeClock) -> None:
@@ -249,9 +250,46 @@ def test_a_pid_that_is_used_again_is_another_process(proc: Proc, clock: FakeCloc
     table.describe(4711)
     clock.advance(1)
     proc.process(4711, "new", cpu=1, started=900)
-    name, _, started, share, _ = table.describe(4711)
+    name, _, started, share, *_ = table.describe(4711)
     assert (name, started) == ("new", BOOTED + 900 / TICKS)
     assert isnan(share), "its CPU time has nothing to do with that of the one before"
+
+
+def cgroup(proc: Proc, pid: int, text: str) -> None:
+    (proc.root / str(pid) / "cgroup").write_text(text)
+
+
+def test_a_process_is_in_its_container_and_its_job(proc: Proc, clock: FakeClock) -> None:
+    proc.process(4711)
+    cgroup(proc, 4711, f"0::/system.slice/docker-{'3f2a9c1b04de' + '0' * 52}.scope\n9:x:/slurm/uid_1/job_42/step_0\n")
+    found = ProcessTable(clock, str(proc.root)).describe(4711)
+    assert found.confinement == Confinement("docker 3f2a9c1b04de", job="42")
+
+
+def test_where_a_process_is_confined_is_read_once(proc: Proc, clock: FakeClock) -> None:
+    proc.process(4711)
+    cgroup(proc, 4711, "0::/lxc.payload.web\n")
+    table = ProcessTable(clock, str(proc.root))
+    assert table.describe(4711).confinement.container == "lxc web"
+    (proc.root / "4711" / "cgroup").unlink()
+    assert table.describe(4711).confinement.container == "lxc web"
+
+
+def test_a_pid_that_is_used_again_is_in_another_container(proc: Proc, clock: FakeClock) -> None:
+    proc.process(4711)
+    cgroup(proc, 4711, "0::/lxc.payload.web\n")
+    table = ProcessTable(clock, str(proc.root))
+    table.describe(4711)
+    proc.process(4711, started=900)
+    cgroup(proc, 4711, "0::/lxc.payload.db\n")
+    assert table.describe(4711).confinement.container == "lxc db"
+
+
+def test_a_cgroup_that_cannot_be_read_costs_a_process_only_its_container(proc: Proc, clock: FakeClock) -> None:
+    proc.process(4711)
+    (proc.root / "4711" / "cgroup").mkdir()
+    found = ProcessTable(clock, str(proc.root)).describe(4711)
+    assert (found.name, found.confinement) == ("python", Confinement())
 
 
 def test_a_real_process_is_known_until_it_ends(clock: FakeClock) -> None:
@@ -263,7 +301,7 @@ def test_a_real_process_is_known_until_it_ends(clock: FakeClock) -> None:
     finally:
         sleeping.kill()
         sleeping.wait()
-    assert table.describe(sleeping.pid) == pytest.approx(("", "", NAN, NAN, NAN), nan_ok=True)
+    assert repr(table.describe(sleeping.pid)) == repr(Described())
 
 
 # A program that gives itself another user, as a server does that begins as root, and may then not be dumped.

@@ -15,7 +15,7 @@ from gpumon.clock import SECOND
 from gpumon.frame import Sample
 from gpumon.metrics import Availability
 from gpumon.sources.nvml.device import NvmlDevice
-from gpumon.sources.nvml.processes import ProcessShares
+from gpumon.sources.nvml.process_shares import ProcessShares
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary, buffer_of
 
@@ -354,8 +354,63 @@ def test_a_share_from_the_future_does_not_end_all_shares() -> None:
         now = clock.time() // 1000
         function = shares((41, now - 100_000, 50), (42, now + 3600 * 1_000_000, 70), (43, now - 1, 4000))
         library.answers["nvmlDeviceGetProcessUtilization"] = function
-        assert reader.read(HANDLE) == {41: (0.5, 0.0)}
+        assert reader.read(HANDLE) == {41: (0.5, 0.0, 0.0, 0.0)}
         clock.advance(3)
+
+
+def packed(pid: int, when: int, *percents: int) -> bytes:
+    return struct.pack("=IxxxxQIIII", pid, when, *percents)
+
+
+def answering(*samples: bytes, asked: list[int]) -> Callable[..., int]:
+    """nvmlDeviceGetProcessUtilization with these samples, whatever it is given."""
+
+    def answer(_: Any, buffer: Any, count: Any, since: Any) -> int:
+        asked.append(since.value)
+        count._obj.value = len(samples)
+        ctypes.memmove(buffer, b"".join(samples), sum(map(len, samples)))
+        return 0
+
+    return answer
+
+
+def test_the_first_shares_are_of_the_last_second_by_the_drivers_clock() -> None:
+    asked: list[int] = []
+    library: Any = CheckedLibrary(
+        {"nvmlDeviceGetProcessUtilization": answering(packed(1, 7_000_000, 50, 10, 20, 30), asked=asked)}
+    )
+    reader = ProcessShares(library, FakeClock())
+    assert reader.read(HANDLE) == {1: (0.5, 0.1, 0.2, 0.3)}
+    assert asked == [0, 6_000_000], "with 0 the driver answers with a mean over its whole buffer"
+    assert reader.read(HANDLE) == {}, "the same sample again is none"
+    assert asked[2:] == [7_000_000]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        packed(0, 7_000_000, 50, 0, 0, 0),
+        packed(2, 7_000_000, 101, 0, 0, 0),
+        packed(2, 7_000_000, 0, 0xFFFFFFFF, 0, 0),
+        packed(2, 7_000_000, 0, 0, 4_000, 0),
+        packed(2, 7_000_000, 0, 0, 0, 101),
+        packed(2, 0, 50, 0, 0, 0),
+        packed(2, (1 << 64) - 1, 50, 0, 0, 0),
+        bytes(32),
+    ],
+)
+def test_a_sample_that_cannot_be_is_none(wrong: bytes) -> None:
+    library: Any = CheckedLibrary()
+    library.answers["nvmlDeviceGetProcessUtilization"] = answering(
+        wrong, packed(1, 7_000_000, 50, 0, 0, 0), wrong, asked=[]
+    )
+    assert ProcessShares(library, FakeClock()).read(HANDLE) == {1: (0.5, 0.0, 0.0, 0.0)}
+
+
+def test_of_several_samples_of_a_process_the_newest_counts() -> None:
+    several = [packed(1, at, percent, 0, 0, 0) for at, percent in ((6_500_000, 10), (7_000_000, 70), (6_900_000, 30))]
+    library: Any = CheckedLibrary({"nvmlDeviceGetProcessUtilization": answering(*several, asked=[])})
+    assert ProcessShares(library, FakeClock()).read(HANDLE) == {1: (0.7, 0.0, 0.0, 0.0)}
 
 
 def test_shares_go_on_when_the_wall_clock_is_set_back() -> None:
@@ -367,4 +422,4 @@ def test_shares_go_on_when_the_wall_clock_is_set_back() -> None:
         clock.advance(3)
         library.answers["nvmlDeviceGetProcessUtilization"] = shares((41, clock.time() // 1000, 50))
         found = reader.read(HANDLE)
-    assert found == {41: (0.5, 0.0)}
+    assert found == {41: (0.5, 0.0, 0.0, 0.0)}

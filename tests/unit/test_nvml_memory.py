@@ -16,7 +16,8 @@ from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.gpm_samples import GpmSamples
 from gpumon.sources.nvml.library import NOT_FOUND, Library
-from gpumon.sources.nvml.processes import ProcessList, ProcessShares
+from gpumon.sources.nvml.process_shares import ProcessShares
+from gpumon.sources.nvml.processes import ProcessList
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 from gpumon.sources.nvml.utilization_samples import SampleBuffer
 from tests.fakes import FakeClock

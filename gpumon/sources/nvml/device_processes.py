@@ -11,7 +11,8 @@ from gpumon.metrics import PROCESSES, Availability
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.library import SUCCESS, Library, availability, unspoken
-from gpumon.sources.nvml.processes import Held, ProcessList, ProcessShares
+from gpumon.sources.nvml.process_shares import ProcessShares
+from gpumon.sources.nvml.processes import Held, ProcessList
 from gpumon.sources.nvml.schedule import UNSUPPORTED, next_due
 
 LISTED_EVERY = 3.0
@@ -67,12 +68,7 @@ class DeviceProcesses:
             self._early_from = now + _IN_VAIN
         self._pids = by_pid.keys()
         shares = shared.timed(self._clock, self._shares.read, handle) if by_pid else {}
-        return [
-            process._replace(sm_utilization=shares[pid][0], memory_utilization=shares[pid][1])
-            if pid in shares
-            else process
-            for pid, process in by_pid.items()
-        ]
+        return [process._replace(shares=shares[pid]) if pid in shares else process for pid, process in by_pid.items()]
 
     def unknown(self, why: Availability) -> Sequence[Held] | None:
         """Nobody knows who is on a device that does not answer; asked at once when it does."""

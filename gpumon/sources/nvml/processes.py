@@ -1,4 +1,4 @@
-"""Processes that hold memory on a GPU, and the share of its time that each used."""
+"""Processes that hold memory on a GPU."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import struct
 from ctypes import byref, c_uint
 from typing import Any, NamedTuple
 
-from gpumon.clock import Clock
+from gpumon.frame import NAN, Process
+from gpumon.sources.base import Described
 from gpumon.sources.nvml.answers import MOST_BYTES
 from gpumon.sources.nvml.library import FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, SUCCESS, Function, Library, unspoken
+from gpumon.sources.nvml.process_shares import Shares
 
 _MORE = 16
 _V1 = struct.Struct("=IxxxxQ")
 _V2 = struct.Struct("=IxxxxQII")
-_USE = struct.Struct("=IxxxxQIIII")
-"""nvmlProcessUtilizationSample_t: pid, time µs, SM, memory, encoder, decoder, in percent."""
-_AHEAD = 1_000_000
-"""µs that the driver's clock may be ahead of ours."""
-_NAN = float("nan")
+NO_SHARES = Shares(NAN, NAN, NAN, NAN)
+"""Of a process of which the driver has no sample: that is not 0."""
 
 
 class Held(NamedTuple):
@@ -27,8 +26,7 @@ class Held(NamedTuple):
     pid: int
     kind: str
     memory_used: float
-    sm_utilization: float = _NAN
-    memory_utilization: float = _NAN
+    shares: Shares = NO_SHARES
 
 
 class ProcessList:
@@ -72,7 +70,7 @@ class ProcessList:
         for i in range(min(count.value, self._room)):
             pid, memory = record.unpack_from(self._buffer, i * record.size)[:2]
             # WSL2, WDDM and some MIG set-ups give only ones: nvml.h, NVML_VALUE_NOT_AVAILABLE.
-            found.append(Held(pid, self._kind, float(memory) if memory < MOST_BYTES else _NAN))
+            found.append(Held(pid, self._kind, float(memory) if memory < MOST_BYTES else NAN))
         return code, found
 
     def _grow(self, room: int) -> None:
@@ -80,43 +78,24 @@ class ProcessList:
         self._buffer = ctypes.create_string_buffer(self._room * _V2.size)  # the longest record of all versions
 
 
-class ProcessShares:
-    """Share of a device's time for each process, from the driver's sample buffer.
-
-    The driver gives the mean since a time that is handed in, so the newest time seen is kept: with
-    0 it would answer with a mean over its whole buffer. A process without a sample has no value;
-    that is not 0. Values above 100 % are known to be wrong (zombies) and are left out, and so is what
-    the driver has from the future: with its time handed in, nothing would be new any more.
-    """
-
-    def __init__(self, library: Library, clock: Clock) -> None:
-        self._clock = clock
-        self._function = library.find("nvmlDeviceGetProcessUtilization")
-        self._since = 0
-        self._room = _MORE
-        self._buffer = ctypes.create_string_buffer(self._room * _USE.size)
-
-    def read(self, handle: Any) -> dict[int, tuple[float, float]]:
-        """SM and memory share by pid, since the last read."""
-        if self._function is None:
-            return {}
-        count = c_uint()
-        # Of a clock that counts from 1970, or from some time after it.
-        latest = self._clock.time() // 1000 + _AHEAD
-        self._since = min(self._since, latest)
-        for _ in range(4):
-            count.value = self._room
-            code = self._function(handle, self._buffer, byref(count), ctypes.c_ulonglong(self._since))
-            if code != INSUFFICIENT_SIZE:
-                break
-            self._room = min(max(count.value, self._room) + _MORE, 4096)
-            self._buffer = ctypes.create_string_buffer(self._room * _USE.size)
-        if code != SUCCESS:  # NOT_FOUND: nothing ran since
-            return {}
-        shares = {}
-        for i in range(min(count.value, self._room)):
-            pid, when, sm, memory, _, _ = _USE.unpack_from(self._buffer, i * _USE.size)
-            if pid and sm <= 100 and memory <= 100 and when <= latest:
-                self._since = max(self._since, when)
-                shares[pid] = sm / 100, memory / 100
-        return shares
+def process_of(uuid: str, held: Held, described: Described) -> Process:
+    """Return a process on the device `uuid`, as the driver lists it and the machine describes it."""
+    name, user, started, cpu, resident, around = described
+    return Process(
+        pid=held.pid,
+        uuid=uuid,
+        kind=held.kind,
+        name=name,
+        user=user,
+        started=started,
+        memory_used=held.memory_used,
+        sm_utilization=held.shares.sm,
+        memory_utilization=held.shares.memory,
+        cpu_utilization=cpu,
+        host_memory=resident,
+        encoder_utilization=held.shares.encoder,
+        decoder_utilization=held.shares.decoder,
+        container=around.container,
+        pod=around.pod,
+        job=around.job,
+    )

@@ -15,7 +15,7 @@ from gpumon.sources.nvml.device import DeviceReading, NvmlDevice
 from gpumon.sources.nvml.discovery import LOOK_EVERY, NOTHING, Discovery, FoundDevices
 from gpumon.sources.nvml.lanes import AnyInquiry, Asker, Inquiry, Lanes
 from gpumon.sources.nvml.library import VERSION_MISMATCH, Library, advice
-from gpumon.sources.nvml.processes import Held
+from gpumon.sources.nvml.processes import process_of
 
 PATIENCE = 0.5
 """Seconds that a tick waits for a GPU at most; one that has let a tick go by is not waited for until it answers."""
@@ -202,7 +202,7 @@ class NvmlSource:
         for reading in readings:
             uuid, held = reading.sample.device.uuid, reading.processes
             if held is not None and (held or self._held.get(uuid)):
-                found = tuple([self._process(uuid, process) for process in held])
+                found = tuple([process_of(uuid, process, self._describe(process.pid)) for process in held])
                 if found != self._held.get(uuid):
                     changed = True
                     self._held[uuid] = found
@@ -214,19 +214,3 @@ class NvmlSource:
         uuids = [row.device.uuid for row in self._rows]
         self._held = {uuid: self._held[uuid] for uuid in uuids if uuid in self._held}
         self._processes = tuple(process for held in self._held.values() for process in held)
-
-    def _process(self, uuid: str, held: Held) -> Process:
-        name, user, started, cpu, resident = self._describe(held.pid)
-        return Process(
-            pid=held.pid,
-            uuid=uuid,
-            kind=held.kind,
-            name=name,
-            user=user,
-            started=started,
-            memory_used=held.memory_used,
-            sm_utilization=held.sm_utilization,
-            memory_utilization=held.memory_utilization,
-            cpu_utilization=cpu,
-            host_memory=resident,
-        )
