@@ -263,6 +263,9 @@ GPU_METRICS: tuple[Metric, ...] = (
            "a stall shorter than a tick shows here, in the seconds after it."),
     Metric("gpu.idle_share", "Idle share", "IDLE", Unit.RATIO,
            f"Share of the same samples with utilization below {IDLE * 100:g} %."),
+    Metric("gpu.xid", "XID error", "XID", Unit.COUNT,
+           "Code of the worst fault of the card that the driver reported while gpumon watched, until a reset; 0: none. "
+           "Faults of applications are in the event log alone."),
 )  # fmt: skip
 
 FROM_TRAININGS = frozenset(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.run_"))

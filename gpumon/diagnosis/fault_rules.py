@@ -15,6 +15,8 @@ _SLOW = {
     "gpu.pcie_generation": "generation {now:.0f} where {most:.0f} is possible",
     "gpu.pcie_width": "{now:.0f} of {most:.0f} lanes",
 }
+_NO_CODE = 2.0**24
+"""Beyond what a frame keeps exactly; drivers count in hundreds."""
 _WAITING = (BY_NAME["gpu.remapping_pending"], BY_NAME["gpu.retirement_pending"])
 
 
@@ -29,6 +31,18 @@ def recovery_required(gpu: GpuContext) -> Iterator[Finding]:
         severity = Severity.CRITICAL if is_down else Severity.WARNING
         evidence = {"recovery_action": action}
         yield Finding("recovery_required", severity, gpu.subject, f"the driver requires {what}", do, evidence)
+
+
+def xid_error(gpu: GpuContext) -> Iterator[Finding]:
+    """The driver has reported a fault of the card."""
+    code = gpu.value("gpu.xid")
+    if gpu.is_current and 0 < code < _NO_CODE:
+        from gpumon.xids import xid_of  # a table that few need
+
+        fault = xid_of(int(code))
+        severity = Severity[fault.severity.upper()]
+        summary = f"XID error {fault.code}: {fault.meaning}"
+        yield Finding("xid_error", severity, gpu.subject, summary, fault.action, {"xid": code})
 
 
 def uncorrected_errors(gpu: GpuContext) -> Iterator[Finding]:
@@ -84,7 +98,7 @@ def slow_link(gpu: GpuContext) -> Iterator[Finding]:
 
 
 FAULT_RULES: tuple[Rule[GpuContext], ...] = (
-    recovery_required, remapping_failed, uncorrected_errors, memory_repair_pending, nvlink_down, slow_link
+    recovery_required, xid_error, remapping_failed, uncorrected_errors, memory_repair_pending, nvlink_down, slow_link
 )  # fmt: skip
 """The most urgent first."""
 

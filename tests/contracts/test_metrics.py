@@ -33,6 +33,7 @@ from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
 from gpumon.sources.nvml import dips
 from gpumon.sources.nvml.answers import DeviceAnswers
+from gpumon.sources.nvml.device import XID
 from gpumon.sources.nvml.device_processes import GRAPHICS_EVERY, LISTED_EVERY
 from gpumon.sources.nvml.field_ids import fields_for
 from gpumon.sources.nvml.gpm import GPM_METRICS
@@ -129,8 +130,9 @@ def test_every_gpu_metric_is_given_by_some_hardware() -> None:
 
 def test_the_nvidia_source_declares_what_its_table_reads() -> None:
     called = {name for call in (*CALLS, *FALLBACKS) for name in call.metrics}
-    assert called | set(dips.METRICS) == BY_SOURCE["nvml"].module.METRICS
-    assert not called & set(dips.METRICS)
+    others = {*dips.METRICS, XID}
+    assert called | others == BY_SOURCE["nvml"].module.METRICS
+    assert not called & others
 
 
 def test_a_metric_is_read_by_one_row_only() -> None:

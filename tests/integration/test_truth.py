@@ -13,7 +13,7 @@ from gpumon.live import follow
 from gpumon.metrics import GPU_METRICS, Kind
 from gpumon.paths import Places
 from gpumon.sources.nvml.readings import CALLS
-from tests.nvml import METRICS, Process, Stub, beside_gpm, build, sleepers
+from tests.nvml import METRICS, Process, Stub, build, of_a_first_read, sleepers
 from tests.programs import daemon, environment, until
 
 DRIVERS = [metric for metric in GPU_METRICS if metric.name in METRICS]
@@ -115,8 +115,8 @@ def test_a_metric_that_is_not_supported_is_missing_with_its_reason_and_the_other
     first, second = record(stub, live_dir, 3, 0.1)[-1].samples
     assert math.isnan(first.value("gpu.fan"))
     assert first.device.missing["gpu.fan"].name == "NOT_SUPPORTED"
-    assert beside_gpm(first.device.missing).keys() == {"gpu.fan"}
-    assert beside_gpm(second.device.missing).keys() == {"gpu.fan", "gpu.energy"}
+    assert of_a_first_read(first.device.missing).keys() == {"gpu.fan"}
+    assert of_a_first_read(second.device.missing).keys() == {"gpu.fan", "gpu.energy"}
     assert math.isnan(second.value("gpu.energy"))
 
 
@@ -126,7 +126,7 @@ def test_a_call_that_fails_for_a_while_is_missing_for_that_while(stub: Stub, liv
     def missing() -> dict[str, str]:
         frame = live.latest()
         return (
-            {name: why.name for name, why in beside_gpm(frame.samples[0].device.missing).items()}
+            {name: why.name for name, why in of_a_first_read(frame.samples[0].device.missing).items()}
             if frame
             else {"?": "?"}
         )
@@ -165,7 +165,7 @@ def test_an_old_driver_gives_what_it_has(level: int, tmp_path: Path, live_dir: P
         old.hold_clock(10.0)
         frame = record(old, live_dir, 3, 0.1)[-1]
         for sample in frame.samples:
-            assert beside_gpm(sample.device.missing).keys() == lacking[level]
+            assert of_a_first_read(sample.device.missing).keys() == lacking[level]
             for metric in DRIVERS:
                 if metric.name not in lacking[level] and metric.name != "gpu.memory_used":
                     truth = old.truth(metric.name, sample.device.index)

@@ -5,7 +5,7 @@ README.md for use by hand, `Stub` for use in tests.
 """
 
 from tests.nvml.build import LEVELS, NEWEST, CompilerFailed, CompilerMissing, build
-from tests.nvml.layout import FUNCTIONS, GPM, METRICS, beside_gpm
+from tests.nvml.layout import FUNCTIONS, GPM, METRICS, of_a_first_read
 from tests.nvml.sleepers import sleepers
 from tests.nvml.stub import Process, Stub
 from tests.nvml.truth import COUNTERS, truth
@@ -21,8 +21,8 @@ __all__ = [
     "CompilerMissing",
     "Process",
     "Stub",
-    "beside_gpm",
     "build",
+    "of_a_first_read",
     "sleepers",
     "truth",
 ]

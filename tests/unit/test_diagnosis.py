@@ -29,6 +29,7 @@ from gpumon.frame import Frame, RunState, Sample
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import Availability, Unit
 from gpumon.run_facts import RunFacts
+from gpumon.xids import xid_of
 from tests.builders import TIME, frame_of, process, run, sample, tick
 
 GIB = 2.0**30
@@ -112,6 +113,19 @@ def test_of_one_severity_a_lost_gpu_comes_first_and_one_that_is_silent_before_a_
 def test_a_gpu_that_cannot_be_read_has_that_finding_alone(state: Availability) -> None:
     (finding,) = of_gpu(sample(0, state, temperature=200.0, memory_used=80 * GIB, memory_total=80 * GIB))
     assert (finding.kind, finding.severity, finding.summary) == ("unavailable", Severity.CRITICAL, state.reason)
+
+
+@pytest.mark.parametrize(("code", "severity"), [(48, Severity.CRITICAL), (63, Severity.WARNING)])
+def test_a_fault_of_the_card_that_the_driver_reported_is_found_with_what_to_do(code: int, severity: Severity) -> None:
+    (finding,) = of_gpu(sample(0, **CALM, xid=float(code)))
+    assert (finding.kind, finding.severity, finding.evidence) == ("xid_error", severity, {"xid": code})
+    assert finding.summary == f"XID error {code}: {xid_of(code).meaning}"
+    assert "Reset" in finding.action
+
+
+@pytest.mark.parametrize("code", [0.0, math.nan, math.inf, -math.inf, -1.0])
+def test_without_a_code_there_is_no_fault(code: float) -> None:
+    assert of_gpu(sample(0, **CALM, xid=code)) == []
 
 
 def test_a_gpu_that_is_asleep_needs_no_attention() -> None:

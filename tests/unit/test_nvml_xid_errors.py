@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from ctypes import c_void_p
 from math import isnan
@@ -98,7 +99,7 @@ def driver() -> Driver:
 
 @pytest.fixture
 def errors(driver: Driver) -> Iterator[XidErrors]:
-    made = XidErrors(driver, FakeClock(5 * SECOND, 9 * SECOND))  # type: ignore[arg-type]
+    made = XidErrors(driver, FakeClock(5 * SECOND, 9 * SECOND), deque())  # type: ignore[arg-type]
     yield made
     driver.may_return.set()
     made.stop(lambda: None)
@@ -113,16 +114,15 @@ def watched(errors: XidErrors, *uuids: str) -> None:
 
 
 def taken(errors: XidErrors, count: int) -> list[XidEvent]:
-    found: list[XidEvent] = []
-    until(lambda: found.extend(errors.take()) or len(found) >= count)
-    return found
+    until(lambda: len(errors._new) >= count)
+    return [errors._new.popleft() for _ in range(count)]
 
 
 def test_an_error_has_its_gpu_its_code_and_the_time_at_which_it_came(driver: Driver, errors: XidErrors) -> None:
     watched(errors)
     driver.told.put(("GPU-1", XID, 79))
     assert taken(errors, 1) == [XidEvent("GPU-1", 79, 5 * SECOND, 9 * SECOND)]
-    assert errors.take() == ()
+    assert not errors._new
     assert [errors.state(uuid).code for uuid in HANDLES] == [0, 79, 0]
 
 
@@ -168,7 +168,7 @@ def test_a_gpu_that_cannot_be_watched_has_a_reason_and_is_asked_once(
 
 
 def test_a_driver_without_these_functions_gives_a_reason_and_starts_no_thread() -> None:
-    errors = XidErrors(Driver(functions=False), FakeClock())  # type: ignore[arg-type]
+    errors = XidErrors(Driver(functions=False), FakeClock(), deque())  # type: ignore[arg-type]
     errors.follow(HANDLES)
     assert errors.state("GPU-0").why is Availability.NOT_SUPPORTED
     assert errors._thread is None
@@ -224,6 +224,7 @@ def test_stopping_waits_for_no_call_and_closes_the_driver_after_the_last(driver:
     driver.may_return.clear()
     assert driver.is_held.wait(PATIENCE)
     closed = threading.Event()
+    errors.stop()
     errors.stop(closed.set)
     assert not closed.is_set()
     driver.may_return.set()

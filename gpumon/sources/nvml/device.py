@@ -17,10 +17,12 @@ from gpumon.sources.nvml.processes import Held
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 from gpumon.sources.nvml.schedule import EVERY_TICK, TURNS, UNSUPPORTED, next_due
 from gpumon.sources.nvml.utilization_samples import SampleBuffer, UtilizationSamples
+from gpumon.sources.nvml.xid_errors import XidErrors
 
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
-ASKED = frozenset((*(name for call in (*CALLS, *FALLBACKS) for name in call.metrics), *dips.METRICS))
-"""Metrics that are asked for: all that this source can give."""
+XID = "gpu.xid"
+ASKED = frozenset((*(name for call in (*CALLS, *FALLBACKS) for name in call.metrics), *dips.METRICS, XID))
+"""Metrics that are asked for, or waited for: all that this source can give."""
 _NANS = (NAN,) * len(_NAMES)
 _DOUBTED_EVERY = 30.0
 _OK = Availability.OK
@@ -62,8 +64,9 @@ class NvmlDevice:
     """Reads one device. Nothing that changes is shared with another device, so each may have its own thread."""
 
     def __init__(
-        self, library: Library, handle: Any, index: int, uuid: str, name: str, clock: Clock, after: int = 0
-    ) -> None:
+        self, library: Library, handle: Any, index: int, uuid: str, name: str, clock: Clock, after: int = 0,
+        xids: XidErrors | None = None,
+    ) -> None:  # fmt: skip
         """`after` (ns, CLOCK_MONOTONIC): utilization samples up to then were given before."""
         self.handle = handle
         self.uuid = uuid
@@ -72,6 +75,7 @@ class NvmlDevice:
         """The driver's code where the state is not OK."""
         self.device = Device(uuid, index, name)
         self._clock = clock
+        self._xids = xids
         missing = {**dict.fromkeys(FROM_DRIVERS, Availability.NOT_SUPPORTED), **library.withheld}
         self._answers = DeviceAnswers(clock, missing)
         asked = [call for call in CALLS if library.withheld.keys().isdisjoint(call.metrics)]
@@ -127,6 +131,7 @@ class NvmlDevice:
             self._ask_all(now)  # nothing was kept of what is read seldom
         if self.state is _OK:
             self._try_fallbacks(now)
+            self._take_xid()
         else:
             # Old values of a device that is gone would look like a device that is there.
             answers.clear()
@@ -208,6 +213,16 @@ class NvmlDevice:
                     answers.single.update(metrics)
                 else:
                     answers.single.difference_update(metrics)
+
+    def _take_xid(self) -> None:
+        """The state by its XID errors, which another thread waits for: no call."""
+        if self._xids is None:
+            return
+        code, why = self._xids.state(self.uuid)
+        if why is _OK:
+            self._answers.values[XID] = code
+        else:
+            self._answers.lack(XID, why)
 
     def _tell_missing(self) -> None:
         if not self._answers.missing and not self.device.missing:

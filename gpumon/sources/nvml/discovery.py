@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections import deque
+from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple
 
 from gpumon.clock import Clock
 from gpumon.errors import SourceError
-from gpumon.frame import NAN, Device, Driver, Sample
+from gpumon.frame import NAN, Device, Driver, Sample, XidEvent
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, PROCESSES, Availability
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Library, advice, availability
+from gpumon.sources.nvml.xid_errors import MOST, XidErrors
 
 LOOK_EVERY = 2.0
 """Seconds between looks for a driver that was not there, and for GPUs that were plugged in or lost."""
@@ -62,6 +64,8 @@ class Discovery:
         self._refused: dict[int, int] = {}
         self._samples_until: dict[str, int] = {}
         self._driver = Driver()
+        self._xids: XidErrors | None = None
+        self._new_xids: deque[XidEvent] = deque(maxlen=MOST)
 
     def look(self) -> FoundDevices:
         """Look for the driver, where it is not open, and for its GPUs."""
@@ -71,6 +75,9 @@ class Discovery:
             except SourceError as error:
                 return self._found(str(error))
             self._driver = self._library.driver
+            self._xids = XidErrors(self._library, self._clock, self._new_xids)
+        elif self._xids is not None:  # from the second look on: who reads once needs no thread for it
+            self._xids.follow({device.uuid: device.handle for device in self._devices})
         return self._find_all(self._library)
 
     def reopen(self) -> FoundDevices:
@@ -83,10 +90,22 @@ class Discovery:
         return self.look()
 
     def close(self) -> None:
-        """Let go of the driver. No call may be under way."""
+        """Let go of the driver. No call may be under way, but the wait for XID errors: its end closes the driver."""
         if self._library is not None:
-            self._library.close()
-            self._library = None
+            if self._xids is not None:
+                self._xids.stop(self._library.close)
+            self._library = self._xids = None
+
+    def take_xids(self) -> Sequence[XidEvent]:
+        """Return the XID errors since the last time, in their order. Any one thread may ask."""
+        new = self._new_xids
+        return [new.popleft() for _ in range(len(new))] if new else ()
+
+    def watch_no_xids(self) -> None:
+        """Wait for no XID error of a driver that has gone, so that it can be opened anew. From any thread."""
+        xids = self._xids
+        if xids is not None:
+            xids.stop()
 
     def _find_all(self, library: Library) -> FoundDevices:
         code, count = library.count()
@@ -160,6 +179,7 @@ class Discovery:
             name=name,
             clock=self._clock,
             after=self._samples_until.get(uuid, 0),
+            xids=self._xids,
         )
 
     def _refuse(self, index: int, code: int, known: dict[str, NvmlDevice]) -> NvmlDevice | None:

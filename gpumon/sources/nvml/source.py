@@ -122,7 +122,8 @@ class NvmlSource:
         for one in readings:
             if one.utilization_samples:
                 new.setdefault(one.sample.device.uuid, []).extend(one.utilization_samples)
-        return [Reading(monotonic, time, samples, self._processes, utilization_samples=new)]
+        xids = self._discovery.take_xids()
+        return [Reading(monotonic, time, samples, self._processes, utilization_samples=new, xids=xids)]
 
     def driver_calls(self) -> Sequence[DriverCall]:
         """Costs of the driver's calls so far."""
@@ -193,6 +194,7 @@ class NvmlSource:
         self._found = self._found.without_driver(
             advice(VERSION_MISMATCH) if mismatch else "the NVIDIA driver went away (it may be reloading)"
         )
+        self._discovery.watch_no_xids()
         self._silent = ""
         self._keep(())
         self._join_processes()

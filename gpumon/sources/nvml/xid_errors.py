@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from threading import Event, Lock, Thread
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ WAIT_MS = 2000
 """Of one call: each costs one, and so long it may take to stop and to see a new GPU."""
 _PAUSES = (0.0, 1.0, 60.0)
 """Seconds after a failure: the first, then twice as long each time, and at most."""
-_MOST = 10_000
+MOST = 10_000
 """Errors that nobody has taken; the oldest go first."""
 _XID = int(pynvml.nvmlEventTypeXidCriticalError)
 _TIMEOUT = int(pynvml.NVML_ERROR_TIMEOUT)
@@ -57,15 +57,16 @@ class _Followed:
 class XidErrors:
     """Collects the errors of all GPUs of a driver that was started. Its methods call no driver, and do not wait."""
 
-    def __init__(self, library: Library, clock: Clock) -> None:
+    def __init__(self, library: Library, clock: Clock, new: deque[XidEvent]) -> None:
+        """`new` takes the errors, in their order; any thread may take them from it."""
         self._library = library
+        self._new = new
         self._clock = clock
         functions = [library.find(*names) for names in _FUNCTIONS]
         self._functions = _Functions(*functions) if None not in functions else None  # type: ignore[arg-type]
         self._lock = Lock()
         self._changed = Event()
         self._followed: dict[str, _Followed] = {}
-        self._new: deque[XidEvent] = deque(maxlen=_MOST)
         self._thread: Thread | None = None
         self._is_over = self._has_ended = False
         self._then: Callable[[], object] | None = None
@@ -86,15 +87,6 @@ class XidErrors:
             self._thread = Thread(target=self._run, name="gpumon-xid", daemon=True)
             self._thread.start()
 
-    def take(self) -> Sequence[XidEvent]:
-        """Return the errors since the last time, in their order."""
-        if not self._new:
-            return ()
-        with self._lock:
-            new = tuple(self._new)
-            self._new.clear()
-        return new
-
     def state(self, uuid: str) -> XidState:
         """Return the state of a GPU."""
         if self._functions is None:
@@ -104,14 +96,15 @@ class XidErrors:
             return XidState(NAN, one.why if one else Availability.STALE)
         return XidState(float(one.worst), Availability.OK)
 
-    def stop(self, then: Callable[[], object]) -> None:
+    def stop(self, then: Callable[[], object] | None = None) -> None:
         """Watch no longer; `then` is called when no call is under way any more, perhaps from another thread."""
         with self._lock:
             self._is_over = True
             is_idle = self._thread is None or self._has_ended
-            self._then = None if is_idle else then
+            if not is_idle:
+                self._then = then or self._then
         self._changed.set()
-        if is_idle:
+        if is_idle and then is not None:
             then()
 
     def _run(self) -> None:
@@ -184,8 +177,8 @@ class XidErrors:
         uuid = found or self._library.text("nvmlDeviceGetUUID", handle)[1]
         if not uuid:
             return  # of a GPU that has been unplugged meanwhile
+        self._new.append(XidEvent(uuid, code, monotonic, time))
         with self._lock:
-            self._new.append(XidEvent(uuid, code, monotonic, time))
             one = self._followed.get(uuid)
             if one is not None and xid_of(code).is_of_card:
                 one.worst = worse(one.worst, code)
