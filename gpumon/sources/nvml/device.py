@@ -15,7 +15,7 @@ from gpumon.sources.nvml.device_processes import DeviceProcesses
 from gpumon.sources.nvml.library import SUCCESS, Library, availability
 from gpumon.sources.nvml.processes import Held
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
-from gpumon.sources.nvml.schedule import EVERY_TICK, TURNS, UNSUPPORTED, next_due
+from gpumon.sources.nvml.schedule import AGAIN, EVERY_TICK, TURNS, UNSUPPORTED, next_due
 from gpumon.sources.nvml.utilization_samples import SampleBuffer, UtilizationSamples
 from gpumon.sources.nvml.xid_errors import XidErrors
 
@@ -30,15 +30,15 @@ _OK = Availability.OK
 _GONE = (Availability.LOST, Availability.NO_DRIVER)
 """Of these one call is proof: nothing more is asked."""
 _WORST = (
-    Availability.RESET_REQUIRED, Availability.NO_PERMISSION, Availability.FAILED, Availability.NOT_SUPPORTED,
+    Availability.RESET_REQUIRED, Availability.NO_PERMISSION, Availability.FAILED, Availability.NOT_SUPPORTED, *_GONE,
 )  # fmt: skip
-"""State of a device for which every call failed, if the calls disagree."""
+"""State of a device for which every call failed, if the calls disagree. That it is gone was then said earlier."""
 
 
 class _Scheduled:
     """A call of the table, bound to this device's buffers, and when it is next due."""
 
-    __slots__ = ("call", "code", "cost", "due", "metrics", "read")
+    __slots__ = ("call", "code", "cost", "due", "has_answered", "metrics", "read")
 
     def __init__(self, call: Call, read: Read) -> None:
         self.call = call
@@ -48,6 +48,8 @@ class _Scheduled:
         self.due = 0.0
         self.code = SUCCESS
         """The last answer."""
+        self.has_answered = False
+        """Whether this device has ever given it."""
 
 
 class DeviceReading(NamedTuple):
@@ -107,7 +109,7 @@ class NvmlDevice:
             samples = self._sample_buffer.read(self.handle, now, self._clock)
             if self._sample_buffer.was_read:
                 dips.give_dips(answers, samples, self._sample_buffer.state)
-        elif self.state is not Availability.NO_DRIVER:  # of which all devices will be forgotten
+        else:
             processes = self._processes.unknown(self.state)
             self._sample_buffer.read_soon()
         self._tell_missing()
@@ -176,6 +178,9 @@ class NvmlDevice:
         if codes and SUCCESS not in codes:
             self.failure = min(codes, key=lambda code: _WORST.index(availability(code)))
             self.state = availability(self.failure)
+            for scheduled in self._calls:
+                if scheduled.call.period == EVERY_TICK:
+                    scheduled.due = min(scheduled.due, now + AGAIN)  # the first that answers tells that it is back
 
     def _ask(self, scheduled: _Scheduled, now: float, kept: Set[str] = frozenset()) -> int:
         """Make one call. Of the metrics that it cannot give, those `kept` come from elsewhere."""
@@ -188,6 +193,7 @@ class NvmlDevice:
         if cost.wait > call.period:
             scheduled.due = now + cost.wait
         if code == SUCCESS:
+            scheduled.has_answered = True
             if answers.missing and not answers.missing.keys().isdisjoint(call.metrics):
                 for name in call.metrics:
                     if name in answers.values:
@@ -197,8 +203,13 @@ class NvmlDevice:
         for name in call.metrics:
             if name not in kept:
                 answers.lack(name, why)
-        if why is Availability.NOT_SUPPORTED:
+        if why is Availability.NOT_SUPPORTED and not scheduled.has_answered:
             scheduled.due = now + UNSUPPORTED  # a MIG mode or a reset may change that
+        elif call.period == EVERY_TICK:
+            if why is Availability.NOT_SUPPORTED:
+                scheduled.due = now + AGAIN
+        elif scheduled.has_answered and self.state is _OK:  # one that answers nothing is asked for all once it does
+            scheduled.due = min(scheduled.due, now + AGAIN)
         return code
 
     def _try_fallbacks(self, now: float) -> None:

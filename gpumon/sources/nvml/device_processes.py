@@ -13,7 +13,7 @@ from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.library import SUCCESS, Library, availability, unspoken
 from gpumon.sources.nvml.process_shares import ProcessShares
 from gpumon.sources.nvml.processes import Held, ProcessList
-from gpumon.sources.nvml.schedule import UNSUPPORTED, next_due
+from gpumon.sources.nvml.schedule import AGAIN, UNSUPPORTED, next_due
 
 LISTED_EVERY = 3.0
 GRAPHICS_EVERY = 10.0
@@ -39,6 +39,8 @@ class DeviceProcesses:
         """Of the lists and the shares."""
         self._graphics_held: list[Held] = []
         self._graphics_code = SUCCESS
+        self._has_listed = self._has_listed_graphics = False
+        """Whether this device has ever given the list."""
         self._due = 0.0
         self._graphics_due = 0.0
         self._early_from = 0.0
@@ -60,6 +62,10 @@ class DeviceProcesses:
         if now >= self._graphics_due:
             self._graphics_due = next_due(now, GRAPHICS_EVERY, self._graphics_due, self._index)
             self._graphics_code, self._graphics_held = graphics.timed(self._clock, self._graphics.read, handle)
+            if self._graphics_code == SUCCESS:
+                self._has_listed_graphics = True
+            elif self._has_listed_graphics:
+                self._due = self._graphics_due = now + AGAIN
         self._judge(code, now)
         # A process may be in both lists; it counts once, as one that computes.
         by_pid = {process.pid: process for process in (*self._graphics_held, *held)}
@@ -82,10 +88,15 @@ class DeviceProcesses:
     def _judge(self, code: int, now: float) -> None:
         """Say that processes may be there which a list did not give."""
         why = availability(code)
-        if why is Availability.NOT_SUPPORTED:
+        if why is Availability.OK:
+            self._has_listed = True
+            # A card that has no list of what draws has nothing that draws.
+            if self._has_listed_graphics or not unspoken(self._graphics_code):
+                why = availability(self._graphics_code)
+        elif self._has_listed:
+            self._due = now + AGAIN
+        elif why is Availability.NOT_SUPPORTED:
             self._due = self._early_from = now + UNSUPPORTED
-        elif why is Availability.OK and not unspoken(self._graphics_code):
-            why = availability(self._graphics_code)  # a card that has no list of what draws has nothing that draws
         if why is Availability.OK:
             self._answers.missing.pop(PROCESSES, None)
         else:

@@ -112,18 +112,20 @@ def _memory(library: Library) -> Read | None:
     pointer = byref(record)
     version = c_uint.from_buffer(record)  # nvidia-ml-py's own way to set a field costs more than the call
 
-    older_until = 0
+    older_until, has_answered = 0, False
 
     def read(handle: Any, answers: DeviceAnswers) -> int:
-        nonlocal older_until
+        nonlocal older_until, has_answered
         if read_v1 is not None and older_until and answers.clock.monotonic() < older_until:
             return read_v1(handle, answers)
         version.value = _VERSION_2
         code = newer(handle, pointer)
         if code == SUCCESS:
+            has_answered = True
             __, total, reserved, __, used = _MEMORY_V2.unpack_from(record)
             _give_memory(answers, total, used, reserved)
-        elif read_v1 is not None and unspoken(code):
+        # Where it has answered before, that is a fault: v1 would count what the driver reserves as used, for that long.
+        elif read_v1 is not None and unspoken(code) and not has_answered:
             older_until = answers.clock.monotonic() + round(UNSUPPORTED * SECOND)
             return read_v1(handle, answers)
         return code

@@ -9,6 +9,8 @@ SLACK = 0.25
 """Seconds that a read may come early, so that the jitter of a tick does not put it off to the next."""
 _SHARE = 12
 """Of a period, the part that it may come early at most: else one of a second would be short by a quarter."""
+AGAIN = 2.0 - SLACK
+"""Seconds until a device is asked again for what it has answered before: that it refuses now is a fault, and passes."""
 TURNS = 8
 
 

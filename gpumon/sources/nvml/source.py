@@ -111,7 +111,9 @@ class NvmlSource:
         readings = self._ask(until)
         self._first_patience = 0
         samples = [row.sample(monotonic) for row in self._rows]
-        if Availability.NO_DRIVER in [sample.state for sample in samples]:
+        states = {sample.state for sample in samples}
+        # One GPU alone of which it is said is a fault of that one.
+        if Availability.NO_DRIVER in states and Availability.OK not in states:
             samples, readings = [], []
             self._let_go()
         else:

@@ -21,7 +21,7 @@ from gpumon.metrics import Availability
 from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.fields import VALUE_TYPES
 from gpumon.sources.nvml.library import NOT_FOUND, SUCCESS, Library, availability
-from gpumon.sources.nvml.schedule import SLACK, UNSUPPORTED
+from gpumon.sources.nvml.schedule import AGAIN, SLACK, UNSUPPORTED
 
 UtilizationSamples = Sequence[tuple[int, float]]
 """ns of CLOCK_MONOTONIC and ratio, oldest first."""
@@ -57,6 +57,7 @@ class SampleBuffer:
         self.was_read = False
         """Whether the last `read` asked the driver."""
         self._due = _NEVER if self._function is None else 0.0
+        self._has_answered = False
         self._turn = turn
         self._period = SAMPLES_EVERY
         self._newest = after
@@ -74,10 +75,13 @@ class SampleBuffer:
         code, stamped = self.cost.timed(clock, self._ask, handle, clock)
         # Nothing new is no failure: some cards write no samples while nothing runs.
         self.state = Availability.OK if code == NOT_FOUND else availability(code)
-        if self.state is Availability.NOT_SUPPORTED:
-            self._due = now + UNSUPPORTED  # such as with MIG, which can be switched off
-        elif self.state is not Availability.OK:
-            self._due = now + _FAILED
+        if self.state is Availability.OK:
+            self._has_answered = True
+        elif self._has_answered:
+            self._due = now + AGAIN
+        else:
+            # Not supported, such as with MIG, which can be switched off.
+            self._due = now + (UNSUPPORTED if self.state is Availability.NOT_SUPPORTED else _FAILED)
         return self._new(stamped, clock) if stamped else ()
 
     def read_soon(self) -> None:
