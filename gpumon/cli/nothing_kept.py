@@ -19,10 +19,11 @@ def why_no_runs(where: Places) -> str:
 def why_no_history(where: Places, what: str = "history") -> str:
     """One line for people: why no `what` is kept."""
     with closing(follow(where)) as live:
-        played = played_instead(live)
+        played, is_alive = played_instead(live), live.is_alive()
     if played:
         return f"history is not being kept: {played}"
-    return why_absent(history_path(where), f"no {what} kept yet: start 'gpumon daemon'", "history is not kept")
+    to_do = "the daemon's log may say why; restart it if it is older" if is_alive else "start 'gpumon daemon'"
+    return why_absent(history_path(where), f"no {what} kept yet: {to_do}", "history is not kept")
 
 
 def played_instead(live: Live) -> str:

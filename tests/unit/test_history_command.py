@@ -16,10 +16,13 @@ from gpumon.cli.options import resolve_options
 from gpumon.errors import UsageError
 from gpumon.history.limits import USUAL_LIMITS
 from gpumon.history.tiers import SHAPES
-from tests.builders import device
+from gpumon.origin import Capability, Origin
+from gpumon.ring.writer import RingWriter
+from tests.builders import device, sample, tick
 from tests.months import fill
 
 GPU = device().uuid
+SECOND = 1_000_000_000
 
 
 def values(subject: str, name: str, at: float) -> tuple[float, float, float]:
@@ -49,6 +52,17 @@ def test_without_a_file_it_says_what_to_start(history_path: Path, capsys: pytest
     assert "gpumon daemon" in capsys.readouterr().out
     assert main(["history", "export", "--format", "csv"]) == 1
     assert "gpumon daemon" in capsys.readouterr().err
+
+
+def test_beside_a_daemon_that_keeps_none_it_says_to_start_no_other(
+    history_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPUMON_DIR", str(tmp_path))
+    ring = RingWriter.create(str(tmp_path / "ring"), 1, SECOND)
+    ring.append(tick(1, [sample(0)], origin=Origin("nvml", capabilities=Capability.LIVE)))
+    assert main(["history"]) == 0
+    assert capsys.readouterr().out == "no history kept yet: the daemon's log may say why; restart it if it is older\n"
+    ring.close()
 
 
 def test_a_window_as_csv_has_a_row_for_each_cell_and_metric(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
