@@ -99,8 +99,10 @@ def _stored(row: PlacedCell) -> list[float]:
 
 
 def _loaded(stored: Sequence[float]) -> Cell:
+    if not 0 <= stored[0] < inf:
+        raise ValueError("a cell has no length")
     found = [stored[0]]
     for at in range(1, LENGTH, PER_MEASURE):
         seconds, low, mean, high = stored[at : at + PER_MEASURE]
-        found += (seconds, seconds * mean, low, high) if seconds > 0 else _UNKNOWN
+        found += (seconds, seconds * mean, low, high) if 0 < seconds < inf else _UNKNOWN
     return found

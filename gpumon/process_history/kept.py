@@ -64,12 +64,16 @@ class FileReach(NamedTuple):
 
 def reach(db: sqlite3.Connection) -> FileReach:
     """Return from when to when the file has processes. Raises sqlite3.Error."""
-    ((fine,),) = db.execute("SELECT min(begin) FROM process_block WHERE tier = ?", (_FINE.number,))
     # The one that was written last: after the clock was set back, an older one may end later.
     row = db.execute(
         "SELECT end FROM process_block WHERE tier = ? ORDER BY rowid DESC LIMIT 1", (_FINE.number,)
     ).fetchone()
     until = row[0] if row else None
+    # One that a wrong clock has put in another year is not the begin of anything.
+    ((fine,),) = db.execute(
+        "SELECT min(begin) FROM process_block WHERE tier = ? AND begin >= ? - ?",
+        (_FINE.number, until, (_FINE.keep + HOUR) * SECOND),
+    )
     ((coarse,),) = db.execute(
         "SELECT max(end) FROM process_block WHERE tier = ? AND end <= ifnull(?, end)", (_COARSE.number, until)
     )

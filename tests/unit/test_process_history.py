@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from math import isnan, nan
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpumon.clock import SECOND
 from gpumon.database.write import open_to_write
@@ -21,10 +25,12 @@ from gpumon.history.migrations import HISTORY_FILE, MIGRATIONS
 from gpumon.history.query import Query, Series
 from gpumon.history.span import WindowSpan
 from gpumon.metrics import Availability
+from gpumon.process_history import cells, stretches
 from gpumon.process_history.lines import ProcessKey, key_of, process_lines
 from gpumon.process_history.look import EVERY, Looks
 from gpumon.process_history.part import ProcessPart
 from gpumon.process_history.query import ProcessFilter, ProcessUse, read_processes
+from gpumon.process_history.stretches import BadProcessBlock
 from tests.builders import device, frame_of, process, sample, tick
 
 BEGIN = 1_790_035_200
@@ -296,6 +302,23 @@ def test_the_line_of_one_process_has_nothing_of_another_with_its_pid(path: Path)
         assert {value for value in found.mean if not isnan(value)} == {GIB * memory}
 
 
+def test_a_wrong_clock_puts_nothing_in_the_way_of_other_days(path: Path) -> None:
+    keep(path, [at(s, [one()], time_ns=(s + 5) * SECOND) for s in range(200)])
+    keep(path, steady(0, 2 * HOUR, one()))
+    assert sum(line(path, 100, HOUR + 50, 400).seen) == pytest.approx(HOUR - 50, abs=11)
+    (use,) = uses(path, 100, HOUR + 50)
+    assert use.held == pytest.approx(HOUR - 50, abs=11)
+
+
+def test_what_a_clock_that_is_set_back_shows_twice_is_there(path: Path) -> None:
+    ticks = [at(s, [one()]) for s in range(300)]
+    ticks += [at(s, [one()], time_ns=(BEGIN + s - 200) * SECOND) for s in range(300, 700)]
+    keep(path, ticks)
+    (use,) = uses(path)
+    assert use.held == pytest.approx(698, abs=1)
+    assert line(path, 0, 490, 50).mean[5] == GIB
+
+
 def test_names_are_harmless_in_the_file_and_behind_it(path: Path) -> None:
     keep(path, steady(0, 20, one(name="\x1b[2J" + "x" * 500, user="eve\n\u202e")))
     (use,) = uses(path)
@@ -315,6 +338,16 @@ def test_a_damaged_block_is_a_gap(path: Path) -> None:
     assert whole >= 5
     (use,) = uses(path)
     assert 200 <= use.held < 300
+
+
+@given(st.binary(max_size=400), st.sampled_from([stretches, cells]))
+def test_any_bytes_are_a_block_or_a_damaged_one(raw: bytes, layout: ModuleType) -> None:
+    for data in (raw, zlib.compress(raw)):
+        for crc in (zlib.crc32(data), 0):
+            found = []
+            with suppress(BadProcessBlock):
+                found = layout.unpack(data, crc)
+            assert isinstance(found, list)
 
 
 def test_a_file_of_an_older_version_says_what_to_do(path: Path) -> None:
