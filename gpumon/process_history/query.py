@@ -136,6 +136,7 @@ def _is_wanted(one: KnownProcess, wanted: ProcessFilter) -> bool:
 def _use(process: KnownProcess, cell: Cell) -> ProcessUse:
     measures = {}
     for place, name in enumerate(NAMES):
-        seconds, total, _, high = cell[1 + place * PER_MEASURE : 1 + (place + 1) * PER_MEASURE]
-        measures[name] = MeasureUse(seconds, total / seconds, high) if seconds else MeasureUse(0.0, nan, nan)
+        seconds, total, low, high = cell[1 + place * PER_MEASURE : 1 + (place + 1) * PER_MEASURE]
+        mean = min(max(total / seconds, low), high) if seconds else nan  # a sum of floats may be rounded
+        measures[name] = MeasureUse(seconds, mean, high if seconds else nan)
     return ProcessUse(process, cell[0], measures)

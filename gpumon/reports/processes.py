@@ -56,7 +56,7 @@ def lines(found: ProcessWindow, width: int = 0) -> Iterator[str]:
     heading, *drawn = draw(_COLUMNS, rows, width)
     yield from (heading, *drawn)
     if any(_INCOMPLETE in line for line in drawn):
-        yield f"{_INCOMPLETE} of a part of the time: the driver did not report it throughout"
+        yield f"{_INCOMPLETE} of a part of the time: for the rest, nothing is known of it"
 
 
 def as_json(found: ProcessWindow) -> dict[str, Any]:

@@ -126,6 +126,13 @@ def test_what_the_driver_does_not_tell_is_missing_and_not_nothing(path: Path) ->
     assert (isnan(cpu.peak), cpu.seconds) == (True, 0.0)
 
 
+def test_a_constant_is_its_own_mean(path: Path) -> None:
+    memory = 32_212_254_720.0
+    keep(path, (at(s * 1.1, [one(memory_used=memory)]) for s in range(200)))
+    (use,) = uses(path)
+    assert use.measures["memory_used"].mean == use.measures["memory_used"].peak == memory
+
+
 def test_a_pid_that_is_used_again_is_another_process(path: Path) -> None:
     ticks = (at(s, [one(started=STARTED if s < 50 else BEGIN + 49.0, user="a" if s < 50 else "b")]) for s in range(101))
     keep(path, ticks)
