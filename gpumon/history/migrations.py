@@ -54,7 +54,8 @@ before are in blocks, and what a killed daemon had taken after it only the ring 
 _THIRD = """
 CREATE TABLE process (
   id INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT NOT NULL, pid INTEGER NOT NULL, boot TEXT NOT NULL, started REAL,
-  kind TEXT NOT NULL, name TEXT NOT NULL, user TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL
+  kind TEXT NOT NULL, name TEXT NOT NULL, user TEXT NOT NULL, container TEXT NOT NULL, pod TEXT NOT NULL,
+  job TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL
 );
 CREATE INDEX process_of_pid ON process (pid);
 CREATE TABLE process_block (

@@ -12,18 +12,19 @@ from operator import itemgetter
 from gpumon.frame import Process
 from gpumon.missing import is_known
 from gpumon.process_history.look import Look
+from gpumon.process_history.measures import TEXTS, read_texts
 
-_WHO = itemgetter(*map(Process._fields.index, ("uuid", "pid", "started", "name", "user")))
+_WHO = itemgetter(*map(Process._fields.index, ("uuid", "pid", "started", *TEXTS)))
 MOST_AT_ONCE = 1024
 """Processes of a look; more are not kept."""
 UNKNOWN = 0
-"""The number of a process of which nothing is known, because its GPU does not answer."""
+"""The number of a process that does not count, because its GPU does not answer."""
 
 
 class ProcessLife:
     """A process while it is on a GPU."""
 
-    __slots__ = ("device", "first_ns", "kind", "last_ns", "name", "number", "pid", "started", "user")
+    __slots__ = ("device", "first_ns", "kind", "last_ns", "number", "pid", "started", "texts")
 
     def __init__(self, process: Process, time_ns: int) -> None:
         self.device = process.uuid
@@ -31,8 +32,8 @@ class ProcessLife:
         self.started = process.started
         """Seconds since 1970; NaN where it is not known."""
         self.kind = process.kind
-        self.name = process.name
-        self.user = process.user
+        self.texts: tuple[str, ...] = read_texts(process)
+        """In the order of `TEXTS`."""
         self.first_ns = self.last_ns = time_ns
         """ns since 1970, from when until when it was seen."""
         self.number = UNKNOWN
@@ -46,11 +47,11 @@ class ProcessLife:
 
         A change of user or name is one of the same process, as of a server that begins as root.
         """
-        before = (self.name, self.user, self.started)
-        self.name, self.user = process.name or self.name, process.user or self.user
+        before = (self.texts, self.started)
+        self.texts = tuple(new or old for new, old in zip(read_texts(process), self.texts, strict=True))
         if is_known(process.started):
             self.started = process.started
-        return before != (self.name, self.user, self.started)
+        return before != (self.texts, self.started)
 
 
 class ProcessNumbers:
@@ -58,7 +59,7 @@ class ProcessNumbers:
 
     def __init__(self, resolve: Callable[[ProcessLife], int]) -> None:
         self.changed: list[ProcessLife] = []
-        """Those that are gone, or whose name, user or start is another one, since this list was emptied."""
+        """Those that are gone, or whose texts or start are other ones, since this list was emptied."""
         self._resolve = resolve
         self._live: dict[tuple[str, int], ProcessLife] = {}
         self._who: list[tuple[object, ...]] = []
@@ -67,7 +68,7 @@ class ProcessNumbers:
         self._until_ns = 0
 
     def of(self, look: Look) -> list[int]:
-        """Return the number of each process of a look, at most `MOST_AT_ONCE`; `UNKNOWN` of those of blind GPUs."""
+        """Return the number of each process of a look, at most `MOST_AT_ONCE`; `UNKNOWN` of those that do not count."""
         who: list[tuple[object, ...]] = list(map(_WHO, look.processes))
         blind = list(look.blind)
         if not (look.follows and who == self._who and blind == self._blind):
@@ -89,11 +90,11 @@ class ProcessNumbers:
     def _look(self, look: Look) -> None:
         left, self._live, self._numbers = self._live, {}, []
         for process in look.processes[:MOST_AT_ONCE]:
-            if process.uuid in look.blind:
-                self._numbers.append(UNKNOWN)
-                continue
             key = (process.uuid, process.pid)
-            life = self._live.get(key) or left.get(key)
+            if process.uuid in look.blind or key in self._live:
+                self._numbers.append(UNKNOWN)  # each counts once
+                continue
+            life = left.get(key)
             if life is not None and life.may_be(process) and (look.follows or life.started == process.started):
                 left.pop(key, None)
                 if life.see(process):

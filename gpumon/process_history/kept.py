@@ -12,6 +12,7 @@ from gpumon.clock import SECOND
 from gpumon.history.tiers import HOUR, PROCESS_SHAPES, TierShape
 from gpumon.process_history import cells, stretches
 from gpumon.process_history.cell import Cell, empty, hold
+from gpumon.process_history.measures import TEXTS
 from gpumon.process_history.stretches import BadProcessBlock
 from gpumon.text import clean
 
@@ -20,6 +21,7 @@ _BEHIND = 2 * HOUR
 """Seconds by which the end of a process that is still there may be behind in its row."""
 _LATEST = 2**62
 _MOST_TEXT = 100
+_SELECT = f"SELECT id, device, pid, started, kind, first, last, {', '.join(TEXTS)} FROM process"
 
 
 class KnownProcess(NamedTuple):
@@ -34,12 +36,15 @@ class KnownProcess(NamedTuple):
     """Seconds since 1970; NaN where it is not known."""
     kind: str
     """`compute` or `graphics`."""
-    name: str
-    user: str
     first: float
     """Seconds since 1970 when it was first seen on the GPU."""
     last: float
     """Until when it was seen, s since 1970."""
+    name: str
+    user: str
+    container: str
+    pod: str
+    job: str
 
 
 class Piece(NamedTuple):
@@ -82,19 +87,13 @@ def reach(db: sqlite3.Connection) -> FileReach:
 
 def known(db: sqlite3.Connection, begin: float, end: float) -> list[KnownProcess]:
     """Return the processes that may have been there between two times (s since 1970). Raises sqlite3.Error."""
-    rows = db.execute(
-        "SELECT id, device, pid, started, kind, name, user, first, last FROM process WHERE last >= ? AND first <= ?",
-        (_ns(begin - _BEHIND), _ns(end)),
-    )
+    rows = db.execute(f"{_SELECT} WHERE last >= ? AND first <= ?", (_ns(begin - _BEHIND), _ns(end)))
     return [_process(*row) for row in rows]
 
 
 def known_of(db: sqlite3.Connection, device: str, pid: int) -> list[KnownProcess]:
     """Return the processes of a pid on a GPU. Raises sqlite3.Error."""
-    rows = db.execute(
-        "SELECT id, device, pid, started, kind, name, user, first, last FROM process WHERE pid = ? AND device = ?"
-        " ORDER BY id", (pid, device),
-    )  # fmt: skip
+    rows = db.execute(f"{_SELECT} WHERE pid = ? AND device = ? ORDER BY id", (pid, device))
     return [_process(*row) for row in rows]
 
 
@@ -140,11 +139,11 @@ def _coarse(block: int, data: bytes, crc: int, wanted: Collection[int] | None) -
 
 
 def _process(
-    number: int, device: str, pid: int, started: float | None, kind: str, name: str, user: str, first: int, last: int
+    number: int, device: str, pid: int, started: float | None, kind: str, first: int, last: int, *texts: str
 ) -> KnownProcess:
-    kind, name, user = (clean(str(text), _MOST_TEXT) for text in (kind, name, user))
     begun = nan if started is None else float(started)
-    return KnownProcess(number, str(device), int(pid), begun, kind, name, user, first / SECOND, last / SECOND)
+    kind, *texts_ = (clean(str(text), _MOST_TEXT) for text in (kind, *texts))
+    return KnownProcess(number, str(device), int(pid), begun, kind, first / SECOND, last / SECOND, *texts_)
 
 
 def _seconds(ns: int | None) -> float:

@@ -26,5 +26,9 @@ MEASURES: tuple[ProcessMeasure, ...] = (
 )
 NAMES = tuple(measure.name for measure in MEASURES)
 """Names of measures, in their order: the file has them so."""
+TEXTS = ("name", "user", "container", "pod", "job")
+"""Fields of `Process` that say who it is, in the order of the file's columns; empty where that is not known."""
+read_texts = itemgetter(*map(Process._fields.index, TEXTS))
+"""The texts of a `Process`, in their order."""
 read_values = itemgetter(*map(Process._fields.index, NAMES))
 """The measures of a `Process`, in their order; NaN where the driver does not tell."""

@@ -73,6 +73,6 @@ class RecentProcesses:
 
 def _process(life: ProcessLife) -> KnownProcess:
     return KnownProcess(
-        life.number, life.device, life.pid, life.started, life.kind, life.name, life.user,
-        life.first_ns / SECOND, life.last_ns / SECOND,
+        life.number, life.device, life.pid, life.started, life.kind, life.first_ns / SECOND, life.last_ns / SECOND,
+        *life.texts,
     )  # fmt: skip

