@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 from gpumon import units
+from gpumon.analysis.clock_events import clock_event_reasons
 from gpumon.driver_calls import DriverCall
-from gpumon.frame import Frame, Sample
-from gpumon.vendors import clock_events, maker
+from gpumon.frame import Frame
 
 
 def details(frame: Frame) -> Iterator[str]:
@@ -38,10 +37,3 @@ def call_costs(calls: Sequence[DriverCall]) -> Iterator[str]:
 
 def _time(seconds: float) -> str:
     return f"{1000 * seconds:.1f} ms" if seconds >= 0.001 else f"{1e6 * seconds:.0f} µs"
-
-
-def clock_event_reasons(sample: Sample) -> tuple[str, ...]:
-    """The reasons for which the clocks of a GPU are below their highest, in words; empty for none, or where unknown."""
-    mask = sample.value("gpu.event_reasons")
-    vendor = maker(sample.device.name, sample.device.uuid)
-    return clock_events(vendor, int(mask)) if vendor and math.isfinite(mask) and mask > 0 else ()

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from gpumon.analysis.clock_events import clock_event_reasons
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.memory import THIS_RUN, breakdown_of, fragmentation, titles
 from gpumon.analysis.progress import Progress
@@ -69,6 +70,7 @@ def _gpu(status: GpuStatus, frame: Frame, runs: dict[str, Run], live: bool) -> d
         "gpu_state": status.state.value,
         "age": _known(round(sample.age, 3)) if sample.state is Availability.STALE else None,
         **{metric.key: _known(value) for metric, value in zip(GPU_METRICS, sample.values, strict=True)},
+        "clock_event_reasons": _words(sample),
         "memory_split": _split(sample),
         "missing": {metric: why.name.lower() for metric, why in sorted(sample.device.missing.items())},
         "processes": _processes(sample, frame, runs),
@@ -84,6 +86,11 @@ def _gpu(status: GpuStatus, frame: Frame, runs: dict[str, Run], live: bool) -> d
             "phase": run.phase or None,
         },
     }
+
+
+def _words(sample: Sample) -> list[str] | None:
+    reasons = clock_event_reasons(sample)
+    return None if reasons is None else list(reasons)
 
 
 def _processes(sample: Sample, frame: Frame, runs: dict[str, Run]) -> list[dict[str, Any]] | None:

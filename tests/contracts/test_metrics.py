@@ -47,7 +47,10 @@ from tests.fakes import FakeClock
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((Path(__file__).parent / "status.schema.json").read_text())
-GPU_KEYS = {"index", "uuid", "name", "state", "gpu_state", "age", "memory_split", "missing", "processes", "run"}
+GPU_KEYS = {
+    "index", "uuid", "name", "state", "gpu_state", "age", "clock_event_reasons", "memory_split", "missing", "processes",
+    "run",
+}  # fmt: skip
 """Of a device in the JSON, beside its metrics."""
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.analysis.clock_events import clock_event_reasons, what_holds_clocks
 from gpumon.clock import SECOND
 from gpumon.daemon.private_sampler import PrivateSampler
 from gpumon.daemon.recorder import Recorder
 from gpumon.frame import Device, Sample
 from gpumon.paths import Places
-from gpumon.reports.status_details import clock_event_reasons, details
+from gpumon.reports.status_details import details
 from gpumon.ring.reader import RingReader
 from gpumon.sampler import Sampler
 from tests import builders
@@ -124,12 +125,17 @@ def on(model: str, mask: float) -> Sample:
         (NVIDIA, 0x1, ("idle",)),
         (NVIDIA, 0x44, ("power limit", "heat (hardware)")),
         (NVIDIA, 0x1004, ("power limit", "0x1000")),
-        (NVIDIA, float("nan"), ()),
-        (OTHER, 0x4, ()),
+        (NVIDIA, float("nan"), None),
+        (OTHER, 0x4, None),
     ],
 )
-def test_clock_event_reasons_are_words(model: str, mask: float, words: tuple[str, ...]) -> None:
+def test_clock_event_reasons_are_words(model: str, mask: float, words: tuple[str, ...] | None) -> None:
     assert clock_event_reasons(on(model, mask)) == words
+
+
+def test_what_holds_the_clocks_leaves_out_that_nothing_runs() -> None:
+    assert what_holds_clocks(on(NVIDIA, 0x1)) == what_holds_clocks(on(NVIDIA, float("nan"))) == ""
+    assert what_holds_clocks(on(NVIDIA, 0x24)) == "power limit, heat (driver)"
 
 
 def test_status_details_tell_what_slows_a_gpu_and_what_was_skipped() -> None:

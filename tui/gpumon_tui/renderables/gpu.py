@@ -10,6 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from gpumon import units
+from gpumon.analysis.clock_events import what_holds_clocks
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.frame import Process, Run, Sample
 from gpumon.history.grid import Grid
@@ -146,7 +147,10 @@ def _name(gpu: GpuCard, cells: int) -> Line:
         Segment(_of_limit(gpu), theme.DIM),
     ]
     if cells >= WIDE_CARD:
-        right.insert(0, Segment(f"  SM {gpu.text('gpu.clock_sm')}", theme.DIM))
+        held = what_holds_clocks(gpu.sample)
+        clock = f"  SM {gpu.text('gpu.clock_sm')}"
+        room = cells - length(left) - length(right) - len(clock) - 4
+        right.insert(0, Segment(f"{clock} ({held})" if held and len(held) < room else clock, theme.DIM))
     return spread(left, right, cells)
 
 

@@ -98,7 +98,7 @@ def live(now: Now, args: Args) -> Cells:
             "state": state.value, "text": about["reason"] or state.title, "level": levels.OF_GPU[state],
             "lasts": state in (GpuState.LOST, GpuState.UNREADABLE),
         },
-        "idle": "" if since is None else f"idle{idle_for(about, now.time)}",
+        "idle": about["held_clocks"] if since is None else f"idle{idle_for(about, now.time)}",
         "outline": json.dumps([[run["id"], run["state"], run["epoch"], run["phase"]] for run in runs]) if runs else "",
         "look": list(now.findings) if len(now.gpus) == 1 else [],
         "missing": absent(about["missing"]),
