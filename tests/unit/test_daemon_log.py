@@ -109,7 +109,7 @@ def test_a_view_that_ends_says_why_its_sampling_ended_before(
         raise RuntimeError("no more")
 
     monkeypatch.setattr(Sampler, "run", fail)
-    with private_sampler(Places(), Namespace(source="sim", interval=1.0, speed=1.0)):
+    with private_sampler(Places(), Namespace(source="sim", interval=1.0, speed=1.0, gpm=True)):
         pass
     assert "RuntimeError: no more" in capsys.readouterr().err
 
