@@ -8,7 +8,8 @@ from gpumon.clock import SECOND
 from gpumon.driver_calls import DriverCall, write_calls
 from gpumon.sources.base import AsksDriver, Source
 
-_EVERY = 5 * SECOND
+_FIRST, _EVERY = 2 * SECOND, 30 * SECOND
+"""ns: soon after the start, for who looks whether all is well, and then seldom."""
 
 
 class CallsFile:
@@ -19,6 +20,7 @@ class CallsFile:
         self._directory = directory
         self._say = say
         self._due = 0
+        self._wait = _FIRST
         self._slow: set[str] = set()
         self._is_failing = False
 
@@ -26,7 +28,8 @@ class CallsFile:
         """Write it where it is time; `now` in ns. Never raises: it costs no sample."""
         if now < self._due or not isinstance(self._source, AsksDriver):
             return
-        self._due = now + _EVERY
+        self._due = now + self._wait
+        self._wait = min(_EVERY, 2 * self._wait)
         calls = self._source.driver_calls()
         for call in calls:
             if call.every and call.function not in self._slow:

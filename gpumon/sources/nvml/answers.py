@@ -36,6 +36,11 @@ class DeviceAnswers:
         self.forgotten = 0
         """Number of times that all values were forgotten: what was begun before is of a device that was gone since."""
 
+    def give(self, metric: str, value: float) -> None:
+        """The device has this value of `metric` now."""
+        self.values[metric] = value
+        self.missing.pop(metric, None)
+
     def lack(self, metric: str, why: Availability) -> None:
         """The device has no value of `metric` now."""
         self.values.pop(metric, None)

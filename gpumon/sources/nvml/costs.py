@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from gpumon.clock import SECOND, Clock
+from gpumon.clock import SECOND, SHORTEST, Clock
 from gpumon.driver_calls import DriverCall
 
 T = TypeVar("T")
@@ -15,6 +14,8 @@ SHARE = 0.05
 """Of the time, that one call for one GPU may take: a slower one is made so seldom that it takes no more."""
 LONGEST_WAIT = 10.0
 """Seconds between two calls, however slow they are."""
+_SWIFT = int(SHARE * SHORTEST * SECOND)
+"""ns: a call that takes no longer has its share at any interval."""
 _IN_A_ROW = 4
 """Slow calls after which one counts as slow: one that hung, or met a driver that was busy, is no reason."""
 
@@ -22,49 +23,51 @@ _IN_A_ROW = 4
 class CallCost:
     """Time that a call takes on one device. Written by the thread that reads the device, and read by any."""
 
-    __slots__ = ("_recent", "count", "function", "total", "wait", "worst")
+    __slots__ = ("_slow", "calls", "function", "total", "wait", "worst")
 
     def __init__(self, function: str) -> None:
         self.function = function
-        self.count = 0
+        self.calls = 0
         self.total = 0
         """ns."""
         self.worst = 0
         """ns."""
         self.wait = 0.0
         """Seconds from one call to the next, at least; 0 where it is swift."""
-        self._recent = deque([0] * _IN_A_ROW, _IN_A_ROW)
+        self._slow: list[int] = []
+        """Times of the last calls, in ns, of which none was swift."""
 
     def timed(self, clock: Clock, ask: Callable[..., T], *arguments: Any) -> T:
         """Ask, count the time that it took, and return the answer."""
         began = clock.monotonic()
         answer = ask(*arguments)
-        self._add(clock.monotonic() - began)
-        return answer
-
-    def _add(self, took: int) -> None:
-        self.count += 1
+        took = clock.monotonic() - began
+        self.calls += 1
         self.total += took
         if took > self.worst:
             self.worst = took
-        self._recent.append(took)
-        self.wait = min(LONGEST_WAIT, min(self._recent) / SECOND / SHARE)
+        if took > _SWIFT:
+            self._slow = [*self._slow[1 - _IN_A_ROW :], took]
+            self.wait = min(LONGEST_WAIT, min(self._slow) / SECOND / SHARE) if len(self._slow) == _IN_A_ROW else 0.0
+        elif self._slow:
+            self._slow, self.wait = [], 0.0
+        return answer
 
 
 def summed(costs: Iterable[CallCost], tick: float) -> list[DriverCall]:
     """The costs of several devices by function, the dearest first; `tick` is the time between two ticks, in seconds."""
     by_function: dict[str, list[CallCost]] = {}
     for cost in costs:
-        if cost.count:
+        if cost.calls:
             by_function.setdefault(cost.function, []).append(cost)
     calls = []
     for function, parts in by_function.items():
-        count, wait = sum(part.count for part in parts), max(part.wait for part in parts)
+        number, wait = sum(part.calls for part in parts), max(part.wait for part in parts)
         calls.append(
             DriverCall(
                 function=function,
-                calls=count,
-                mean=sum(part.total for part in parts) / count / SECOND,
+                calls=number,
+                mean=sum(part.total for part in parts) / number / SECOND,
                 worst=max(part.worst for part in parts) / SECOND,
                 every=wait if wait > tick else 0.0,
             )

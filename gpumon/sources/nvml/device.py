@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from math import inf
 from typing import Any, NamedTuple
 
 from gpumon.clock import Clock
@@ -85,8 +86,14 @@ class NvmlDevice:
         self._fallbacks = [_Scheduled(call, read) for call in FALLBACKS if (read := call.make(library))]
         self._processes = DeviceProcesses(library, self._answers, index, clock)
         self._sample_buffer = SampleBuffer(library, (index % TURNS + 1) / TURNS, after)
+        # The table begins with what is asked at each tick; most ticks look no further.
+        self._every_tick = next((at for at, one in enumerate(self._calls) if one.call.period != EVERY_TICK), 0)
+        self._seldom_due = 0.0
+        """Seconds: when one of the others is due next."""
         self._doubt_from = 0.0
         self._is_gone = False
+        self._told: dict[str, Availability] = {}
+        """Reasons that the device has been given."""
 
     def costs(self) -> list[CallCost]:
         """Return what each call has cost here so far; may be called from any thread."""
@@ -142,7 +149,10 @@ class NvmlDevice:
         """Ask what is due. Whether it answers: anything at all, and to no call that it is gone."""
         answers = self._answers
         asked = answered = is_stamped = self._is_gone = False
-        for scheduled in self._calls:
+        calls = self._calls
+        if now < self._seldom_due:
+            calls = calls[: self._every_tick]
+        for scheduled in calls:
             if scheduled.due <= now:
                 asked = True
                 code = self._ask(scheduled, now, answers.single)
@@ -156,6 +166,8 @@ class NvmlDevice:
                 elif availability(code) in _GONE:
                     self.state, self.failure, self._is_gone = availability(code), code, True
                     return False
+        if now >= self._seldom_due:
+            self._seldom_due = min((scheduled.due for scheduled in self._calls[self._every_tick :]), default=inf)
         if answered:
             self.state, self.failure = _OK, SUCCESS
         return answered if asked else self.state is _OK  # all of them slow: nothing was due
@@ -165,6 +177,7 @@ class NvmlDevice:
         for scheduled in self._calls:
             if scheduled.call.period != EVERY_TICK:
                 scheduled.due = 0.0
+        self._seldom_due = 0.0
         return self._ask_due(now)
 
     def _doubt(self, now: float) -> None:
@@ -231,13 +244,14 @@ class NvmlDevice:
             return
         code, why = self._xids.state(self.uuid)
         if why is _OK:
-            self._answers.values[XID] = code
+            self._answers.give(XID, code)
         else:
             self._answers.lack(XID, why)
 
     def _tell_missing(self) -> None:
-        if not self._answers.missing and not self.device.missing:
+        if self._answers.missing == self._told:
             return
+        self._told = self._answers.missing.copy()
         values = self._answers.values
         missing = {name: why for name, why in self._answers.missing.items() if name not in values}
         if missing != self.device.missing:
