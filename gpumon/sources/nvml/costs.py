@@ -41,7 +41,11 @@ class CallCost:
         """Ask, count the time that it took, and return the answer."""
         began = clock.monotonic()
         answer = ask(*arguments)
-        took = clock.monotonic() - began
+        self.add(clock.monotonic() - began)
+        return answer
+
+    def add(self, took: int) -> None:
+        """Count a call that took so many ns."""
         self.calls += 1
         self.total += took
         if took > self.worst:
@@ -51,7 +55,6 @@ class CallCost:
             self.wait = min(LONGEST_WAIT, min(self._slow) / SECOND / SHARE) if len(self._slow) == _IN_A_ROW else 0.0
         elif self._slow:
             self._slow, self.wait = [], 0.0
-        return answer
 
 
 def summed(costs: Iterable[CallCost], tick: float) -> list[DriverCall]:

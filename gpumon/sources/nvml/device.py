@@ -92,6 +92,8 @@ class NvmlDevice:
         """Seconds: when one of the others is due next."""
         self._doubt_from = 0.0
         self._is_gone = False
+        self._at = 0
+        """ns, CLOCK_MONOTONIC: when the last call of this tick ended."""
         self._told: dict[str, Availability] = {}
         """Reasons that the device has been given."""
 
@@ -134,6 +136,7 @@ class NvmlDevice:
 
     def _read_metrics(self, now: float) -> None:
         answers, before = self._answers, self.state
+        self._at = self._clock.monotonic()
         if not self._ask_due(now):
             self._doubt(now)
         elif before is not _OK:
@@ -158,7 +161,7 @@ class NvmlDevice:
                 code = self._ask(scheduled, now, answers.single)
                 # After the first row of the table: what moves fastest is then of this moment, whichever call hangs.
                 if not is_stamped and (scheduled.call.period == EVERY_TICK or not answers.read_at_ns):
-                    is_stamped, answers.read_at_ns = True, self._clock.monotonic()
+                    is_stamped, answers.read_at_ns = True, self._at
                 if code == SUCCESS:
                     answered = True
                     if scheduled.call.period == EVERY_TICK:
@@ -201,8 +204,11 @@ class NvmlDevice:
         scheduled.due = (
             now if call.period == EVERY_TICK else next_due(now, call.period, scheduled.due, self.device.index)
         )
+        code = scheduled.code = scheduled.read(self.handle, answers)
+        # One reading of the clock for each call: it ends one, and begins the next.
+        began, self._at = self._at, self._clock.monotonic()
         cost = scheduled.cost
-        code = scheduled.code = cost.timed(self._clock, scheduled.read, self.handle, answers)
+        cost.add(self._at - began)
         if cost.wait > call.period:
             scheduled.due = now + cost.wait
         if code == SUCCESS:
