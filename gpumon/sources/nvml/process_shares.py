@@ -20,7 +20,7 @@ _FIRST = 1_000_000
 """µs before the newest sample over which the first shares are."""
 
 
-class Shares(NamedTuple):
+class EngineShares(NamedTuple):
     """Use of a device by a process, ratios."""
 
     sm: float
@@ -45,8 +45,8 @@ class ProcessShares:
         self._room = _ROOM
         self._buffer = ctypes.create_string_buffer(self._room * _SAMPLE.size)
 
-    def read(self, handle: Any) -> dict[int, Shares]:
-        """Shares by pid, since the last read."""
+    def read(self, handle: Any) -> dict[int, EngineShares]:
+        """EngineShares by pid, since the last read."""
         # Of a clock that counts from 1970, or from some time after it.
         latest = self._clock.time() // 1000 + _AHEAD
         self._since = min(self._since, latest)
@@ -56,20 +56,20 @@ class ProcessShares:
                 return {}
             self._since = max(1, newest - _FIRST)
         newest_of: dict[int, int] = {}
-        shares: dict[int, Shares] = {}
+        shares: dict[int, EngineShares] = {}
         for pid, when, found in self._samples(handle, latest):
             if when >= newest_of.get(pid, 0):
                 newest_of[pid], shares[pid] = when, found
         self._since = max(self._since, *newest_of.values(), 0)
         return shares
 
-    def _samples(self, handle: Any, latest: int) -> Iterator[tuple[int, int, Shares]]:
+    def _samples(self, handle: Any, latest: int) -> Iterator[tuple[int, int, EngineShares]]:
         """Samples that are right and new: pid, the driver's time (µs), shares."""
         since = self._since
         for i in range(self._ask(handle)):
             pid, when, *percents = _SAMPLE.unpack_from(self._buffer, i * _SAMPLE.size)
             if pid and since < when <= latest and max(percents) <= 100:
-                yield pid, when, Shares(*(percent / 100 for percent in percents))
+                yield pid, when, EngineShares(*(percent / 100 for percent in percents))
 
     def _ask(self, handle: Any) -> int:
         """Count the samples in the buffer now; 0 also where nothing ran, which the driver calls NOT_FOUND."""

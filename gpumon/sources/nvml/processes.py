@@ -11,12 +11,12 @@ from gpumon.frame import NAN, Process
 from gpumon.sources.base import Described
 from gpumon.sources.nvml.answers import MOST_BYTES
 from gpumon.sources.nvml.library import FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, SUCCESS, Function, Library, unspoken
-from gpumon.sources.nvml.process_shares import Shares
+from gpumon.sources.nvml.process_shares import EngineShares
 
 _MORE = 16
 _V1 = struct.Struct("=IxxxxQ")
 _V2 = struct.Struct("=IxxxxQII")
-NO_SHARES = Shares(NAN, NAN, NAN, NAN)
+NO_SHARES = EngineShares(NAN, NAN, NAN, NAN)
 """Of a process of which the driver has no sample: that is not 0."""
 
 
@@ -26,7 +26,7 @@ class Held(NamedTuple):
     pid: int
     kind: str
     memory_used: float
-    shares: Shares = NO_SHARES
+    shares: EngineShares = NO_SHARES
 
 
 class ProcessList:
