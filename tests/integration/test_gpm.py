@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.clock import SECOND
+from gpumon.frame import Sample
 from gpumon.live import follow
 from gpumon.metrics import FROM_DRIVERS, Availability
 from gpumon.paths import Places
@@ -209,3 +210,43 @@ def test_switched_off_it_is_never_called_and_every_view_says_why(switch: str, st
 
 def test_gpm_is_of_the_metrics_that_the_source_gives() -> None:
     assert GPM.keys() <= set(FROM_DRIVERS)
+
+
+# A driver that hangs ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", [SAMPLE, CALCULATE])
+def test_a_gpu_whose_counters_hang_holds_up_no_other_and_comes_back(function: str, stub: Stub, live_dir: Path) -> None:
+    stub.gpus = 3
+    stub.set_gpm(True)
+    live = follow(Places(explicit=str(live_dir)))
+
+    def gpus() -> list[Sample]:
+        frame = live.latest()
+        return list(frame.samples) if frame else []
+
+    def is_known(gpu: Sample) -> bool:
+        return gpu.state is Availability.OK and gpu.value(SM) >= 0
+
+    with daemon("--interval", "0.25", env=environment(live_dir, stub.env())):
+        until(lambda: len(gpus()) == 3 and all(map(is_known, gpus())))
+        stub.set_latency(function, 3_600_000_000, gpu=1)
+        until(lambda: gpus()[1].state is Availability.STALE)
+        begin = until(live.latest).number
+        until(lambda: until(live.latest).number >= begin + 8)
+        frames = live.since(begin)
+        assert all(is_known(frame.samples[index]) for frame in frames for index in (0, 2))
+        assert len({frame.samples[0].value(SM) for frame in frames}) > 1, "each second a new mean"
+        stub.set_latency(function, 0, gpu=1)
+        until(lambda: is_known(gpus()[1]))
+
+
+def test_a_daemon_ends_while_a_sample_hangs(stub: Stub, live_dir: Path) -> None:
+    stub.set_gpm(True)
+    live = follow(Places(explicit=str(live_dir)))
+    with daemon("--interval", "0.25", env=environment(live_dir, stub.env())) as process:
+        until(lambda: (frame := live.latest()) is not None and frame.samples[0].value(SM) >= 0)
+        stub.set_latency(SAMPLE, 3_600_000_000, gpu=1)
+        until(lambda: until(live.latest).samples[1].state is Availability.STALE)
+        process.terminate()
+        assert process.wait(timeout=30) == 0
