@@ -8,8 +8,10 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 
+from gpumon.clock import SECOND
 from gpumon.frame import NAN, Frame
 from gpumon.history.downsample import Envelope, downsample
+from gpumon.history.gaps import STEADY
 from gpumon.history.grid import aligned
 from gpumon.history.query import HOST, Query, Series
 from gpumon.history.rates import PAUSE, SHORTEST_INTERVAL, counted_at, longest_pause, rate
@@ -65,6 +67,8 @@ class RecentHistory:
     def clear(self) -> None:
         """Forget everything, as when time has jumped back."""
         self._times: array[float] = array("d")
+        self._offset = NAN
+        """Seconds by which the wall clock was ahead of the steady one."""
         self._columns: dict[str, dict[str, array[float]]] = {}
         self._counters: dict[str, tuple[int, Sequence[float]]] = {}
         self._jumps: deque[float] = deque(maxlen=_USUAL)
@@ -77,6 +81,8 @@ class RecentHistory:
                 return
             self.clear()
         self._mark_pause(frame)
+        if self._slept(frame):
+            self._counters.clear()
         longest = longest_pause(frame)
         self._append(HOST, frame.host, self._of_host, frame.monotonic_ns, longest)
         for sample in frame.samples:
@@ -195,6 +201,11 @@ class RecentHistory:
             self._times.append(frame.time - jump / 2)
             self._pauses.add(self._times[-1])
             self._level()
+
+    def _slept(self, frame: Frame) -> bool:
+        """Whether the machine slept before a frame, or its clock was set: no counter is followed over that."""
+        before, self._offset = self._offset, frame.time - frame.monotonic_ns / SECOND
+        return abs(self._offset - before) > STEADY
 
     def _append(self, subject: str, values: Sequence[float], kept: _Kept, when: int, longest: int) -> None:
         """A row of a subject; `when` (ns, CLOCK_MONOTONIC) its counters held their values."""

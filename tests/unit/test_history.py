@@ -68,3 +68,10 @@ def test_a_device_that_was_not_read_for_long_has_a_gap_and_no_mean_over_it() -> 
     reads = [1.0, 2.0, 2.0 + 3.5, 6.5]
     assert max(b - a for a, b in pairwise(reads)) == 3.5
     assert [rate == rate for rate in rates(frames(reads))] == [False, True, False, True]
+
+
+def test_nothing_was_measured_while_the_machine_slept() -> None:
+    made = frames([1.0, 2.0, 3.0, 4.0])
+    for frame in made[2:]:  # the steady clock stood still meanwhile
+        frame.time += 3600
+    assert [rate == rate for rate in rates(made)] == [False, True, False, False, True]
