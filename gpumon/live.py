@@ -120,11 +120,13 @@ class Live:
         """
         from gpumon.window import Window
 
-        frames = self.since(0)
-        return Window.ask(
-            frames, self._kept(), self._newest_time(frames), length=length, begin=begin, end=end, metrics=metrics,
+        frames, path = self.since(0), self._kept()
+        found = Window.ask(
+            frames, path, self._newest_time(frames), length=length, begin=begin, end=end, metrics=metrics,
             devices=devices, points=points,
         )  # fmt: skip
+        found.problem = found.problem or self._why_nothing(frames, path)
+        return found
 
     def to_pandas(self, length: str | float | None = None, *, value: str = "mean", **window: Any) -> Any:
         """Return `window(length, ...)` as a pandas DataFrame: rows by time (UTC), columns by metric and device.
@@ -158,7 +160,8 @@ class Live:
         span = span_of(length, begin, end, float(floor(self._newest_time(frames))))
         path = self._kept()
         wanted = chosen(devices, devices_of(frames[-1:]), lambda: kept_devices(path, frames))
-        return open_totals(path, frames, span, wanted)
+        found = open_totals(path, frames, span, wanted)
+        return found._replace(problem=found.problem or self._why_nothing(frames, path))
 
     def processes(
         self, length: str | float | None = None, *, begin: "Moment | None" = None, end: "Moment | None" = None,
@@ -187,6 +190,10 @@ class Live:
         frames = self.since(0)
         span = (length, begin, end, self._newest_time(frames))
         return lines_of(self._kept(), frames, span, process, points)
+
+    def _why_nothing(self, frames: Sequence[Frame], path: str) -> str:
+        """Why there are neither frames nor a history; empty where there are any."""
+        return "" if frames or os.path.exists(path) else self.state().text
 
     def _newest_time(self, frames: Sequence[Frame]) -> float:
         """The end of windows (s since 1970): the newest frame, but now where it shows a machine and has no writer."""

@@ -60,7 +60,7 @@ class Window:
         self._grid: Grid | None = None
         named_alone = (metrics,) if isinstance(metrics, str) else metrics
         self.problem = ""
-        """Why kept history cannot be read, so that its part is NaN; empty while it can be, or none was needed."""
+        """Why kept history cannot be read, so that its part is NaN, or nothing is known at all; else empty."""
         self._wanted = [_known(name) for name in named_alone or ()]
         self._series: dict[str, list[Series]] = {}
         (base,) = self._read([_ANY], [HOST])[_ANY]

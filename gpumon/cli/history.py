@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
 from gpumon.cli import history_accounts, history_events, history_processes, history_totals
 from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places, resolve_options
+from gpumon.cli.streams import say
 from gpumon.durations import positive_seconds
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.history.open import open_history
@@ -30,7 +32,8 @@ _MORE: dict[str, ModuleType] = {
     "totals": history_totals, "accounts": history_accounts, "processes": history_processes, "events": history_events,
 }  # fmt: skip
 """Subcommands with a file of their own."""
-EMPTY = "no history yet: a running daemon writes it every 5 minutes, and when it stops"
+_WRITES = "a running daemon writes it every 5 minutes, and when it stops"
+EMPTY = f"no history yet: {_WRITES}"
 _STEPS = [str(shape.step) for shape in SHAPES]
 _COLUMNS = (
     TextColumn("CELLS", 3),
@@ -127,6 +130,10 @@ def _export(where: Places, arguments: argparse.Namespace) -> int:
     reach = [size.begin for size in known.tiers if size.shape.step <= step]
     begin = max(begin, min(reach, default=end - DAY) - step)  # before that no row has a value
     rows = rows_of(history, known.subjects, begin, end, step)
+    first = next(rows, None)
+    if first is None:
+        say(f"gpumon: no history in this window: {_WRITES}")
+    rows = chain(() if first is None else (first,), rows)
     if arguments.format == "parquet":
         _write(arguments.output, parquet(rows))
     elif arguments.output in ("", "-"):

@@ -59,7 +59,7 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
     elif arguments.csv:
         sys.stdout.writelines(accounts.csv(groups))
     elif not groups:
-        print("no daemon watched the GPUs in this window")
+        print("no accounts in this window: no daemon watched the GPUs; one that runs writes them within a minute")
     else:
         for line in accounts.lines(groups, arguments.by, output_width()):
             print(line)

@@ -7,6 +7,7 @@ import json
 import sys
 from typing import Any
 
+from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places
 from gpumon.cli.streams import output_width, say
 from gpumon.errors import EXIT_OK, GpumonError
@@ -52,9 +53,11 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
     finally:
         live.close()
     if not found.devices:
-        for path in history_paths(where):
+        paths = history_paths(where)
+        for path in paths:
             overview(path)  # raises what makes it unreadable
-        raise GpumonError("no GPU was sampled in this window: 'gpumon history' shows what is kept")
+        shown = "no GPU was sampled in this window: 'gpumon history' shows what is kept"
+        raise GpumonError(shown if paths else why_no_history(where))
     if found.problem:
         say(f"gpumon: what was kept is missing here: {found.problem}")
     if arguments.json:

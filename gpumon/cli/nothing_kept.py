@@ -10,6 +10,8 @@ from gpumon.live import Live, follow
 from gpumon.origin import Capability
 from gpumon.paths import Places, history_path, ledger_path
 
+_RUNNING = "the daemon writes within a minute of its start; after that, its log may say why; restart it if it is older"
+
 
 def why_no_runs(where: Places) -> str:
     """One line for people: why no run was recorded."""
@@ -22,7 +24,7 @@ def why_no_history(where: Places, what: str = "history") -> str:
         played, is_alive = played_instead(live), live.is_alive()
     if played:
         return f"history is not being kept: {played}"
-    to_do = "the daemon's log may say why; restart it if it is older" if is_alive else "start 'gpumon daemon'"
+    to_do = _RUNNING if is_alive else "start 'gpumon daemon'"
     return why_absent(history_path(where), f"no {what} kept yet: {to_do}", "history is not kept")
 
 

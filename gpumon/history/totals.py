@@ -90,7 +90,7 @@ class WindowTotals(NamedTuple):
     devices: Mapping[str, Mapping[str, Total]]
     """By UUID of the GPU and by name of `TOTALS`, such as `energy` (J) or `throttled_sw_power` (share of the time)."""
     problem: str = ""
-    """Why kept history cannot be read, so that its part is missing here; empty while it can be, or there is none."""
+    """Why kept history cannot be read, so that its part is missing here, or nothing is known at all; else empty."""
     gpus: Sequence[Device] = ()
     """The GPUs in the order of their indexes; of one that is not there any more, index and name are those it had last.
     """

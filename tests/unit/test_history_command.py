@@ -6,6 +6,7 @@ import argparse
 import csv
 import io
 import time
+from contextlib import closing
 from math import nan
 from pathlib import Path
 
@@ -13,16 +14,19 @@ import pytest
 
 from gpumon.cli import main
 from gpumon.cli.options import resolve_options
+from gpumon.clock import SECOND
 from gpumon.errors import UsageError
 from gpumon.history.limits import USUAL_LIMITS
 from gpumon.history.tiers import SHAPES
+from gpumon.live import follow
 from gpumon.origin import Capability, Origin
+from gpumon.paths import Places
 from gpumon.ring.writer import RingWriter
 from tests.builders import device, sample, tick
 from tests.months import fill
 
 GPU = device().uuid
-SECOND = 1_000_000_000
+WRITES = "the daemon writes within a minute of its start; after that, its log may say why; restart it if it is older"
 
 
 def values(subject: str, name: str, at: float) -> tuple[float, float, float]:
@@ -47,11 +51,50 @@ def test_it_lists_what_is_kept_from_when_and_how_large(filled: Path, capsys: pyt
     assert "32 d" in tier
 
 
-def test_without_a_file_it_says_what_to_start(history_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("words", [[], ["accounts"], ["events"], ["totals"], ["export", "--format", "csv"]])
+def test_before_any_daemon_each_command_says_in_a_line_what_to_start(
+    history_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert main(["history", *words]) == (1 if words else 0)
+    (line,) = "".join(capsys.readouterr()).splitlines()
+    assert line.endswith(" kept yet: start 'gpumon daemon'")
+
+
+@pytest.mark.parametrize("words", [[], ["accounts"], ["events"], ["export", "--format", "csv"]])
+def test_in_the_first_seconds_of_a_daemon_nobody_is_told_to_start_one(
+    history_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    (tmp_path / "live").mkdir(mode=0o700)
+    with closing(RingWriter.create(str(tmp_path / "live" / "ring"), 1, SECOND)) as ring:
+        ring.append(tick()._replace(time_ns=time.time_ns()))
+        assert main(["history", *words]) == (1 if words else 0)
+    (line,) = "".join(capsys.readouterr()).splitlines()
+    assert line.endswith(f" kept yet: {WRITES}")
+
+
+def test_a_file_without_any_cell_is_an_empty_export_with_the_reason(
+    history_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(str(history_path), [], 0.0, values)
     assert main(["history"]) == 0
-    assert "gpumon daemon" in capsys.readouterr().out
-    assert main(["history", "export", "--format", "csv"]) == 1
-    assert "gpumon daemon" in capsys.readouterr().err
+    assert "no history yet: a running daemon writes it every 5 minutes" in capsys.readouterr().out
+    assert main(["history", "export", "--format", "csv"]) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 1
+    assert err == "gpumon: no history in this window: a running daemon writes it every 5 minutes, and when it stops\n"
+    assert main(["history", "accounts"]) == 0
+    assert "one that runs writes them within a minute" in capsys.readouterr().out
+    assert main(["history", "events"]) == 0
+    assert "a daemon writes them within a minute" in capsys.readouterr().out
+
+
+def test_a_window_in_python_says_that_nothing_was_ever_sampled(history_path: Path, tmp_path: Path) -> None:
+    where = Places(explicit=str(tmp_path / "live"), state=str(history_path.parent))
+    with closing(follow(where)) as live:
+        for problem in (live.window("7d").problem, live.totals("7d").problem):
+            assert problem == "no daemon is running: start one with 'gpumon daemon --detach'"
+        fill(str(history_path), [GPU], time.time() // 300 * 300, values, shapes=SHAPES[2:])
+        assert live.window("7d").problem == live.totals("7d").problem == ""
 
 
 def test_beside_a_daemon_that_keeps_none_it_says_to_start_no_other(
@@ -61,7 +104,7 @@ def test_beside_a_daemon_that_keeps_none_it_says_to_start_no_other(
     ring = RingWriter.create(str(tmp_path / "ring"), 1, SECOND)
     ring.append(tick(1, [sample(0)], origin=Origin("nvml", capabilities=Capability.LIVE)))
     assert main(["history"]) == 0
-    assert capsys.readouterr().out == "no history kept yet: the daemon's log may say why; restart it if it is older\n"
+    assert capsys.readouterr().out == f"no history kept yet: {WRITES}\n"
     ring.close()
 
 
