@@ -266,6 +266,10 @@ GPU_METRICS: tuple[Metric, ...] = (
     Metric("gpu.xid", "XID error", "XID", Unit.COUNT,
            "Code of the worst fault of the card that the driver reported while gpumon watched, until a reset; 0: none. "
            "Faults of applications are in the event log alone."),
+    Metric("gpu.memory_unattributed", "Unattributed memory", "UNATTR", Unit.BYTES,
+           "Memory in use that belongs to no process which the driver lists: of processes that ended or are in other "
+           "containers. Read with the list, every 3 s, where the memory of each process is known.",
+           limit="gpu.memory_total"),
 )  # fmt: skip
 
 FROM_TRAININGS = frozenset(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.run_"))

@@ -13,6 +13,9 @@ CONTEXT = 128 * 2.0**20
 RESERVED_SHARE, RESERVED_MOST = 0.03, 2.0**30
 """Memory that the driver keeps for itself, where it counts that as used (before branch 510, and where
 `nvmlDeviceGetMemoryInfo_v2` is missing): up to this share of the memory, and never more than this."""
+UNATTRIBUTED = 2.0**30
+"""Bytes in use that belong to no listed process, from which on that is worth a finding: the driver and its daemons take
+less."""
 LONG_IDLE = 300.0
 """Seconds without work after which allocated memory, or a free GPU, is worth a finding."""
 RECENT = 600.0

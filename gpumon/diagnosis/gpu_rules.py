@@ -75,6 +75,15 @@ def allocated_idle(gpu: GpuContext) -> Iterator[Finding]:
         yield Finding("allocated_idle", Severity.WARNING, gpu.subject, summary, action, {"seconds": _idle(gpu)})
 
 
+def memory_unattributed(gpu: GpuContext) -> Iterator[Finding]:
+    """Memory is in use that belongs to no listed process."""
+    size = gpu.value("gpu.memory_unattributed")
+    if gpu.is_current and size >= thresholds.UNATTRIBUTED:
+        summary = f"{units.number(size, Unit.BYTES)} held by no process that the driver lists"
+        action = "A process that was killed may have left it, or one in another container holds it."
+        yield Finding("memory_unattributed", Severity.INFO, gpu.subject, summary, action, {"memory_unattributed": size})
+
+
 def free(gpu: GpuContext) -> Iterator[Finding]:
     """Nothing holds it and nothing has run on it for long."""
     status = gpu.status
@@ -84,7 +93,8 @@ def free(gpu: GpuContext) -> Iterator[Finding]:
 
 
 GPU_RULES: tuple[Rule[GpuContext], ...] = (
-    lost, unavailable, *FAULT_RULES, hot, heat_throttled, memory_nearly_full, allocated_idle, free
+    lost, unavailable, *FAULT_RULES, hot, heat_throttled, memory_nearly_full, allocated_idle,
+    memory_unattributed, free,
 )  # fmt: skip
 """The most urgent first: so are findings of one severity ordered."""
 

@@ -31,7 +31,7 @@ from gpumon.panels import GPU_PANELS, HOST_PANELS, PANELS
 from gpumon.reports.status_json import document
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
-from gpumon.sources.nvml import dips
+from gpumon.sources.nvml import dips, unattributed
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.device import XID
 from gpumon.sources.nvml.device_processes import GRAPHICS_EVERY, LISTED_EVERY
@@ -133,7 +133,7 @@ def test_every_gpu_metric_is_given_by_some_hardware() -> None:
 
 def test_the_nvidia_source_declares_what_its_table_reads() -> None:
     called = {name for call in (*CALLS, *FALLBACKS) for name in call.metrics}
-    others = {*dips.METRICS, XID}
+    others = {*dips.METRICS, XID, unattributed.METRIC}
     assert called | others == BY_SOURCE["nvml"].module.METRICS
     assert not called & others
 

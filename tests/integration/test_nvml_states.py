@@ -214,7 +214,9 @@ def test_memory_is_asked_for_the_old_way_where_the_new_one_is_refused(source: So
             gpu = source(second).gpus[0]
             # The old way does not tell what the driver reserves, and counts it as used.
             assert gpu["memory_used"] == stub.truth("gpu.memory_used", 0) + stub.truth("gpu.memory_reserved", 0)
-            assert of_a_first_read(gpu.missing) == {"gpu.memory_reserved": Availability.NOT_SUPPORTED}
+            assert of_a_first_read(gpu.missing) == dict.fromkeys(
+                ("gpu.memory_reserved", "gpu.memory_unattributed"), Availability.NOT_SUPPORTED
+            )
         assert stub.calls(0)[f"{MEMORY}_v2"] == 1, "and the new way not at each tick"
     gpu = source(64.0).gpus[0]
     assert of_a_first_read(gpu.missing) == {}
@@ -269,6 +271,18 @@ def test_a_list_of_which_a_part_fails_gives_that_part_away_as_unknown(source: So
     read = source(12.0)
     assert sorted(pid for pid, *_ in read.processes) == [41, 42]
     assert listed(read.gpus[0]) is Availability.OK
+
+
+def test_memory_of_no_listed_process_is_told_apart(source: Source, stub: Stub) -> None:
+    """As of one that was killed, whose pid the driver does not list any more."""
+    stub.set_processes(0, [Process(41, memory=2**30)])
+    gpu = source(1.0).gpus[0]
+    assert gpu["memory_unattributed"] == gpu["memory_used"] - 2**30
+    stub.set_processes(0, [Process(41, memory=2**30), Process(42, memory=None)])
+    gpu = source(5.0).gpus[0]
+    assert gpu.missing["gpu.memory_unattributed"] is Availability.NOT_SUPPORTED, "one may hold all of it"
+    with stub.fault(f"{COMPUTE}_v3", NO_PERMISSION):
+        assert source(9.0).gpus[0].missing["gpu.memory_unattributed"] is Availability.NO_PERMISSION
 
 
 def test_a_driver_without_any_list_of_processes_leaves_them_unknown(source: Source, stub: Stub) -> None:

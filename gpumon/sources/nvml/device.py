@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from gpumon.clock import Clock
 from gpumon.frame import NAN, Device, Sample
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
-from gpumon.sources.nvml import dips
+from gpumon.sources.nvml import dips, unattributed
 from gpumon.sources.nvml.answers import DeviceAnswers, Read
 from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.device_processes import DeviceProcesses
@@ -22,7 +22,8 @@ from gpumon.sources.nvml.xid_errors import XidErrors
 
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
 XID = "gpu.xid"
-ASKED = frozenset((*(name for call in (*CALLS, *FALLBACKS) for name in call.metrics), *dips.METRICS, XID))
+_CALLED = (name for call in (*CALLS, *FALLBACKS) for name in call.metrics)
+ASKED = frozenset((*_CALLED, *dips.METRICS, XID, unattributed.METRIC))
 """Metrics that are asked for, or waited for: all that this source can give."""
 _NANS = (NAN,) * len(_NAMES)
 _DOUBTED_EVERY = 30.0

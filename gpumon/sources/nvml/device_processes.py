@@ -14,6 +14,7 @@ from gpumon.sources.nvml.library import SUCCESS, Library, availability, unspoken
 from gpumon.sources.nvml.process_shares import ProcessShares
 from gpumon.sources.nvml.processes import Held, ProcessList
 from gpumon.sources.nvml.schedule import AGAIN, UNSUPPORTED, next_due
+from gpumon.sources.nvml.unattributed import give_unattributed
 
 LISTED_EVERY = 3.0
 GRAPHICS_EVERY = 10.0
@@ -73,6 +74,7 @@ class DeviceProcesses:
             # In vain: somebody who was there takes more or less than before, and may go on so.
             self._early_from = now + _IN_VAIN
         self._pids = by_pid.keys()
+        give_unattributed(self._answers, by_pid.values())
         shares = shared.timed(self._clock, self._shares.read, handle) if by_pid else {}
         return [process._replace(shares=shares[pid]) if pid in shares else process for pid, process in by_pid.items()]
 

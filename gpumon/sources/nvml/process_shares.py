@@ -46,7 +46,7 @@ class ProcessShares:
         self._buffer = ctypes.create_string_buffer(self._room * _SAMPLE.size)
 
     def read(self, handle: Any) -> dict[int, EngineShares]:
-        """EngineShares by pid, since the last read."""
+        """Shares by pid, since the last read."""
         # Of a clock that counts from 1970, or from some time after it.
         latest = self._clock.time() // 1000 + _AHEAD
         self._since = min(self._since, latest)
