@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from ctypes import byref, c_int, c_uint, c_ulonglong
+from ctypes import byref, c_uint, c_ulonglong
 from typing import Any, NamedTuple
 
 import pynvml
@@ -23,10 +23,11 @@ from gpumon.sources.nvml.answers import MOST_BYTES, U32, U64, DeviceAnswers, Rea
 from gpumon.sources.nvml.field_ids import fields_for
 from gpumon.sources.nvml.fields import FieldBatch
 from gpumon.sources.nvml.gpm import GPM_EVERY, GPM_METRICS, GpmReading
-from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Function, Library, unspoken
+from gpumon.sources.nvml.library import SUCCESS, Function, Library, unspoken
 from gpumon.sources.nvml.schedule import EVERY_TICK, UNSUPPORTED
 from gpumon.sources.nvml.slow_fields import METRICS as SLOW_METRICS
 from gpumon.sources.nvml.slow_fields import SlowFields
+from gpumon.sources.nvml.thermal import HOTTEST, read_margin
 
 
 class Call(NamedTuple):
@@ -178,42 +179,6 @@ def _codec(metric: str, period: float, name: str) -> Call:
     return Call((metric,), period, make, name)
 
 
-_HOTTEST = 250
-"""°C: a threshold above is none."""
-_MARGIN = 0x0100_0008
-"""Version 1 of nvmlMarginTemperature_t: the version itself, then the degrees, 4 bytes each."""
-
-
-def _margin(library: Library) -> Read | None:
-    """The driver's own margin, which came with branch 570 and Ada; elsewhere the degrees up to the slowdown."""
-    newer, threshold = library.find("nvmlDeviceGetMarginTemperature"), library.find("nvmlDeviceGetTemperatureThreshold")
-    record, slowdown = (c_int * 2)(), c_uint()
-    pointer, kind = byref(slowdown), c_uint(pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN)
-    older_until = 0
-
-    def read(handle: Any, answers: DeviceAnswers) -> int:
-        nonlocal older_until
-        code = NOT_SUPPORTED
-        if newer is not None and answers.clock.monotonic() >= older_until:
-            record[0] = _MARGIN
-            code = newer(handle, record)
-            if code == SUCCESS and abs(record[1]) <= _HOTTEST:
-                answers.values["gpu.temperature_margin"] = float(record[1])
-                return code
-            if code != SUCCESS and not unspoken(code):
-                return code
-            older_until = answers.clock.monotonic() + round(UNSUPPORTED * SECOND)
-        if threshold is not None and (code := threshold(handle, kind, pointer)) == SUCCESS:
-            now = answers.values.get("gpu.temperature")
-            if now is not None and 0 < slowdown.value <= _HOTTEST:
-                answers.values["gpu.temperature_margin"] = slowdown.value - now
-            else:
-                answers.lack("gpu.temperature_margin", Availability.NOT_SUPPORTED)
-        return code
-
-    return read
-
-
 CALLS: tuple[Call, ...] = (
     Call(_SHARES, EVERY_TICK, _utilization, "nvmlDeviceGetUtilizationRates"),
     Call(_MEMORY, EVERY_TICK, _memory, "nvmlDeviceGetMemoryInfo"),
@@ -230,7 +195,7 @@ CALLS: tuple[Call, ...] = (
     _number("gpu.performance_state", 30.0, "nvmlDeviceGetPerformanceState", most=pynvml.NVML_PSTATE_15),
     _codec("gpu.encoder_utilization", 30.0, "nvmlDeviceGetEncoderUtilization"),
     _codec("gpu.decoder_utilization", 30.0, "nvmlDeviceGetDecoderUtilization"),
-    Call(("gpu.temperature_margin",), 30.0, _margin, "nvmlDeviceGetMarginTemperature"),
+    Call(("gpu.temperature_margin",), 30.0, read_margin, "nvmlDeviceGetMarginTemperature"),
     _codec("gpu.jpeg_utilization", 60.0, "nvmlDeviceGetJpgUtilization"),
     _codec("gpu.optical_flow_utilization", 60.0, "nvmlDeviceGetOfaUtilization"),
     _number("gpu.pcie_generation", 30.0, "nvmlDeviceGetCurrPcieLinkGeneration"),
@@ -239,11 +204,11 @@ CALLS: tuple[Call, ...] = (
     _number("gpu.pcie_width_max", 600.0, "nvmlDeviceGetMaxPcieLinkWidth"),
     _number(
         "gpu.temperature_slowdown", 600.0, "nvmlDeviceGetTemperatureThreshold",
-        arguments=(pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,), most=_HOTTEST,
+        arguments=(pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,), most=HOTTEST,
     ),
     _number(
         "gpu.temperature_shutdown", 600.0, "nvmlDeviceGetTemperatureThreshold",
-        arguments=(pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN,), most=_HOTTEST,
+        arguments=(pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN,), most=HOTTEST,
     ),
     Call(GPM_METRICS, GPM_EVERY, GpmReading.make, "nvmlGpmSampleGet and nvmlGpmMetricsGet"),
 )  # fmt: skip
