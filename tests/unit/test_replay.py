@@ -146,6 +146,15 @@ def test_every_known_column_arrives_in_base_units(tmp_path: Path) -> None:
         ("clocks_throttle_reasons.active", "0x0000000000000020", "gpu.event_reasons", 32),
         ("temperature.gpu", "-3", "gpu.temperature", -3),
         ("pstate", "P15", "gpu.performance_state", 15),
+        ("pcie.link.gen.max", "5", "gpu.pcie_generation_max", 5),
+        ("pcie.link.width.max", "16", "gpu.pcie_width_max", 16),
+        ("temperature.gpu.tlimit", "-2", "gpu.temperature_margin", -2),
+        ("utilization.jpeg [%]", "3 %", "gpu.jpeg_utilization", 0.03),
+        ("utilization.ofa [%]", "4 %", "gpu.optical_flow_utilization", 0.04),
+        ("ecc.errors.corrected.volatile.total", "7", "gpu.ecc_corrected", 7),
+        ("ecc.errors.uncorrected.volatile.total", "1", "gpu.ecc_uncorrected", 1),
+        ("ecc.errors.corrected.aggregate.total", "70", "gpu.ecc_corrected_lifetime", 70),
+        ("ecc.errors.uncorrected.aggregate.total", "2", "gpu.ecc_uncorrected_lifetime", 2),
     ],
 )
 def test_units_come_from_the_cell_the_heading_or_the_manual(

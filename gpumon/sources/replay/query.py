@@ -60,6 +60,15 @@ COLUMNS: dict[str, LogColumn] = {
     "pcie.link.gen.gpucurrent": LogColumn("gpu.pcie_generation", COUNT),
     "pcie.link.gen.current": LogColumn("gpu.pcie_generation", COUNT, rank=1),
     "pcie.link.width.current": LogColumn("gpu.pcie_width", COUNT),
+    "pcie.link.gen.max": LogColumn("gpu.pcie_generation_max", COUNT),
+    "pcie.link.width.max": LogColumn("gpu.pcie_width_max", COUNT),
+    "temperature.gpu.tlimit": LogColumn("gpu.temperature_margin", TEMPERATURE),
+    "utilization.jpeg": LogColumn("gpu.jpeg_utilization", RATIO),
+    "utilization.ofa": LogColumn("gpu.optical_flow_utilization", RATIO),
+    "ecc.errors.corrected.volatile.total": LogColumn("gpu.ecc_corrected", COUNT),
+    "ecc.errors.uncorrected.volatile.total": LogColumn("gpu.ecc_uncorrected", COUNT),
+    "ecc.errors.corrected.aggregate.total": LogColumn("gpu.ecc_corrected_lifetime", COUNT),
+    "ecc.errors.uncorrected.aggregate.total": LogColumn("gpu.ecc_uncorrected_lifetime", COUNT),
 }
 """nvidia-smi's names for our metrics; other columns are passed over."""
 
