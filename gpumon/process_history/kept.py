@@ -142,8 +142,8 @@ def _process(
     number: int, device: str, pid: int, started: float | None, kind: str, first: int, last: int, *texts: str
 ) -> KnownProcess:
     begun = nan if started is None else float(started)
-    kind, *texts_ = (clean(str(text), _MOST_TEXT) for text in (kind, *texts))
-    return KnownProcess(number, str(device), int(pid), begun, kind, first / SECOND, last / SECOND, *texts_)
+    kind, *names = (clean(str(text), _MOST_TEXT) for text in (kind, *texts))
+    return KnownProcess(number, str(device), int(pid), begun, kind, first / SECOND, last / SECOND, *names)
 
 
 def _seconds(ns: int | None) -> float:

@@ -371,6 +371,19 @@ def test_any_bytes_are_a_block_or_a_damaged_one(raw: bytes, layout: ModuleType) 
             assert isinstance(found, list)
 
 
+@pytest.mark.parametrize("content", [b"", b"this is no database, and long enough to be read as one" * 20])
+def test_a_file_that_is_none_leaves_the_frames_and_says_so(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+    frames = [frame_of(each, number) for number, each in enumerate(steady(0, 60, one()), 1)]
+    found = read_processes(str(path), frames, WindowSpan(BEGIN, BEGIN + 60))
+    assert [use.held for use in found.processes] == pytest.approx([60])
+    query = Query("", ("memory_used",), BEGIN, BEGIN + 60)
+    lines = process_lines(str(path), frames, key_of(frames[-1].processes[0]), query)
+    assert bool(found.problem) == bool(lines.problem) == bool(content)
+    assert GIB in lines.series["memory_used"].mean
+
+
 def test_a_file_of_an_older_version_says_what_to_do(path: Path) -> None:
     old = HISTORY_FILE._replace(migrations=MIGRATIONS[:2])
     open_to_write(str(path), old, shared=False, uid=os.getuid(), log=pytest.fail).close()
