@@ -21,7 +21,7 @@ from gpumon.process_history.recent import RecentProcesses
 from gpumon.process_history.rows import RESTARTED
 from gpumon.process_history.sources import kept_pieces, spans
 
-_FINE = PROCESS_SHAPES[0]
+_FINE, _COARSE = PROCESS_SHAPES
 
 
 class ProcessKey(NamedTuple):
@@ -55,7 +55,7 @@ def process_lines(path: str, frames: Sequence[Frame], key: ProcessKey, query: Qu
     """Return the lines of a process from the file at `path`, or none while that is empty, and the newest frames.
 
     The query names measures (`MEASURES`); its `subject` has no meaning. Finer points come where there are any: from
-    frames, then from the finer tier.
+    frames, then from the finer tier. Buckets at the ends of the window are whole.
     """
     kept: list[Piece] = []
     grid, problem, recent = query.grid, "", None
@@ -72,7 +72,7 @@ def process_lines(path: str, frames: Sequence[Frame], key: ProcessKey, query: Qu
     grid = grid or _grid(query)
     wanted = _numbers(recent.new.values(), key._replace(first=nan))
     pieces = [*kept, *(piece for piece in recent.pieces if piece.number > 0 or piece.number in wanted)]
-    cells = _buckets((piece for piece in pieces if query.begin <= (piece.begin + piece.end) / 2 <= query.end), grid)
+    cells = _buckets(pieces, grid)
     return ProcessLines({name: _series(cells, grid, NAMES.index(name)) for name in query.metrics}, problem)
 
 
@@ -86,8 +86,17 @@ def _read(
     until = found.until if is_known(found.until) else -inf
     since = -inf if grid.step < _FINE.step else until
     recent = RecentProcesses(frames, since, known, newest(db), only=key[:2])
-    end = min(query.end, recent.begin) if is_known(recent.begin) else query.end
-    return grid, recent, list(kept_pieces(db, spans(found, query.begin, end, grid.step), numbers))
+    cut = recent.begin if is_known(recent.begin) else inf
+    # Cells that are longer than buckets go over the ends of the window.
+    more = _COARSE.step if grid.step < _COARSE.step else 0
+    parts = spans(found, grid.begin - more, min(grid.end, cut) + more, grid.step)
+    return grid, recent, [_until(cut, piece) for piece in kept_pieces(db, parts, numbers) if piece.begin < cut]
+
+
+def _until(cut: float, piece: Piece) -> Piece:
+    """The part of a piece before a time (s since 1970): what follows comes from elsewhere."""
+    number, begin, end, cell = piece
+    return piece if end <= cut else Piece(number, begin, cut, _share(cell, (cut - begin) / (end - begin)))
 
 
 def _grid(query: Query) -> Grid:

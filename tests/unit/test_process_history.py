@@ -306,6 +306,17 @@ def test_frames_give_finer_points_of_the_last_minutes(path: Path) -> None:
     assert list(longer.seen)[:60] == pytest.approx([10.0] * 60)
 
 
+@pytest.mark.parametrize("oldest", range(90, 110, 3))
+def test_no_hole_is_where_frames_take_over_from_the_file_nor_at_the_ends(path: Path, oldest: int) -> None:
+    ticks = [at(s + 0.3, [one()]) for s in range(301)]
+    keep(path, ticks[:290], kill=True)
+    frames = [frame_of(each, number) for number, each in enumerate(ticks[oldest:], 1)]
+    found = line(path, 47, 260, 1500, frames=frames)
+    assert found.step < 1
+    assert not any(map(isnan, found.mean))
+    assert sum(found.seen) == pytest.approx(found.step * len(found.seen), abs=1)
+
+
 def test_frames_alone_are_enough() -> None:
     frames = [frame_of(each, number) for number, each in enumerate(steady(0, 60, one(), one(2, started=nan)), 1)]
     found = read_processes("", frames, WindowSpan(BEGIN, BEGIN + 60)).processes
