@@ -166,7 +166,7 @@ def _first(column: Sequence[float]) -> bytes:
     return pack_numbers("d", column[0])
 
 
-@lru_cache(256)
+@lru_cache(2048)  # more than a machine has of such metrics and GPUs: they come round in the same order
 def _constant_part(first: tuple[bytes, ...], count: int, is_counter: bool) -> bytes:
     low, mean, high, last, (seconds,) = (array("d", data) for data in first)
     columns = MetricCells(low * count, mean * count, high * count, last * count, (seconds,))
