@@ -24,6 +24,7 @@ PROGRAMS = {
     "tui": "the terminal view",
     "web": "the web view and its viewers",
     "long_run": "the web view while a crowd opens one long run",
+    "soak": "a daemon at 100 Hz while the driver fails at random",
     "page": "the pages of the web view in a browser",
 }
 

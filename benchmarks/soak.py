@@ -1,0 +1,148 @@
+"""A daemon at 100 Hz while the driver fails at random: its memory, descriptors and threads must stay flat.
+
+Each second another fault begins, of those that were seen on real machines, and an older one ends. The measure is the
+daemon's own: resident memory, open files and threads, and the longest time between two frames.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import NamedTuple
+
+from benchmarks.report import Budget, Result, number
+from benchmarks.stage import GPUS, Effort, Place, Stage
+from benchmarks.usage import cpu_seconds
+from gpumon.clock import SECOND
+from gpumon.live import follow
+from gpumon.paths import Places
+from tests.nvml import Process, Stub
+from tests.nvml.layout import FUNCTIONS
+from tests.programs import daemon
+
+_HERTZ = 100
+_SEED = 20_261_122
+_CODES = (2, 3, 4, 10, 13, 15, 16, 25, 999)
+"""NVML return codes that a device may answer with: nvml.h, nvmlReturn_t."""
+_GONE = (1, 9, 18)
+"""Return codes of a driver that is gone, not loaded, or newer than its library."""
+_AT_ONCE = 6
+"""Faults that last at the same time."""
+_ROWS = 8
+_SETTLED = 0.25
+"""Share of the time after which nothing may grow: caches and the ring's pages are filled by then."""
+
+
+class _Held(NamedTuple):
+    """What the daemon holds at one moment."""
+
+    after: float
+    """Seconds since the start."""
+    megabytes: float
+    files: int
+    threads: int
+
+
+def measure(stage: Stage, effort: Effort) -> Result:
+    """Faults at random for the length of the window."""
+    place = stage.place("soak")
+    result = Result(
+        f"{effort.seconds / 60:.0f} minutes at {_HERTZ} Hz with faults at random",
+        ("after, s", "RSS, MB", "open files", "threads"),
+    )
+    with daemon("--interval", str(1 / _HERTZ), env=place.env) as process:
+        held, faults, longest, frames = _soak(place, process.pid, effort.seconds)
+        seconds = cpu_seconds(process.pid)
+        alive = process.poll() is None
+    step = max(1, len(held) // _ROWS)
+    result.rows += [
+        (f"{one.after:.0f}", f"{one.megabytes:.1f}", str(one.files), str(one.threads)) for one in held[::step]
+    ]
+    settled = held[int(len(held) * _SETTLED) :]
+    half = len(settled) // 2
+    before, after = settled[:half], settled[half:]
+    result.budgets += [
+        Budget("memory gained from the second quarter on", _growth(before, after, "megabytes"), 1.0, " MB"),
+        Budget("open files gained from the second quarter on", _growth(before, after, "files"), 0),
+        Budget("threads gained from the second quarter on", _growth(before, after, "threads"), 0),
+        Budget("daemons that ended", 0.0 if alive else 1.0, 0),
+        Budget("the longest time between two frames", longest, 1.0, " s"),
+    ]
+    result.notes.append(
+        f"{faults} faults, {frames} frames, {number(100 * seconds / effort.seconds)} % of a core. Gains are between "
+        "the highest of one half and the highest of the other, the first quarter left out."
+    )
+    return result
+
+
+def _growth(before: list[_Held], after: list[_Held], what: str) -> float:
+    if not before or not after:
+        return float("nan")
+    highest = [max(float(getattr(one, what)) for one in part) for part in (before, after)]
+    return max(0.0, highest[1] - highest[0])
+
+
+def _soak(place: Place, pid: int, seconds: float) -> tuple[list[_Held], int, float, int]:
+    """What the daemon held, the number of faults, the longest time between two frames (s), and their number."""
+    chance = random.Random(_SEED)
+    live = follow(Places(explicit=str(place.live)))
+    begun = time.monotonic()
+    held, ends, faults, longest, frames, last = [], list[Callable[[], object]](), 0, 0.0, 0, 0
+    while (now := time.monotonic() - begun) < seconds:
+        ends.append(_fault(place.stub, chance))
+        faults += 1
+        if len(ends) > _AT_ONCE:
+            ends.pop(0)()
+        for _ in range(4):
+            time.sleep(0.25)
+            new = live.since(last)
+            times = [frame.monotonic_ns for frame in new]
+            longest = max([longest, *((b - a) / SECOND for a, b in pairwise(times))])
+            frames += len(new)
+            last = new[-1].number if new else last
+        held.append(_held(pid, now))
+    place.stub.clear_faults()
+    return held, faults, longest, frames
+
+
+def _held(pid: int, after: float) -> _Held:
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+        fields = dict(line.split(":", 1) for line in file if ":" in line)
+    return _Held(
+        after=after,
+        megabytes=int(fields["VmRSS"].split()[0]) / 1024,
+        files=len(os.listdir(f"/proc/{pid}/fd")),
+        threads=int(fields["Threads"]),
+    )
+
+
+def _fault(stub: Stub, chance: random.Random) -> Callable[[], object]:
+    """Begin one, and return what ends it."""
+    gpu, function = chance.randrange(GPUS), chance.choice(sorted(FUNCTIONS))
+    kind = chance.randrange(8)
+    if kind == 0:
+        stub.set_error(function, chance.choice(_CODES), gpu)
+        return lambda: stub.set_error(function, 0, gpu)
+    if kind == 1:
+        stub.set_error(None, chance.choice(_CODES), gpu)
+        return lambda: stub.set_error(None, 0, gpu)
+    if kind == 2:
+        stub.set_lost(gpu)
+        return lambda: stub.set_lost(gpu, False)
+    if kind == 3:
+        stub.set_latency(None, chance.choice((20_000, 3_000_000)), gpu)
+        return lambda: stub.set_latency(None, 0, gpu)
+    if kind == 4:
+        stub.driver_error = chance.choice(_GONE)
+        return lambda: setattr(stub, "driver_error", 0)
+    if kind == 5:
+        stub.gpus = chance.randrange(GPUS + 1)
+        return lambda: setattr(stub, "gpus", GPUS)
+    if kind == 6:
+        stub.set_processes(gpu, [Process(chance.randrange(1, 2**31), memory=None, sm=chance.randrange(300))] * 60)
+        return lambda: stub.set_processes(gpu, [])
+    stub.set_latency(function, 50_000)
+    return lambda: stub.set_latency(function, 0)
