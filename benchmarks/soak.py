@@ -37,7 +37,7 @@ _SETTLED = 0.25
 
 
 class _Held(NamedTuple):
-    """What the daemon holds at one moment."""
+    """Resources of the daemon at one moment."""
 
     after: float
     """Seconds since the start."""
@@ -86,7 +86,7 @@ def _growth(before: list[_Held], after: list[_Held], what: str) -> float:
 
 
 def _soak(place: Place, pid: int, seconds: float) -> tuple[list[_Held], int, float, int]:
-    """What the daemon held, the number of faults, the longest time between two frames (s), and their number."""
+    """Return its resources over time, the faults, the longest time between two frames (s), and the frames."""
     chance = random.Random(_SEED)
     live = follow(Places(explicit=str(place.live)))
     begun = time.monotonic()
