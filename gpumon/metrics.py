@@ -270,6 +270,8 @@ GPU_METRICS: tuple[Metric, ...] = (
            "Memory in use that belongs to no process which the driver lists: of processes that ended or are in other "
            "containers. Read with the list, every 3 s, where the memory of each process is known.",
            limit="gpu.memory_total"),
+    Metric("gpu.mig_instances", "MIG instances", "MIG", Unit.COUNT,
+           "MIG instances that the GPU is divided into; 0 also where MIG is on and none has been made."),
 )  # fmt: skip
 
 FROM_TRAININGS = frozenset(metric.name for metric in GPU_METRICS if metric.name.startswith("gpu.run_"))

@@ -15,6 +15,7 @@ from gpumon.metrics import BY_NAME, Availability, Unit
 from gpumon.missing import is_known
 
 HOT = (BY_NAME["gpu.temperature"], BY_NAME["gpu.temperature_memory"])
+_MOST_INSTANCES = 1000
 THERMAL = (BY_NAME["gpu.throttled_hw_thermal"], BY_NAME["gpu.throttled_sw_thermal"])
 
 
@@ -64,6 +65,15 @@ def memory_nearly_full(gpu: GpuContext) -> Iterator[Finding]:
         yield Finding("memory_nearly_full", Severity.WARNING, gpu.subject, summary, "Reduce the batch size.", evidence)
 
 
+def divided(gpu: GpuContext) -> Iterator[Finding]:
+    """It is divided into MIG instances, of which no view tells one from another."""
+    count = gpu.value("gpu.mig_instances")
+    if gpu.is_current and 0 < count < _MOST_INSTANCES:
+        summary = f"divided into {units.counted(int(count), 'MIG instance')}, which are shown as one"
+        action = "Its memory and processes are those of all instances; 'nvidia-smi' lists each."
+        yield Finding("divided", Severity.INFO, gpu.subject, summary, action, {"mig_instances": count})
+
+
 def allocated_idle(gpu: GpuContext) -> Iterator[Finding]:
     """A process holds it and has run nothing on it for long."""
     status = gpu.status
@@ -93,7 +103,7 @@ def free(gpu: GpuContext) -> Iterator[Finding]:
 
 
 GPU_RULES: tuple[Rule[GpuContext], ...] = (
-    lost, unavailable, *FAULT_RULES, hot, heat_throttled, memory_nearly_full, allocated_idle,
+    lost, unavailable, *FAULT_RULES, hot, heat_throttled, memory_nearly_full, divided, allocated_idle,
     memory_unattributed, free,
 )  # fmt: skip
 """The most urgent first: so are findings of one severity ordered."""

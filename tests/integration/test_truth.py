@@ -151,7 +151,7 @@ def test_an_old_driver_gives_what_it_has(level: int, tmp_path: Path, live_dir: P
             "gpu.rows_remapped_corrected", "gpu.rows_remapped_uncorrected", "gpu.remapping_pending",
             "gpu.remapping_failed", "gpu.nvlink_links", "gpu.nvlink_active", "gpu.nvlink_replays",
             "gpu.nvlink_recoveries", "gpu.nvlink_crc_errors", "gpu.jpeg_utilization", "gpu.optical_flow_utilization",
-            "gpu.utilization_low", "gpu.idle_share", "gpu.memory_unattributed",
+            "gpu.utilization_low", "gpu.idle_share", "gpu.memory_unattributed", "gpu.mig_instances",
         },
         470: {
             "gpu.memory_reserved", "gpu.memory_unattributed", "gpu.throttled_sw_thermal", "gpu.throttled_hw_thermal",

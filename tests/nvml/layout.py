@@ -11,12 +11,13 @@ Missing = TypeVar("Missing")
 DRIVER = Path(__file__).with_name("driver")
 
 MAGIC = 0x6E6F6D7570676C00
-VERSION = 5
+VERSION = 6
 GPUS = 32
 PROCESSES = 64
 METRIC_ROOM = 128
 ANY = GPUS
 EVENTS = 64
+INSTANCES = 7
 ALL_EVENTS = 2**64 - 1
 XID = 0x8
 """The type of an event that is an XID."""
@@ -75,6 +76,7 @@ class StubProcess(ctypes.Structure):
     mem: int
     enc: int
     dec: int
+    instance: int
     _fields_ = [
         ("memory", ctypes.c_uint64),
         ("pid", ctypes.c_uint32),
@@ -83,6 +85,8 @@ class StubProcess(ctypes.Structure):
         ("mem", ctypes.c_uint32),
         ("enc", ctypes.c_uint32),
         ("dec", ctypes.c_uint32),
+        ("instance", ctypes.c_uint32),
+        ("padding", ctypes.c_uint32),
     ]
 
 
@@ -155,6 +159,7 @@ class StubFile(ctypes.Structure):
     event_count: int
     events: "ctypes.Array[StubEvent]"
     kernel_module: int
+    mig: "ctypes.Array[ctypes.c_uint32]"
     _fields_ = [
         ("magic", ctypes.c_uint64),
         ("version", ctypes.c_uint32),
@@ -173,6 +178,7 @@ class StubFile(ctypes.Structure):
         ("events", StubEvent * EVENTS),
         ("kernel_module", ctypes.c_uint32),
         ("padding", ctypes.c_uint32),
+        ("mig", ctypes.c_uint32 * GPUS),
     ]
 
 

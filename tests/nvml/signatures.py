@@ -103,6 +103,9 @@ SIGNATURES: dict[str, tuple[Value | Written, ...]] = {
     "nvmlDeviceGetProcessUtilization": (
         HANDLE, Written(pynvml.c_nvmlProcessUtilizationSample_t, counted=2, may_be_null=True), Written(c_uint), ULL,
     ),
+    "nvmlDeviceGetMigMode": _PAIR,
+    "nvmlDeviceGetMaxMigDeviceCount": _NUMBER,
+    "nvmlDeviceGetMigDeviceHandleByIndex": (HANDLE, UINT, Written(c_void_p)),
     "nvmlDeviceGetSupportedEventTypes": _WIDE,
     "nvmlDeviceRegisterEvents": (HANDLE, ULL, HANDLE),
     "nvmlEventSetCreate": (Written(c_void_p),),

@@ -29,6 +29,7 @@ class Process:
     mem: int = 0
     enc: int = 0
     dec: int = 0
+    instance: int | None = None  # of MIG, from 0; None: on the whole GPU
 
 
 def _row(process: Process) -> layout.StubProcess:
@@ -40,6 +41,7 @@ def _row(process: Process) -> layout.StubProcess:
         mem=process.mem,
         enc=process.enc,
         dec=process.dec,
+        instance=0 if process.instance is None else process.instance + 1,
     )
 
 
@@ -198,6 +200,12 @@ class Stub:
 
     def set_lost(self, gpu: int, lost: bool = True) -> None:
         self._file.gpus[gpu].lost = lost
+
+    def set_mig(self, gpu: int, instances: int | None) -> None:
+        """Divide a GPU into so many MIG instances, each of 1 GPC and 10 GiB; None: MIG is off."""
+        if instances is not None and not 0 <= instances <= layout.INSTANCES:
+            raise ValueError(f"{instances} instances: a GPU has 0 to {layout.INSTANCES}")
+        self._file.mig[gpu] = 0 if instances is None else instances + 1
 
     def xid(self, gpu: int, code: int) -> None:
         """Report an XID error to every process that has registered for those of this GPU."""

@@ -128,6 +128,14 @@ def test_without_a_code_there_is_no_fault(code: float) -> None:
     assert of_gpu(sample(0, **CALM, xid=code)) == []
 
 
+def test_a_divided_gpu_is_said_to_show_its_instances_as_one() -> None:
+    (finding,) = of_gpu(sample(0, **CALM, mig_instances=3.0))
+    assert (finding.kind, finding.severity) == ("divided", Severity.INFO)
+    assert "3 MIG instances" in finding.summary
+    for count in (0.0, math.nan, math.inf):
+        assert of_gpu(sample(0, **CALM, mig_instances=count)) == []
+
+
 def test_a_gpu_that_is_asleep_needs_no_attention() -> None:
     assert of_gpu(sample(0, Availability.ASLEEP), seconds=302) == []
 

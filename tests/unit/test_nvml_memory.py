@@ -135,6 +135,7 @@ def calls_of_nvidia() -> Iterator[tuple[str, Callable[[], object]]]:
         "nvmlDeviceGetHandleByIndex": (0,), "nvmlDeviceGetFieldValues": (HANDLE, [83, 185]),
         "nvmlDeviceGetProcessUtilization": (HANDLE, 0), "nvmlDeviceGetSamples": (HANDLE, 1, 0),
         "nvmlSystemGetDriverVersion": (), "nvmlSystemGetCudaDriverVersion": (), "nvmlSystemGetCudaDriverVersion_v2": (),
+        "nvmlDeviceGetMigDeviceHandleByIndex": (HANDLE, 0),
         "nvmlDeviceRegisterEvents": (HANDLE, 8, HANDLE), "nvmlEventSetCreate": (), "nvmlEventSetWait": (HANDLE, 1),
         "nvmlEventSetWait_v2": (HANDLE, 1),
         "nvmlGpmSampleAlloc": (), "nvmlGpmSampleFree": (SAMPLE,), "nvmlGpmSampleGet": (HANDLE, SAMPLE),

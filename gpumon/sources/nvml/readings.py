@@ -24,6 +24,7 @@ from gpumon.sources.nvml.field_ids import fields_for
 from gpumon.sources.nvml.fields import FieldBatch
 from gpumon.sources.nvml.gpm import GPM_EVERY, GPM_METRICS, GpmReading
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, unspoken
+from gpumon.sources.nvml.mig import INSTANCES, read_instances
 from gpumon.sources.nvml.schedule import EVERY_TICK, UNSUPPORTED
 from gpumon.sources.nvml.slow_fields import METRICS as SLOW_METRICS
 from gpumon.sources.nvml.slow_fields import SlowFields
@@ -191,6 +192,7 @@ CALLS: tuple[Call, ...] = (
     ),
     Call(SLOW_METRICS, 30.0, SlowFields.make, "nvmlDeviceGetFieldValues (faults and links)"),
     _number("gpu.clock_memory", 30.0, "nvmlDeviceGetClockInfo", scale=1e6, arguments=(pynvml.NVML_CLOCK_MEM,)),
+    Call((INSTANCES,), 30.0, read_instances, "nvmlDeviceGetMigMode"),
     _number("gpu.fan", 30.0, "nvmlDeviceGetFanSpeed", scale=1e-2),
     _number("gpu.performance_state", 30.0, "nvmlDeviceGetPerformanceState", most=pynvml.NVML_PSTATE_15),
     _codec("gpu.encoder_utilization", 30.0, "nvmlDeviceGetEncoderUtilization"),

@@ -16,9 +16,10 @@
 
 struct nvmlDevice_st {
     unsigned gpu;
+    unsigned instance; /* of MIG, from 1; 0: the whole GPU */
 };
 
-static struct nvmlDevice_st handles[STUB_GPUS];
+static struct nvmlDevice_st handles[STUB_GPUS][STUB_INSTANCES + 1];
 static struct stub_file defaults; /* used without GPUMON_STUB_FILE: 2 GPUs, no processes */
 static struct stub_file *shared = &defaults;
 static nvmlReturn_t shared_status = NVML_SUCCESS;
@@ -84,7 +85,8 @@ static nvmlReturn_t map_file(const char *path)
 __attribute__((constructor)) static void load(void)
 {
     for (unsigned gpu = 0; gpu < STUB_GPUS; gpu++)
-        handles[gpu].gpu = gpu;
+        for (unsigned instance = 0; instance <= STUB_INSTANCES; instance++)
+            handles[gpu][instance] = (struct nvmlDevice_st){gpu, instance};
     set_defaults();
     const char *path = getenv("GPUMON_STUB_FILE");
     if (path != NULL && path[0] != '\0')
@@ -153,7 +155,7 @@ static struct call begin(enum function function, unsigned gpu)
     int64_t elapsed = shared->elapsed_ns;
     if (elapsed < 0)
         elapsed = clock_ns(CLOCK_MONOTONIC) - shared->t0_ns;
-    return (struct call){wanted_error(function, gpu), gpu, elapsed};
+    return (struct call){wanted_error(function, gpu), gpu, 0, elapsed};
 }
 
 struct call begin_system(enum function function)
@@ -165,13 +167,35 @@ struct call begin_system(enum function function)
     return call;
 }
 
+/* Of an instance NVML tells little; what it does not is not supported with its handle. */
+static bool is_of_instances(enum function function)
+{
+    static const enum function of_instances[] = {
+        FN_nvmlDeviceGetName, FN_nvmlDeviceGetUUID, FN_nvmlDeviceGetMemoryInfo, FN_nvmlDeviceGetMemoryInfo_v2,
+        FN_nvmlDeviceGetComputeRunningProcesses, FN_nvmlDeviceGetComputeRunningProcesses_v2,
+        FN_nvmlDeviceGetComputeRunningProcesses_v3, FN_nvmlDeviceGetGraphicsRunningProcesses,
+        FN_nvmlDeviceGetGraphicsRunningProcesses_v2, FN_nvmlDeviceGetGraphicsRunningProcesses_v3,
+        FN_nvmlDeviceIsMigDeviceHandle, FN_nvmlDeviceGetGpuInstanceId, FN_nvmlDeviceGetComputeInstanceId,
+        FN_nvmlDeviceGetAttributes_v2, FN_nvmlDeviceGetDeviceHandleFromMigDeviceHandle,
+    };
+    for (unsigned i = 0; i < sizeof of_instances / sizeof *of_instances; i++)
+        if (of_instances[i] == function)
+            return true;
+    return false;
+}
+
 struct call begin_device(enum function function, nvmlDevice_t device)
 {
-    if (device < handles || device >= handles + STUB_GPUS)
-        return (struct call){NVML_ERROR_INVALID_ARGUMENT, STUB_ANY, 0};
+    if (device < &handles[0][0] || device > &handles[STUB_GPUS - 1][STUB_INSTANCES])
+        return (struct call){NVML_ERROR_INVALID_ARGUMENT, STUB_ANY, 0, 0};
     struct call call = begin(function, device->gpu);
+    call.instance = device->instance;
     if (atomic_load(&users) == 0)
         call.status = NVML_ERROR_UNINITIALIZED;
+    else if (call.status == NVML_SUCCESS && call.instance > instances_of(call.gpu))
+        call.status = NVML_ERROR_NOT_FOUND; /* a handle outlives its instance, too */
+    else if (call.status == NVML_SUCCESS && call.instance > 0 && !is_of_instances(function))
+        call.status = NVML_ERROR_NOT_SUPPORTED;
     return call;
 }
 
@@ -180,7 +204,16 @@ nvmlReturn_t status_now(enum function function, unsigned gpu)
     return atomic_load(&users) == 0 ? NVML_ERROR_UNINITIALIZED : wanted_error(function, gpu);
 }
 
-nvmlDevice_t device_handle(unsigned gpu) { return &handles[gpu]; }
+nvmlDevice_t device_handle(unsigned gpu) { return &handles[gpu][0]; }
+nvmlDevice_t instance_handle(unsigned gpu, unsigned instance) { return &handles[gpu][instance]; }
+bool mig_is_on(unsigned gpu) { return shared->mig[gpu] > 0; }
+
+unsigned instances_of(unsigned gpu)
+{
+    unsigned count = mig_is_on(gpu) ? shared->mig[gpu] - 1 : 0;
+    return count < STUB_INSTANCES ? count : STUB_INSTANCES;
+}
+
 const struct stub_gpu *gpu_of(const struct call *call) { return &shared->gpus[call->gpu]; }
 
 nvmlReturn_t copy_text(const char *text, char *buffer, unsigned length)
@@ -193,8 +226,37 @@ nvmlReturn_t copy_text(const char *text, char *buffer, unsigned length)
 
 /* --- values ------------------------------------------------------------------------------------ */
 
+/* Where MIG is on, the driver says of no device how busy it is. */
+static bool is_of_whole_gpus(enum metric metric)
+{
+    return metric == METRIC_UTILIZATION || metric == METRIC_MEMORY_UTILIZATION ||
+           metric == METRIC_ENCODER_UTILIZATION || metric == METRIC_DECODER_UTILIZATION ||
+           metric == METRIC_JPEG_UTILIZATION || metric == METRIC_OPTICAL_FLOW_UTILIZATION;
+}
+
+/* Memory of instances: constant, and different for each; that of the GPU is the sum. */
+static bool divided_memory(const struct call *call, enum metric metric, uint64_t *bytes)
+{
+    enum { MIB = 1 << 20 };
+    if (!mig_is_on(call->gpu))
+        return false;
+    if (metric == METRIC_MEMORY_TOTAL && call->instance > 0) {
+        *bytes = 10240ull * MIB;
+        return true;
+    }
+    if (metric != METRIC_MEMORY_USED && metric != METRIC_MEMORY_RESERVED)
+        return false;
+    *bytes = 0;
+    for (unsigned instance = 1; instance <= instances_of(call->gpu); instance++)
+        if (call->instance == 0 || call->instance == instance)
+            *bytes += (metric == METRIC_MEMORY_USED ? 1024ull * instance : 64ull) * MIB;
+    return true;
+}
+
 bool supported(const struct call *call, enum metric metric)
 {
+    if (mig_is_on(call->gpu) && is_of_whole_gpus(metric))
+        return false;
     return (gpu_of(call)->unsupported[metric / 64] >> metric % 64 & 1) == 0;
 }
 
@@ -203,6 +265,9 @@ uint64_t reading_at(const struct call *call, enum metric metric, int64_t elapsed
     const struct stub_gpu *gpu = gpu_of(call);
     if (gpu->is_set[metric / 64] >> metric % 64 & 1)
         return gpu->set[metric];
+    uint64_t divided;
+    if (divided_memory(call, metric, &divided))
+        return divided;
     uint64_t value = stub_value(metric, call->gpu, elapsed_ns, shared->constant != 0);
     bool narrow = shared->pcie_bits == 32 && (metric == METRIC_PCIE_SENT || metric == METRIC_PCIE_RECEIVED);
     return narrow ? (uint32_t)value : value;

@@ -12,6 +12,7 @@
 struct call {
     nvmlReturn_t status;
     unsigned gpu;
+    unsigned instance; /* of MIG, from 1; 0: the whole GPU */
     int64_t elapsed_ns;
 };
 
@@ -44,6 +45,9 @@ void open_driver(void);            /* nvmlInit and nvmlShutdown count, as in NVM
 nvmlReturn_t close_driver(void);
 
 nvmlDevice_t device_handle(unsigned gpu);
+nvmlDevice_t instance_handle(unsigned gpu, unsigned instance);
+bool mig_is_on(unsigned gpu);
+unsigned instances_of(unsigned gpu); /* of MIG; none where it is off */
 const struct stub_gpu *gpu_of(const struct call *call);
 
 bool supported(const struct call *call, enum metric metric);

@@ -9,12 +9,18 @@ enum { DISABLED = 0, ENABLED = 1 };
 NVML nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length)
 {
     BEGIN(nvmlDeviceGetName, device);
-    return copy_text(gpu_of(&call)->name, name, length);
+    char text[128];
+    snprintf(text, sizeof text, "%s%s", gpu_of(&call)->name, call.instance > 0 ? " MIG 1g.10gb" : "");
+    return copy_text(text, name, length);
 }
 
 NVML nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length)
 {
     BEGIN(nvmlDeviceGetUUID, device);
+    char text[64];
+    snprintf(text, sizeof text, "MIG-6770756d-6f6e-4000-9000-%08x%04x", call.gpu + 1, call.instance);
+    if (call.instance > 0)
+        return copy_text(text, uuid, length);
     return copy_text(gpu_of(&call)->uuid, uuid, length);
 }
 
@@ -91,9 +97,6 @@ NVML nvmlDeviceGetDriverModel(nvmlDevice_t device, unsigned *current, unsigned *
 
 #if DRIVER >= 470
 FIXED(nvmlDeviceGetArchitecture, unsigned, 9) /* NVML_DEVICE_ARCH_HOPPER */
-FIXED(nvmlDeviceGetMaxMigDeviceCount, unsigned, 7)
-FIXED(nvmlDeviceIsMigDeviceHandle, unsigned, 0)
-FIXED_PAIR(nvmlDeviceGetMigMode, unsigned, DISABLED, DISABLED)
 #endif
 
 #if DRIVER >= 580

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define STUB_MAGIC 0x6e6f6d7570676c00ull
-#define STUB_VERSION 5u /* raise it with any change below; layout.py has the same number */
+#define STUB_VERSION 6u /* raise it with any change below; layout.py has the same number */
 
 #define STUB_GPUS 32
 #define STUB_PROCESSES 64
@@ -44,6 +44,8 @@ enum process_kind { KIND_COMPUTE = 1, KIND_GRAPHICS = 2, KIND_MPS = 4 }; /* bits
 
 #define NOT_SAMPLED UINT32_MAX /* sm of a process of which the driver has no utilization sample */
 
+#define STUB_INSTANCES 7 /* of MIG, on a GPU */
+
 struct stub_process {
     uint64_t memory; /* bytes, or UINT64_MAX where the driver does not know */
     uint32_t pid;
@@ -52,6 +54,8 @@ struct stub_process {
     uint32_t mem;
     uint32_t enc;
     uint32_t dec;
+    uint32_t instance; /* of MIG, from 1; 0: on the whole GPU */
+    uint32_t padding;
 };
 
 struct stub_gpu {
@@ -102,6 +106,7 @@ struct stub_file {
     struct stub_event events[STUB_EVENTS];
     uint32_t kernel_module; /* branch of the kernel's part: one that differs from DRIVER refuses; 0: any will do */
     uint32_t padding;
+    uint32_t mig[STUB_GPUS]; /* 0: MIG is off; else one more than the instances that there are */
 };
 
 #endif

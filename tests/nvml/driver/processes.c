@@ -30,7 +30,7 @@ static unsigned list_processes(const struct call *call, enum process_kind kind, 
     struct stub_process all[STUB_PROCESSES];
     unsigned count = copy_processes(call, all), kept = 0;
     for (unsigned i = 0; i < count; i++)
-        if (all[i].kind & kind)
+        if ((all[i].kind & kind) && (call->instance == 0 || call->instance == all[i].instance))
             list[kept++] = all[i];
     return kept;
 }
@@ -62,8 +62,10 @@ LIST(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t, KIND_GRAPHICS,
 #if DRIVER >= 470
 static nvmlProcessInfo_v2_t write_v2(const struct stub_process *process)
 {
-    enum { NO_INSTANCE = 0xffffffffu }; /* MIG is off */
-    return (nvmlProcessInfo_v2_t){process->pid, process->memory, NO_INSTANCE, NO_INSTANCE};
+    const unsigned no_instance = 0xffffffffu; /* MIG is off */
+    unsigned gpu_instance = process->instance > 0 ? process->instance : no_instance;
+    unsigned compute_instance = process->instance > 0 ? 0 : no_instance;
+    return (nvmlProcessInfo_v2_t){process->pid, process->memory, gpu_instance, compute_instance};
 }
 
 LIST(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, KIND_MPS, write_v1)
@@ -87,6 +89,7 @@ NVML nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilization
 {
     struct stub_process list[STUB_PROCESSES];
     BEGIN(nvmlDeviceGetProcessUtilization, device);
+    NEED(!mig_is_on(call.gpu), NVML_ERROR_NOT_SUPPORTED);
     unsigned room = *count, available = copy_processes(&call, list), written = 0;
     int64_t stamp = unix_us(call.elapsed_ns / SAMPLE_NS * SAMPLE_NS);
     NEED(stamp > (int64_t)last_seen_us, NVML_ERROR_NOT_FOUND);
