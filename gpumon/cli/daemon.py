@@ -33,8 +33,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_source(parser)
     parser.add_argument(
         "--no-gpm", dest="gpm", action="store_false", default=None,
-        help="do not read the performance counters of Hopper and newer GPUs, beside a profiler that is in their way "
-        "(GPUMON_GPM=off, or gpm = false in the file)",
+        help="do not read GPM, the performance counters of Hopper and newer GPUs, for a profiler that requires them "
+        "for itself (GPUMON_GPM=off, or gpm = false in the file)",
     )  # fmt: skip
     add_places(parser)
 

@@ -182,7 +182,7 @@ def _size(name: str, value: Any) -> int:
 def _switch(name: str, value: Any) -> bool:
     if value is None or isinstance(value, bool):
         return value is not False
-    if value not in _SWITCHES:
+    if not isinstance(value, str) or value not in _SWITCHES:
         raise ValueError(f"{name} must be on or off, not {_written(value)}")
     return _SWITCHES[value]
 

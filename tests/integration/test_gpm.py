@@ -213,6 +213,15 @@ def test_switched_off_it_is_never_called_and_every_view_says_why(switch: str, st
     assert [gpu["missing"][name] for name in GPM] == ["switched_off"] * len(GPM)
 
 
+@pytest.mark.parametrize(("switch", "reason"), [("on", "too_early"), ("off", "switched_off")])
+def test_a_view_that_samples_by_itself_obeys_the_setting(switch: str, reason: str, stub: Stub, live_dir: Path) -> None:
+    stub.set_gpm(True)
+    env = {**environment(live_dir, stub.env()), "GPUMON_GPM": switch}
+    (gpu, *_) = json.loads(gpumon("status", "--json", env=env).stdout)["gpus"]
+    assert {gpu["missing"][name] for name in GPM} == {reason}
+    assert (gpm_calls(stub) == {}) == (switch == "off")
+
+
 def test_gpm_is_of_the_metrics_that_the_source_gives() -> None:
     assert GPM.keys() <= set(FROM_DRIVERS)
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from argparse import Namespace
 from math import inf, nan
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
 import pytest
 
+from gpumon.cli.options import resolve_options
+from gpumon.errors import UsageError
 from gpumon.metrics import Availability
 from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.gpm import GPM, GPM_METRICS, GpmReading
@@ -224,3 +228,26 @@ def test_nobody_frees_what_a_call_that_hangs_writes_into() -> None:
     assert (card.allocated, card.freed) == (4, 2), "those of the other device alone"
     go_on.set()
     stuck.join()
+
+
+def gpm_of(value: str, tmp_path: Path, env: dict[str, str] | None = None) -> bool:
+    """What the settings say of GPM, where the file has `gpm = VALUE`."""
+    path = tmp_path / "gpumon" / "config.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"gpm = {value}\n" if value else "")
+    _, found = resolve_options(Namespace(dir=None, state_dir=None), {"XDG_CONFIG_HOME": str(tmp_path), **(env or {})})
+    return bool(found.gpm)
+
+
+def test_gpm_is_read_unless_a_setting_says_otherwise(tmp_path: Path) -> None:
+    assert gpm_of("", tmp_path)
+    assert gpm_of("true", tmp_path)
+    assert not gpm_of("false", tmp_path)
+    assert gpm_of("false", tmp_path, {"GPUMON_GPM": "on"}), "the environment over the file"
+    assert not gpm_of("true", tmp_path, {"GPUMON_GPM": "off"})
+
+
+@pytest.mark.parametrize("value", ["0", '"no"', "[]", '"maybe"', "nan"])
+def test_a_setting_of_gpm_that_is_neither_on_nor_off_is_refused(value: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="gpm must be on or off, not"):
+        gpm_of(value, tmp_path)
