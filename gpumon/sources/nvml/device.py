@@ -16,6 +16,7 @@ from gpumon.sources.nvml.device_processes import DeviceProcesses
 from gpumon.sources.nvml.library import SUCCESS, Library, availability
 from gpumon.sources.nvml.processes import Held
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
+from gpumon.sources.nvml.runtime_power import RuntimePower
 from gpumon.sources.nvml.schedule import AGAIN, EVERY_TICK, TURNS, UNSUPPORTED, next_due
 from gpumon.sources.nvml.utilization_samples import SampleBuffer, UtilizationSamples
 from gpumon.sources.nvml.xid_errors import XidErrors
@@ -69,7 +70,7 @@ class NvmlDevice:
 
     def __init__(
         self, library: Library, handle: Any, index: int, uuid: str, name: str, clock: Clock, after: int = 0,
-        xids: XidErrors | None = None,
+        xids: XidErrors | None = None, power: RuntimePower | None = None,
     ) -> None:  # fmt: skip
         """`after` (ns, CLOCK_MONOTONIC): utilization samples up to then were given before."""
         self.handle = handle
@@ -80,6 +81,7 @@ class NvmlDevice:
         self.device = Device(uuid, index, name)
         self._clock = clock
         self._xids = xids
+        self._power = power or RuntimePower("")
         missing = {**dict.fromkeys(FROM_DRIVERS, Availability.NOT_SUPPORTED), **library.withheld}
         self._answers = DeviceAnswers(clock, missing)
         asked = [call for call in CALLS if library.withheld.keys().isdisjoint(call.metrics)]
@@ -109,9 +111,15 @@ class NvmlDevice:
         return self._sample_buffer.newest
 
     def read(self, now: float) -> DeviceReading:
-        """All that is due; metrics that are not keep their last value. `now` in seconds."""
+        """All that is due; metrics that are not keep their last value. `now` in seconds.
+
+        A device that is powered down is asked nothing: that would wake it.
+        """
         answers = self._answers
-        self._read_metrics(now)
+        if self._power.is_asleep(now):
+            self._sleep()
+        else:
+            self._read_metrics(now)
         processes: Sequence[Held] | None = None
         samples: UtilizationSamples = ()
         if self.state is _OK:
@@ -134,6 +142,11 @@ class NvmlDevice:
             counters_monotonic_ns=answers.counters_at_ns,
         )
         return DeviceReading(sample, processes, samples)
+
+    def _sleep(self) -> None:
+        self.state, self.failure = Availability.ASLEEP, SUCCESS
+        self._answers.clear()
+        self._answers.read_at_ns = self._clock.monotonic()
 
     def _read_metrics(self, now: float) -> None:
         answers, before = self._answers, self.state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence, Set
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpumon.clock import Clock
 from gpumon.errors import SourceError
@@ -12,12 +12,15 @@ from gpumon.frame import NAN, Device, Driver, Sample, XidEvent
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, PROCESSES, Availability
 from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Library, advice, availability
+from gpumon.sources.nvml.runtime_power import PCI_DEVICES, RuntimePower, all_asleep
 from gpumon.sources.nvml.xid_errors import MOST, XidErrors
 
 LOOK_EVERY = 2.0
 """Seconds between looks for a driver that was not there, and for GPUs that were plugged in or lost."""
 NOTHING = [NAN] * len(GPU_METRICS)
 NAMELESS = "NVIDIA GPU"
+_WELL = (Availability.OK, Availability.ASLEEP)
+"""States of devices of which nobody asks whether they are still there."""
 
 
 class FoundDevices(NamedTuple):
@@ -55,9 +58,11 @@ class Discovery:
     may be another thread's.
     """
 
-    def __init__(self, clock: Clock, open_library: Callable[[], Library]) -> None:
+    def __init__(self, clock: Clock, open_library: Callable[[], Library], pci: str = PCI_DEVICES) -> None:
+        """`pci`: where sysfs has the PCI devices."""
         self._clock = clock
         self._open = open_library
+        self._pci = pci
         self._library: Library | None = None
         self._devices: list[NvmlDevice] = []
         self._gone: dict[str, Device] = {}
@@ -66,18 +71,23 @@ class Discovery:
         self._driver = Driver()
         self._xids: XidErrors | None = None
         self._new_xids: deque[XidEvent] = deque(maxlen=MOST)
+        self._watched: set[str] = set()
+        """UUIDs of GPUs whose XID errors are waited for."""
 
     def look(self) -> FoundDevices:
         """Look for the driver, where it is not open, and for its GPUs."""
         if self._library is None:
+            if not self._gone and (asleep := all_asleep(self._pci)):
+                return FoundDevices(absent=tuple(map(_sleeper, range(len(asleep)), asleep)))
             try:
                 self._library = self._open()
             except SourceError as error:
                 return self._found(str(error))
             self._driver = self._library.driver
             self._xids = XidErrors(self._library, self._clock, self._new_xids)
+            self._watched.clear()
         elif self._xids is not None:  # from the second look on: who reads once needs no thread for it
-            self._xids.follow({device.uuid: device.handle for device in self._devices})
+            self._xids.follow(self._awakened())
         return self._find_all(self._library)
 
     def reopen(self) -> FoundDevices:
@@ -107,6 +117,11 @@ class Discovery:
         if xids is not None:
             xids.stop()
 
+    def _awakened(self) -> dict[str, Any]:
+        """Handles, by UUID, of the GPUs that have been awake: to begin to wait for the errors of one would wake it."""
+        self._watched |= {device.uuid for device in self._devices if device.state is not Availability.ASLEEP}
+        return {device.uuid: device.handle for device in self._devices if device.uuid in self._watched}
+
     def _find_all(self, library: Library) -> FoundDevices:
         code, count = library.count()
         if code != SUCCESS:
@@ -114,7 +129,7 @@ class Discovery:
             return found.without_driver(advice(code)) if availability(code) is Availability.NO_DRIVER else found
         problem = "" if count else "the NVIDIA driver runs but finds no GPU: check 'nvidia-smi'"
         # Where all is as before, asking for each handle again would be a call for each GPU.
-        if count != len(self._devices) or any(device.state is not Availability.OK for device in self._devices):
+        if count != len(self._devices) or any(device.state not in _WELL for device in self._devices):
             self._find_each(library, count)
         return self._found(problem)
 
@@ -156,6 +171,9 @@ class Discovery:
 
         `others`: UUIDs of those before it, for a driver that gives two GPUs the same one.
         """
+        for device in known.values():
+            if device.device.index == index and device.state is Availability.ASLEEP:
+                return device  # to ask for its handle would wake it
         code, handle = library.handle(index)
         if code != SUCCESS:
             return self._refuse(index, code, known)
@@ -180,6 +198,7 @@ class Discovery:
             clock=self._clock,
             after=self._samples_until.get(uuid, 0),
             xids=self._xids,
+            power=RuntimePower(library.bus_address(handle), self._pci),
         )
 
     def _refuse(self, index: int, code: int, known: dict[str, NvmlDevice]) -> NvmlDevice | None:
@@ -194,6 +213,12 @@ class Discovery:
         self._gone[device.uuid] = device.device
         # A driver that went away for a moment may come back with samples that were given before.
         self._samples_until[device.uuid] = device.samples_until
+
+
+def _sleeper(index: int, address: str) -> Sample:
+    """A GPU that sleeps since before the driver was opened: it has no name until it wakes."""
+    device = unknown(index, Availability.ASLEEP)._replace(uuid=f"PCI-{address}")
+    return Sample(device, Availability.ASLEEP, NOTHING)
 
 
 def unknown(index: int, why: Availability) -> Device:

@@ -16,6 +16,7 @@ from gpumon.sources.nvml.discovery import LOOK_EVERY, NOTHING, Discovery, FoundD
 from gpumon.sources.nvml.lanes import AnyInquiry, Asker, Inquiry, Lanes
 from gpumon.sources.nvml.library import VERSION_MISMATCH, Library, advice
 from gpumon.sources.nvml.processes import process_of
+from gpumon.sources.nvml.runtime_power import PCI_DEVICES
 
 PATIENCE = 0.5
 """Seconds that a tick waits for a GPU at most; one that has let a tick go by is not waited for until it answers."""
@@ -77,11 +78,12 @@ class NvmlSource:
         open_library: Callable[[], Library] = Library,
         patience: float = PATIENCE,
         asker: Asker | None = None,
+        pci: str = PCI_DEVICES,
     ) -> None:
-        """`patience` in seconds; `asker` makes the driver's calls: threads unless it is given."""
+        """`patience` in seconds; `asker` makes the driver's calls: threads unless it is given; `pci` is of sysfs."""
         self._clock = clock
         self._describe = describe
-        self._discovery = Discovery(clock, open_library)
+        self._discovery = Discovery(clock, open_library, pci)
         self._asker = asker or Lanes(clock)
         self._patience = round(patience * SECOND)
         self._first_patience = round(FIRST_PATIENCE * SECOND)
