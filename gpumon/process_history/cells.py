@@ -72,7 +72,7 @@ def _rows(raw: bytes, wanted: Collection[int] | None) -> Iterator[PlacedCell]:
         if wanted is None:
             mine = [column[begin:end] for column in columns]
         elif number in wanted:
-            mine = [_part(raw, at, rows, begin, end) for at in range(columns_at, len(raw), _COLUMN * rows)]
+            mine = _part(raw, range(columns_at, len(raw), _COLUMN * rows), slice(begin, end), rows)
         else:
             mine = []
         if mine:
@@ -82,10 +82,18 @@ def _rows(raw: bytes, wanted: Collection[int] | None) -> Iterator[PlacedCell]:
         begin = end
 
 
-def _part(raw: bytes, at: int, rows: int, begin: int, end: int) -> array[Any]:
-    """Rows of the column that begins at `at`."""
-    first = range(at, at + _COLUMN * rows, rows)
-    return numbers_of("f", b"".join(raw[plane + begin : plane + end] for plane in first))
+def _part(raw: bytes, columns: Sequence[int], mine: slice, rows: int) -> list[array[Any]]:
+    """Some rows of the columns that begin at these places; of all at once, which is less work than of each."""
+    count = mine.stop - mine.start
+    numbers = numbers_of(
+        "f",
+        b"".join(
+            raw[at + plane * rows + mine.start : at + plane * rows + mine.stop]
+            for plane in range(_COLUMN)
+            for at in columns
+        ),
+    )
+    return [numbers[first : first + count] for first in range(0, len(numbers), count or 1)]
 
 
 def _stored(row: PlacedCell) -> list[float]:

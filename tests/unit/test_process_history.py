@@ -7,7 +7,7 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from math import isnan, nan
+from math import inf, isnan, nan
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,6 +26,7 @@ from gpumon.history.query import Query, Series
 from gpumon.history.span import WindowSpan
 from gpumon.metrics import Availability
 from gpumon.process_history import cells, stretches
+from gpumon.process_history.cell import PlacedCell
 from gpumon.process_history.lines import ProcessKey, key_of, process_lines
 from gpumon.process_history.look import EVERY, Looks
 from gpumon.process_history.part import ProcessPart
@@ -357,6 +358,18 @@ def test_names_are_harmless_in_the_file_and_behind_it(path: Path) -> None:
     assert use.process.user == "eve\\x0a\\u202e"
     assert len(use.process.name) <= 100
     assert "\x1b" not in use.process.name
+
+
+def test_a_block_gives_the_cells_of_some_processes_as_those_of_all() -> None:
+    given_cells = [
+        PlacedCell(number, place, [10.0, 10.0, 20.0 * number, 1.0, 3.0 * number + place, *[0.0, 0.0, inf, -inf] * 3])
+        for number in (3, 7, 8) for place in range(number)
+    ]  # fmt: skip
+    data = cells.pack(given_cells)
+    whole = cells.unpack(data, zlib.crc32(data))
+    assert whole == given_cells
+    for wanted in ({3}, {7, 8}, {5}, set()):
+        assert cells.unpack(data, zlib.crc32(data), wanted) == [one for one in whole if one.number in wanted]
 
 
 def test_a_damaged_block_is_a_gap(path: Path) -> None:
