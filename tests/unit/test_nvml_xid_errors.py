@@ -17,6 +17,7 @@ import pytest
 from gpumon.clock import SECOND
 from gpumon.frame import XidEvent
 from gpumon.metrics import Availability
+from gpumon.sources.nvml import xid_errors
 from gpumon.sources.nvml.xid_errors import XidErrors
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary, buffer_of
@@ -98,7 +99,8 @@ def driver() -> Driver:
 
 
 @pytest.fixture
-def errors(driver: Driver) -> Iterator[XidErrors]:
+def errors(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[XidErrors]:
+    monkeypatch.setattr(xid_errors, "WAIT_MS", 20)
     made = XidErrors(driver, FakeClock(5 * SECOND, 9 * SECOND), deque())  # type: ignore[arg-type]
     yield made
     driver.may_return.set()
@@ -204,6 +206,21 @@ def test_a_wait_that_fails_at_once_each_time_is_no_busy_loop(driver: Driver, err
     begun = driver.waits
     threading.Event().wait(0.3)
     assert driver.waits - begun <= 1
+
+
+def test_a_driver_that_does_not_wait_is_no_busy_loop(
+    driver: Driver, errors: XidErrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched(errors)
+    monkeypatch.setattr(xid_errors, "WAIT_MS", 60_000)
+    for _ in range(50):
+        driver.told.put(TIMEOUT)
+    until(lambda: driver.told.qsize() < 50)
+    threading.Event().wait(0.3)
+    assert driver.told.qsize() >= 47
+    monkeypatch.undo()
+    errors.follow({"GPU-0": c_void_p(0x1000)} | {"GPU-9": HANDLES["GPU-1"]})
+    until(lambda: errors.state("GPU-9").why is OK)
 
 
 def test_a_new_gpu_is_watched_and_one_that_left_is_not_told_of_by_name(driver: Driver, errors: XidErrors) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pynvml
 
-from gpumon.clock import Clock
+from gpumon.clock import SECOND, Clock
 from gpumon.frame import NAN, XidEvent
 from gpumon.metrics import Availability
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, availability
@@ -127,11 +127,16 @@ class XidErrors:
             if not events:
                 self._changed.wait(WAIT_MS / 1000)
                 continue
+            begun = self._clock.monotonic()
             code = call.wait(events, ctypes.byref(data), ctypes.c_uint(WAIT_MS))
-            if code in (SUCCESS, _TIMEOUT):
+            if code == SUCCESS:
                 pause = first
-                if code == SUCCESS:
-                    self._note(data)
+                self._note(data)
+            elif code == _TIMEOUT:
+                pause = first
+                left = WAIT_MS / 1000 - (self._clock.monotonic() - begun) / SECOND
+                if left > WAIT_MS / 2000:  # a driver that does not wait
+                    self._changed.wait(left)
             else:
                 # One GPU that is lost ends the wait for all: the others go on without it.
                 call.free(events)
