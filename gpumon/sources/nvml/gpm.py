@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import weakref
 from ctypes import byref, c_void_p
+from operator import truediv
 from typing import Any
 
 import pynvml
@@ -44,8 +45,10 @@ GPM_OFF = dict.fromkeys(GPM_METRICS, Availability.SWITCHED_OFF)
 """Metrics that a library withholds where GPM is switched off, and why."""
 _IS_SHARE = tuple(BY_NAME[name].unit is Unit.RATIO for name in GPM)
 """Percent from the driver; the others are MiB a second."""
-_MIB = 1024.0**2
-_MOST_PERCENT, _MOST_MIB = 100.5, 1e7
+_SHARES = sum(_IS_SHARE)
+"""They come first."""
+_DIVISORS = tuple(100.0 if is_share else 2.0**-20 for is_share in _IS_SHARE)
+_WHOLE, _MOST_PERCENT, _MOST_MIB = 100.0, 100.5, 1e7
 """Beyond rounding, a share ends at 100; no GPU has links as fast as the other."""
 
 _RESULTS = struct.Struct("=" + "4xid24x" * len(GPM))
@@ -131,10 +134,15 @@ class GpmReading:
 
     def _fill_in(self, answers: DeviceAnswers) -> None:
         found = _RESULTS.unpack_from(self._record, self._results_at)
-        for name, is_share, code, value in zip(GPM, _IS_SHARE, found[::2], found[1::2], strict=True):
+        codes, values = found[::2], found[1::2]
+        # Mostly all are well, and then taken at once, which costs less. A NaN among them would make their sum one.
+        if not any(codes) and min(values) >= 0.0 and max(values[:_SHARES]) <= _WHOLE and sum(values) <= _MOST_MIB:
+            answers.values.update(zip(GPM, map(truediv, values, _DIVISORS), strict=True))
+            return
+        for name, is_share, code, value in zip(GPM, _IS_SHARE, codes, values, strict=True):
             if code != SUCCESS:
                 answers.lack(name, availability(code))
             elif not 0.0 <= value <= (_MOST_PERCENT if is_share else _MOST_MIB):  # NaN is neither
                 answers.lack(name, Availability.NOT_SUPPORTED)
             else:
-                answers.values[name] = min(1.0, value / 100) if is_share else value * _MIB
+                answers.values[name] = min(_WHOLE, value) / 100.0 if is_share else value / 2.0**-20
