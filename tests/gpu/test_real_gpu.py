@@ -92,6 +92,21 @@ def test_energy_grows_as_power_says(frames: list[Frame]) -> None:
     assert energy == pytest.approx(sum(power) / len(power) * seconds, rel=0.15)
 
 
+def test_gpm_rises_with_the_training_where_the_gpu_has_it(frames: list[Frame]) -> None:
+    trained = in_run(frames)
+    index = next(i for i, sample in enumerate(trained[0].samples) if sample.run)
+    during = trained[len(trained) // 2].samples[index]
+    if (reason := during.device.missing.get("gpu.sm_activity")) is not None:
+        pytest.skip(f"GPM of this GPU: {reason.reason}")
+    idle = [frame.samples[index] for frame in frames if frame.number < trained[0].number]
+    rests = [sample.value("gpu.sm_activity") for sample in idle if not math.isnan(sample.value("gpu.sm_activity"))]
+    assert rests, "known from the second sample on"
+    assert during.value("gpu.sm_activity") > 0.5 > min(rests)
+    assert during.value("gpu.dram_activity") > 0
+    calculated = [during.value(f"gpu.{unit}_activity") for unit in ("tensor", "fp32", "fp16")]
+    assert sum(value for value in calculated if not math.isnan(value)) > 0.1
+
+
 def test_the_process_appears_with_its_memory_and_run(frames: list[Frame]) -> None:
     held = [process for frame in in_run(frames)[8:] for process in frame.processes if process.run]
     assert held, "the driver lists the training and its board names the same pid"
