@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 from gpumon import units
 from gpumon.analysis import thresholds
@@ -23,7 +24,7 @@ _WAITING = (BY_NAME["gpu.remapping_pending"], BY_NAME["gpu.retirement_pending"])
 def recovery_required(gpu: GpuContext) -> Iterator[Finding]:
     """The driver says that it does not work fully until something is done."""
     action = gpu.value("gpu.recovery_action")
-    if gpu.is_current and action >= BY_NAME["gpu.recovery_action"].warn:
+    if gpu.is_current and BY_NAME["gpu.recovery_action"].warn <= action < inf:
         vendor = _vendor(gpu)
         known = {row[0]: row for row in vendor.recoveries} if vendor else {}
         other = (0, f"recovery action {action:.0f}", "See the log of the kernel.", False)
