@@ -57,6 +57,7 @@ class Availability(IntEnum):
     ASLEEP = 11  # the system has powered it down; a question to its driver would wake it
     SWITCHED_OFF = 12  # whoever runs gpumon does not want it read
     TOO_EARLY = 13  # a mean between two samples, of which the first one was just taken
+    SHARED_WITH_HOST = 14  # memory of a chip that has none of its own: that of the host
 
     @property
     def reason(self) -> str:
@@ -84,6 +85,7 @@ _REASONS = {
     Availability.ASLEEP: "powered down until a program uses it",
     Availability.SWITCHED_OFF: "switched off when gpumon was started",
     Availability.TOO_EARLY: "known from the second sample on",
+    Availability.SHARED_WITH_HOST: "shared with the host",
 }
 
 

@@ -57,7 +57,7 @@ def lines(
         run = runs.get(status.sample.run)
         who = _who(list(status.processes), run) or ("held by an unknown process" if status.is_unlisted else "")
         word = status.word(0.0 if live else age)
-        yield _gpu(status.sample, "  ".join(part for part in (word, who) if part), width)
+        yield _gpu(status.sample, frame.host, "  ".join(part for part in (word, who) if part), width)
         if run is not None and (parts := _parts(status.sample)):
             yield _BELOW + parts
     indexes = {sample.device.uuid: sample.device.index for sample in frame.samples}
@@ -91,12 +91,15 @@ def _title(frame: Frame, origin: Origin, driver: Driver, hostname: str, note: st
     return "  ·  ".join(part for part in (*parts, units.clock(frame.time), note) if part)
 
 
-def _gpu(sample: Sample, who: str, width: int) -> str:
+def _gpu(sample: Sample, host: Sequence[float], who: str, width: int) -> str:
     head = f"{sample.device.index:>3}  {_model(sample):<{width}}"
     if sample.state not in (Availability.OK, Availability.STALE):
         return f"{head}  {sample.state.name.lower()}: {sample.reason}"
     utilization, power, limit = (sample.value(f"gpu.{key}") for key in ("utilization", "power", "power_limit"))
     memory = units.of_total(sample.value("gpu.memory_used"), sample.value("gpu.memory_total"))
+    if sample.device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST:
+        used, total = (host[HOST_INDEX[name]] for name in ("host.memory_used", "host.memory_total"))
+        memory = f"{units.of_total(used, total)} shared with the host"
     degrees = units.number(sample.value("gpu.temperature"), BY_NAME["gpu.temperature"].unit)
     return (
         f"{head}  {bar(utilization)} {units.percent(utilization):>4}  {memory:>14}  {degrees:>5}"

@@ -173,6 +173,8 @@ class WillingLibrary:
     def find(self, *names: str) -> Any:
         if names[0] == "nvmlGpmQueryDeviceSupport":
             return lambda _, support: setattr(support._obj, "isSupportedDevice", 1) or 0
+        if names[0] == "nvmlDeviceGetMemoryInfo_v2":
+            return lambda _, memory: setattr(memory._obj, "total", 1) or 0
         return lambda *_: 0
 
 
@@ -227,7 +229,7 @@ def test_the_schema_knows_every_state_and_every_reason() -> None:
     gpu = SCHEMA["$defs"]["gpu"]["properties"]
     reasons = set(gpu["missing"]["additionalProperties"]["enum"])
     assert reasons == {why.name.lower() for why in Availability} - {"ok", "absent"}
-    only_of_values = {"not_recorded", "unreliable", "switched_off", "too_early"}
+    only_of_values = {"not_recorded", "unreliable", "switched_off", "too_early", "shared_with_host"}
     assert set(gpu["state"]["enum"]) == (reasons | {"ok"}) - only_of_values
 
 

@@ -88,6 +88,7 @@ def gpu_row(status: GpuStatus, joined: Sequence[Ranks]) -> dict[str, Any]:
         "held_clocks": what_holds_clocks(sample),
         "split": parts(sample),
         "processes": [process_row(process, joined) for process in processes],
+        "shares_memory": device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST,
         "processes_unknown": device.missing[PROCESSES].reason if PROCESSES in device.missing else "",
         "runs": [ranks.first.id for ranks in status.runs],
         "missing": {name: why.reason for name, why in sorted(device.missing.items()) if name in _SHOWN},

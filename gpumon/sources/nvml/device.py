@@ -18,6 +18,7 @@ from gpumon.sources.nvml.processes import Held
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 from gpumon.sources.nvml.runtime_power import RuntimePower
 from gpumon.sources.nvml.schedule import AGAIN, EVERY_TICK, TURNS, UNSUPPORTED, next_due
+from gpumon.sources.nvml.unified import LINK, explained, shares_host_memory
 from gpumon.sources.nvml.utilization_samples import SampleBuffer, UtilizationSamples
 from gpumon.sources.nvml.xid_errors import XidErrors
 
@@ -84,7 +85,9 @@ class NvmlDevice:
         self._power = power or RuntimePower("")
         missing = {**dict.fromkeys(FROM_DRIVERS, Availability.NOT_SUPPORTED), **library.withheld}
         self._answers = DeviceAnswers(clock, missing)
-        asked = [call for call in CALLS if library.withheld.keys().isdisjoint(call.metrics)]
+        self._is_unified = shares_host_memory(name)
+        withheld = library.withheld.keys() | (LINK if self._is_unified else frozenset())
+        asked = [call for call in CALLS if withheld.isdisjoint(call.metrics)]
         self._calls = [_Scheduled(call, read) for call in asked if (read := call.make(library))]
         self._fallbacks = [_Scheduled(call, read) for call in FALLBACKS if (read := call.make(library))]
         self._processes = DeviceProcesses(library, self._answers, index, clock)
@@ -274,5 +277,7 @@ class NvmlDevice:
         self._told = self._answers.missing.copy()
         values = self._answers.values
         missing = {name: why for name, why in self._answers.missing.items() if name not in values}
+        if self._is_unified:
+            missing = explained(missing)
         if missing != self.device.missing:
             self.device = self.device._replace(missing=missing)

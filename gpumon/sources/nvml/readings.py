@@ -149,8 +149,10 @@ def _memory_v1(function: Function) -> Read:
 
 
 def _give_memory(answers: DeviceAnswers, *amounts: int) -> None:
+    """Total, used and reserved. A total of 0 is of a GPU without memory of its own: nothing is known of the others."""
+    has_memory = amounts[0] > 0
     for metric, amount in zip(_MEMORY, amounts, strict=True):
-        if amount < MOST_BYTES:
+        if has_memory and amount < MOST_BYTES:
             answers.values[metric] = float(amount)
         else:
             answers.lack(metric, Availability.NOT_SUPPORTED)

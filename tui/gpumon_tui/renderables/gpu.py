@@ -15,7 +15,7 @@ from gpumon.analysis.gpu_state import GpuState
 from gpumon.frame import Process, Run, Sample
 from gpumon.history.grid import Grid
 from gpumon.history.recent import RecentHistory
-from gpumon.metrics import BY_NAME
+from gpumon.metrics import BY_NAME, Availability
 from gpumon.missing import NAN
 from gpumon.vendors import short_name
 from gpumon_tui import theme
@@ -223,6 +223,8 @@ def _brief(gpu: GpuCard, cells: int) -> Line:
 def _used(gpu: GpuCard) -> str:
     """At most ten cells, so that rows of cards of any size stand under each other: `72.0/79.6G`, `216/277G`."""
     used, total = (gpu.sample.value(name) for name in ("gpu.memory_used", "gpu.memory_total"))
+    if gpu.sample.device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST:
+        return "host's"
     if isfinite(total):
         return f"{_gibibytes(used)}/{_gibibytes(total)}G"
     return f"{_gibibytes(used)}G" if isfinite(used) else _gibibytes(used)

@@ -138,7 +138,7 @@ def numbers(gpu: Gpu) -> Cells:
     return {
         "utilization": values.get("gpu.utilization"),
         "activity": "" if activity is None else f"{units.number(activity, Unit.RATIO)} memory activity",
-        "memory": of_total(used, total),
+        "memory": "shared with the host" if about["shares_memory"] else of_total(used, total),
         "memory_bar": [bar(*memory_parts(about, used))] if total else [],
         "holders": ", ".join(held[:NAMED]) + more if held else nobody,
         "power": units.MISSING if power is None else f"{power:.0f} {f'/ {limit:.0f} W' if limit else 'W'}",
