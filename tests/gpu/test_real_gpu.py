@@ -15,8 +15,10 @@ from gpumon.clock import SECOND, SystemClock
 from gpumon.errors import SourceError
 from gpumon.frame import Frame
 from gpumon.live import follow
+from gpumon.metrics import FROM_DRIVERS
 from gpumon.paths import Places
 from gpumon.sources.nvml.answers import DeviceAnswers
+from gpumon.sources.nvml.device import NvmlDevice
 from gpumon.sources.nvml.library import SUCCESS, Library
 from gpumon.sources.nvml.process_shares import ProcessShares
 from gpumon.sources.nvml.processes import ProcessList
@@ -149,6 +151,32 @@ def test_what_each_call_costs_on_this_driver(capsys: pytest.CaptureFixture[str])
             print(f"| {what} | {middle:.1f} | {worst:.1f} | {returned} |")
     library.close()
     assert rows
+
+
+def test_which_counters_this_card_has(capsys: pytest.CaptureFixture[str]) -> None:
+    """Prints the table of what the card and driver give, and why the rest is missing."""
+    try:
+        library = Library()
+    except SourceError as error:
+        pytest.skip(str(error))
+    code, handle = library.handle(0)
+    assert code == SUCCESS
+    device = NvmlDevice(library, handle, 0, "GPU-0", "card", SystemClock())
+    device.read(time.monotonic())
+    time.sleep(1.2)  # counters of GPM need two samples
+    sample = device.read(time.monotonic()).sample
+    with capsys.disabled():
+        print(f"\n{library.text('nvmlDeviceGetName', handle)[1]}, driver {library.driver.version}")
+        print("| metric | now |\n|---|---|")
+        for name in FROM_DRIVERS:
+            missing = sample.device.missing.get(name)
+            print(f"| {name} | {missing.reason if missing else sample.value(name)} |")
+    library.close()
+    links, active = sample.value("gpu.nvlink_links"), sample.value("gpu.nvlink_active")
+    assert not active > links
+    for name in ("pcie_generation", "pcie_width"):
+        assert not sample.value(f"gpu.{name}") > sample.value(f"gpu.{name}_max")
+    assert not sample.value("gpu.temperature_slowdown") > sample.value("gpu.temperature_shutdown")
 
 
 def test_the_drivers_own_samples_are_sane(capsys: pytest.CaptureFixture[str]) -> None:
