@@ -266,7 +266,7 @@ GPU_METRICS: tuple[Metric, ...] = (
     Metric("gpu.idle_share", "Idle share", "IDLE", Unit.RATIO,
            f"Share of the same samples with utilization below {IDLE * 100:g} %."),
     Metric("gpu.xid", "XID error", "XID", Unit.COUNT,
-           "Code of the worst fault of the card that the driver reported while gpumon watched, until a reset; 0: none. "
+           "Code of the worst fault of the card that the driver has reported to this gpumon, until a reset; 0: none. "
            "Faults of applications are in the event log alone."),
     Metric("gpu.memory_unattributed", "Unattributed memory", "UNATTR", Unit.BYTES,
            "Memory in use that belongs to no process which the driver lists: of processes that ended or are in other "

@@ -22,6 +22,11 @@ class Xid(NamedTuple):
     """A sentence; empty where nothing is to do."""
 
     @property
+    def text(self) -> str:
+        """Code and meaning, for people."""
+        return f"XID error {self.code}: {self.meaning}"
+
+    @property
     def is_of_card(self) -> bool:
         """Whether somebody must do something about the card or its machine."""
         return self.severity != "info"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
+from typing import TYPE_CHECKING
 
 from gpumon import units
 from gpumon.analysis import thresholds
@@ -11,6 +12,9 @@ from gpumon.diagnosis.context import GpuContext, Rule
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.metrics import BY_NAME
 from gpumon.vendors import Vendor, maker
+
+if TYPE_CHECKING:
+    from gpumon.xids import Xid
 
 _SLOW = {
     "gpu.pcie_generation": "generation {now:.0f} where {most:.0f} is possible",
@@ -36,14 +40,19 @@ def recovery_required(gpu: GpuContext) -> Iterator[Finding]:
 
 def xid_error(gpu: GpuContext) -> Iterator[Finding]:
     """The driver has reported a fault of the card."""
-    code = gpu.value("gpu.xid")
-    if gpu.is_current and 0 < code < _NO_CODE:
-        from gpumon.xids import xid_of  # a table that few need
-
-        fault = xid_of(int(code))
+    if gpu.is_current and (fault := reported_fault(gpu)) is not None:
         severity = Severity[fault.severity.upper()]
-        summary = f"XID error {fault.code}: {fault.meaning}"
-        yield Finding("xid_error", severity, gpu.subject, summary, fault.action, {"xid": code})
+        yield Finding("xid_error", severity, gpu.subject, fault.text, fault.action, {"xid": float(fault.code)})
+
+
+def reported_fault(gpu: GpuContext) -> Xid | None:
+    """Return the fault of the card that the driver has reported by an XID error; None without one."""
+    code = gpu.value("gpu.xid")
+    if not 0 < code < _NO_CODE:
+        return None
+    from gpumon.xids import xid_of  # a table that few need
+
+    return xid_of(int(code))
 
 
 def uncorrected_errors(gpu: GpuContext) -> Iterator[Finding]:

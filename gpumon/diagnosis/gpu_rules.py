@@ -8,7 +8,7 @@ from gpumon import units
 from gpumon.analysis import thresholds
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.diagnosis.context import GpuContext, Rule
-from gpumon.diagnosis.fault_rules import FAULT_RULES
+from gpumon.diagnosis.fault_rules import FAULT_RULES, reported_fault
 from gpumon.diagnosis.finding import Finding, Severity, severity_of
 from gpumon.frame import NAN
 from gpumon.metrics import BY_NAME, Availability, Unit
@@ -118,7 +118,11 @@ def idle_text(gpu: GpuContext) -> str:
 
 
 def _unavailable(gpu: GpuContext, action: str) -> Finding:
-    return Finding("unavailable", Severity.CRITICAL, gpu.subject, gpu.status.sample.reason, action)
+    reason, fault = gpu.status.sample.reason, reported_fault(gpu)
+    if fault is None:
+        return Finding("unavailable", Severity.CRITICAL, gpu.subject, reason, action)
+    summary, evidence = f"{reason}, after {fault.text}", {"xid": float(fault.code)}
+    return Finding("unavailable", Severity.CRITICAL, gpu.subject, summary, fault.action, evidence)
 
 
 def _idle(gpu: GpuContext) -> float:

@@ -117,7 +117,7 @@ def test_one_that_falls_off_the_bus_is_told_and_the_others_are_watched_on(stub: 
     stub.xid(2, 79)
     stub.set_lost(2)
     reader.until_told(79)
-    found = reader.until_codes(0, 0, None)
+    found = reader.until_codes(0, 0, 79)
     assert found["states"][2] == Availability.LOST
     stub.xid(0, 13)
     reader.until_told(79, 13)

@@ -128,6 +128,14 @@ def test_without_a_code_there_is_no_fault(code: float) -> None:
     assert of_gpu(sample(0, **CALM, xid=code)) == []
 
 
+@pytest.mark.parametrize("state", [Availability.LOST, Availability.STALE])
+def test_a_gpu_that_is_gone_after_a_fault_says_after_which(state: Availability) -> None:
+    (finding,) = of_gpu(sample(0, state, xid=79.0))
+    assert finding.kind == "unavailable"
+    assert finding.summary == f"{state.reason}, after XID error 79: {xid_of(79).meaning}"
+    assert (finding.action, finding.evidence) == (xid_of(79).action, {"xid": 79})
+
+
 def test_a_divided_gpu_is_said_to_show_its_instances_as_one() -> None:
     (finding,) = of_gpu(sample(0, **CALM, mig_instances=3.0))
     assert (finding.kind, finding.severity) == ("divided", Severity.INFO)

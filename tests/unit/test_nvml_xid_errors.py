@@ -190,11 +190,12 @@ def test_one_that_is_lost_leaves_the_others_watched_and_is_well_when_it_comes_ba
     until(lambda: errors.state("GPU-1").why is Availability.LOST)
     until(lambda: errors.state("GPU-0").why is OK)
     assert "GPU-1" not in driver.registered
+    assert errors.worst("GPU-1") == 79, "why it was lost"
     driver.told.put(("GPU-2", XID, 13))
     assert taken(errors, 1)[0].uuid == "GPU-2"
     del driver.refusals["GPU-1"]
     until(lambda: errors.state("GPU-1").why is OK)
-    assert errors.state("GPU-1").code == 0, "a reset or a restart has answered its error"
+    assert errors.worst("GPU-1") == errors.state("GPU-1").code == 0, "a reset or a restart has answered its error"
 
 
 def test_a_wait_that_fails_at_once_each_time_is_no_busy_loop(driver: Driver, errors: XidErrors) -> None:

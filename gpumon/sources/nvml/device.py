@@ -164,6 +164,8 @@ class NvmlDevice:
         else:
             # Old values of a device that is gone would look like a device that is there.
             answers.clear()
+            if self._xids is not None and (code := self._xids.worst(self.uuid)):
+                answers.values[XID] = float(code)  # why it is gone
 
     def _ask_due(self, now: float) -> bool:
         """Ask what is due. Whether it answers: anything at all, and to no call that it is gone."""

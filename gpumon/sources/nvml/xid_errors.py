@@ -96,6 +96,11 @@ class XidErrors:
             return XidState(NAN, one.why if one else Availability.STALE)
         return XidState(float(one.worst), Availability.OK)
 
+    def worst(self, uuid: str) -> int:
+        """Return the code of the worst error of a card, also of one that was lost since; 0 without one."""
+        one = self._followed.get(uuid)
+        return one.worst if one else 0
+
     def stop(self, then: Callable[[], object] | None = None) -> None:
         """Watch no longer; `then` is called when no call is under way any more, perhaps from another thread."""
         with self._lock:
