@@ -158,7 +158,8 @@ def _fields() -> Iterator[str]:
         for metric, (of_one, totals) in LINK_ERRORS.items()
     ]
     yield from _rows(("metric", "field of nvml.h"), *slow)
-    yield "\nWithout a field for the state of a link, `nvmlDeviceGetNvLinkState` is called for each link every 300 s."
+    yield "\nThose of each link take a second call, so that a driver that refuses many fields refuses nothing else."
+    yield "Without a field for the state of a link, `nvmlDeviceGetNvLinkState` is called for each link every 300 s."
 
 
 def _heat_ids() -> str:

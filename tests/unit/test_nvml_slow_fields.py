@@ -40,6 +40,9 @@ class Card:
         self.states: list[int] = []
         """Answers of nvmlDeviceGetNvLinkState."""
         self.asked: list[int] = []
+        """Number of fields in each call."""
+        self.most = 1000
+        """Fields that the driver takes in one call."""
         self.answers = DeviceAnswers(FakeClock(), {})
         self.library: Any = CheckedLibrary(
             {"nvmlDeviceGetFieldValues": self._values, "nvmlDeviceGetNvLinkState": self._state}
@@ -60,6 +63,8 @@ class Card:
 
     def _values(self, _: Any, count: Any, batch: Any) -> int:
         self.asked.append(count.value)
+        if count.value > self.most:
+            return int(pynvml.NVML_ERROR_UNKNOWN)
         for i in range(count.value):
             entry = batch[i]
             key = (entry.fieldId, entry.scopeId)
@@ -119,16 +124,25 @@ def test_a_driver_that_knows_no_field_is_not_supported() -> None:
     assert not card.answers.values
 
 
-def test_links_are_counted_by_their_states_within_one_call() -> None:
+def test_links_are_counted_by_their_states_within_one_call_more() -> None:
     card = Card(links=18)
     card.fields[LINK_STATE, 3] = (UINT, INACTIVE)
     card.fields[LINK_STATE, 4] = (UINT, WITHOUT_TRAFFIC)
     card.fields[LINK_STATE, 5] = (UINT, ASLEEP)
     card.read()
     assert (card["nvlink_links"], card["nvlink_active"]) == (18, 16)
-    assert len(card.asked) == 2, "the first read learns how many links there are"
+    assert card.asked == [len(FAULTS) + 5, 4 * 18]
     card.read()
-    assert len(card.asked) == 3
+    assert len(card.asked) == 4
+
+
+def test_a_driver_that_refuses_the_batch_of_links_gives_the_rest() -> None:
+    card = Card(links=18)
+    card.most = 40
+    card.fields |= {52: (ULL, 5), 59: (ULL, 6), 38: (ULL, 7), 45: (ULL, 8)}
+    card.read()
+    assert (card["ecc_uncorrected"], card["nvlink_links"], card["nvlink_replays"]) == (0, 18, 5)
+    assert card["nvlink_active"] is Availability.FAILED
 
 
 @pytest.mark.parametrize("bad", ["state", "code"])

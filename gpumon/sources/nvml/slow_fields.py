@@ -1,4 +1,4 @@
-"""Faults and links: fields that change seldom, all read with one driver call from time to time."""
+"""Faults and links: fields that change seldom, read with two driver calls from time to time."""
 
 from __future__ import annotations
 
@@ -40,19 +40,50 @@ class _Answer(NamedTuple):
 
 
 _NONE = _Answer(NOT_SUPPORTED, 0.0)
+Place = tuple[int, int]
+"""Id of a field, and its scope."""
+
+
+class _Batch:
+    """Fields that one call gives, in a buffer that is kept."""
+
+    def __init__(self, function: Function, places: Sequence[Place]) -> None:
+        self._function = function
+        self._places = places
+        # One entry more than asked for: drivers were seen to write behind the last.
+        self._buffer = (pynvml.c_nvmlFieldValue_t * (len(places) + 1))()
+        for entry, (id, scope) in zip(self._buffer, places, strict=False):
+            entry.fieldId, entry.scopeId = id, scope
+        self._count = ctypes.c_int(len(places))
+
+    def ask(self, handle: Any) -> tuple[int, dict[Place, _Answer]]:
+        """The call's return code, and the answers; each has that code where the call failed."""
+        code = self._function(handle, self._count, self._buffer)
+        if code != SUCCESS:
+            return code, dict.fromkeys(self._places, _Answer(code, 0.0))
+        found = {}
+        for place, (*_, kind, returned, raw) in zip(self._places, _ENTRY.iter_unpack(self._buffer), strict=False):
+            number = decoded(kind, raw) if returned == SUCCESS else None
+            if number is not None and number >= 0:
+                found[place] = _Answer(SUCCESS, number)
+            else:
+                found[place] = _Answer(returned, 0.0) if returned != SUCCESS else _NONE
+        return code, found
 
 
 class SlowFields:
-    """The slow batch of one device, in a buffer that is kept."""
+    """The slow batch of one device, and that of its links."""
 
     def __init__(self, library: Library, function: Function) -> None:
         self._function = function
         self._link_state = library.find("nvmlDeviceGetNvLinkState")
+        totals = [(id, 0) for _, ids in LINK_ERRORS.values() for id in ids]
+        self._faults = _Batch(function, [*((field.id, field.scope) for field in FAULTS), (LINK_COUNT, 0), *totals])
         self._links = 0
+        self._of_links: _Batch | None = None
         self._states: Sequence[_Answer] = ()
         """Of each link, where that takes a call for each."""
         self._states_in = 0
-        self._prepare()
 
     @classmethod
     def make(cls, library: Library) -> SlowFields | None:
@@ -62,26 +93,21 @@ class SlowFields:
 
     def __call__(self, handle: Any, answers: DeviceAnswers) -> int:
         """Ask, and fill in what came. A field fails alone; the code is the first field's where all did."""
-        code, found = self._ask(handle)
+        code, found = self._faults.ask(handle)
         if code != SUCCESS:
             return code
-        links = found[LINK_COUNT, 0]
-        if links.code == SUCCESS and links.number > _MOST_LINKS:
-            links = _NONE
-        count = int(links.number) if links.code == SUCCESS else 0
-        if count != self._links:
-            self._links, self._states_in = count, 0
-            self._prepare()
-            code, found = self._ask(handle)
-            if code != SUCCESS:
-                return code
         for field in FAULTS:
             answer = found[field.id, field.scope]
             if answer.number > (1 if field.metric in _FLAGS else _MOST):
                 answer = _NONE
             _give(answers, field.metric, answer)
+        links = found[LINK_COUNT, 0]
+        if links.code == SUCCESS and links.number > _MOST_LINKS:
+            links = _NONE
         _give(answers, "gpu.nvlink_links", links)
         if links.code == SUCCESS:
+            # By a call of its own: one that a driver refuses for its length takes nothing else with it.
+            found |= self._ask_links(handle, int(links.number))
             self._give_links(handle, answers, found)
         else:
             for metric in ("gpu.nvlink_active", *LINK_ERRORS):
@@ -89,34 +115,15 @@ class SlowFields:
         known = any(metric in answers.values for metric in METRICS)
         return SUCCESS if known else next(answer.code for answer in found.values())
 
-    def _prepare(self) -> None:
-        """Make the batch for as many links as there are."""
-        totals = [id for _, ids in LINK_ERRORS.values() for id in ids]
-        of_one = [LINK_STATE, *(id for id, _ in LINK_ERRORS.values())]
-        self._asked = [(field.id, field.scope) for field in FAULTS]
-        self._asked += [(id, 0) for id in (LINK_COUNT, *totals)]
-        self._asked += [(id, link) for link in range(self._links) for id in of_one]
-        # One entry more than asked for: drivers were seen to write behind the last.
-        self._batch = (pynvml.c_nvmlFieldValue_t * (len(self._asked) + 1))()
-        for entry, (id, scope) in zip(self._batch, self._asked, strict=False):
-            entry.fieldId, entry.scopeId = id, scope
-        self._count = ctypes.c_int(len(self._asked))
+    def _ask_links(self, handle: Any, count: int) -> dict[Place, _Answer]:
+        if count != self._links:
+            self._links, self._states_in = count, 0
+            of_one = [LINK_STATE, *(id for id, _ in LINK_ERRORS.values())]
+            places = [(id, link) for link in range(count) for id in of_one]
+            self._of_links = _Batch(self._function, places) if count else None
+        return self._of_links.ask(handle)[1] if self._of_links else {}
 
-    def _ask(self, handle: Any) -> tuple[int, dict[tuple[int, int], _Answer]]:
-        """The call's return code, and the answers by id and scope."""
-        code = self._function(handle, self._count, self._batch)
-        if code != SUCCESS:
-            return code, {}
-        found = {}
-        for place, (*_, kind, returned, raw) in zip(self._asked, _ENTRY.iter_unpack(self._batch), strict=False):
-            number = decoded(kind, raw) if returned == SUCCESS else None
-            if number is not None and number >= 0:
-                found[place] = _Answer(SUCCESS, number)
-            else:
-                found[place] = _Answer(returned, 0.0) if returned != SUCCESS else _NONE
-        return code, found
-
-    def _give_links(self, handle: Any, answers: DeviceAnswers, found: dict[tuple[int, int], _Answer]) -> None:
+    def _give_links(self, handle: Any, answers: DeviceAnswers, found: dict[Place, _Answer]) -> None:
         states = [found[LINK_STATE, link] for link in range(self._links)]
         if states and all(unspoken(state.code) for state in states):
             states = list(self._states_one_by_one(handle))
