@@ -123,3 +123,23 @@ def test_one_that_was_slow_has_a_thread_of_its_own_from_the_start() -> None:
         before = slow.careful
         asker.ask([slow], LONG)
         assert slow.careful == before - 1, "and no longer than it must"
+
+
+def test_there_are_never_many_threads_and_what_waits_for_one_is_asked_in_the_end() -> None:
+    gate = Event()
+    with lanes() as asker, ExitStack() as after:
+        after.callback(gate.set)
+        gone: list[Inquiry[str]] = []
+        for _ in range(10):  # GPUs that come, hang and go
+            these = [Inquiry(hanging(gate, Event())) for _ in range(4)]
+            asker.ask(these, SECOND // 100)
+            gone += these
+        assert threads() <= 12
+        gate.set()
+
+        def answered() -> bool:
+            asker.ask([], SECOND // 100)
+            return not any(inquiry.is_under_way for inquiry in gone)
+
+        until(answered)
+        assert {inquiry.take() for inquiry in gone} == {"late"}

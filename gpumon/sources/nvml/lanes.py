@@ -18,6 +18,8 @@ from gpumon.clock import SECOND, Clock
 T = TypeVar("T")
 _CAREFUL = 16
 """Rounds for which a job that was slow has a thread of its own from the start."""
+_SPARE = 4
+"""Threads beyond two for each inquiry: one of a GPU that went away while its call hung, and one of the next."""
 _LONGEST_GRACE = SECOND // 10
 """ns that a thread may be silent before another one goes on, however long a round may take."""
 
@@ -96,6 +98,8 @@ class Lanes:
         self._free: deque[None] = deque()
         """As many as there are threads that wait for a round: its ends are atomic."""
         self._late: list[_Round] = []
+        self._most = 0
+        """Inquiries in the largest round."""
 
     def ask(self, jobs: Sequence[AnyInquiry], patience: int) -> None:
         """Ask what is not under way, and wait for it, no longer than `patience` (ns).
@@ -114,6 +118,7 @@ class Lanes:
             job.is_under_way, job.asked_at = True, now
         # Those that were slow come first, each with a thread of its own; one more is for all the others.
         asked.sort(key=_is_swift)
+        self._most = max(self._most, len(asked))
         # Where each takes less than this, one thread is done with all of them in time.
         this = _Round(asked, min(_LONGEST_GRACE, patience // (len(asked) + 1)))
         for _ in range(min(sum(job.careful > 0 for job in asked) + 1, len(asked))):
@@ -142,6 +147,8 @@ class Lanes:
         try:
             self._free.pop()
         except IndexError:
+            if len(self._threads) >= _SPARE + 2 * self._most:
+                return  # the machine is too busy for them, or they all hang: more would not help
             # A daemon thread: a call that hangs must not keep the process from ending.
             thread = Thread(target=self._run, name="gpumon-driver", daemon=True)
             self._threads.append(thread)
