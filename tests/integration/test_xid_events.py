@@ -18,9 +18,10 @@ LOST, NOT_SUPPORTED, NO_PERMISSION = 15, 3, 4
 READ = """
 import json, sys
 from gpumon.clock import SystemClock
-from gpumon.sources.nvml import NvmlSource
+from gpumon.sources.nvml import NvmlSource, source as module
 from gpumon.metrics import GPU_INDEX
 
+module.LOOK_EVERY = 0.1  # errors are waited for from the second look on
 source = NvmlSource(SystemClock(), lambda pid: ("", "", 0.0, 0.0, 0.0))
 for line in sys.stdin:
     if not json.loads(line):
