@@ -12,7 +12,7 @@ from tests.nvml import GPM, LEVELS, METRICS, NEWEST, Stub, build, sleepers
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
 SETTINGS = """\
-settings: gpus=4  constant=on  driver-error=9  pcie-bits=32  clear
+settings: gpus=4  constant=on  driver-error=9  pcie-bits=32  one-at-a-time=on  clear
           xid@GPU=CODE                     the driver reports an XID error
           lost@GPU=on                      the GPU falls off the bus
           latency:FUNCTION[@GPU]=MICROS    FUNCTION may be 'all'
@@ -110,6 +110,8 @@ def apply(stub: Stub, setting: str) -> None:
             stub.constant = on
         case "driver-error":
             stub.driver_error = int(value)
+        case "one-at-a-time":
+            stub.one_at_a_time = on
         case "pcie-bits":
             stub.pcie_bits = 32 if value == "32" else 64
         case "gpm":

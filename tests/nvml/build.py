@@ -18,6 +18,7 @@ NEWEST = LEVELS[-1]
 FLAGS = (
     "-shared",
     "-fPIC",
+    "-pthread",
     "-O2",
     "-std=gnu11",
     "-Wall",

@@ -11,7 +11,7 @@ Missing = TypeVar("Missing")
 DRIVER = Path(__file__).with_name("driver")
 
 MAGIC = 0x6E6F6D7570676C00
-VERSION = 6
+VERSION = 7
 GPUS = 32
 PROCESSES = 64
 METRIC_ROOM = 128
@@ -159,6 +159,7 @@ class StubFile(ctypes.Structure):
     event_count: int
     events: "ctypes.Array[StubEvent]"
     kernel_module: int
+    one_at_a_time: int
     mig: "ctypes.Array[ctypes.c_uint32]"
     _fields_ = [
         ("magic", ctypes.c_uint64),
@@ -177,7 +178,7 @@ class StubFile(ctypes.Structure):
         ("event_count", ctypes.c_uint64),
         ("events", StubEvent * EVENTS),
         ("kernel_module", ctypes.c_uint32),
-        ("padding", ctypes.c_uint32),
+        ("one_at_a_time", ctypes.c_uint32),
         ("mig", ctypes.c_uint32 * GPUS),
     ]
 

@@ -156,6 +156,15 @@ class Stub:
         self._file.kernel_module = level
 
     @property
+    def one_at_a_time(self) -> bool:
+        """Whether a call that waits holds a lock, for which all others of its process wait, whatever their GPU."""
+        return bool(self._file.one_at_a_time)
+
+    @one_at_a_time.setter
+    def one_at_a_time(self, locked: bool) -> None:
+        self._file.one_at_a_time = locked
+
+    @property
     def constant(self) -> bool:
         """Whether moving values keep the value of the start; counters grow linearly either way."""
         return bool(self._file.constant)
@@ -287,6 +296,7 @@ class Stub:
     def clear_faults(self) -> None:
         """No errors, no latencies, no lost GPU, everything supported but GPM, no value set."""
         self.driver_error = self.kernel_module = 0
+        self.one_at_a_time = False
         for slot in self._file.functions:
             for index in range(layout.GPUS + 1):
                 slot.latency_us[index] = slot.error[index] = 0

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,6 +134,18 @@ static void wait_latency(enum function function, unsigned gpu)
     }
 }
 
+/* As of drivers that hold one lock for all GPUs while they wait for one of them. */
+static void wait_in_turn(enum function function, unsigned gpu)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    bool in_turn = shared->one_at_a_time != 0;
+    if (in_turn)
+        pthread_mutex_lock(&lock);
+    wait_latency(function, gpu);
+    if (in_turn)
+        pthread_mutex_unlock(&lock);
+}
+
 static nvmlReturn_t wanted_error(enum function function, unsigned gpu)
 {
     const struct stub_function *settings = &shared->functions[function];
@@ -151,7 +164,7 @@ static struct call begin(enum function function, unsigned gpu)
 {
     _Atomic uint64_t *calls = (_Atomic uint64_t *)shared->functions[function].calls;
     atomic_fetch_add_explicit(&calls[gpu], 1, memory_order_relaxed);
-    wait_latency(function, gpu);
+    wait_in_turn(function, gpu);
     int64_t elapsed = shared->elapsed_ns;
     if (elapsed < 0)
         elapsed = clock_ns(CLOCK_MONOTONIC) - shared->t0_ns;
