@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from gpumon.errors import RingError
+from gpumon.frame import Frame
 from gpumon.live import follow
+from gpumon.metrics import Availability
 from gpumon.paths import Places
 from gpumon.ring.reader import RingReader
 from tests.nvml import Stub
@@ -94,21 +96,18 @@ def test_a_daemon_whose_log_cannot_be_written_says_so_and_does_not_run(env: dict
     assert status(env)["daemon"] is None
 
 
-def test_detaching_tells_that_the_driver_hangs_and_the_daemon_outlives_who_waited(
+def test_detaching_ends_although_the_driver_hangs_and_the_daemon_reads_it_once_it_answers(
     env: dict[str, str], stub: Stub, live_dir: Path
 ) -> None:
     stub.set_latency("nvmlDeviceGetMemoryInfo_v2", HANG)
-    waiting = subprocess.Popen(command("daemon", "--detach"), env=env, stderr=subprocess.PIPE, text=True)
-    assert waiting.stderr is not None
-    assert "the driver has not answered yet" in waiting.stderr.readline()
+    done = gpumon("daemon", "--detach", env=env)
+    assert (done.returncode, done.stderr) == (0, "")
     pid = int((live_dir / "lock").read_text().split()[0])
     try:
-        waiting.kill()
-        waiting.wait()
-        waiting.stderr.close()
-        stub.set_latency("nvmlDeviceGetMemoryInfo_v2", 0)
         live = follow(Places(explicit=str(live_dir)))
-        until(lambda: live.state().live)
+        assert _states(until(live.latest)) == {Availability.STALE}
+        stub.set_latency("nvmlDeviceGetMemoryInfo_v2", 0)
+        until(lambda: (frame := live.latest()) and _states(frame) == {Availability.OK})
         assert live.writer_pid() == pid
     finally:
         os.kill(pid, signal.SIGTERM)
@@ -271,27 +270,28 @@ HANG = 3_600_000_000
 """Microseconds that a call takes of a driver that hangs."""
 
 
-def test_a_daemon_whose_driver_hangs_is_stale_stops_when_it_is_told_to_and_leaves_its_lock(
+def test_a_daemon_whose_driver_hangs_goes_on_stops_when_it_is_told_to_and_leaves_its_lock(
     env: dict[str, str], stub: Stub, live_dir: Path
 ) -> None:
     live = follow(Places(explicit=str(live_dir)))
     with daemon("--interval", "0.05", env=env) as process:
         stub.set_latency(None, HANG)
-        heard = time.monotonic()  # at the last look that found it live
-        while not (state := live.state()).stale:
-            heard = time.monotonic()
-            time.sleep(0.05)
-        assert state.age < 3 + (time.monotonic() - heard)
+        stale = until(lambda: frame if (frame := live.latest()) and _states(frame) == {Availability.STALE} else None)
+        until(lambda: (frame := live.latest()) and frame.number > stale.number + 10)
+        assert live.state().live, "the daemon is heard, whatever its driver does"
         before = asleep(process)
         process.terminate()
         wait_for_end(process)
         assert asleep(process) - before < 3
         assert process.wait() == 0
-        assert "the driver did not answer" in process.communicate()[1]
     assert "stopped" in live.state().text
     stub.set_latency(None, 0)
     with daemon("--interval", "0.05", env=env):
         until(lambda: live.state().live)
+
+
+def _states(frame: Frame) -> set[Availability]:
+    return {sample.state for sample in frame.samples}
 
 
 def test_a_daemon_whose_driver_hangs_before_its_first_sample_stops_when_it_is_told_to(
@@ -304,7 +304,8 @@ def test_a_daemon_whose_driver_hangs_before_its_first_sample_stops_when_it_is_to
     process.send_signal(signal.SIGINT)
     wait_for_end(process)
     assert asleep(process) - before < 3
-    assert "the driver did not answer" in process.communicate(timeout=PATIENCE)[1]
+    errors = process.communicate(timeout=PATIENCE)[1]
+    assert errors == "" or "the driver did not answer" in errors, "as it was told in its first tick, or later"
     assert process.returncode == 0
 
 
@@ -312,7 +313,7 @@ BY_ITSELF = """
 import argparse
 from gpumon.cli.private_sampler import private_sampler
 from gpumon.paths import places
-with private_sampler(places(), argparse.Namespace(source=None, interval=0.1, speed=1.0)) as live:
+with private_sampler(places(), argparse.Namespace(source=None, interval=0.1, speed=1.0, gpm=None)) as live:
     print(live.state().text, flush=True)
 """
 

@@ -126,6 +126,22 @@ def test_a_driver_that_hangs_ends_no_status_that_asks_it(env: dict[str, str], st
         assert len(errors.splitlines()) == 1
 
 
+def test_one_gpu_that_hangs_hides_no_other_from_a_status_without_a_daemon(env: dict[str, str], stub: Stub) -> None:
+    stub.gpus = 8
+    stub.set_latency(None, 0)
+    stub.set_latency(None, HANG, gpu=3)
+    for function in ("nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetPciInfo_v3"):
+        stub.set_latency(function, 0, gpu=3)
+    told = status(env)
+    CHECK.validate(told)
+    assert [gpu["state"] for gpu in told["gpus"]] == ["ok"] * 3 + ["stale"] + ["ok"] * 4
+    assert told["gpus"][3]["memory_total"] is None, "nobody has heard of it"
+    done = gpumon("status", env=env)
+    lines = done.stdout.splitlines()[1:9]
+    assert ["stale" in line for line in lines] == [gpu == 3 for gpu in range(8)]
+    assert done.returncode == 0
+
+
 def test_what_a_dead_daemon_saw_last_is_shown_when_the_driver_hangs(env: dict[str, str], live_dir: Path) -> None:
     with ring_of(live_dir, silent=16_200, pid=2**22 + 1):
         done = gpumon("status", env=env)

@@ -66,7 +66,9 @@ class DeviceProcesses:
             if self._graphics_code == SUCCESS:
                 self._has_listed_graphics = True
             elif self._has_listed_graphics:
-                self._due = self._graphics_due = now + AGAIN
+                self._graphics_due = now + AGAIN
+        if self._has_listed_graphics and self._graphics_code != SUCCESS:
+            self._due = min(self._due, self._graphics_due)
         self._judge(code, now)
         # A process may be in both lists; it counts once, as one that computes.
         by_pid = {process.pid: process for process in (*self._graphics_held, *held)}

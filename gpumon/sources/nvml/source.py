@@ -54,7 +54,7 @@ class _DeviceRow:
         if self.job.failure is not None and not self.job.is_under_way:
             return Sample(self.device.device, Availability.FAILED, NOTHING)
         if last is None:
-            return Sample(self.device.device, Availability.STALE, NOTHING, age=(now - self.job.asked_at) / SECOND)
+            return Sample(self.device.device, Availability.STALE, NOTHING, age=max(0, now - self.job.asked_at) / SECOND)
         if is_new or last.state is not Availability.OK:
             return last
         return last._replace(state=Availability.STALE, age=max(0, now - last.monotonic_ns) / SECOND)

@@ -1,0 +1,194 @@
+"""A daemon at 10 Hz on a stub driver with eight GPUs, to which faults are done: its frames, and what must hold of them.
+
+A busy machine delays a daemon too: what its threads waited for a processor is neither the driver's fault nor ours.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import Popen
+
+from gpumon.clock import SECOND
+from gpumon.frame import Frame, Sample
+from gpumon.live import Live, follow
+from gpumon.metrics import BY_NAME, Availability, Kind
+from gpumon.paths import Places
+from gpumon.sources.nvml.readings import CALLS
+from gpumon.sources.nvml.schedule import EVERY_TICK
+from tests.nvml import METRICS, Process, Stub
+from tests.programs import daemon, environment, until
+
+GPUS = 8
+EACH = range(GPUS)
+INTERVAL = 0.1
+RECOVERY = 3.0
+"""Seconds within which all is well after a fault is over."""
+LATE = 0.05
+"""Seconds that the threads of a daemon wait for a processor, at least, where a tick is late for that."""
+FAST = [name for call in CALLS if call.period == EVERY_TICK for name in call.metrics if name in METRICS]
+GAUGES = [name for name in FAST if BY_NAME[name].kind is Kind.GAUGE]
+COUNTERS = [name for name in FAST if BY_NAME[name].kind is Kind.COUNTER]
+OF_THE_BUFFER = {"gpu.utilization_low", "gpu.idle_share"}
+"""Of samples that the driver keeps: known when it has new ones."""
+OK, STALE = Availability.OK, Availability.STALE
+
+
+class Machine:
+    """A daemon on a stub driver, and its frames as they come."""
+
+    def __init__(self, stub: Stub, process: Popen[str], live: Live) -> None:
+        self.stub, self.process = stub, process
+        self.frames: list[Frame] = []
+        """All since the last `begin`."""
+        self.missing: set[str] = set()
+        """Metrics that GPUs lack while all is well."""
+        self._live = live
+        self._number = 0
+        self._queued = 0.0
+
+    def begin(self) -> None:
+        """Look at what comes from now on."""
+        newest = until(self._live.latest)
+        self._number, self.frames = newest.number, [newest]
+        self._queued = waited(self.process)
+
+    def until(self, true: Callable[[Frame], bool]) -> Frame:
+        """Return the first new frame of which it is true, when it has come."""
+        seen = len(self.frames)
+
+        def found() -> Frame | None:
+            nonlocal seen
+            assert self.process.poll() is None, "the daemon has ended"
+            new = self._live.since(self._number)
+            if new:
+                assert new[0].number == self._number + 1, "a frame is lost"
+                self._number = new[-1].number
+                self.frames += new
+            unseen, seen = self.frames[seen:], len(self.frames)
+            return next((frame for frame in unseen if true(frame)), None)
+
+        return until(found)
+
+    def take(self, count: int) -> list[Frame]:
+        """Return so many frames more."""
+        last = self.frames[-1].number
+        self.until(lambda frame: frame.number >= last + count)
+        return [frame for frame in self.frames if frame.number > last]
+
+    def queued(self) -> float:
+        """Seconds that its threads waited for a processor since `begin`."""
+        return waited(self.process) - self._queued
+
+    def is_well(self, frame: Frame) -> bool:
+        """Whether each GPU is there with all that it has."""
+        return (
+            [sample.device.uuid for sample in frame.samples] == [self.stub.uuid(gpu) for gpu in EACH]
+            and all(sample.state is OK for sample in frame.samples)
+            and all({*sample.device.missing} <= self.missing | OF_THE_BUFFER for sample in frame.samples)
+            and {process.uuid for process in frame.processes} == {self.stub.uuid(gpu) for gpu in EACH}
+        )
+
+    def mend(self) -> int:
+        """End each fault; return when: ns, CLOCK_MONOTONIC."""
+        self.stub.clear_faults()
+        self.stub.gpus = GPUS
+        set_processes(self.stub)
+        return time.monotonic_ns()
+
+    def recover(self) -> float:
+        """End each fault, and return the seconds until all is well, less those that the machine was busy."""
+        ended = self.mend()
+        queued = self.queued()
+        well = self.until(
+            lambda frame: self.is_well(frame) and all(sample.monotonic_ns > ended for sample in frame.samples)
+        )
+        return (well.monotonic_ns - ended) / SECOND - (self.queued() - queued)
+
+
+def waited(process: Popen[str]) -> float:
+    """Seconds that the threads of a process have waited for a processor."""
+    directory, total = f"/proc/{process.pid}/task", 0
+    for thread in os.listdir(directory):
+        try:
+            total += int(Path(directory, thread, "schedstat").read_text().split()[1])
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            continue
+    return total / SECOND
+
+
+@contextmanager
+def machine(stub: Stub, live_dir: Path) -> Iterator[Machine]:
+    """A machine that is well; at its end its daemon stops by itself, and has logged nothing but calls that are slow."""
+    stub.constant = True
+    set_processes(stub)
+    with daemon("--interval", str(INTERVAL), env=environment(live_dir, stub.env())) as process:
+        served = Machine(stub, process, follow(Places(explicit=str(live_dir))))
+        served.begin()
+        first = served.take(12)[-1]  # GPUs take turns with what is read seldom, and all of them read all at first
+        served.missing = {metric for sample in first.samples for metric in sample.device.missing} - OF_THE_BUFFER
+        assert served.is_well(first)
+        yield served
+        served.mend()
+        process.terminate()
+        assert process.wait() == 0
+        assert process.stderr is not None
+        assert [line for line in process.stderr.read().splitlines() if " is made every " not in line] == []
+
+
+def set_processes(stub: Stub) -> None:
+    """One process on each GPU, which is there."""
+    for gpu in EACH:
+        stub.set_processes(gpu, [Process(os.getpid(), sm=40)])
+
+
+def assert_others_kept(served: Machine, faulty: Collection[int]) -> None:
+    """Each other GPU is in each frame, OK and read since the frame before, but for ticks that the machine made late."""
+    before = {sample.device.uuid: sample.monotonic_ns for sample in served.frames[0].samples}
+    late = served.frames[-1].skipped_ticks - served.frames[0].skipped_ticks
+    for frame in served.frames[1:]:
+        found = {sample.device.index: sample for sample in frame.samples}
+        kept = True
+        for gpu in EACH:
+            if gpu not in faulty:
+                sample = found[gpu]
+                assert sample.device.uuid == served.stub.uuid(gpu)
+                assert sample.state in (OK, STALE)
+                kept = kept and sample.state is OK and sample.monotonic_ns > before[sample.device.uuid]
+                before[sample.device.uuid] = sample.monotonic_ns
+        late += not kept
+    assert late <= served.queued() / LATE, f"{late} of {len(served.frames)} ticks"
+
+
+def assert_nothing_is_made_up(served: Machine) -> None:
+    """Each value is one that the driver gave, at a time when it did; a GPU that is not read has none."""
+    stub = served.stub
+    last: dict[str, Sample] = {}
+    for frame in served.frames:
+        over = (frame.monotonic_ns / SECOND) + frame.sample_duration + 1e-3
+        assert len(frame.samples) == GPUS
+        assert {process.uuid for process in frame.processes} <= {sample.device.uuid for sample in frame.samples}
+        for sample in frame.samples:
+            uuid, gpu = sample.device.uuid, sample.device.index
+            if sample.state not in (OK, STALE):
+                assert all(math.isnan(value) for value in sample.values), f"{sample.state.name} with values"
+                continue
+            if sample.state is STALE:
+                assert sample.age >= 0
+                assert uuid not in last or list(map(str, sample.values)) == list(map(str, last[uuid].values))
+            for metric in GAUGES:
+                value, true = sample.value(metric), stub.truth(metric, gpu)
+                if metric == "gpu.memory_used" and "gpu.memory_reserved" in served.missing:
+                    true += stub.truth("gpu.memory_reserved", gpu)  # older drivers count it as used
+                assert math.isnan(value) or math.isclose(value, true, rel_tol=1e-6), metric
+            for metric in COUNTERS:
+                value = sample.value(metric)
+                if math.isfinite(value):
+                    assert value <= stub.truth(metric, gpu, over), f"{metric} is ahead"
+                    if uuid in last and math.isfinite(before := last[uuid].value(metric)):
+                        assert value >= before, f"{metric} fell"
+            last[uuid] = sample
