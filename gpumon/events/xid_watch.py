@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpumon.clock import SECOND
 from gpumon.events.event import EventSubject, Occurrence
 from gpumon.events.kinds import XID
-from gpumon.frame import Tick, XidEvent
+from gpumon.frame import Run, RunState, Tick, XidEvent
 from gpumon.xids import xid_of
 
 SAME = 60 * SECOND
@@ -15,11 +15,16 @@ SAME = 60 * SECOND
 over."""
 
 
+ENDED = 10.0
+"""Seconds for which an error is also one of a run that has ended just before: it is what most of them end by."""
+
+
 class _Repeated:
     """Reports of a code on a device since one that was noted."""
 
-    def __init__(self, xid: XidEvent) -> None:
+    def __init__(self, xid: XidEvent, of: EventSubject) -> None:
         self.first = xid
+        self.of = of
         self.last = xid
         self.times = 0
 
@@ -39,8 +44,9 @@ class XidWatch:
         for xid in tick.xids:
             known = self._noted.get((xid.uuid, xid.code))
             if known is None:
-                self._noted[xid.uuid, xid.code] = _Repeated(xid)
-                yield _noted(xid)
+                of = _subject(xid, tick)
+                self._noted[xid.uuid, xid.code] = _Repeated(xid, of)
+                yield _noted(xid, of)
             else:
                 known.last = xid
                 known.times += 1
@@ -52,11 +58,23 @@ class XidWatch:
             yield from _repeats(one)
 
 
-def _noted(xid: XidEvent, times: int = 0) -> Occurrence:
+def _noted(xid: XidEvent, of: EventSubject, times: int = 0) -> Occurrence:
     details = {"code": xid.code, "meaning": xid_of(xid.code).meaning, **({"times": times} if times else {})}
-    return Occurrence(xid.time_ns, XID, EventSubject(xid.uuid, cause=str(xid.code)), details)
+    return Occurrence(xid.time_ns, XID, of, details)
 
 
 def _repeats(one: _Repeated) -> Iterator[Occurrence]:
     if one.times:
-        yield _noted(one.last, one.times)
+        yield _noted(one.last, one.of, one.times)
+
+
+def _subject(xid: XidEvent, tick: Tick) -> EventSubject:
+    """The GPU and the run on it; no run where there are several, as the driver tells none of them."""
+    runs = {(run.user, run.id or run.key) for run in tick.runs if xid.uuid in run.gpus and _is_hit(run, xid)}
+    user, run = runs.pop() if len(runs) == 1 else ("", "")
+    return EventSubject(xid.uuid, user, run, str(xid.code))
+
+
+def _is_hit(run: Run, xid: XidEvent) -> bool:
+    time = xid.time_ns / SECOND
+    return run.state is RunState.RUNNING or run.started <= time <= run.updated + ENDED

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from gpumon.clock import SECOND
 from gpumon.events.event import Occurrence
 from gpumon.events.query import LoggedEvent
-from gpumon.events.xid_watch import XidWatch
-from gpumon.frame import XidEvent
+from gpumon.events.xid_watch import ENDED, XidWatch
+from gpumon.frame import Run, RunState, XidEvent
 from gpumon.reports.events import details
 from gpumon.xids import XIDS, worse, xid_of
-from tests.builders import device, tick
+from tests.builders import device, run, tick
 from tests.unit.test_events import NOON, at, log, path, told
 
 __all__ = ["path"]
@@ -94,6 +98,38 @@ def test_another_code_and_another_gpu_are_told_at_once() -> None:
     ]  # fmt: skip
     (rest,) = watch.finish()
     assert rest.details["times"] == 1
+
+
+def run_on(index: int = 0, **fields: Any) -> Run:
+    """A run that trains on a GPU since noon."""
+    return run(gpus=(device(index).uuid,), **{"started": NOON, "updated": NOON, **fields})
+
+
+def of_runs(runs: Sequence[Run], seconds: float = 5.0) -> tuple[str, str]:
+    """User and run of an error on the first GPU."""
+    at = xid(31, seconds)
+    (found,) = XidWatch().add(tick(monotonic_ns=at.monotonic_ns + 1, runs=runs, xids=[at]))
+    return found.of.user, found.of.run
+
+
+def test_an_error_names_the_run_on_its_gpu() -> None:
+    one = run_on()
+    assert of_runs([one]) == (one.user, one.id) != ("", "")
+    ranks = [one, one._replace(key="tag.1000.4712.abcd", rank=1)]
+    assert of_runs(ranks) == (one.user, one.id), "two ranks of one run"
+    assert of_runs([run_on(1)]) == ("", "")
+
+
+def test_of_several_runs_none_is_named() -> None:
+    assert of_runs([run_on(), run_on(key="tag.1000.9.ef", id="other")]) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("ended", "is_named"), [(4.9, True), (6.0, True), (5.0 - ENDED - 1, False)], ids=["by it", "after it", "long ago"]
+)
+def test_a_run_that_ended_by_an_error_is_named_for_a_while(ended: float, is_named: bool) -> None:
+    over = run_on(started=NOON - 100, updated=NOON + ended, state=RunState.FAILED)
+    assert (of_runs([over]) != ("", "")) is is_named
 
 
 def test_repeats_are_told_in_words(path: Path) -> None:
