@@ -140,7 +140,7 @@ def test_ranks_of_a_run_are_told_below_it(env: dict[str, str], stub: Stub) -> No
     assert "epoch 0 (1/3)" in lines[at], "as far as its slowest rank"
     assert "memory 2.0 GiB" in lines[at]
     assert "2 of 3 ranks on this host" in lines[at]
-    below = [line.split("  ·  ")[:4] for line in lines[at + 1 :]]
+    below = [line.split("  ·  ")[:4] for line in lines[at + 1 :] if line.startswith(" ")]
     assert [[word.strip() for word in words] for words in below] == [
         ["rank 0", "GPU 0", "epoch 0 (1/3)", "step 10"],
         ["rank 1", "GPU 1", "epoch 1 (2/3)", "step 11"],

@@ -1,0 +1,41 @@
+"""A process of a frame: what the driver lists of it, and what the machine knows."""
+
+from __future__ import annotations
+
+from gpumon.missing import is_known
+from gpumon.process import Process
+from gpumon.sources.base import Described
+from gpumon.sources.cgroup import Confinement
+from gpumon.sources.nvml.process_shares import EngineShares
+from gpumon.sources.nvml.processes import Held, process_of
+
+PLACE = Confinement("docker 3f2a9c1b04de", "0a1b2c3d-1111-2222-3333-444455556666", "4242")
+
+
+def test_what_the_driver_and_the_machine_know_of_a_process_is_in_one_record() -> None:
+    held = Held(41, "compute", 2.0**30, EngineShares(0.5, 0.25, 0.125, 1.0))
+    assert process_of("GPU-1", held, Described("python", "alice", 1e9, 2.5, 2.0**31, PLACE)) == Process(
+        pid=41,
+        uuid="GPU-1",
+        kind="compute",
+        name="python",
+        user="alice",
+        started=1e9,
+        memory_used=2.0**30,
+        sm_utilization=0.5,
+        memory_utilization=0.25,
+        cpu_utilization=2.5,
+        host_memory=2.0**31,
+        encoder_utilization=0.125,
+        decoder_utilization=1.0,
+        container=PLACE.container,
+        pod=PLACE.pod,
+        job=PLACE.job,
+    )
+
+
+def test_of_a_process_that_nobody_can_see_only_what_the_driver_lists_is_known() -> None:
+    found = process_of("GPU-1", Held(41, "graphics", 2.0**30), Described())
+    assert (found.pid, found.kind, found.memory_used) == (41, "graphics", 2.0**30)
+    assert not any(is_known(value) for value in (found.started, found.sm_utilization, found.encoder_utilization))
+    assert (found.name, found.user, found.container, found.pod, found.job) == ("",) * 5
