@@ -26,7 +26,7 @@ PROCESS_ROOM = 256
 RUN_ROOM = 48
 FULL_FRAMES = 120
 """Frames kept with processes and runs: two minutes at one a second."""
-EVENTS = 3072
+EVENTS = 2048
 """Events kept, whatever the time between them."""
 
 
