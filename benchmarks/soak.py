@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from subprocess import Popen
 from typing import NamedTuple
 
 from benchmarks.report import Budget, Result, number
@@ -54,9 +55,8 @@ def measure(stage: Stage, effort: Effort) -> Result:
         ("after, s", "RSS, MB", "open files", "threads"),
     )
     with daemon("--interval", str(1 / _HERTZ), env=place.env) as process:
-        held, faults, longest, frames = _soak(place, process.pid, effort.seconds)
+        held, faults, longest, frames = _soak(place, process, effort.seconds)
         seconds = cpu_seconds(process.pid)
-        alive = process.poll() is None
     step = max(1, len(held) // _ROWS)
     result.rows += [
         (f"{one.after:.0f}", f"{one.megabytes:.1f}", str(one.files), str(one.threads)) for one in held[::step]
@@ -68,7 +68,6 @@ def measure(stage: Stage, effort: Effort) -> Result:
         Budget("memory gained from the second quarter on", _growth(before, after, "megabytes"), 1.0, " MB"),
         Budget("open files gained from the second quarter on", _growth(before, after, "files"), 0),
         Budget("threads gained from the second quarter on", _growth(before, after, "threads"), 0),
-        Budget("daemons that ended", 0.0 if alive else 1.0, 0),
         Budget("the longest time between two frames", longest, 1.0, " s"),
     ]
     result.notes.append(
@@ -85,7 +84,7 @@ def _growth(before: list[_Held], after: list[_Held], what: str) -> float:
     return max(0.0, highest[1] - highest[0])
 
 
-def _soak(place: Place, pid: int, seconds: float) -> tuple[list[_Held], int, float, int]:
+def _soak(place: Place, process: Popen[str], seconds: float) -> tuple[list[_Held], int, float, int]:
     """Return its resources over time, the faults, the longest time between two frames (s), and the frames."""
     chance = random.Random(_SEED)
     live = follow(Places(explicit=str(place.live)))
@@ -103,7 +102,10 @@ def _soak(place: Place, pid: int, seconds: float) -> tuple[list[_Held], int, flo
             longest = max([longest, *((b - a) / SECOND for a, b in pairwise(times))])
             frames += len(new)
             last = new[-1].number if new else last
-        held.append(_held(pid, now))
+        if process.poll() is not None:
+            said = process.stderr.read() if process.stderr else ""
+            raise RuntimeError(f"the daemon ended with {process.returncode} after {now:.0f} s: {said}")
+        held.append(_held(process.pid, now))
     place.stub.clear_faults()
     return held, faults, longest, frames
 
