@@ -170,8 +170,8 @@ class NvmlSource:
     def _take_found(self) -> None:
         for job in (self._look, self._reopen):
             found = job.take()
-            if found is None and job.failure is not None:
-                raise job.failure
+            if job.failure is not None and not self._rows:
+                self._found = self._found._replace(problem=f"looking for GPUs failed: {job.failure}")
             if found is not None and found is not self._found:
                 self._found = found
                 self._keep(found.devices)

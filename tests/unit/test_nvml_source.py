@@ -1,0 +1,32 @@
+"""The NVIDIA source where something in it fails that nobody thought of: it says so, and goes on."""
+
+from __future__ import annotations
+
+from gpumon.sources.nvml.library import Library
+from gpumon.sources.nvml.source import NvmlSource, patience
+from tests.fakes import FakeClock, Inline
+
+
+def nobody(pid: int) -> tuple[str, str, float, float, float]:
+    return "", "", 0.0, 0.0, 0.0
+
+
+def broken() -> Library:
+    raise ValueError("a library of cheese")
+
+
+def test_a_look_for_gpus_that_fails_is_a_problem_and_no_end() -> None:
+    clock = FakeClock()
+    source = NvmlSource(clock, nobody, broken, asker=Inline())
+    for _ in range(3):
+        (reading,) = source.read()
+        assert list(reading.samples) == []
+        assert source.origin().problem == "looking for GPUs failed: a library of cheese"
+        clock.advance(5)
+    source.close()
+
+
+def test_a_tick_never_waits_for_a_gpu_as_long_as_to_the_next() -> None:
+    for interval in (0.01, 0.1, 0.5, 1.0, 60.0):
+        assert patience(interval) < interval
+        assert patience(interval) <= 0.5
