@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import random
 import struct
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -15,6 +16,7 @@ from gpumon.clock import SECOND
 from gpumon.frame import Sample
 from gpumon.metrics import Availability
 from gpumon.sources.nvml.device import NvmlDevice
+from gpumon.sources.nvml.field_ids import fields_for
 from gpumon.sources.nvml.process_shares import ProcessShares
 from tests.fakes import FakeClock
 from tests.nvml.signatures import CheckedLibrary, buffer_of
@@ -58,6 +60,8 @@ class Driver:
         self.took = 0.0
         """Seconds that a batch takes."""
         self.stamped = True
+        self.code = 0
+        """Answer of a whole batch."""
         answers = {"nvmlDeviceGetFieldValues": self._answer, **(functions or {})}
         library: Any = CheckedLibrary(answers, version)
         self.device = NvmlDevice(library, HANDLE, 0, "GPU-1", "card", self.clock)
@@ -69,6 +73,8 @@ class Driver:
 
     def _answer(self, _: Any, count: Any, batch: Any) -> int:
         self.clock.advance(self.took)
+        if self.code:
+            return self.code
         ids = [batch[i].fieldId for i in range(count.value)]
         if ENERGY in ids:
             self.asked.append(ids)
@@ -252,6 +258,55 @@ def test_a_wide_counter_is_given_at_any_interval() -> None:
     for number in (10**9, 40 * 10**9, 90 * 10**9):
         driver.fields[SENT] = (ULL, number)
         assert driver.read(60.0).value("gpu.pcie_sent") == number
+
+
+# Batches that answer as before ------------------------------------------------------------------------
+
+
+BYTES = {197, 198, 138, 139}
+
+
+def drawn(chance: random.Random, id: int, tick: int) -> FieldValue:
+    """A number as a driver may write it: mostly one that counts, sometimes none, or of another type."""
+    kind = chance.choice([ULL] * 60 + [UINT] * (1 if id in BYTES else 40) + [INT, USHORT, DOUBLE])
+    most = {UINT: U32, ULL: U64, INT: 2**31 - 1, USHORT: 2**16 - 1}.get(kind, 10**6)
+    usual = min(most - 1, tick * chance.choice([1000, 2**33, 2**33, 2**33]) + chance.randrange(1000))
+    return kind, most if chance.random() < 0.01 else usual
+
+
+def together(seed: int, version: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Compare a batch that is taken at once with one that is looked at field by field; how often there was one."""
+    chance = random.Random(seed)
+    quick, slow = Driver(version, LINK), Driver(version, LINK)
+    monkeypatch.setattr(slow.device._calls[2].read, "_steady", lambda _: None)
+    ids = [field.id for field in fields_for(version)[0]]
+    kinds = {id: drawn(chance, id, 1) for id in ids}
+    taken = 0
+    for tick in range(1, 40):
+        for id in ids:
+            if chance.random() < 0.02:
+                kinds[id] = drawn(chance, id, tick)
+            kind, number = kinds[id]
+            grown = kind, number + tick if number < 2**30 and kind in (UINT, ULL) else number
+            for driver in (quick, slow):
+                driver.fields[id] = grown
+                if (seed + id) % 7 == 0 or (tick + id) % 23 == 0:
+                    driver.fields.pop(id)
+        failing = int(pynvml.NVML_ERROR_NO_PERMISSION) if chance.random() < 0.1 else 0
+        for driver in (quick, slow):
+            driver.code = failing
+            driver.took = 0.4 if tick % 11 == 0 else 0.0
+        one, other = quick.read(), slow.read()
+        assert one.values == pytest.approx(other.values, nan_ok=True, rel=1e-12)
+        assert one.device.missing == other.device.missing
+        assert one.counters_monotonic_ns == other.counters_monotonic_ns
+        taken += quick.device._calls[2].read._shape is not None
+    return taken
+
+
+@pytest.mark.parametrize("version", [NEW, OLD])
+def test_a_batch_is_read_alike_at_once_and_field_by_field(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sum(together(seed, version, monkeypatch) for seed in range(12)) > 100
 
 
 # Field ids of the branches ----------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from gpumon.sources.nvml.answers import U32, U64, DeviceAnswers
 from gpumon.sources.nvml.field_ids import Field, fields_for
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, availability
 from gpumon.sources.nvml.pcie import ByteCounter, WideCounter
+from gpumon.sources.nvml.steady_shape import ShapedField, SteadyShape
 
 _ENTRY = "IIqqiiQ"
 """nvmlFieldValue_t: id, scope, timestamp µs, latency µs, value type, return code, value."""
@@ -70,6 +71,7 @@ class FieldBatch:
         }
         self._at = 0
         self._last: dict[str, float] = {}
+        self._shape: SteadyShape | None = None
         self._ask_for(tuple(dict.fromkeys(field for fields in self._batches for field in fields)))
 
     @classmethod
@@ -85,9 +87,23 @@ class FieldBatch:
         over = answers.clock.monotonic()
         if code != SUCCESS:
             answers.batched, answers.counters_at_ns = frozenset(), 0
+            self._shape = None  # all its metrics are missing for this now, those that it never has, too
             return code
         if len(self._rows) > len(self._batches[0]):
             self._choose()
+        shape = self._shape
+        if shape is not None and shape.take(self._batch, answers.values):
+            answers.batched = shape.metrics
+            if self._doubtful:
+                self._doubt(answers)
+            answers.counters_at_ns = over
+            if over - began > _SWIFT:
+                self._place(answers, shape.stamp(self._batch), began, over)
+            return SUCCESS
+        return self._look(handle, answers, began, over)
+
+    def _look(self, handle: Any, answers: DeviceAnswers, began: int, over: int) -> int:
+        """Fill in what came, field by field; all of `__call__` but the call."""
         found, values = self._unpack(self._batch), answers.values
         stamp, failed, lacking = 0, SUCCESS, None
         columns = zip(found[2::_PARTS], found[4::_PARTS], found[5::_PARTS], found[6::_PARTS], strict=True)
@@ -124,6 +140,7 @@ class FieldBatch:
                 bytes_counted.number = number
             values[metric] = known * factor / divisor
         answers.batched = self._metrics if lacking is None else self._metrics - lacking
+        self._shape = self._steady(found)
         if self._doubtful:
             self._doubt(answers)
         answers.counters_at_ns = over
@@ -131,8 +148,24 @@ class FieldBatch:
             self._place(answers, stamp, began, over)
         return SUCCESS if answers.batched else failed
 
+    def _steady(self, found: Sequence[int]) -> SteadyShape | None:
+        """The shape of what was `found`, for the next calls; None of one that takes a look at each field."""
+        fields = []
+        for (metric, factor, divisor, counts, counter), kind, returned, number in zip(
+            self._rows, found[4::_PARTS], found[5::_PARTS], found[6::_PARTS], strict=True
+        ):
+            is_narrow, is_known = kind == _UNSIGNED_INT, returned == SUCCESS
+            no_number = (number & U32) == U32 if is_narrow else number == U64
+            is_odd = no_number or not (is_narrow or kind == _UNSIGNED_LONG_LONG)
+            if is_known and (is_odd or (counter is not None and (is_narrow or counter.narrow))):
+                return None
+            of_bytes = counter if isinstance(counter, ByteCounter) else None
+            fields.append(ShapedField(metric, divisor / factor, is_known, is_narrow, counts, of_bytes))
+        return SteadyShape(self._batch, fields) if any(field.is_known for field in fields) else None
+
     def _ask_for(self, fields: Sequence[Field]) -> None:
         self._fields = fields
+        self._shape = None
         self._metrics = frozenset(field.metric for field in fields)
         # Looked up once: metric, what to multiply and divide by (as `from_units`), whether it counts, and bytes.
         self._rows = [

@@ -1,0 +1,73 @@
+"""The shape of a batch of fields that answers as it did before: which fields gave numbers, and of which types.
+
+Most batches do. Their numbers are taken all at once, which takes half the time of a look at each field.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from operator import truediv
+from typing import Any, NamedTuple
+
+from gpumon.sources.nvml.answers import U32, U64
+from gpumon.sources.nvml.pcie import ByteCounter
+
+_SIZE = 40
+"""Bytes of an nvmlFieldValue_t: id, scope, stamp, latency, then type and return code, then the number."""
+_STAMP_AT = 8
+_STATE, _NUMBER, _NARROW_NUMBER, _NONE = "24x8s8x", "32xQ", "32xI4x", f"{_SIZE}x"
+
+
+class ShapedField(NamedTuple):
+    """A field of the batch, as it answered."""
+
+    metric: str
+    divisor: float
+    """By which the driver's number is divided."""
+    is_known: bool
+    """Whether it gave a number."""
+    is_narrow: bool
+    """Whether that is an unsigned int, else an unsigned long long."""
+    counts: bool
+    counter: ByteCounter | None = None
+
+
+class SteadyShape:
+    """Takes the numbers of a batch whose fields have the types and return codes that they had in `batch`."""
+
+    def __init__(self, batch: Any, fields: Sequence[ShapedField]) -> None:
+        known = [field for field in fields if field.is_known]
+        self.metrics = frozenset(field.metric for field in known)
+        self._names = [field.metric for field in known]
+        self._divisors = [field.divisor for field in known]
+        self._counters = [(place, field.counter) for place, field in enumerate(known) if field.counter is not None]
+        self._states_of = struct.Struct("=" + _STATE * len(fields)).unpack_from
+        self._states = self._states_of(batch)
+        formats = [(_NARROW_NUMBER if field.is_narrow else _NUMBER) if field.is_known else _NONE for field in fields]
+        self._numbers_of = struct.Struct("=" + "".join(formats)).unpack_from
+        first = next((place for place, field in enumerate(fields) if field.is_known and field.counts), -1)
+        self._stamp_at = first * _SIZE + _STAMP_AT if first >= 0 else -1
+
+    def take(self, batch: Any, values: dict[str, float]) -> bool:
+        """Fill in the numbers, and return whether they could be taken so; else each field is to be looked at."""
+        if self._states_of(batch) != self._states:
+            return False
+        numbers = self._numbers_of(batch)
+        if U64 in numbers or U32 in numbers:  # no numbers, or ones that happen to be as large
+            return False
+        for place, counter in self._counters:
+            if counter.narrow or numbers[place] <= U32:
+                return False
+        for place, counter in self._counters:
+            counter.number = numbers[place]
+        values.update(zip(self._names, map(truediv, numbers, self._divisors), strict=True))
+        return True
+
+    def stamp(self, batch: Any) -> int:
+        """The driver's own time of the first counter, in µs; 0 without one."""
+        if self._stamp_at < 0:
+            return 0
+        stamp: int
+        (stamp,) = struct.unpack_from("=q", batch, self._stamp_at)
+        return stamp
