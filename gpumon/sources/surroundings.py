@@ -23,8 +23,8 @@ class Surroundings(NamedTuple):
 
 WSL = "WSL: Windows does not report which processes use a GPU, nor the memory of each"
 NO_PROC = "/proc cannot be read here: processes have no names"
-CONTAINER = "container: processes outside of it are not listed or have no names; start the daemon with --pid=host"
-HIDDEN = "/proc hides other users' processes (hidepid): they have no names; run the daemon as root"
+CONTAINER = "container: without --pid=host, processes outside of it are not listed or have no names"
+HIDDEN = "hidepid: /proc hides other users' processes, which have no names unless the daemon runs as root"
 
 
 def surroundings(proc: str = "/proc", dxg: str = "/dev/dxg") -> Surroundings:

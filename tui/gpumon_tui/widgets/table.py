@@ -41,8 +41,10 @@ class LazyRows(Sequence[Row]):
         return self._make(place)
 
 
-_BESIDE = 45
-"""Cells of a table's title, of what else is next to it, and of where one is in it."""
+_WORDS = 12
+"""Fewest cells in which a sentence next to a title says something."""
+_BESIDE = 24
+"""Cells of a title's line beside its texts: its ends, and where one is in the table."""
 
 
 class Table(Lines):
@@ -107,7 +109,8 @@ class Table(Lines):
         self._scroll()
         cursor = self.cursor if self.active else -1
         more = f"and {self.left_out} more" if self.left_out else ""
-        notice = cut(safe(self.notice), max(0, self.size.width - _BESIDE)) if keys else ""
+        room = self.size.width - len(self.title) - len(more) - len(self.aside) - _BESIDE
+        notice = cut(safe(self.notice), room) if keys and room >= _WORDS else ""
         aside = "  ".join(text for text in (more, self.aside, notice) if text)
         empty = "" if keys else self.empty
         count = self.count if keys or self.is_told else NAN
