@@ -11,6 +11,7 @@ import pytest
 
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import ranks_of
 from gpumon.clock import SECOND
@@ -20,9 +21,11 @@ from gpumon.metrics import PROCESSES, Availability
 from gpumon.reports.status_json import document
 from gpumon.reports.status_text import lines
 from gpumon_tui.gpu_status import gpu_status
+from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import runs
+from gpumon_tui.renderables.gpu import GpuCard, card
 from gpumon_tui.view import View
-from gpumon_web.fleet import Fleet
+from gpumon_web.fleet import Fleet, gpu_row
 from tests.builders import TIME, device, frame_of, process, run, sample, tick
 
 GIB = 2.0**30
@@ -41,6 +44,29 @@ def test_no_script_compares_a_share_with_a_threshold_of_its_own(script: Path) ->
     assert not re.search(r"INPUT_BOUND|THROTTLED|_share\s*[<>]", code)
     for name in NAMED.findall(code):
         assert not re.search(rf"\.(?:\w*share|temperature\w*|utilization\w*)\)?\s*[<>]=?\s*{name}\b", code)
+
+
+@pytest.mark.parametrize(
+    ("mask", "listed", "said"),
+    [
+        (0x0, [], ""),
+        (0x1, ["idle"], ""),
+        (0x24, ["power limit", "heat (driver)"], "power limit, heat (driver)"),
+        (float("nan"), None, ""),
+    ],
+)
+def test_what_holds_the_clocks_is_said_in_the_same_words_in_every_view(
+    mask: float, listed: list[str] | None, said: str
+) -> None:
+    one = sample(0, **HOLDING, event_reasons=mask, clock_sm=1.5e9)
+    one = one._replace(device=one.device._replace(name="NVIDIA H100"))
+    frame = frame_of(tick(1, [one]))
+    assert document(frame, Origin("nvml"), Driver(), "node", None)["gpus"][0]["clock_event_reasons"] == listed
+    (status,) = gpu_statuses(frame, [])
+    assert gpu_row(status, [])["held_clocks"] == said
+    told = GpuCard(one, None, (), status.state, 0.0, RecentHistory(), 0.0, 60.0, 1.0, False, False, Memo())
+    drawn = "".join(segment.text for segment in card(told, 120, 8)[0])
+    assert f"SM 1500 MHz{f' ({said})' if said else '  '}" in drawn
 
 
 class Case(NamedTuple):
