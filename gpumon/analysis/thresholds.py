@@ -6,6 +6,8 @@ PAUSE = 60.0
 """Seconds: a pause between two epochs, or a validation on the CPU, is not idleness."""
 GAP = 3.0
 """Intervals without a frame after which nobody knows what happened between."""
+SILENT = 5.0
+"""Seconds for which a driver may not answer for a GPU before that is worth a finding: a busy machine delays it too."""
 GONE_AFTER = 60
 """Seconds after which a run that no tick shows any more has died, and so has one that no daemon wrote for so long."""
 CONTEXT = 128 * 2.0**20

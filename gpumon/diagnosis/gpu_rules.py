@@ -26,8 +26,12 @@ def lost(gpu: GpuContext) -> Iterator[Finding]:
 
 
 def unavailable(gpu: GpuContext) -> Iterator[Finding]:
-    """The driver cannot read it, or has not answered."""
-    if gpu.status.sample.state not in (Availability.OK, Availability.ASLEEP, Availability.LOST):
+    """The driver cannot read it, or has not answered for longer than a busy machine may make it."""
+    sample = gpu.status.sample
+    if sample.state is Availability.STALE:
+        if not sample.age < thresholds.SILENT or reported_fault(gpu) is not None:
+            yield _unavailable(gpu, "See 'dmesg' for what the driver reports; if it stays so, restart the machine.")
+    elif sample.state not in (Availability.OK, Availability.ASLEEP, Availability.LOST):
         yield _unavailable(gpu, "")
 
 
@@ -118,7 +122,10 @@ def idle_text(gpu: GpuContext) -> str:
 
 
 def _unavailable(gpu: GpuContext, action: str) -> Finding:
-    reason, fault = gpu.status.sample.reason, reported_fault(gpu)
+    sample, fault = gpu.status.sample, reported_fault(gpu)
+    reason = sample.reason
+    if sample.state is Availability.STALE and sample.age > 0:
+        reason = f"the driver has not answered for {units.duration(sample.age)}"
     if fault is None:
         return Finding("unavailable", Severity.CRITICAL, gpu.subject, reason, action)
     summary, evidence = f"{reason}, after {fault.text}", {"xid": float(fault.code)}

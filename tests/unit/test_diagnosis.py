@@ -100,7 +100,7 @@ def test_values_of_a_daemon_that_went_silent_are_no_finding_about_now() -> None:
 
 def test_of_one_severity_a_lost_gpu_comes_first_and_one_that_is_silent_before_a_hot_one() -> None:
     hot = sample(0, **{**CALM, "temperature": 200.0})
-    stale, lost = (sample(index, state=state) for index, state in ((1, Availability.STALE), (2, Availability.LOST)))
+    stale, lost = silent(1), sample(2, Availability.LOST)
     full = sample(3, **{**CALM, "memory_used": 79.9 * GIB, "utilization": 0.9})
     frame = frame_of(tick(1, [hot, stale, lost, full]))
     found = findings(gpu_statuses(frame, []), [], None, frame.time)
@@ -109,7 +109,30 @@ def test_of_one_severity_a_lost_gpu_comes_first_and_one_that_is_silent_before_a_
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("state", [Availability.LOST, Availability.STALE, Availability.NO_PERMISSION])
+def silent(gpu: int, seconds: float = 12.0, **values: float) -> Sample:
+    """A GPU of which the driver has not answered for so long."""
+    return sample(gpu, Availability.STALE, **values)._replace(age=seconds)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "summary"),
+    [
+        (thresholds.SILENT, "the driver has not answered for 5.0 s"),
+        (12.0, "the driver has not answered for 12 s"),
+        (math.nan, Availability.STALE.reason),
+    ],
+)
+def test_a_gpu_that_does_not_answer_for_seconds_is_found_with_what_to_do(seconds: float, summary: str) -> None:
+    (finding,) = of_gpu(silent(0, seconds, temperature=200.0, memory_used=80 * GIB, memory_total=80 * GIB))
+    assert (finding.kind, finding.severity, finding.summary) == ("unavailable", Severity.CRITICAL, summary)
+    assert "dmesg" in finding.action
+
+
+def test_a_gpu_that_let_some_ticks_go_by_is_no_finding() -> None:
+    assert of_gpu(silent(0, thresholds.SILENT - 0.1, temperature=200.0)) == []
+
+
+@pytest.mark.parametrize("state", [Availability.LOST, Availability.NO_PERMISSION])
 def test_a_gpu_that_cannot_be_read_has_that_finding_alone(state: Availability) -> None:
     (finding,) = of_gpu(sample(0, state, temperature=200.0, memory_used=80 * GIB, memory_total=80 * GIB))
     assert (finding.kind, finding.severity, finding.summary) == ("unavailable", Severity.CRITICAL, state.reason)
@@ -234,7 +257,7 @@ def test_heat_is_found_in_the_history_and_only_of_a_gpu_that_answers() -> None:
     history, frame = watched(20, 1.0, "throttled_hw_thermal", 0.5)
     (found,) = findings(gpu_statuses(frame, []), [], None, frame.time, history)
     assert (found.kind, found.severity) == ("heat_throttled", Severity.CRITICAL)
-    late = frame_of(tick(21, [sample(0, Availability.STALE)]))
+    late = frame_of(tick(21, [silent(0)]))
     assert [one.kind for one in findings(gpu_statuses(late, []), [], None, late.time, history)] == ["unavailable"]
 
 
@@ -312,10 +335,11 @@ def test_a_fault_is_found_with_what_to_do(fault: dict[str, float], kind: str, se
     assert set(finding.evidence.items()) == set(fault.items())
 
 
-@pytest.mark.parametrize("state", [Availability.STALE, Availability.LOST])
-def test_no_fault_is_found_in_values_that_are_not_of_now(state: Availability) -> None:
+@pytest.mark.parametrize("one", [silent(0), sample(0, Availability.LOST)], ids=["silent", "lost"])
+def test_no_fault_is_found_in_values_that_are_not_of_now(one: Sample) -> None:
     faults = {"ecc_uncorrected": 9.0, "recovery_action": 2.0, "remapping_failed": 1.0, "remapping_pending": 1.0}
-    assert [one.kind for one in of_gpu(sample(0, state, **{**HEALTHY, **faults}))] == ["unavailable"]
+    values = sample(0, **{**HEALTHY, **faults}).values
+    assert [found.kind for found in of_gpu(one._replace(values=values))] == ["unavailable"]
 
 
 def down(*links: float, names: str = "") -> list[str]:
