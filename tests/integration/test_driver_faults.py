@@ -261,11 +261,14 @@ def test_a_daemon_with_one_gpu_that_hangs_for_ever_stops_at_once_and_the_next_on
         process.terminate()
         wait_for_end(process)
         assert asleep(process) - before < 1.5
-        for function in ("nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetPciInfo_v3"):
-            stub.set_latency(function, 0, ONE)
         with daemon("--interval", "0.1", env=environment(live_dir, stub.env())):
             expected = {index: OK if index != ONE else STALE for index in EACH}
             until(lambda: states(live.latest()) == expected)
+            stub.clear_faults()
+            until(lambda: states(live.latest()) == dict.fromkeys(EACH, OK))
+            found = live.latest()
+            assert found is not None
+            assert [sample.device.uuid for sample in found.samples] == [stub.uuid(gpu) for gpu in EACH]
 
 
 def states(frame: Frame | None) -> dict[int, Availability]:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from typing import Any, NamedTuple
 
-from gpumon.clock import Clock
+from gpumon.clock import SECOND, Clock
 from gpumon.errors import SourceError
 from gpumon.frame import NAN, Device, Driver, Sample, XidEvent
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, PROCESSES, Availability
 from gpumon.sources.nvml.device import NvmlDevice
-from gpumon.sources.nvml.library import NOT_SUPPORTED, SUCCESS, Library, advice, availability
+from gpumon.sources.nvml.identity import NAMELESS, Identity, identify
+from gpumon.sources.nvml.lanes import Asker, Inquiry, Lanes
+from gpumon.sources.nvml.library import SUCCESS, Library, advice, availability
 from gpumon.sources.nvml.runtime_power import PCI_DEVICES, RuntimePower, all_asleep
 from gpumon.sources.nvml.xid_errors import MOST, XidErrors
 
 LOOK_EVERY = 2.0
 """Seconds between looks for a driver that was not there, and for GPUs that were plugged in or lost."""
 NOTHING = [NAN] * len(GPU_METRICS)
-NAMELESS = "NVIDIA GPU"
+SILENT = -1
+"""In place of the driver's code for a GPU that has not said yet what it is."""
+_PATIENCE = round(0.6 * SECOND)
+"""ns that a look waits for GPUs to say what they are: those that take longer are there with a later look."""
 _WELL = (Availability.OK, Availability.ASLEEP)
 """States of devices of which nobody asks whether they are still there."""
 
@@ -58,8 +64,15 @@ class Discovery:
     may be another thread's.
     """
 
-    def __init__(self, clock: Clock, open_library: Callable[[], Library], pci: str = PCI_DEVICES) -> None:
-        """`pci`: where sysfs has the PCI devices."""
+    def __init__(
+        self,
+        clock: Clock,
+        open_library: Callable[[], Library],
+        pci: str = PCI_DEVICES,
+        asker: Asker | None = None,
+    ) -> None:
+        """`pci`: where sysfs has the PCI devices; `asker` asks each GPU what it is: threads unless it is given."""
+        self._asker = asker
         self._clock = clock
         self._open = open_library
         self._pci = pci
@@ -71,6 +84,8 @@ class Discovery:
         self._driver = Driver()
         self._xids: XidErrors | None = None
         self._new_xids: deque[XidEvent] = deque(maxlen=MOST)
+        self._asked: dict[int, Inquiry[Identity]] = {}
+        """Inquiries after the identity of GPUs by index, as far as the driver has not answered yet."""
         self._watched: set[str] = set()
         """UUIDs of GPUs whose XID errors are waited for."""
 
@@ -98,6 +113,11 @@ class Discovery:
         self._refused.clear()
         self.close()
         return self.look()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no call is under way that a look has begun."""
+        return not any(one.is_under_way for one in self._asked.values())
 
     def close(self) -> None:
         """Let go of the driver. No call may be under way, but the wait for XID errors: its end closes the driver."""
@@ -134,11 +154,12 @@ class Discovery:
         return self._found(problem)
 
     def _find_each(self, library: Library, count: int) -> None:
-        known = {device.uuid: device for device in self._devices}
+        known = {device.device.index: device for device in self._devices}
         self._refused.clear()
+        identities = self._identify_all(library, count, known)
         found: list[NvmlDevice] = []
         for index in range(count):
-            device = self._find(library, index, known, {one.uuid for one in found})
+            device = self._find(library, index, identities[index], known.get(index), {one.uuid for one in found})
             if device is not None:
                 found.append(device)
         for device in self._devices:
@@ -148,11 +169,31 @@ class Discovery:
             self._gone.pop(device.uuid, None)
         self._devices = found
 
+    def _identify_all(self, library: Library, count: int, known: Mapping[int, NvmlDevice]) -> list[Identity | None]:
+        """Return identities by index; None of a GPU whose calls hang, and of one that is not to be asked."""
+        self._asked = {index: one for index, one in self._asked.items() if one.is_under_way}
+        new: dict[int, Inquiry[Identity]] = {}
+        for index in range(count):
+            device = known.get(index)
+            if index not in self._asked and (device is None or device.state is not Availability.ASLEEP):
+                handle = device.handle.value if device else None
+                new[index] = Inquiry(partial(identify, library, index, handle))
+        self._asked.update(new)
+        # Threads of this round alone: from one look that finds something to the next it may take days.
+        asker = self._asker or Lanes(self._clock)
+        asker.ask([*new.values()], _PATIENCE)
+        asker.close()
+        answers = [self._asked[index].take() if index in self._asked else None for index in range(count)]
+        for one in new.values():
+            if one.failure is not None:
+                raise one.failure
+        return answers
+
     def _found(self, problem: str) -> FoundDevices:
         return FoundDevices(
             devices=tuple(self._devices),
             absent=self._absent(),
-            codes=tuple(self._refused.values()),
+            codes=tuple(code for code in self._refused.values() if code != SILENT),
             driver=self._driver,
             problem=problem,
         )
@@ -161,52 +202,42 @@ class Discovery:
         otherwise = Availability.LOST if self._library else Availability.NO_DRIVER
         gone = list(self._gone.values())
         known = {device.index for device in (*gone, *(device.device for device in self._devices))}
-        why = {index: availability(code) for index, code in self._refused.items()}
+        why = {
+            index: Availability.STALE if code == SILENT else availability(code) for index, code in self._refused.items()
+        }
         rows = [Sample(device, why.get(device.index, otherwise), NOTHING) for device in gone]
         rows += [Sample(unknown(index, why[index]), why[index], NOTHING) for index in why if index not in known]
         return tuple(rows)
 
-    def _find(self, library: Library, index: int, known: dict[str, NvmlDevice], others: Set[str]) -> NvmlDevice | None:
-        """The device with this index; None where the driver refuses it, which is then noted.
+    def _find(
+        self, library: Library, index: int, identity: Identity | None, before: NvmlDevice | None, others: Set[str]
+    ) -> NvmlDevice | None:
+        """The device with this index; None where the driver refuses it or does not answer, which is then noted.
 
-        `others`: UUIDs of those before it, for a driver that gives two GPUs the same one.
+        `before` is the one that was there; `others`: UUIDs of those before it, for a driver that gives two GPUs
+        the same one.
         """
-        for device in known.values():
-            if device.device.index == index and device.state is Availability.ASLEEP:
-                return device  # to ask for its handle would wake it
-        code, handle = library.handle(index)
-        if code != SUCCESS:
-            return self._refuse(index, code, known)
-        # Looking up one GPU costs two driver calls; those with the same handle are known.
-        for device in known.values():
-            if device.handle.value == handle.value and device.device.index == index:
-                return device
-        code, uuid = library.text("nvmlDeviceGetUUID", handle)
-        if code == NOT_SUPPORTED and (address := library.bus_address(handle)):
-            uuid = f"PCI-{address}"  # a card that has no UUID
+        if identity is None or not (identity.uuid or identity.is_known):
+            # The calls of a device that was there before tell why themselves.
+            if before is None:
+                self._refused[index] = identity.code if identity else SILENT
+            return before
+        if identity.is_known:
+            return before
+        uuid = identity.uuid
         if uuid in others:
-            uuid = f"PCI-{library.bus_address(handle) or index}"  # its place tells it from the other
-        if not uuid:
-            return self._refuse(index, code, known)
-        name = library.text("nvmlDeviceGetName", handle)[1] or NAMELESS
+            uuid = f"PCI-{identity.address or index}"  # its place tells it from the other
         return NvmlDevice(
             library=library,
-            handle=handle,
+            handle=identity.handle,
             index=index,
             uuid=uuid,
-            name=name,
+            name=identity.name,
             clock=self._clock,
             after=self._samples_until.get(uuid, 0),
             xids=self._xids,
-            power=RuntimePower(library.bus_address(handle), self._pci),
+            power=RuntimePower(identity.address, self._pci),
         )
-
-    def _refuse(self, index: int, code: int, known: dict[str, NvmlDevice]) -> NvmlDevice | None:
-        """The device that was there before, whose own calls then tell; else note why there is none."""
-        before = next((device for device in known.values() if device.device.index == index), None)
-        if before is None:
-            self._refused[index] = code
-        return before
 
     def _part_with(self, device: NvmlDevice) -> None:
         """Keep its row, so that people see that it was there, and what of its samples is known already."""

@@ -83,7 +83,7 @@ class NvmlSource:
         """`patience` in seconds; `asker` makes the driver's calls: threads unless it is given; `pci` is of sysfs."""
         self._clock = clock
         self._describe = describe
-        self._discovery = Discovery(clock, open_library, pci)
+        self._discovery = Discovery(clock, open_library, pci, asker)
         self._asker = asker or Lanes(clock)
         self._patience = round(patience * SECOND)
         self._first_patience = round(FIRST_PATIENCE * SECOND)
@@ -148,7 +148,7 @@ class NvmlSource:
         """Whether no call is under way, so that the library may be closed."""
         self._left = [job for job in self._left if job.is_under_way]
         jobs: list[AnyInquiry] = [self._look, self._reopen, *(row.job for row in self._rows)]
-        return not (self._left or any(job.is_under_way for job in jobs))
+        return self._discovery.is_quiet and not (self._left or any(job.is_under_way for job in jobs))
 
     def _look_for_devices(self, now: int, until: int) -> None:
         """Look where it is time, and take what a look found that let its tick go by."""
