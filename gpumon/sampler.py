@@ -11,6 +11,7 @@ from threading import Event
 
 from gpumon.clock import SECOND, Clock
 from gpumon.frame import NAN, Boundary, Mark, Process, Run, Sample, Tick
+from gpumon.idleness import is_idle
 from gpumon.metrics import HOST_METRICS
 from gpumon.missing import is_known
 from gpumon.origin import Capability, Origin
@@ -35,10 +36,15 @@ class Sampler:
 
     def __init__(
         self, source: Source, clock: Clock, interval: float = 1.0, host: HostSource | None = None,
-        tags: TagReader | None = None,
+        tags: TagReader | None = None, idle_interval: float = 0.0,
     ) -> None:  # fmt: skip
+        """`idle_interval`: seconds between ticks while no GPU does anything; no more than `interval` is none."""
         self.source = source
         self.interval_ns = round(interval * SECOND)
+        self._rounds_idle = max(1, round(idle_interval / interval))
+        """Rounds from one tick to the next while no GPU does anything."""
+        self._rounds = 0
+        """Rounds since the last tick."""
         self.skipped_ticks = 0
         self.refused: Mapping[str, str] = {}
         """Why a run is not on a device that it claims, by its key; of the newest tick."""
@@ -66,8 +72,10 @@ class Sampler:
         """Sample until `stop` is set; `each_round` is called after every round, with or without a tick."""
         deadline = self._clock.monotonic()
         while True:
-            for tick in self.ticks():
-                store(tick)
+            if self._is_due():
+                for tick in self.ticks():
+                    store(tick)
+                self._rounds = 0
             each_round()
             deadline += self.interval_ns
             behind = self._clock.monotonic() - deadline
@@ -77,6 +85,12 @@ class Sampler:
                 deadline += skipped * self.interval_ns
             if self._clock.wait(stop, deadline):
                 return
+
+    def _is_due(self) -> bool:
+        """Whether this round has a tick. While nothing goes on, rounds without one go by, in which we show our life."""
+        self._rounds += 1
+        latest = self._latest
+        return self._rounds >= self._rounds_idle or latest is None or not is_idle(latest)
 
     def close(self) -> None:
         """Let go of the source, the host's files and the boards."""
@@ -136,7 +150,7 @@ class Sampler:
         """Timing of a reading of now."""
         duration = max(0, self._clock.monotonic() - reading.monotonic_ns) if self._live else 0
         return Pace(
-            interval_ns=self.interval_ns,
+            interval_ns=self.interval_ns * max(1, self._rounds),
             sample_duration_ns=duration,
             skipped_ticks=self.skipped_ticks,
             dropped=0,

@@ -36,6 +36,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="do not read GPM, the performance counters of Hopper and newer GPUs, for a profiler that requires them "
         "for itself (GPUMON_GPM=off, or gpm = false in the file)",
     )  # fmt: skip
+    parser.add_argument(
+        "--idle-interval", metavar="SECONDS", help="sample so seldom while no GPU does anything and none has a process "
+        "(default: as always)",
+    )  # fmt: skip
     add_places(parser)
 
 
@@ -59,7 +63,7 @@ def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, st
         limits = HistoryLimits(arguments.history_days, arguments.history_size, arguments.account_days)
         return open_daemon(
             where, source_of(arguments), arguments.interval, arguments.speed, SystemClock(), playback=playback,
-            limits=limits, gpm=arguments.gpm,
+            limits=limits, gpm=arguments.gpm, idle_interval=arguments.idle_interval,
         )  # fmt: skip
 
     def started(recorder: Recorder) -> None:

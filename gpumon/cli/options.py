@@ -163,6 +163,11 @@ def _interval(name: str, value: Any) -> float:
     return number
 
 
+def _idle_interval(name: str, value: Any) -> float:
+    """0 where it is not given."""
+    return 0.0 if value is None else _interval(name, value)
+
+
 def _days(name: str, value: Any) -> float:
     most = MOST_DAYS[name]
     number = most if value is None else _number(name, value)
@@ -190,6 +195,7 @@ def _switch(name: str, value: Any) -> bool:
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "dir": _text, "state-dir": _text, "source": _text, "speed": _speed, "interval": _interval,
     "history-days": _days, "history-size": _size, "account-days": _days, "gpm": _switch,
+    "idle-interval": _idle_interval,
 }  # fmt: skip
 """The names in the file, which are those of the flags, and what makes a value of what stands there."""
 

@@ -30,6 +30,7 @@ def make_sampler(
     past: bool = True,
     playback: Playback | None = None,
     gpm: bool = True,
+    idle_interval: float = 0.0,
 ) -> Sampler:
     """A sampler for `--source`. Host and tags belong to it when the source is this machine, now.
 
@@ -46,4 +47,5 @@ def make_sampler(
         return Sampler(
             source, clock, min(interval, max(_SMOOTH, source.tick_period)) if source.tick_period else interval
         )
-    return Sampler(source, clock, interval, host, TagReader(where, clock=clock, past=past))
+    tags = TagReader(where, clock=clock, past=past)
+    return Sampler(source, clock, interval, host, tags, idle_interval)

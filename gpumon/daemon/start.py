@@ -39,14 +39,16 @@ def open_daemon(
     limits: HistoryLimits = USUAL_LIMITS,
     *,
     gpm: bool = True,
+    idle_interval: float = 0.0,
 ) -> Recorder:
     """A recorder that has its directory, its lock and its first frame. `say` is told, in a line, what goes wrong later.
 
-    `gpm`: whether the GPUs' performance counters are read.
+    `gpm`: whether the GPUs' performance counters are read; `idle_interval`: seconds between ticks while no GPU does
+    anything, 0 for those of always.
 
     Raises AlreadyRunning, SourceError, UsageError or GpumonError, each with what to do.
     """
-    sampler = make_sampler(spec, where, clock, interval, speed, playback=playback, gpm=gpm)
+    sampler = make_sampler(spec, where, clock, interval, speed, playback=playback, gpm=gpm, idle_interval=idle_interval)
     directory = make_live_dir(where)
     try:
         return _start(sampler, where, clock, directory, say, limits=limits)

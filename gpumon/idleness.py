@@ -1,0 +1,20 @@
+"""Whether nothing goes on in a tick, so that the next one may come later."""
+
+from __future__ import annotations
+
+from gpumon.frame import RunState, Tick
+from gpumon.metrics import GPU_INDEX, PROCESSES, Availability
+
+_UTILIZATION = GPU_INDEX["gpu.utilization"]
+_OK, _ASLEEP = Availability.OK, Availability.ASLEEP
+
+
+def is_idle(tick: Tick) -> bool:
+    """Return whether every GPU is known to do nothing, and to have no process and no run; False without any GPU."""
+    if not tick.samples or tick.processes or any(run.state is RunState.RUNNING for run in tick.runs):
+        return False
+    return all(
+        sample.state is _ASLEEP
+        or (sample.state is _OK and sample.values[_UTILIZATION] == 0 and PROCESSES not in sample.device.missing)
+        for sample in tick.samples
+    )

@@ -1,0 +1,34 @@
+"""A daemon that samples seldom while no GPU does anything, on the stub driver."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+from gpumon.live import follow
+from gpumon.paths import Places
+from tests.nvml import Process, Stub, sleepers
+from tests.programs import daemon, environment, status, until
+
+
+def test_frames_come_seldom_until_a_process_is_there_and_the_daemon_is_live_all_the_time(
+    stub: Stub, live_dir: Path
+) -> None:
+    stub.gpus = 1
+    stub.set_value("gpu.utilization", 0)
+    env = environment(live_dir, stub.env())
+    live = follow(Places(explicit=str(live_dir)))
+    with sleepers(1) as (pid,), daemon("--interval", "0.1", "--idle-interval", "1", env=env):
+        until(lambda: (frame := live.latest()) is not None and frame.number >= 4)
+        frames = live.since(0)
+        for before, after in pairwise(frames[1:]):
+            apart = (after.monotonic_ns - before.monotonic_ns) / 1e9
+            assert apart >= 0.9
+            assert after.interval == 1.0
+        assert live.state().live
+        assert live.interval() == 0.1
+        stub.set_processes(0, [Process(pid)])
+        until(lambda: (frame := live.latest()) is not None and frame.processes and frame.interval == 0.1)
+        assert status(env)["live"]
+        stub.set_processes(0, [])
+        until(lambda: (frame := live.latest()) is not None and frame.interval == 1.0)
