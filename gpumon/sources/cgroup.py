@@ -2,7 +2,8 @@
 
 The text is a path for each hierarchy: `0::/path` of cgroup v2, `4:memory:/path` of v1. Its parts are names that
 runtimes give, and that a user may give too: below `user.slice` everybody makes cgroups of their own, so a job or a
-pod is believed only outside of it, and all of it is hostile text.
+pod is believed only outside of it, and all of it is hostile text. Patterns are compiled when the first process is
+looked at: not every command looks at one.
 """
 
 from __future__ import annotations
@@ -38,35 +39,31 @@ class _Pattern(NamedTuple):
     """A name that a runtime gives to a part of the path."""
 
     runtime: str
-    pattern: re.Pattern[str]
+    pattern: str
     """Matches the whole part; has a group `id`, or `name` where people gave it."""
-    below: re.Pattern[str] | None = None
-    """Matches the part above it; None where any will do."""
-
-
-def _pattern(runtime: str, pattern: str, below: str = "") -> _Pattern:
-    return _Pattern(runtime, re.compile(pattern), re.compile(below) if below else None)
+    below: str = ".*"
+    """Matches the part above it."""
 
 
 CONTAINERS: tuple[_Pattern, ...] = (
-    _pattern("docker", rf"docker-{_ID}\.scope"),
-    _pattern("docker", _ID, below="docker"),
-    _pattern("containerd", rf"(?:.*:)?cri-containerd[-:]{_ID}(?:\.scope)?"),
-    _pattern("containerd", rf"nerdctl-{_ID}\.scope"),
-    _pattern("cri-o", rf"crio-{_ID}(?:\.scope)?"),
-    _pattern("podman", rf"libpod-{_ID}(?:\.scope)?"),
-    _pattern("lxc", r"lxc\.payload\.(?P<name>.+)"),
-    _pattern("lxc", "(?P<name>.+)", below="lxc"),
-    _pattern("nspawn", r"systemd-nspawn@(?P<name>.+)\.service"),
-    _pattern("machine", r"machine-(?P<name>.+)\.scope", below=r"machine\.slice"),
-    _pattern("container", rf"(?:.*[:-])?{_ID}(?:\.scope)?"),
+    _Pattern("docker", rf"docker-{_ID}\.scope"),
+    _Pattern("docker", _ID, below="docker"),
+    _Pattern("containerd", rf"(?:.*:)?cri-containerd[-:]{_ID}(?:\.scope)?"),
+    _Pattern("containerd", rf"nerdctl-{_ID}\.scope"),
+    _Pattern("cri-o", rf"crio-{_ID}(?:\.scope)?"),
+    _Pattern("podman", rf"libpod-{_ID}(?:\.scope)?"),
+    _Pattern("lxc", r"lxc\.payload\.(?P<name>.+)"),
+    _Pattern("lxc", "(?P<name>.+)", below="lxc"),
+    _Pattern("nspawn", r"systemd-nspawn@(?P<name>.+)\.service"),
+    _Pattern("machine", r"machine-(?P<name>.+)\.scope", below=r"machine\.slice"),
+    _Pattern("container", rf"(?:.*[:-])?{_ID}(?:\.scope)?"),
 )
 """Names of the cgroups of containers; the first that fits counts. The last row: its runtime is not in its name."""
-_POD = re.compile(r"(?:.*-)?pod([0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})(?:\.slice)?(?::.*)?")
-_KUBE = re.compile(r"(?:.*-)?kubepods(?:-.*)?(?:\.slice)?")
-_JOB = re.compile(r"job_([0-9]{1,20})|(s[0-9A-Z]{13})")
-_SLURM = re.compile(r"slurm(?:_.*)?|(?:.*_)?slurmstepd\.scope")
-_ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
+_POD = r"(?:.*-)?pod([0-9a-f]{8}(?:[-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12})(?:\.slice)?(?::.*)?"
+_KUBE = r"(?:.*-)?kubepods(?:-.*)?(?:\.slice)?"
+_JOB = r"job_([0-9]{1,20})|(s[0-9A-Z]{13})"
+_SLURM = r"slurm(?:_.*)?|(?:.*_)?slurmstepd\.scope"
+_ESCAPED = r"\\x([0-9a-f]{2})"
 _OF_USERS = "user.slice"
 _DELETED = " (deleted)"
 """The kernel writes it behind the path of a cgroup v2 that was removed."""
@@ -94,11 +91,11 @@ def _of_path(parts: list[str]) -> Confinement:
         if container and container not in containers:
             containers.append(container)
         if not of_users:
-            in_kube = in_kube or _KUBE.fullmatch(part) is not None
-            in_slurm = in_slurm or _SLURM.fullmatch(part) is not None
-            if in_kube and (match := _POD.fullmatch(part)):
+            in_kube = in_kube or re.fullmatch(_KUBE, part) is not None
+            in_slurm = in_slurm or re.fullmatch(_SLURM, part) is not None
+            if in_kube and (match := re.fullmatch(_POD, part)):
                 pod = match[1].replace("_", "-")
-            elif in_slurm and not job and (match := _JOB.fullmatch(part)):
+            elif in_slurm and not job and (match := re.fullmatch(_JOB, part)):
                 job = match[1] or match[2]
         above = part
     return Confinement(" in ".join(containers[::-1][-_NESTED:]), pod, job)
@@ -106,7 +103,7 @@ def _of_path(parts: list[str]) -> Confinement:
 
 def _container(part: str, above: str) -> str:
     for runtime, pattern, below in CONTAINERS:
-        if (below is None or below.fullmatch(above)) and (match := pattern.fullmatch(part)):
+        if (match := re.fullmatch(pattern, part)) and re.fullmatch(below, above):
             known = match.groupdict()
             name = known["id"][:_SHORT] if known.get("id") else clean(_unescaped(known["name"]), _NAMED)
             return f"{runtime} {name}"
@@ -117,4 +114,4 @@ def _unescaped(name: str) -> str:
     r"""The name of a unit of systemd, which is ASCII and writes `-` as `\x2d`, and others byte by byte."""
     if not name.isascii():
         return name
-    return _ESCAPED.sub(lambda escaped: chr(int(escaped[1], 16)), name).encode("latin-1").decode("utf-8", "replace")
+    return re.sub(_ESCAPED, lambda escaped: chr(int(escaped[1], 16)), name).encode("latin-1").decode("utf-8", "replace")
