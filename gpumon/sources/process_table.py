@@ -22,6 +22,9 @@ from gpumon.text import clean
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _FORGET_AFTER = 30.0
+_SHORTEST = SECOND // 10
+"""ns over which a CPU share is told at least: the kernel counts in hundredths of a second. A process on several GPUs is
+asked for once for each, and from one to the next it has done nothing, or more than there are CPUs."""
 GPU_DEVICES = ("/dev/nvidia", "/dev/dxg", "/dev/kfd", "/dev/dri/")
 """Beginnings of the devices through which processes use GPUs."""
 
@@ -67,7 +70,7 @@ class ProcessTable:
         self._boot = self._boot_time()
 
     def describe(self, pid: int) -> Described:
-        """Describe a process; its CPU share is since the last call."""
+        """Describe a process; its CPU share is that since the last call, or before, if that was just now."""
         with self._lock:
             return self._describe(pid)
 
@@ -86,9 +89,11 @@ class ProcessTable:
         elif known.uid != uid:  # it changed its user, as a server does that begins as root
             known.uid, known.user = uid, _user(uid)
         cpu = stat.cpu / _TICK
-        if known.cpu_at and now > known.cpu_at:
+        if known.cpu_at and now - known.cpu_at >= _SHORTEST:
             known.share = (cpu - known.cpu) / ((now - known.cpu_at) / SECOND)
-        known.cpu, known.cpu_at, known.asked = cpu, now, now
+        if not known.cpu_at or now - known.cpu_at >= _SHORTEST:
+            known.cpu, known.cpu_at = cpu, now
+        known.asked = now
         self._forget(now)
         resident = float(stat.resident_pages * _PAGE)
         return Described(known.name, known.user, known.started, known.share, resident, known.confinement)

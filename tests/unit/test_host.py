@@ -235,6 +235,26 @@ def test_a_cpu_share_is_cores_since_the_last_time(proc: Proc, clock: FakeClock) 
     assert table.describe(4711)[3] == 0.0
 
 
+def test_a_process_on_two_gpus_has_one_cpu_share_on_both(proc: Proc, clock: FakeClock) -> None:
+    stat = proc.process(4711, cpu=100)
+    table = ProcessTable(clock, str(proc.root))
+
+    def both() -> list[float]:
+        first = table.describe(4711)[3]
+        clock.advance(0.0001)  # as the source comes from one GPU to the next
+        stat.write_text(line(4711, "python", cpu=table_cpu() + 1))
+        return [first, table.describe(4711)[3]]
+
+    def table_cpu() -> int:
+        return int(stat.read_text().split(") ")[1].split()[11])
+
+    assert all(isnan(share) for share in both()), "nothing has gone by yet"
+    for _ in range(3):
+        clock.advance(0.9999)
+        stat.write_text(line(4711, "python", cpu=table_cpu() + 2 * TICKS - 1))
+        assert both() == pytest.approx([2.0, 2.0], rel=0.02)
+
+
 def test_a_process_that_has_gone_is_nobody(proc: Proc, clock: FakeClock) -> None:
     proc.process(4711)
     table = ProcessTable(clock, str(proc.root))
