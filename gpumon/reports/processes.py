@@ -26,7 +26,7 @@ FIELDS = (
 """Columns of CSV; an empty cell is not known."""
 NOTHING = "no process was seen in this window; of time in which no daemon watched, nothing is known"
 _COLUMNS = (
-    TextColumn("GPU", 86),
+    TextColumn("GPU", 94),
     TextColumn("PID", 100),
     TextColumn("USER", 95, right=False, most=16, least=6),
     TextColumn("PROCESS", 90, right=False, most=24, least=8),
