@@ -9,11 +9,12 @@ from contextlib import closing
 from typing import Any
 
 from gpumon.cli.nothing_kept import why_no_history
-from gpumon.cli.options import add_places
+from gpumon.cli.options import add_places, named_gpu
 from gpumon.cli.streams import output_width, say
 from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.live import follow
 from gpumon.paths import Places, history_paths
+from gpumon.text import clean
 
 _TEXT = "list the processes that were on the GPUs: user, time, memory, share of the SMs"
 
@@ -37,11 +38,18 @@ def add_parser(commands: Any, formatter: Any) -> None:
         "--gpu", metavar="GPU", action="append", default=[], help="only this GPU, by index or UUID; may be repeated"
     )
     parser.add_argument("--user", metavar="USER", default="", help="only processes of this user")
-    parser.add_argument("--pid", metavar="PID", type=int, default=0, help="only processes with this pid")
+    parser.add_argument("--pid", metavar="PID", type=_pid, default=0, help="only processes with this pid")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", default=False, help="print one JSON object for programs")
     output.add_argument("--csv", action="store_true", default=False, help="print CSV, a line for each process and GPU")
     add_places(parser)
+
+
+def _pid(text: str) -> int:
+    """Return the pid of `--pid`; 0 would be all processes."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
+        raise argparse.ArgumentTypeError(f"not a pid: {clean(text, 100)}")
+    return int(text)
 
 
 def run(where: Places, arguments: argparse.Namespace) -> int:
@@ -50,7 +58,7 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
 
     if not history_paths(where):
         raise GpumonError(why_no_history(where, "processes"))
-    wanted = [int(name) if name.isdecimal() else name for name in arguments.gpu]
+    wanted = [named_gpu(name) for name in arguments.gpu]
     with closing(follow(where)) as live:
         found = live.processes(
             begin=arguments.since, end=arguments.until, devices=wanted or None, user=arguments.user, pid=arguments.pid

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from gpumon.cli.nothing_kept import why_no_history
-from gpumon.cli.options import add_places
+from gpumon.cli.options import add_places, named_gpu
 from gpumon.cli.streams import output_width, say
 from gpumon.errors import EXIT_OK, GpumonError
 from gpumon.live import follow
@@ -48,7 +48,7 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
 
     live = follow(where)
     try:
-        wanted = [int(name) if name.isdecimal() else name for name in arguments.gpu]
+        wanted = [named_gpu(name) for name in arguments.gpu]
         found = live.totals(begin=arguments.since, end=arguments.until, devices=wanted or None)
     finally:
         live.close()

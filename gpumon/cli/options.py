@@ -28,6 +28,8 @@ _FILE = "defaults: ~/.config/gpumon/config.toml"
 _MOST = 64 * 1024
 """Bytes of the file."""
 DEFAULT_SOURCE = AUTO
+_LONGEST_INDEX = 10
+"""Digits from which on a number is no index: Python refuses to read one of thousands."""
 MOST_DAYS = {"history-days": 32.0, "account-days": 366.0}
 """Days of history, and of accounts and events, that a daemon keeps at most."""
 _UNITS = {"M": 2**20, "G": 2**30}
@@ -50,6 +52,11 @@ def add_places(parser: ArgumentParser) -> None:
         metavar="DIR",
         help="persistent data, such as the ledger of runs (GPUMON_STATE_DIR; default: ~/.local/state/gpumon)",
     )
+
+
+def named_gpu(name: str) -> int | str:
+    """Return the GPU of `--gpu`: its index, or a name, such as a UUID."""
+    return int(name) if name.isdecimal() and len(name) < _LONGEST_INDEX else name
 
 
 def add_source(parser: ArgumentParser, default: str = DEFAULT_SOURCE) -> None:

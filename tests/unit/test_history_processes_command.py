@@ -112,6 +112,7 @@ def test_a_narrow_terminal_keeps_who_and_how_long(
     rows = list(processes.lines(found, width))[1:]
     assert all(text_width(row) <= width for row in rows[:3])
     assert {"PID", "USER", "PROCESS"} <= set(rows[0].split())
+    assert rows[0].split()[0] == "GPU", "of a process on two GPUs, it tells which row is which"
     assert "GPU TIME" in rows[0]
     assert rows[1].split()[-1] != ""
 
@@ -123,6 +124,17 @@ def test_a_gpu_is_chosen_by_number_and_by_uuid_and_an_unknown_one_is_refused(
         assert [one["pid"] for one in json.loads(printed("--json", "--gpu", name))["processes"]] == [2]
     assert main(["history", "processes", "--gpu", "7"]) == 2
     assert "no such GPU: 7" in capsys.readouterr().err
+    for command in ("processes", "totals"):
+        assert main(["history", command, "--gpu", "9" * 5000]) == 2, "Python does not read a number of so many digits"
+        assert "no such GPU: '999" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("pid", ["0", "-1", "garbage", "9" * 5000, "²"])
+def test_what_is_no_pid_is_refused_and_not_taken_for_all(
+    filled: float, pid: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history", "processes", "--pid", pid]) == 2
+    assert "not a pid" in capsys.readouterr().err
 
 
 def test_a_window_without_any_does_not_say_that_there_was_none(filled: float, printed: Printed) -> None:
