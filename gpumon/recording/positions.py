@@ -23,8 +23,8 @@ PAST = 600
 """Seconds before a position that come with it."""
 MOST_PAST = 1200
 """Frames of them at most: of a fast recording the newest."""
-_BLOCKS = 12
-"""Decoded blocks that are kept, so that a step back or a second viewer decodes nothing."""
+_BLOCKS = 8
+"""Decoded blocks that are kept, so that a step back decodes nothing: the past of a position, and a few."""
 
 
 class Excerpt(NamedTuple):

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpumon.frame import Mark, RunState, Tick
+from gpumon.clock import SECOND
+from gpumon.frame import Frame, Mark, Run, RunState, Tick
+from gpumon.recording.content import KnownParts
 from gpumon.ring.sizes import FULL_FRAMES
+from gpumon_web.course import KEPT, Logged
 from tests.builders import TIME, boundary, device, run, sample, tick
 from tests.runs import BEGAN, Book
 from tests.web.served import Served
@@ -131,3 +134,23 @@ def test_a_loss_that_is_no_number_is_a_word_in_json_and_a_mark_in_the_figure(boo
     ]
     loss = line(figure, "loss")
     assert None in loss["y"], "no line over it"
+
+
+def test_what_a_run_logged_is_forgotten_an_hour_after_it_is_over() -> None:
+    logged = Logged()
+    over, going = run(key="over", metrics={"loss": 2.0}), run(key="going", metrics={"loss": 1.0})
+    for number in range(1, 100):
+        logged.add(frame_of(number, [over, going]))
+    for number in range(100, KEPT + 100):
+        logged.add(frame_of(number, [going]))
+        assert "over" in logged._runs
+    for number in range(KEPT + 100, KEPT + 400):
+        logged.add(frame_of(number, [going]))
+    assert list(logged._runs) == ["going"], "one that logs seldom keeps what holds"
+    assert list(logged._last) == ["going"]
+
+
+def frame_of(number: int, runs: list[Run]) -> Frame:
+    """The least that is looked at of a frame."""
+    parts = KnownParts((), (), (), tuple(runs), ())
+    return Frame(number, number * SECOND, TIME + number * SECOND, 1.0, 0.0, 0, 0, parts)

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import pytest
 
 from gpumon.recording.content import Recorded
-from gpumon.recording.positions import Positions
+from gpumon.recording.positions import MOST_PAST, Positions
 from gpumon_web.pages import PAGES
 from gpumon_web.positions import KEPT, Recording
 from tests.builders import tick
@@ -153,6 +153,15 @@ def test_few_positions_are_kept_however_many_are_asked_for(path: Path, recorded:
     for place in range(0, FRAMES, 20):
         recording.at(time_of(recorded, place))
     assert len(recording._places) == KEPT
+    recording.close()
+
+
+def test_a_position_keeps_one_frame_and_few_values(path: Path, recorded: list[Recorded]) -> None:
+    recording = Recording(Positions(str(path)))
+    place = recording.at(time_of(recorded, 700))
+    assert [frame.number for frame in place.frames.since(0)] == [701], "the feed has taken in the others"
+    assert len(place.feed.history.sampled()) > 500
+    assert place.feed.history.keep == MOST_PAST
     recording.close()
 
 

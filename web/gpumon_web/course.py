@@ -27,7 +27,9 @@ COURSE = (
 RUNS = 64
 """Runs of which logged values are kept."""
 KEPT = 3600
-"""Values kept of each."""
+"""Values kept of each, and frames after which those of a run that is in none of them are forgotten."""
+_LOOK_EVERY = 240
+"""Frames between two looks for such runs."""
 _SAME = 0.5
 """Seconds by which the begin of an epoch may differ between two that tell of it."""
 
@@ -40,6 +42,9 @@ class Logged:
         """The time (s since 1970) from which on every frame had what runs had logged."""
         self._runs: OrderedDict[str, deque[tuple[float, Mapping[str, float]]]] = OrderedDict()
         self._last: dict[str, str] = {}
+        self._frames = 0
+        self._seen: dict[str, int] = {}
+        """Number of the last frame with a run that has values."""
 
     def add(self, frame: Frame) -> None:
         """Take in a frame; they come in order."""
@@ -47,20 +52,28 @@ class Logged:
             self._interrupt(frame.time)
             return
         self.since = min(self.since, frame.time)
+        self._frames += 1
         for run in frame.runs:
+            if run.key in self._runs:
+                self._seen[run.key] = self._frames
             said = repr(run.metrics)  # a NaN equals nothing, and its text equals itself
             if not run.metrics or self._last.get(run.key) == said:
                 continue
             self._last[run.key] = said
             self._runs.setdefault(run.key, deque(maxlen=KEPT)).append((frame.time, run.metrics))
+            self._seen[run.key] = self._frames
             if len(self._runs) > RUNS:
-                self._last.pop(self._runs.popitem(last=False)[0], None)
+                self._forget(next(iter(self._runs)))
+        if self._frames % _LOOK_EVERY == 0:  # who is over draws on what the ledger keeps
+            for key in [key for key, seen in self._seen.items() if self._frames - seen >= KEPT]:
+                self._forget(key)
 
     def clear(self) -> None:
         """Forget everything."""
         self.since = math.inf
         self._runs.clear()
         self._last.clear()
+        self._seen.clear()
 
     def only(self, keys: Iterable[str]) -> Logged:
         """Copy what some ranks logged, for somebody who reads it while frames come."""
@@ -68,6 +81,10 @@ class Logged:
         found.since = self.since
         found._runs = OrderedDict((key, self._runs[key].copy()) for key in keys if key in self._runs)
         return found
+
+    def _forget(self, key: str) -> None:
+        for known in (self._runs, self._last, self._seen):
+            known.pop(key, None)
 
     def _interrupt(self, time: float) -> None:
         """Let nothing that was logged before hold from `time` on."""

@@ -17,6 +17,7 @@ from gpumon.analysis.epochs import Epochs
 from gpumon.frame import Driver, Frame, Origin
 from gpumon.history.open import open_history
 from gpumon.history.query import Query
+from gpumon.history.recent import KEEP
 from gpumon.history.windows import USUAL
 from gpumon.json_value import logged, shown
 from gpumon.live import LiveState
@@ -78,14 +79,15 @@ class Frames(Protocol):
 class Feed:
     """The live data of the pages. Safe to use from several threads; one frame is taken in once.
 
-    `play` says of a recording that viewers may take elsewhere what a player of it must know.
+    `play` says of a recording that viewers may take elsewhere what a player of it must know; `keep`: frames of which
+    values are kept for lines.
     """
 
-    def __init__(self, live: Frames, play: Callable[[], dict[str, Any]] | None = None) -> None:
+    def __init__(self, live: Frames, play: Callable[[], dict[str, Any]] | None = None, *, keep: int = KEEP) -> None:
         self.live = live
         self._play = play
         self.lock = Lock()
-        self.history = open_history()
+        self.history = open_history(keep=keep)
         self.epochs = Epochs()
         self.logged = Logged()
         self.fleet = Fleet()

@@ -16,14 +16,14 @@ from gpumon.frame import Driver, Frame, Origin
 from gpumon.live import ENDED, LiveState
 from gpumon.recording.content import Recorded
 from gpumon.recording.moment import apart_ns, origin_of, time_ns
-from gpumon.recording.positions import Excerpt, Positions
+from gpumon.recording.positions import MOST_PAST, Excerpt, Positions
 from gpumon_web.feed import Feed
 from gpumon_web.live import PageFeed
 from gpumon_web.page import Cells
 from gpumon_web.runs import Runs
 
-KEPT = 12
-"""Positions of which the feeds are kept."""
+KEPT = 6
+"""Positions of which the feeds are kept: each weighs some MB."""
 MISSING = "At a position of your own, only the runs of its moment are known: press Rejoin for all that was played."
 
 
@@ -50,6 +50,10 @@ class RecordedFrames:
     def since(self, number: int) -> Sequence[Frame]:
         """Frames newer than `number`, oldest first."""
         return [one.frame for one in self._excerpt.frames if one.frame.number > number]
+
+    def let_go(self) -> None:
+        """Keep the frame that is shown alone: a feed has taken in all others, which weigh much more in objects."""
+        self._excerpt = self._excerpt._replace(frames=self._excerpt.frames[-1:])
 
     def state(self) -> LiveState:
         """Whether anything follows; no frame is older here than it is meant to be."""
@@ -117,6 +121,7 @@ class Recording:
             with found.feed.lock:
                 found.frames.move(excerpt)
                 found.feed.refresh()
+                found.frames.let_go()
             return found
 
     def extent(self) -> Cells:
@@ -139,7 +144,7 @@ class Recording:
         def play() -> dict[str, Any]:
             return {**self.extent(), "own": True, **frames.play()}
 
-        feed = Feed(frames, play)
+        feed = Feed(frames, play, keep=MOST_PAST)
 
         def now() -> float:
             return feed.frame.time if feed.frame else 0.0
