@@ -18,12 +18,24 @@ MOST_BYTES = 1 << 53
 class DeviceAnswers:
     """The values of one device by metric, and why others are missing; reads fill it in."""
 
-    __slots__ = ("batched", "clock", "counters_at_ns", "forgotten", "missing", "read_at_ns", "single", "values")
+    __slots__ = (
+        "batched",
+        "clock",
+        "counters_at_ns",
+        "forgotten",
+        "missing",
+        "read_at_ns",
+        "reasons",
+        "single",
+        "values",
+    )
 
     def __init__(self, clock: Clock, missing: dict[str, Availability]) -> None:
         self.clock = clock
         self.values: dict[str, float] = {}
         self.missing = missing
+        self.reasons = 1
+        """Counts the reasons that came new."""
         self.read_at_ns = 0
         """ns, CLOCK_MONOTONIC: when the gauges were read; 0 before."""
         self.counters_at_ns = 0
@@ -44,7 +56,9 @@ class DeviceAnswers:
     def lack(self, metric: str, why: Availability) -> None:
         """The device has no value of `metric` now."""
         self.values.pop(metric, None)
-        self.missing[metric] = why
+        if self.missing.get(metric) is not why:
+            self.missing[metric] = why
+            self.reasons += 1
 
     def clear(self) -> None:
         """Forget all values, as of a device that does not answer."""

@@ -42,13 +42,15 @@ _WORST = (
 class _Scheduled:
     """A call of the table, bound to this device's buffers, and when it is next due."""
 
-    __slots__ = ("call", "code", "cost", "due", "has_answered", "metrics", "read")
+    __slots__ = ("call", "code", "cost", "due", "has_answered", "metrics", "read", "reasons")
 
     def __init__(self, call: Call, read: Read) -> None:
         self.call = call
         self.metrics = frozenset(call.metrics)
         self.read = read
         self.cost = CallCost(call.function)
+        self.reasons = 0
+        """How many reasons had come when it last gave all its metrics."""
         self.due = 0.0
         self.code = SUCCESS
         """The last answer."""
@@ -232,10 +234,8 @@ class NvmlDevice:
             scheduled.due = now + cost.wait
         if code == SUCCESS:
             scheduled.has_answered = True
-            if answers.missing and not answers.missing.keys().isdisjoint(call.metrics):
-                for name in call.metrics:
-                    if name in answers.values:
-                        answers.missing.pop(name, None)
+            if scheduled.reasons != answers.reasons:
+                self._take_back_reasons(scheduled)
             return code
         why = availability(code)
         for name in call.metrics:
@@ -249,6 +249,18 @@ class NvmlDevice:
         elif scheduled.has_answered and self.state is _OK:  # one that answers nothing is asked for all once it does
             scheduled.due = min(scheduled.due, now + AGAIN)
         return code
+
+    def _take_back_reasons(self, scheduled: _Scheduled) -> None:
+        """Forget why metrics were missing that this call gave now."""
+        missing, values = self._answers.missing, self._answers.values
+        lacking = False
+        for name in scheduled.call.metrics:
+            if name in values:
+                missing.pop(name, None)
+            else:
+                lacking = True
+        if not lacking:  # there is nothing to look for before another reason comes
+            scheduled.reasons = self._answers.reasons
 
     def _try_fallbacks(self, now: float) -> None:
         """Ask by itself for what the batch does not give."""
