@@ -9,7 +9,7 @@ import math
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -69,6 +69,12 @@ class Fault(NamedTuple):
     """Holds for each GPU that has it, in each frame from the first in which it holds for all of them."""
     gpus: Sequence[int] = (ONE,)
     """Those that have it."""
+    changed: Mapping[str, float] = {}
+    """What it makes of gauges: the driver's own numbers, which are none of the fault."""
+
+
+DIVIDED = {"gpu.memory_used": 3 * 2.0**30, "gpu.memory_reserved": 2.0**27}
+"""Of two MIG instances."""
 
 
 def slow_down(microseconds: int, *gpus: int | None, function: str | None = None) -> Callable[[Stub], None]:
@@ -141,6 +147,7 @@ LONG_TABLE = [
     Fault("the driver is of another version", set_driver_error(18), is_(NO_DRIVER), EACH),
     Fault("all GPUs are removed", remove(0), is_(LOST), EACH),
     Fault("values are the largest of their type", fill, lacks(*FAST)),
+    Fault("MIG is switched on", lambda stub: stub.set_mig(ONE, 2), lacks("gpu.utilization"), changed=DIVIDED),
     Fault("samples of processes are garbage", garble_processes, lacks()),
 ]
 
@@ -171,7 +178,7 @@ def suffer(served: Machine, fault: Fault, frames: int = FRAMES) -> None:
         seconds = served.recover()
     assert seconds <= RECOVERY
     assert_others_kept(served, fault.gpus)
-    assert_nothing_is_made_up(served)
+    assert_nothing_is_made_up(served, fault.changed)
 
 
 @pytest.mark.parametrize("fault", TABLE, ids=lambda fault: fault.name)

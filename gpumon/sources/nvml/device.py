@@ -197,9 +197,9 @@ class NvmlDevice:
         return answered if asked else self.state is _OK  # all of them slow: nothing was due
 
     def _ask_all(self, now: float) -> bool:
-        """Ask for everything that is not read at each tick."""
+        """Ask for everything that is not read at each tick, and for what was to be asked again only later."""
         for scheduled in self._calls:
-            if scheduled.call.period != EVERY_TICK:
+            if scheduled.call.period != EVERY_TICK or scheduled.due > now:
                 scheduled.due = 0.0
         self._seldom_due = 0.0
         return self._ask_due(now)
