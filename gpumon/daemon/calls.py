@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 
 from gpumon.clock import SECOND
-from gpumon.driver_calls import DriverCall, write_calls
+from gpumon.driver_calls import FILE, DriverCall, write_calls
 from gpumon.sources.base import AsksDriver, Source
 
 _FIRST, _EVERY = 2 * SECOND, 30 * SECOND
@@ -42,6 +44,11 @@ class CallsFile:
             if not self._is_failing:
                 self._say(f"the costs of driver calls cannot be kept: {error.strerror or error}")
             self._is_failing = True
+
+    def close(self) -> None:
+        """Remove the file: what a daemon's calls cost is of that daemon."""
+        with suppress(OSError):  # it was never written, or its directory is gone
+            os.unlink(f"{self._directory}/{FILE}")
 
 
 def slow(call: DriverCall) -> str:

@@ -85,12 +85,12 @@ class Recorder:
             return
         self._check_at = now + _CHECK_EVERY
         self._log.round(writer, self.sampler.refused)
-        if self._calls is not None:
-            self._calls.round(now)
         self._see_lock(self._lock)
         if not (writer.is_at_path() and writer.intact()):
             # Removed, replaced, cut or overwritten by somebody: the next tick starts a new file, with what is left.
             self._former, self.writer = writer, None
+        if self._calls is not None:
+            self._calls.round(now)
 
     def _see_lock(self, lock: WriterLock) -> None:
         if lock.is_mine():
@@ -146,6 +146,8 @@ class Recorder:
         """Stop: let go of what is sampled, the ring and the lock. The ring's file stays."""
         self.sampler.close()
         self.has_let_go.set()
+        if self._calls is not None:
+            self._calls.close()
         self.followers.close()  # before the lock is let go: who comes next goes on from there
         if self.writer is not None:
             self.writer.close()
@@ -160,6 +162,8 @@ class Recorder:
         The ring says that the writer stopped, and the lock is free: this process may not die before its driver call
         does, and then would hold it.
         """
+        if self._calls is not None:
+            self._calls.close()
         self.followers.close_within(LAST_WORDS)
         writer, lock = self.writer, self._lock
         with suppress(OSError):  # a ring that cannot be written says by its silence that nobody does

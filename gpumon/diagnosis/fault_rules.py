@@ -60,7 +60,7 @@ def uncorrected_errors(gpu: GpuContext) -> Iterator[Finding]:
     metric = BY_NAME["gpu.ecc_uncorrected"]
     errors = gpu.value(metric.name)
     severity = severity_of(metric, errors)
-    if gpu.is_current and severity is not Severity.INFO:
+    if gpu.is_current and severity is not Severity.INFO and errors < inf:
         what = units.counted(int(errors), "uncorrected memory error")
         action = f"Check the results of its runs, and reset it{_reset(gpu)}; if errors return, replace the card."
         summary = f"{what} since the driver was loaded"

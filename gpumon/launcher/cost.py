@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Device, Frame, Run, RunState, Sample
-from gpumon.metrics import IDLE
+from gpumon.metrics import IDLE, Availability
 from gpumon.missing import is_known
 
 _LONGEST = 3
@@ -53,6 +53,8 @@ class DeviceCost:
         """`seconds` more, of which `sample` tells for `believed`; `energy` in joules."""
         self.device = sample.device
         self.seconds += seconds
+        if sample.state is not Availability.OK:
+            return  # what it has is of before
         utilization = sample.value("gpu.utilization")
         if is_known(utilization):
             self.seen += believed
@@ -81,6 +83,8 @@ class CommandCost:
         """Number of devices in the newest frame."""
         self.hidden = False
         """Whether a device is held by somebody whom nobody here can see: perhaps by the command."""
+        self.silent: set[str] = set()
+        """UUIDs of devices whose driver calls did not come back in time."""
         self._began = began
         self._is_its = is_its
         self._is_its_run = is_its_run
@@ -100,6 +104,7 @@ class CommandCost:
         first, until = max(last.monotonic_ns, self._began), min(frame.monotonic_ns, ended or frame.monotonic_ns)
         seconds = max(0, until - first) / SECOND
         share = seconds / ((frame.monotonic_ns - last.monotonic_ns) / SECOND)
+        self.silent.update(sample.device.uuid for sample in frame.samples if sample.state is Availability.STALE)
         before = {sample.device.uuid: sample.value("gpu.energy") for sample in last.samples}
         for sample in frame.samples:
             if sample.device.uuid in self._holding:

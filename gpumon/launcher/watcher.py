@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from threading import Event, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpumon import units
 from gpumon.errors import GpumonError
 from gpumon.launcher.child import Ended
 from gpumon.launcher.process_tree import ProcessTree, read_parentage
@@ -169,8 +170,14 @@ def _report(cost: CommandCost, epochs: CommandTrainings, sampling: Sampling) -> 
         trainings=epochs.trainings(),
         devices=cost.devices,
         hidden=not cost.uses and cost.hidden and has_own_pids(),
-        problem=sampling.problem or sampling.unreadable(),
+        problem=sampling.problem or sampling.unreadable() or _silence(len(cost.silent)),
     )
+
+
+def _silence(devices: int) -> str:
+    if not devices:
+        return ""
+    return f"the driver did not answer for {units.counted(devices, 'GPU')} for a while: the figures are incomplete"
 
 
 def _in_ledger(where: Places, notice: CommandRun, epochs: CommandTrainings) -> str:

@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -419,15 +420,16 @@ def test_a_driver_that_goes_and_comes_back_is_found_without_a_restart(
         assert not live.origin().problem
 
 
-def test_a_slow_driver_skips_ticks_and_counts_them(env: dict[str, str], stub: Stub, live_dir: Path) -> None:
+def test_a_slow_driver_costs_no_tick(env: dict[str, str], stub: Stub, live_dir: Path) -> None:
     live = follow(Places(explicit=str(live_dir)))
-    stub.set_latency("nvmlDeviceGetUtilizationRates", 60_000)
+    stub.set_latency("nvmlDeviceGetUtilizationRates", 200_000)
     with daemon("--interval", "0.05", env=env):
-        frame = until(lambda: (found := live.latest()) and found.skipped_ticks > 3 and found)
+        first = until(live.latest)
+        until(lambda: (found := live.latest()) and found.number > first.number + 20)
         times = [found.monotonic_ns / 1e9 for found in live.since(0)]
-    assert frame.sample_duration > 0.12
     gaps = [after - before for before, after in itertools.pairwise(times)]
     assert min(gaps) > 0.04, "never a burst"
+    assert statistics.median(gaps) < 0.15, "a tick waits for no GPU to its end"
 
 
 def test_a_daemon_without_a_driver_serves_the_host_and_says_what_is_missing(live_dir: Path) -> None:
