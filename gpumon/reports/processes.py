@@ -10,7 +10,7 @@ from gpumon.missing import is_known
 from gpumon.process_history.measures import MEASURES, TEXTS
 from gpumon.process_history.query import MeasureUse, ProcessUse, ProcessWindow
 from gpumon.reports.csv_cells import Cell, csv_line, utc
-from gpumon.reports.text_table import TextColumn, draw
+from gpumon.reports.text_table import TextColumn, draw, fitting
 from gpumon.text import clean
 
 SCHEMA = 1
@@ -41,6 +41,8 @@ _COLUMNS = (
     TextColumn("JOB", 25, right=False, most=16),
     TextColumn("CONTAINER", 20, right=False, most=32, least=12),
 )
+_MEASURED = range(7, 12)
+"""Places of the columns of measures."""
 _INCOMPLETE = "*"
 _WHOLE = 0.99
 """The share of the time from which on a measure counts as known."""
@@ -55,9 +57,10 @@ def lines(found: ProcessWindow, width: int = 0) -> Iterator[str]:
         return
     numbers = {device.uuid: str(device.index) for device in found.gpus if device.index >= 0}
     rows = [_row(use, numbers) for use in found.processes]
-    heading, *drawn = draw(_COLUMNS, rows, width)
-    yield from (heading, *drawn)
-    if any(_INCOMPLETE in line for line in drawn):
+    yield from draw(_COLUMNS, rows, width)
+    kept, _ = fitting(_COLUMNS, rows, width)
+    # A name or a user may end so, too.
+    if any(row[column].endswith(_INCOMPLETE) for row in rows for column in kept if column in _MEASURED):
         yield f"{_INCOMPLETE} of a part of the time: for the rest, nothing is known of it"
 
 

@@ -147,6 +147,16 @@ def test_before_there_is_a_file_it_says_what_to_do(path: Path, capsys: pytest.Ca
     assert "no processes kept yet: start 'gpumon daemon'" in capsys.readouterr().err
 
 
+def test_a_name_with_an_asterisk_is_no_mark_of_a_partial_value(filled: float) -> None:
+    from gpumon.reports import processes
+
+    with closing(connect()) as live:
+        found = live.processes("24h", user="alice")
+    (use,) = found.processes
+    odd = use._replace(process=use.process._replace(name="train*", user="a*"))
+    assert not any("of a part" in row for row in processes.lines(found._replace(processes=[odd])))
+
+
 def test_the_overview_counts_processes(filled: float, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history"]) == 0
     rows = capsys.readouterr().out.splitlines()
