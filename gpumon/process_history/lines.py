@@ -58,39 +58,38 @@ def process_lines(path: str, frames: Sequence[Frame], key: ProcessKey, query: Qu
     frames, then from the finer tier. Buckets at the ends of the window are whole.
     """
     kept: list[Piece] = []
+    wanted: set[int] = set()
     grid, problem, recent = query.grid, "", None
     if path:
         try:
             with reading(path) as file:
                 if file.has_processes:
                     file.connection.execute("BEGIN")
-                    grid, recent, kept = _read(file.connection, frames, key, query)
+                    grid, recent, wanted, kept = _read(file.connection, frames, key, query)
         except GpumonError as error:
             problem = str(error)
     if recent is None:
         recent = RecentProcesses(frames, -inf, only=key[:2])
+        wanted = _numbers(recent.new.values(), key)
     grid = grid or _grid(query)
-    wanted = _numbers(recent.new.values(), key._replace(first=nan))
-    pieces = [*kept, *(piece for piece in recent.pieces if piece.number > 0 or piece.number in wanted)]
-    cells = _buckets(pieces, grid)
+    cells = _buckets([*kept, *(piece for piece in recent.pieces if piece.number in wanted)], grid)
     return ProcessLines({name: _series(cells, grid, NAMES.index(name)) for name in query.metrics}, problem)
 
 
 def _read(
     db: sqlite3.Connection, frames: Sequence[Frame], key: ProcessKey, query: Query
-) -> tuple[Grid, RecentProcesses, list[Piece]]:
+) -> tuple[Grid, RecentProcesses, set[int], list[Piece]]:
     there, found = known_of(db, key.device, key.pid), reach(db)
-    numbers = _numbers(there, key)
     grid = query.grid or _grid(query)
-    known = [one for one in there if one.number in numbers]
     until = found.until if is_known(found.until) else -inf
     since = -inf if grid.step < _FINE.step else until
-    recent = RecentProcesses(frames, since, known, newest(db), only=key[:2])
+    recent = RecentProcesses(frames, since, there, newest(db), until, only=key[:2])
+    numbers = _numbers([*there, *recent.new.values()], key)
     cut = recent.begin if is_known(recent.begin) else inf
     # Cells that are longer than buckets go over the ends of the window.
     more = _COARSE.step if grid.step < _COARSE.step else 0
     parts = spans(found, grid.begin - more, min(grid.end, cut) + more, grid.step)
-    return grid, recent, [_until(cut, piece) for piece in kept_pieces(db, parts, numbers) if piece.begin < cut]
+    return grid, recent, numbers, [_until(cut, piece) for piece in kept_pieces(db, parts, numbers) if piece.begin < cut]
 
 
 def _until(cut: float, piece: Piece) -> Piece:

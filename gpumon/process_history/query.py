@@ -76,7 +76,8 @@ def read_processes(path: str, frames: Sequence[Frame], span: WindowSpan, wanted:
                     problem = f"{path} is of an older gpumon, which keeps no processes: restart the daemon"
         except GpumonError as error:
             problem = str(error)
-    recent = RecentProcesses(frames, found.until if is_known(found.until) else -inf, found.known, found.present)
+    until = found.until if is_known(found.until) else -inf
+    recent = RecentProcesses(frames, until, found.known, found.present, until)
     for piece in recent.pieces:
         sums.add(piece)
     there = {one.number: one for one in (*found.known, *recent.new.values()) if _is_wanted(one, wanted)}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import nan
+from math import inf, nan
 
 from gpumon.clock import SECOND
 from gpumon.frame import Frame, Process
+from gpumon.history.tiers import PROCESS_SHAPES
 from gpumon.missing import is_known
 from gpumon.process_history.cell import empty, hold
 from gpumon.process_history.identity import UNKNOWN, ProcessLife, ProcessNumbers
@@ -17,23 +18,28 @@ from gpumon.process_history.rows import RESTARTED
 
 _AT_ONCE = 1e-6
 """Seconds by which two times are the same."""
+_NEXT = 0.5
+"""Seconds by which the end of what the file has, a sum by a steady clock, may differ from the time of its frame."""
+_LOOK = PROCESS_SHAPES[0].step
+"""Seconds after a process came when the file may have it first."""
 
 
 class RecentProcesses:
     """Processes of `frames`, oldest first, from `since` (s since 1970) on.
 
-    `known` are those of the file; one without a start is the same only if it is in `present`. `only`: UUID and pid of
-    the one that is asked for.
+    `known` are those of the file, which has all `until` some time, when those of `present` were there. `only`: UUID and
+    pid of the one that is asked for.
     """
 
     def __init__(
         self, frames: Iterable[Frame], since: float, known: Sequence[KnownProcess] = (), present: Iterable[int] = (),
-        only: tuple[str, int] | None = None,
+        until: float = -inf, only: tuple[str, int] | None = None,
     ) -> None:  # fmt: skip
         self.new: dict[int, KnownProcess] = {}
         """Those that the file does not have, by number."""
         self.pieces: list[Piece] = []
         self._present = frozenset(present)
+        self._until = until
         self._known: dict[tuple[str, int], list[KnownProcess]] = {}
         for one in known:
             self._known.setdefault((one.device, one.pid), []).append(one)
@@ -60,15 +66,23 @@ class RecentProcesses:
                 self.new[life.number] = _process(life)
 
     def _number(self, life: ProcessLife) -> int:
+        first = life.first_ns / SECOND
         for one in reversed(self._known.get((life.device, life.pid), ())):
             if is_known(life.started) and is_known(one.started):
                 if abs(life.started - one.started) <= RESTARTED:
                     return one.number
-            elif one.number in self._present:
+            elif self._goes_on(one, first):
                 return one.number
         life.number = -1 - len(self.new)
         self.new[life.number] = _process(life)
         return life.number
+
+
+    def _goes_on(self, one: KnownProcess, first: float) -> bool:
+        """Whether one whose start is not known, and that frames have since `first`, is this one of the file."""
+        if first > self._until - _NEXT:  # else it was gone meanwhile, or nobody watched
+            return one.number in self._present and first < self._until + _NEXT
+        return one.first <= first + _LOOK
 
 
 def _process(life: ProcessLife) -> KnownProcess:

@@ -335,6 +335,31 @@ def test_the_line_of_one_process_has_nothing_of_another_with_its_pid(path: Path)
         assert {value for value in found.mean if not isnan(value)} == {GIB * memory}
 
 
+def test_frames_of_two_processes_with_one_pid_are_told_apart_by_when_they_came(path: Path) -> None:
+    small, large = (one(started=nan, memory_used=GIB * size) for size in (1, 7))
+    ticks = [*steady(0, 100, small), *steady(130, 400, large)]  # nobody watched in between
+    keep(path, ticks[:220])
+    frames = [frame_of(each, number) for number, each in enumerate(ticks, 1)]
+    for file, seconds in ((path, (100, 270)), (Path(), (100, 270))):
+        found = read_processes(str(file) if file.name else "", frames, WindowSpan(BEGIN, BEGIN + 400)).processes
+        assert [use.held for use in found] == pytest.approx(seconds)
+        for use, memory, held in zip(found, (1, 7), seconds, strict=True):
+            query = Query("", ("memory_used",), BEGIN, BEGIN + 400, 400)
+            drawn = process_lines(str(file) if file.name else "", frames, key_of(use.process), query)
+            series = drawn.series["memory_used"]
+            assert {value for value in series.mean if not isnan(value)} == {GIB * memory}
+            assert sum(series.seen) == pytest.approx(held, abs=1)
+
+
+def test_a_process_without_a_start_is_another_one_at_once_where_nobody_watched(path: Path) -> None:
+    unknown = one(started=nan)
+    keep(path, steady(0, 100, unknown))
+    later = [frame_of(each, number) for number, each in enumerate(steady(130, 140, unknown), 1)]
+    assert [use.process.first - BEGIN for use in uses(path, frames=later)] == [0, 130], "as it will be in the file"
+    at_once = [frame_of(each, number) for number, each in enumerate(steady(100, 140, unknown), 1)]
+    assert [use.held for use in uses(path, frames=at_once)] == pytest.approx([140])
+
+
 def test_a_wrong_clock_puts_nothing_in_the_way_of_other_days(path: Path) -> None:
     keep(path, [at(s, [one()], time_ns=(s + 5) * SECOND) for s in range(200)])
     keep(path, steady(0, 2 * HOUR, one()))
