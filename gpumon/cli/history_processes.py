@@ -56,13 +56,18 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
     """Print the processes. Raises GpumonError."""
     from gpumon.reports import processes
 
-    if not history_paths(where):
-        raise GpumonError(why_no_history(where, "processes"))
+    is_kept = bool(history_paths(where))
     wanted = [named_gpu(name) for name in arguments.gpu]
     with closing(follow(where)) as live:
+        if not (is_kept or live.is_alive()):
+            raise GpumonError(why_no_history(where, "processes"))
         found = live.processes(
             begin=arguments.since, end=arguments.until, devices=wanted or None, user=arguments.user, pid=arguments.pid
         )
+    if not is_kept:  # as of the daemon of another user, whose directory is closed
+        if not found.processes:
+            raise GpumonError(why_no_history(where, "processes"))
+        say("gpumon: only what the daemon has in memory is shown, not the whole window: no file with history is found")
     if found.problem:
         say(f"gpumon: what was kept is missing here: {found.problem}")
     if arguments.json:

@@ -77,7 +77,6 @@ class RecentProcesses:
         self.new[life.number] = _process(life)
         return life.number
 
-
     def _goes_on(self, one: KnownProcess, first: float) -> bool:
         """Whether one whose start is not known, and that frames have since `first`, is this one of the file."""
         if first > self._until - _NEXT:  # else it was gone meanwhile, or nobody watched

@@ -22,6 +22,7 @@ from gpumon.live import connect
 from gpumon.process_history.measures import NAMES
 from gpumon.process_history.part import ProcessPart
 from gpumon.reports.processes import FIELDS
+from gpumon.ring.writer import RingWriter
 from gpumon.text import text_width
 from tests.builders import device, process, sample, tick
 
@@ -155,6 +156,22 @@ def test_a_name_with_an_asterisk_is_no_mark_of_a_partial_value(filled: float) ->
     (use,) = found.processes
     odd = use._replace(process=use.process._replace(name="train*", user="a*"))
     assert not any("of a part" in row for row in processes.lines(found._replace(processes=[odd])))
+
+
+def test_without_a_file_that_can_be_seen_those_in_memory_are_shown_and_said_to_be_all(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path.parents[1] / "live").mkdir(mode=0o700)
+    now = time.time_ns()
+    with closing(RingWriter.create(str(path.parents[1] / "live" / "ring"), 4, SECOND)) as ring:
+        for s in range(3):
+            ring.append(tick(s + 1, [sample(0)], [process(1)], time_ns=now + (s - 2) * SECOND, monotonic_ns=s * SECOND))
+        assert main(["history", "processes", "--json"]) == 0
+        out, err = capsys.readouterr()
+        assert [(one["pid"], one["held"]) for one in json.loads(out)["processes"]] == [(1, 2)]
+        assert "not the whole window" in err
+        assert main(["history", "processes", "--pid", "7"]) == 1
+        assert "no processes kept yet" in capsys.readouterr().err
 
 
 def test_the_overview_counts_processes(filled: float, capsys: pytest.CaptureFixture[str]) -> None:
