@@ -11,6 +11,7 @@ import pytest
 
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS
+from tests.faulty import OF_THE_BUFFER
 from tests.nvml import METRICS, Process, Stub
 from tests.sourced import Gpu, Read, Source, nvml_source
 
@@ -117,6 +118,30 @@ def test_each_code_on_each_call_of_a_gpu_is_that_gpus_alone_and_over_within_3_s(
             before = moment
             assert [gpu.uuid for gpu in read.gpus] == uuids
         assert_well(read, read.gpus, missing)
+
+
+def test_the_largest_number_of_each_type_is_no_value_and_its_end_is_seen_within_3_s(
+    watched: Watched, stub: Stub
+) -> None:
+    stub.gpus = 2
+    for _ in range(20):
+        first = watched.read(3.0)
+    missing = [gpu.missing for gpu in first.gpus]
+    assert_well(first, first.gpus, missing)
+    # A margin of -1 °C is one, and what is asked each ten minutes is of before.
+    filled = [metric for metric in METRICS if metric != "gpu.temperature_margin" and PERIODS.get(metric, 0.0) < 600]
+    for metric in filled:
+        stub.set_value(metric, 2**64 - 1, 1)
+    for _ in range(2):
+        read = watched.read(61.0)
+    assert_well(read, [read.gpus[WELL]], missing)
+    assert set(read.gpus[1].values) & set(filled) == set()
+    for metric in filled:
+        stub.set_value(metric, None, 1)
+    for _ in range(3):
+        read = watched.read(1.0)
+    of_the_buffer = dict.fromkeys(OF_THE_BUFFER, Availability.UNRELIABLE)  # until the driver has filled it anew
+    assert_well(read, read.gpus, [one | of_the_buffer for one in missing])
 
 
 @pytest.mark.parametrize("function", [COUNT, HANDLE])

@@ -42,7 +42,7 @@ _WORST = (
 class _Scheduled:
     """A call of the table, bound to this device's buffers, and when it is next due."""
 
-    __slots__ = ("call", "code", "cost", "due", "has_answered", "metrics", "read", "reasons")
+    __slots__ = ("call", "code", "cost", "due", "given", "has_answered", "metrics", "read", "reasons")
 
     def __init__(self, call: Call, read: Read) -> None:
         self.call = call
@@ -50,7 +50,9 @@ class _Scheduled:
         self.read = read
         self.cost = CallCost(call.function)
         self.reasons = 0
-        """How many reasons had come when it last gave all its metrics."""
+        """Number of reasons that had come when it last gave all its metrics."""
+        self.given = 0
+        """Number of metrics that it has given at once, at most."""
         self.due = 0.0
         self.code = SUCCESS
         """The last answer."""
@@ -236,6 +238,8 @@ class NvmlDevice:
             scheduled.has_answered = True
             if scheduled.reasons != answers.reasons:
                 self._take_back_reasons(scheduled)
+            if call.period != EVERY_TICK:
+                self._expect_as_much(scheduled, now)
             return code
         why = availability(code)
         for name in call.metrics:
@@ -247,8 +251,16 @@ class NvmlDevice:
             if why is Availability.NOT_SUPPORTED:
                 scheduled.due = now + AGAIN
         elif scheduled.has_answered and self.state is _OK:  # one that answers nothing is asked for all once it does
-            scheduled.due = min(scheduled.due, now + AGAIN)
+            scheduled.due = min(scheduled.due, now + max(AGAIN, cost.wait))
         return code
+
+    def _expect_as_much(self, scheduled: _Scheduled, now: float) -> None:
+        """Ask again soon where a seldom call gave less than it did before: garbage, or a part that failed."""
+        given = sum(name in self._answers.values for name in scheduled.call.metrics)
+        if given >= scheduled.given:
+            scheduled.given = given
+        else:
+            scheduled.due = min(scheduled.due, now + max(AGAIN, scheduled.cost.wait))
 
     def _take_back_reasons(self, scheduled: _Scheduled) -> None:
         """Forget why metrics were missing that this call gave now."""
