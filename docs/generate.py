@@ -78,7 +78,7 @@ _PROCESSES = (
     "next tick after a change of device memory that a new or ended process explains. It reads graphics processes "
     f"every {GRAPHICS_EVERY:g} s, and the driver's own utilization samples every {SAMPLES_EVERY:g} s.\n\n"
     "If the driver supports no version of a call, gpumon repeats the call every "
-    f"{UNSUPPORTED:g} s. A value with all bits set means that the driver has none. A GPU for which every read "
+    f"{UNSUPPORTED:g} s, and after 2 s if this GPU has answered it before. A value with all bits set means that the driver has none. A GPU for which every read "
     "fails is not `ok`. If a process list is unavailable, `gpu.processes` is listed as missing: an unavailable "
     "list is not an empty one.\n\n"
     "The values of a GPU carry the time of their read; counters carry the time at which the driver updated them. A "
