@@ -165,17 +165,17 @@ class Live:
 
     def processes(
         self, length: str | float | None = None, *, begin: "Moment | None" = None, end: "Moment | None" = None,
-        devices: "Wanted | Iterable[Wanted] | None" = None, user: str = "", pid: int = 0,
+        devices: "Wanted | Iterable[Wanted] | None" = None, user: str | None = None, pid: int | None = None,
     ) -> "ProcessWindow":  # fmt: skip
         """Return the processes that were on the GPUs in a window, with what they used, from frames and kept history.
 
-        The window is as of `totals`; `devices` are indexes or UUIDs, else all. Raises UsageError.
+        The window is as of `totals`; `devices` are indexes or UUIDs. What is not named selects all. Raises UsageError.
         """
         from gpumon.process_history.ask import processes_of
 
         frames = self.since(0)
         span = (length, begin, end, self._newest_time(frames))
-        return processes_of(self._kept(), frames, span, devices, user, pid)
+        return processes_of(self._kept(), frames, span, devices, user or "", pid or 0)
 
     def process_lines(
         self, process: "Process | KnownProcess", length: str | float | None = None, *,

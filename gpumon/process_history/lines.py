@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf, nan
 from typing import NamedTuple
 
-from gpumon.errors import GpumonError
+from gpumon.errors import GpumonError, UsageError
 from gpumon.frame import Frame, Process
 from gpumon.history.grid import Grid, aligned
 from gpumon.history.query import Query, Series
@@ -37,7 +37,9 @@ class ProcessKey(NamedTuple):
 
 
 def key_of(process: Process | KnownProcess) -> ProcessKey:
-    """Return the key of a process of a frame, or of a window."""
+    """Return the key of a process of a frame, or of a window. Raises UsageError for what is neither."""
+    if not isinstance(process, Process | KnownProcess):
+        raise UsageError("pass a process of a frame, or the `process` of one that `processes` found")
     if isinstance(process, KnownProcess):
         return ProcessKey(process.device, process.pid, process.started, process.first)
     return ProcessKey(process.uuid, process.pid, process.started)

@@ -17,6 +17,7 @@ import pytest
 from gpumon.cli import main
 from gpumon.clock import SECOND
 from gpumon.daemon.activity import ActivityPart
+from gpumon.errors import UsageError
 from gpumon.history.recorder import HistoryRecorder
 from gpumon.live import connect
 from gpumon.process_history.measures import NAMES
@@ -179,6 +180,14 @@ def test_the_overview_counts_processes(filled: float, capsys: pytest.CaptureFixt
     rows = capsys.readouterr().out.splitlines()
     assert any(row.split()[0] == "processes" and row.endswith("2 rows") for row in rows)
     assert any(row.startswith("processes 10 s") and row.endswith("B") for row in rows)
+
+
+def test_in_python_none_is_all_and_what_is_no_process_is_refused(filled: float) -> None:
+    with closing(connect()) as live:
+        assert [use.process.pid for use in live.processes("24h", user=None, pid=None).processes] == [1, 2]
+        (use,) = live.processes("24h", user="bob").processes
+        with pytest.raises(UsageError, match="the `process` of one"):
+            live.process_lines(use, "24h")  # type: ignore[arg-type]
 
 
 def test_python_has_the_same_processes_and_their_lines(filled: float) -> None:
