@@ -166,14 +166,11 @@ class Collector:
         if cell > self._cell:
             self._close(cell)
         for row in seen.rows:
-            subject = self._subjects[row.subject]
-            subject.rows.append(row.values)
-            subject.held = row.values
-            subject.interval = min(planned, self._step)
+            self._subjects[row.subject].take(row.values, time, min(planned, self._step))
         answered = {row.subject for row in seen.rows}
         for name, subject in self._subjects.items():
             if name not in answered:
-                subject.let_go()
+                subject.let_go(self._step)
         self._time, self._monotonic, self._last_ns = time, monotonic, seen.monotonic_ns
         if cell // SHAPES[0].cells != self._block:
             self._block, self.done_ns = cell // SHAPES[0].cells, seen.monotonic_ns
@@ -183,13 +180,13 @@ class Collector:
         self.add(seen)
         self._followed = self._cell
         for subject in self._subjects.values():
-            subject.rows = []
+            subject.follow()
 
     def finish(self) -> None:
         """Hand over what is open, full or not."""
         if self._subjects:
             for subject in self._subjects.values():
-                subject.held = None
+                subject.end(self._step)
             self._close(self._cell + 1)
         self._finest.finish()
         self._subjects.clear()
@@ -199,7 +196,7 @@ class Collector:
     def _break_off(self, cell: int) -> None:
         """A gap before a tick in `cell`: nothing holds through it, and no counter is a line over it."""
         for subject in self._subjects.values():
-            subject.let_go()
+            subject.let_go(self._step)
         if cell > self._cell:
             self._close(cell)
         for subject in self._subjects.values():
@@ -235,8 +232,10 @@ class _Subject:
         """Values that hold until the next tick."""
         self.interval = 0.0
         """Seconds for which a sample holds, as planned."""
-        self._is_held = False
-        """Whether values held when the open cell began."""
+        self._since = self._time = nan
+        """Seconds since 1970: when values began to hold without a gap; and the last sample."""
+        self._before = 0.0
+        """Seconds of the open cell in which values held before a gap in it."""
         self.counting = Counting(len(columns.counters))
         self.counters_of: Callable[[Sequence[float]], Sequence[float]] = itemgetter(*columns.counters)
         self._counters = columns.counters
@@ -254,27 +253,47 @@ class _Subject:
         is_whole = len(self.rows) == 1 and self.interval == 1.0 and not self._ahead and self.held is not None
         return is_whole and self.counting.is_whole(cell)
 
-    def close(self, cell: int, step: int) -> HistoryCell:
-        seconds = len(self.rows) * self.interval + self._ahead
-        if self.interval < SHORTEST_INTERVAL and self._is_held and self.held is not None:
-            seconds = float(step)  # so close together, samples are as uneven as the machine's scheduler
-        self._is_held = self.held is not None
-        known = min(seconds, float(step))
-        self._ahead = min(seconds - known, self.interval)
-        found = self._cell(cell, self.rows, known)
+    def take(self, values: Sequence[float], time: float, interval: float) -> None:
+        """Take a sample (s since 1970), which holds until the next one, or at a gap for `interval` s."""
+        if self.held is None:
+            self._since = time
+        self.rows.append(values)
+        self.held, self._time, self.interval = values, time, interval
+
+    def follow(self) -> None:
+        """Leave the last sample, and the time that is planned for it, to those who wrote it."""
         self.rows = []
+        self._since = self._time + self.interval
+
+    def close(self, cell: int, step: int) -> HistoryCell:
+        if self.interval < step:  # where a tick was skipped, the one before it holds
+            end = float((cell + 1) * step)
+            seconds = self._before + (end - max(self._since, end - step) if self.held is not None else 0.0)
+            known = max(0.0, min(seconds, float(step)))
+            self._ahead = 0.0
+        else:
+            seconds = len(self.rows) * self.interval + self._ahead
+            known = min(seconds, float(step))
+            self._ahead = min(seconds - known, self.interval)
+        found = self._cell(cell, self.rows, known)
+        self.rows, self._before = [], 0.0
         return found
 
-    def let_go(self) -> None:
+    def let_go(self, step: int) -> None:
         """Let the last values hold no longer: a gap follows."""
-        self.held = None
-        self._is_held = False
+        self.end(step)
         self._ahead = 0.0
+
+    def end(self, step: int) -> None:
+        """Let the last sample hold as long as is planned, in its own cell."""
+        if self.held is not None and self.rows:
+            begin = float(self._time // step * step)
+            self._before += min(self._time + self.interval, begin + step) - max(self._since, begin)
+        self.held = None
 
     def hold(self, cell: int, step: int) -> HistoryCell:
         """A cell without a sample of its own, between two that are near each other."""
         assert self.held is not None
-        self._is_held = True
         return self._cell(cell, [self.held], float(step))
 
     def _cell(self, cell: int, rows: Sequence[Sequence[float]], seconds: float) -> HistoryCell:

@@ -186,6 +186,27 @@ def test_seconds_are_those_of_all_samples_though_cells_have_uneven_numbers_of_th
     assert weights(cells(blocks, T3)[0], OF_GPU.counters)[UTILIZATION] == pytest.approx(300, abs=0.5)
 
 
+@pytest.mark.parametrize("interval", [0.05, 0.1, 0.2, 0.5, 0.9])
+def test_skipped_ticks_leave_nothing_missing_and_no_more_is_known_than_passed(interval: float) -> None:
+    times = [n * interval for n in range(round(120 / interval)) if n % 7 != 3]
+    begin = 0.37
+    found = cells(collected(at(begin + time, interval=interval, utilization=0.5) for time in times), T1)
+    seconds = [weights(cell, OF_GPU.counters)[UTILIZATION] for cell in found.values()]
+    assert max(seconds) <= 1.0
+    assert seconds[1:-1] == [1.0] * (len(seconds) - 2)
+    assert seconds[0] == pytest.approx(1 - begin)
+    assert sum(seconds) <= times[-1] + interval + 1e-6
+
+
+def test_a_gap_between_fast_samples_is_cut_where_the_last_one_holds_no_longer() -> None:
+    ticks = [at(n / 5, interval=0.2, utilization=0.5) for n in range(100) if not 22 <= n < 40]
+    found = cells(collected(ticks), T1)
+    seconds = {second: weights(cell, OF_GPU.counters)[UTILIZATION] for second, cell in found.items()}
+    assert seconds[4] == pytest.approx(0.4)
+    assert list(seconds) == [*range(5), *range(8, 20)]
+    assert sum(seconds.values()) == pytest.approx(20 - 18 / 5)
+
+
 def test_a_device_that_does_not_answer_has_no_values_and_one_that_comes_back_is_the_same() -> None:
     def lost(second: float) -> Tick:
         return at(second)._replace(samples=(sample(0, Availability.LOST, utilization=0.9),))
