@@ -87,7 +87,7 @@ class HistoryRecorder:
         self._bytes = 0
         self._lost = 0
         self._parts = tuple(parts)
-        self._parts_at = 0
+        self._parts_at = -_PARTS_EVERY
         self._offset_ns = self._steady_ns = self._pruned_ns = 0
         self._newest: TickValues | None = None
         self._thread = Thread(target=self._run, name="gpumon-history", daemon=True)
@@ -112,7 +112,11 @@ class HistoryRecorder:
         with self._changed:
             self._ticks.append(values)
             oldest = self._ticks[0]
-            if len(self._ticks) >= _BATCH or values.monotonic_ns - oldest.monotonic_ns >= _PATIENCE:
+            if (
+                self._first is None
+                or len(self._ticks) >= _BATCH
+                or values.monotonic_ns - oldest.monotonic_ns >= _PATIENCE
+            ):
                 self._changed.notify()
 
     def close(self) -> None:
@@ -172,7 +176,10 @@ class HistoryRecorder:
         self._newest = values
 
     def _is_due(self) -> bool:
+        """Whether there is work: with the first tick at once, so that even a daemon that is killed soon has begun."""
         ticks = self._ticks
+        if self._first is None and ticks:
+            return True
         return len(ticks) >= _BATCH or (len(ticks) > 0 and ticks[-1].monotonic_ns - ticks[0].monotonic_ns >= _PATIENCE)
 
     def _take(self, block: Block) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.daemon.activity import ActivityPart
 from gpumon.database.write import open_to_write
 from gpumon.followers import Follower
 from gpumon.history import recorder as recorder_module
@@ -180,3 +181,20 @@ def test_a_clock_that_was_set_to_another_year_removes_nothing(path: Path) -> Non
         wait_for(lambda: len(history._ticks) < 100)
     history.close()
     assert kept(path) == 1499
+
+
+def test_what_begins_with_the_first_tick_is_written_at_once(path: Path) -> None:
+    history = HistoryRecorder(str(path), UID, pytest.fail, parts=[ActivityPart()]).start()
+    feed(history, 1, 2)
+    wait_for(lambda: "daemon_started" in kinds(path))  # as of one that is killed before its second sample
+
+
+def kinds(path: Path) -> list[str]:
+    """Kinds of the events in the file."""
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(path)) as connection:
+        try:
+            return [kind for (kind,) in connection.execute("SELECT kind FROM event")]
+        except sqlite3.OperationalError:
+            return []  # it is being made
