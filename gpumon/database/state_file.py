@@ -13,6 +13,8 @@ from contextlib import suppress
 from gpumon.database.damage import is_damage, move_aside
 from gpumon.database.write import FileKind, NewerFile, open_to_write
 
+_MAGIC = b"SQLite format 3\0"
+
 
 class StateFile:
     """The file at `path`, open to write from the first time that somebody asks for its connection.
@@ -40,6 +42,9 @@ class StateFile:
         self._connection: sqlite3.Connection | None = None
         self._inodes: tuple[int, int] = (0, 0)
         """Of the file, and of its write-ahead log; 0 where there is none."""
+        self._raw = -1
+        """The open file once more, to look at without SQLite. It is closed last: to close any descriptor of a file
+        drops all locks that SQLite has on it."""
 
     @property
     def is_open(self) -> bool:
@@ -47,15 +52,18 @@ class StateFile:
         return self._connection is not None
 
     def connect(self) -> sqlite3.Connection:
-        """Return the connection, a new one where the file or its write-ahead log has lost its name.
+        """Return the connection, a new one where the file or its write-ahead log has lost its name,
+        or something else wrote over the file: then it is mended from the log, or found to be damaged.
 
         Raises NewerFile, OSError or sqlite3.Error, which `failed` takes.
         """
-        if self._connection is not None and self._is_there():
+        if self._connection is not None and self._is_there() and self._is_database():
             return self._connection
         self.close()
         self._connection = open_to_write(self.path, self._kind, shared=self._shared, uid=self._uid, log=self._say)
         self._inodes = _inode_of_content(self.path), _inode(f"{self.path}-wal")
+        with suppress(OSError):
+            self._raw = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         self._opened(self._connection)
         return self._connection
 
@@ -97,6 +105,16 @@ class StateFile:
                 connection.execute("PRAGMA journal_mode = DELETE").fetchone()
         with suppress(sqlite3.Error):
             connection.close()
+        raw, self._raw = self._raw, -1
+        if raw >= 0:
+            os.close(raw)
+
+    def _is_database(self) -> bool:
+        """Whether the open file begins as one; SQLite itself would not look again, and go on from memory."""
+        try:
+            return self._raw < 0 or os.pread(self._raw, len(_MAGIC), 0) == _MAGIC
+        except OSError:
+            return True  # SQLite says what is wrong
 
     def _is_there(self) -> bool:
         """Whether the open file and its log still have their names, and the file was not emptied.

@@ -144,6 +144,34 @@ def test_a_damaged_file_is_moved_aside_and_history_begins_anew(path: Path) -> No
     assert (path.parent / "history.sqlite.damaged-1").exists()
 
 
+@pytest.mark.parametrize("is_in_log", [True, False])
+def test_a_file_that_was_overwritten_under_a_daemon_is_mended_from_its_log_or_said_to_be_damaged_once(
+    path: Path, is_in_log: bool
+) -> None:
+    said: list[str] = []
+    history = recorder(path, said.append)
+    feed(history, 1, 500)
+    wait_for(lambda: kept(path))
+    before = kept(path)
+    if not is_in_log:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    with path.open("r+b") as file:
+        file.write(b"\xa5" * path.stat().st_size)
+    for first in range(500, 2000, 100):
+        feed(history, first, first + 100)
+        wait_for(lambda: len(history._ticks) < 16)
+    history.close()
+    if is_in_log:
+        assert said == []
+        assert kept(path) == 1999
+    else:
+        (line,) = said
+        assert "is damaged" in line
+        assert "moved to" in line
+        assert 1000 <= kept(path) <= 1999 - before, "of what was there nothing can be read"
+
+
 def test_a_file_of_a_later_version_is_left_alone(path: Path) -> None:
     open_to_write(str(path), HISTORY_FILE, shared=False, uid=UID, log=pytest.fail).close()
     with closing(sqlite3.connect(path)) as connection:
