@@ -58,3 +58,13 @@ def fold(into: Cell, other: Cell) -> None:
                 into[at + 2] = other[at + 2]
             if other[at + 3] > into[at + 3]:
                 into[at + 3] = other[at + 3]
+
+
+def share(cell: Cell, part: float) -> Cell:
+    """Return the cell of a part (0 to 1) of its time."""
+    found = cell[:]
+    found[0] *= part
+    for at in range(1, LENGTH, PER_MEASURE):
+        found[at] *= part
+        found[at + 1] *= part
+    return found

@@ -14,7 +14,7 @@ from gpumon.history.query import Query, Series
 from gpumon.history.read import reading
 from gpumon.history.tiers import PROCESS_SHAPES
 from gpumon.missing import is_known
-from gpumon.process_history.cell import PER_MEASURE, Cell, empty, fold
+from gpumon.process_history.cell import PER_MEASURE, Cell, empty, fold, share
 from gpumon.process_history.kept import KnownProcess, Piece, known_of, newest, reach
 from gpumon.process_history.measures import NAMES
 from gpumon.process_history.recent import RecentProcesses
@@ -97,7 +97,7 @@ def _read(
 def _until(cut: float, piece: Piece) -> Piece:
     """The part of a piece before a time (s since 1970): what follows comes from elsewhere."""
     number, begin, end, cell = piece
-    return piece if end <= cut else Piece(number, begin, cut, _share(cell, (cut - begin) / (end - begin)))
+    return piece if end <= cut else Piece(number, begin, cut, share(cell, (cut - begin) / (end - begin)))
 
 
 def _grid(query: Query) -> Grid:
@@ -127,20 +127,10 @@ def _buckets(pieces: Iterable[Piece], grid: Grid) -> dict[int, Cell]:
         else:
             half = grid.step / 2
             places = range(grid.at(begin - half) + 1, grid.at(end - half) + 1)
-            part = _share(cell, grid.step / (end - begin))
+            part = share(cell, grid.step / (end - begin))
         for place in places:
             if 0 <= place < grid.buckets:
                 fold(found.setdefault(place, empty()), part)
-    return found
-
-
-def _share(cell: Cell, share: float) -> Cell:
-    """A cell of a part of its time."""
-    found = cell[:]
-    found[0] *= share
-    for at in range(1, len(cell), PER_MEASURE):
-        found[at] *= share
-        found[at + 1] *= share
     return found
 
 

@@ -13,7 +13,7 @@ from gpumon.history.read import reading
 from gpumon.history.span import WindowSpan
 from gpumon.history.tiers import PROCESS_SHAPES
 from gpumon.missing import is_known
-from gpumon.process_history.cell import PER_MEASURE, Cell, empty, fold
+from gpumon.process_history.cell import PER_MEASURE, Cell, empty, fold, share
 from gpumon.process_history.kept import KnownProcess, Piece, known, newest, reach
 from gpumon.process_history.measures import NAMES
 from gpumon.process_history.recent import RecentProcesses
@@ -107,8 +107,11 @@ class _Sums:
 
     def add(self, piece: Piece) -> None:
         number, begin, end, cell = piece
-        if not self._span.begin <= (begin + end) / 2 <= self._span.end:
-            return
+        within = min(end, self._span.end) - max(begin, self._span.begin)
+        if within < end - begin:  # an end of the window cuts it, or it lies beyond
+            if within <= 0:
+                return
+            cell = share(cell, within / (end - begin))
         known = self.cells.get(number)
         if known is None:
             known = self.cells[number] = empty()
@@ -124,6 +127,9 @@ def _read(db: sqlite3.Connection, span: WindowSpan, wanted: ProcessFilter, sums:
     numbers = None if wanted == ALL else {one.number for one in there if _is_wanted(one, wanted)}
     found = reach(db)
     parts = spans(found, span.begin, span.end, inf)
+    if parts:  # also what the ends of the window cut
+        parts[0] = parts[0]._replace(begin=parts[0].begin - parts[0].shape.step)
+        parts[-1] = parts[-1]._replace(end=parts[-1].end + parts[-1].shape.step)
     for piece in kept_pieces(db, parts, numbers):
         sums.add(piece)
     return _InFile(there, sums.cells, found.until, newest(db))

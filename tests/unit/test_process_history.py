@@ -360,6 +360,16 @@ def test_a_process_without_a_start_is_another_one_at_once_where_nobody_watched(p
     assert [use.held for use in uses(path, frames=at_once)] == pytest.approx([140])
 
 
+@pytest.mark.parametrize(("begin", "end"), [(52, 53), (55, 58), (33, 68), (100, 101), (-20, 5)])
+def test_nobody_is_on_a_gpu_for_longer_than_a_window_nor_missing_in_a_short_one(
+    path: Path, begin: int, end: int
+) -> None:
+    keep(path, steady(0, 200, one()))
+    (use,) = uses(path, begin, end)
+    assert use.held == pytest.approx(end - max(begin, 0))
+    assert use.measures["memory_used"] == pytest.approx((use.held, GIB, GIB))
+
+
 def test_a_wrong_clock_puts_nothing_in_the_way_of_other_days(path: Path) -> None:
     keep(path, [at(s, [one()], time_ns=(s + 5) * SECOND) for s in range(200)])
     keep(path, steady(0, 2 * HOUR, one()))
