@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from gpumon.text import clean
 
 FILE = "driver-calls.json"
+SHARE = 0.05
+"""Of the time, that one call for one GPU may take: a slower one is made so seldom that it takes no more."""
 _SCHEMA = 1
 _MOST_BYTES = 1 << 18
 _LONGEST_NAME = 80

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from gpumon.clock import SECOND
-from gpumon.driver_calls import FILE, DriverCall, write_calls
+from gpumon.driver_calls import FILE, SHARE, DriverCall, write_calls
 from gpumon.sources.base import AsksDriver, Source
 
 _FIRST, _EVERY = 2 * SECOND, 30 * SECOND
@@ -54,6 +54,6 @@ class CallsFile:
 def slow(call: DriverCall) -> str:
     """Return a line on a call that has turned slow."""
     return (
-        f"{call.function} takes {1000 * call.mean:.1f} ms on average: it is made every {call.every:.1f} s "
-        "for a GPU instead of at each sample"
+        f"{call.function} takes {1000 * SHARE * call.every:.0f} ms and more for a GPU: it is made every "
+        f"{call.every:.1f} s there instead of at each sample"
     )

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.driver_calls import FILE, DriverCall, read_calls, write_calls
-from gpumon.sources.nvml.costs import LONGEST_WAIT, SHARE, CallCost, summed
+from gpumon.daemon.calls import slow
+from gpumon.driver_calls import FILE, SHARE, DriverCall, read_calls, write_calls
+from gpumon.sources.nvml.costs import LONGEST_WAIT, CallCost, summed
 from tests.fakes import FakeClock
 
 CALLS = [DriverCall("nvmlDeviceGetFieldValues", 12, 0.001, 0.25), DriverCall("nvmlSlow", 3, 0.04, 0.04, every=0.8)]
@@ -63,6 +64,14 @@ def test_a_call_that_is_very_slow_is_made_all_the_same() -> None:
     cost = CallCost("f")
     asked(cost, 3600.0, times=4)
     assert cost.wait == LONGEST_WAIT
+
+
+def test_the_log_says_how_slow_a_call_is_for_the_gpu_where_it_is() -> None:
+    here, there = CallCost("f"), CallCost("f")
+    asked(here, 0.0001, times=1000)
+    asked(there, 0.02, times=4)
+    (call,) = summed([here, there], tick=0.1)
+    assert slow(call) == "f takes 20 ms and more for a GPU: it is made every 0.4 s there instead of at each sample"
 
 
 def test_the_file_gives_what_was_written(tmp_path: Path) -> None:

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from gpumon.clock import SECOND, SHORTEST, Clock
-from gpumon.driver_calls import DriverCall
+from gpumon.driver_calls import SHARE, DriverCall
 
 T = TypeVar("T")
 
-SHARE = 0.05
-"""Of the time, that one call for one GPU may take: a slower one is made so seldom that it takes no more."""
 LONGEST_WAIT = 10.0
 """Seconds between two calls, however slow they are."""
 _SWIFT = int(SHARE * SHORTEST * SECOND)
