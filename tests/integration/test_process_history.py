@@ -56,6 +56,9 @@ def test_processes_are_kept_from_daemon_to_daemon(
         assert now[first]["user"] == pwd.getpwuid(os.getuid()).pw_name
         stub.set_processes(1, [])
         until(lambda: not json.loads(gpumon("status", "--json", env=env).stdout)["gpus"][1]["processes"])
+        until(
+            lambda: (found := listed(env))[first]["held"] > found[second]["held"] + 1.5
+        )  # looks are 1 s apart at least
     kept = listed(env)
     assert kept[first]["memory_used"]["peak"] == 2 * 2**30
     assert kept[first]["sm_utilization"]["mean"] == pytest.approx(0.7)
