@@ -428,7 +428,8 @@ def test_a_slow_driver_costs_no_tick(env: dict[str, str], stub: Stub, live_dir: 
         until(lambda: (found := live.latest()) and found.number > first.number + 20)
         times = [found.monotonic_ns / 1e9 for found in live.since(0)]
     gaps = [after - before for before, after in itertools.pairwise(times)]
-    assert min(gaps) > 0.04, "never a burst"
+    # One that is late by less than an interval may be followed by one in time; two never come on top of each other.
+    assert min(after - before for before, after in zip(times, times[2:], strict=False)) > 0.05, "never a burst"
     assert statistics.median(gaps) < 0.15, "a tick waits for no GPU to its end"
 
 
