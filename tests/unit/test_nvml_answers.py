@@ -278,7 +278,7 @@ def together(seed: int, version: str, monkeypatch: pytest.MonkeyPatch) -> int:
     """Compare a batch that is taken at once with one that is looked at field by field; how often there was one."""
     chance = random.Random(seed)
     quick, slow = Driver(version, LINK), Driver(version, LINK)
-    monkeypatch.setattr(slow.device._calls[2].read, "_steady", lambda _: None)
+    monkeypatch.setattr(slow.device._calls._calls[2].read, "_steady", lambda _: None)
     ids = [field.id for field in fields_for(version)[0]]
     kinds = {id: drawn(chance, id, 1) for id in ids}
     taken = 0
@@ -300,7 +300,7 @@ def together(seed: int, version: str, monkeypatch: pytest.MonkeyPatch) -> int:
         assert one.values == pytest.approx(other.values, nan_ok=True, rel=1e-12)
         assert one.device.missing == other.device.missing
         assert one.counters_monotonic_ns == other.counters_monotonic_ns
-        taken += quick.device._calls[2].read._shape is not None
+        taken += quick.device._calls._calls[2].read._shape is not None
     return taken
 
 
