@@ -209,12 +209,16 @@ def test_a_daemon_whose_lock_was_removed_makes_it_anew_and_goes_on(env: dict[str
         assert f"pid {first.pid}" in gpumon("daemon", env=env).stderr
 
 
-def test_a_daemon_whose_directory_is_gone_says_so_and_stops(env: dict[str, str], live_dir: Path) -> None:
-    with daemon("--interval", "0.05", env=env) as process:
+def test_a_daemon_whose_directory_is_gone_says_so_and_stops(
+    env: dict[str, str], live_dir: Path, tmp_path: Path
+) -> None:
+    elsewhere = {**env, "GPUMON_STATE_DIR": str(tmp_path / "kept")}  # where history can be written all the while
+    with daemon("--interval", "0.05", env=elsewhere) as process:
         os.rename(live_dir, live_dir.with_name("elsewhere"))
         assert process.wait(timeout=PATIENCE) == 1
-        (line,) = process.communicate()[1].splitlines()
-    assert f"{live_dir} is gone" in line
+        errors = process.communicate()[1]
+    assert len(errors.splitlines()) == 1, errors
+    assert f"{live_dir} is gone" in errors
 
 
 def test_a_directory_of_the_same_name_in_place_of_the_daemons_is_not_its_own(
