@@ -30,8 +30,21 @@ _PLAIN = (
     "nvmlDeviceGetEnforcedPowerLimit",
     "nvmlDeviceGetCurrPcieLinkGeneration",
     "nvmlDeviceGetCurrPcieLinkWidth",
+    "nvmlDeviceGetMaxPcieLinkGeneration",
+    "nvmlDeviceGetMaxPcieLinkWidth",
+    "nvmlDeviceGetMaxMigDeviceCount",
 )
 """Functions of a handle and a place for a number."""
+_PAIRS = (
+    "nvmlDeviceGetEncoderUtilization",
+    "nvmlDeviceGetDecoderUtilization",
+    "nvmlDeviceGetJpgUtilization",
+    "nvmlDeviceGetOfaUtilization",
+    "nvmlDeviceGetMigMode",
+)
+"""Functions of a handle and places for two numbers."""
+_WAITING = ("nvmlEventSetWait", "nvmlGpmSampleGet", "nvmlGpmMetricsGet")
+"""Functions that the floor leaves out: one that waits, and those whose samples the driver hands out."""
 
 
 def arguments(name: str, handle: Any, index: int) -> tuple[Any, ...]:
@@ -52,7 +65,11 @@ def arguments(name: str, handle: Any, index: int) -> tuple[Any, ...]:
             return handle, byref(record)
         case "nvmlDeviceGetUtilizationRates":
             return handle, (c_uint * 2)()
-        case "nvmlDeviceGetEncoderUtilization" | "nvmlDeviceGetDecoderUtilization":
+        case "nvmlDeviceGetTemperatureThreshold" | "nvmlDeviceGetNvLinkState":
+            return handle, c_uint(1), number
+        case "nvmlDeviceGetMarginTemperature":
+            return handle, (c_uint * 2)(0x0100_0008)
+        case pair if pair in _PAIRS:
             return handle, number, byref(c_uint())
         case "nvmlDeviceGetCurrentClocksEventReasons" | "nvmlDeviceGetCurrentClocksThrottleReasons":
             return handle, byref(ctypes.c_ulonglong())
@@ -80,6 +97,8 @@ def bare(rates: Mapping[str, float]) -> Callable[[], None]:
     handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
     each: list[tuple[Callable[..., int], list[tuple[Any, ...]], list[float]]] = []
     for name, rate in rates.items():
+        if name.removesuffix("_v2") in _WAITING:
+            continue
         kept = [arguments(name, handle, index) for index, handle in enumerate(handles)]
         each.append((getattr(pynvml.nvmlLib, name), kept, [rate * len(handles), 0.0, 0.0]))
 
