@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,9 +185,16 @@ def test_a_driver_that_comes_and_goes_takes_no_memory(source: Source, stub: Stub
         for _ in range(8):
             source(second)
             second += 1.0
-    calls = stub.calls()
-    assert calls[ALLOC] > 16, "each library has buffers of its own"
-    assert calls[ALLOC] - calls[FREE] <= 2 * 8
+    assert stub.calls()[ALLOC] > 16, "each library has buffers of its own"
+    seconds = itertools.count(second)
+
+    def held() -> int:
+        """Buffers that were not given back yet: who waits for XID errors closes a library when it comes out."""
+        source(next(seconds))
+        calls = stub.calls()
+        return calls[ALLOC] - calls.get(FREE, 0)
+
+    until(lambda: held() <= 2 * 8)
 
 
 # Switched off ----------------------------------------------------------------------------------------
