@@ -49,6 +49,8 @@ class Origin(NamedTuple):
     """Where several sources are combined, each of them; else empty."""
     notice: str = ""
     """Processes that cannot be seen where the daemon runs, and why, in one sentence; empty where all can be."""
+    unanswered: float = 0.0
+    """Whole seconds for which a driver has not answered the question for its GPUs, while none is known; else 0."""
 
 
 class SourceInfo(NamedTuple):

@@ -75,7 +75,7 @@ def run(arguments: "Namespace") -> int:
         origin = origin._replace(problem=problem or origin.problem)
     else:
         origin, driver, hostname = Origin(source_name(arguments), problem=stale), Driver(), os.uname().nodename
-    is_live = not (stale or origin.ended)
+    is_live = not (stale or origin.ended or origin.unanswered)
     of_now = Capability.NOW in origin.capabilities
     age = max(0.0, (time.monotonic_ns() - frame.monotonic_ns) / SECOND) if of_now else NAN
     before = earlier_frames(live, frame) if live else ()

@@ -161,6 +161,7 @@ def _origin(told: Mapping[str, Any], nested: bool = False) -> Origin:
         capabilities=capabilities,
         parts=tuple(SourceInfo(_origin(part, nested=True), _driver(part.get("driver"))) for part in parts),
         notice=text(told.get("notice", ""), _LONG),
+        unanswered=moment(told.get("unanswered", 0.0)),
     )
 
 

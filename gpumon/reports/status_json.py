@@ -50,7 +50,11 @@ def document(
             "hostname": hostname,
             **{metric.key: _known(value) for metric, value in zip(HOST_METRICS, frame.host, strict=True)},
         },
-        "driver": {"version": driver.version or None, "cuda": driver.version_of(NVIDIA.runtime) or None},
+        "driver": {
+            "version": driver.version or None,
+            "cuda": driver.version_of(NVIDIA.runtime) or None,
+            "unanswered": _known(origin.unanswered) or None,
+        },
         "gpus": [_gpu(status, frame, runs, live) for status in found.gpus],
         "runs": [_run(run, far[run.key]) for run in frame.runs],
         "findings": [finding_json(finding) for finding in found.findings()],

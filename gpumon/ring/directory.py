@@ -108,6 +108,7 @@ def _origin(told: Mapping[str, Any]) -> Origin:
         capabilities=capabilities,
         parts=parts,
         notice=_text(told.get("notice", ""), 1024),
+        unanswered=believable((float(told.get("unanswered", 0.0)),))[0],
     )
 
 

@@ -113,6 +113,7 @@ class CombinedSource:
             ended=all(origin.ended for origin in origins),
             capabilities=self.capabilities,
             parts=parts,
+            unanswered=min((origin.unanswered for origin in origins), default=0.0),
         )
 
     def driver(self) -> Driver:

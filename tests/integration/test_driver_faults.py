@@ -243,8 +243,10 @@ def test_a_start_of_the_driver_that_is_no_good_at_first_is_found_to_be_later(
         stub.set_error("nvmlInitWithFlags", 999)
     else:
         stub.set_latency("nvmlInitWithFlags", FOR_EVER)
+    why = "does not answer" if fault == "fails" else "has not answered for"
     with starting(stub, live_dir) as (process, live):
-        until(lambda: len(live.since(0)) > FEW and "does not answer" in live.origin().problem)
+        until(lambda: len(live.since(0)) > FEW and why in live.origin().problem)
+        assert (live.origin().unanswered > 0) is (fault == "hangs")
         assert {frame.samples for frame in live.since(0)} == {()}
         stub.clear_faults()
         ended, queued = time.monotonic_ns(), waited(process)
@@ -253,7 +255,7 @@ def test_a_start_of_the_driver_that_is_no_good_at_first_is_found_to_be_later(
         assert [(sample.device.uuid, sample.state) for sample in well.samples] == [
             (stub.uuid(gpu), OK) for gpu in range(stub.gpus)
         ]
-        until(lambda: live.origin().problem == "")
+        until(lambda: live.origin().problem == "" and not live.origin().unanswered)
 
 
 def test_a_daemon_with_one_gpu_that_hangs_for_ever_stops_at_once_and_the_next_one_starts(

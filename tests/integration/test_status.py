@@ -229,6 +229,21 @@ def test_what_is_wrong_with_all_gpus_is_exit_code_3_though_they_are_listed(env: 
     writer.close()
 
 
+def test_a_driver_that_has_not_answered_a_daemon_yet_is_not_live(env: dict[str, str], live_dir: Path) -> None:
+    writer = RingWriter.create(str(live_dir / "ring"), 1, 60 * SECOND)
+    problem = "the NVIDIA driver has not answered for 12 s"
+    writer.append(tick(1, [], origin=Origin("nvml", problem=problem, unanswered=12.0)))
+    writer.heartbeat()
+    found = status(env)
+    assert (found["live"], found["problem"], found["driver"]["unanswered"]) == (False, problem, 12)
+    CHECK.validate(found)
+    writer.append(tick(2, [], origin=Origin("nvml", problem="no driver: install it")))
+    writer.heartbeat()
+    found = status(env)
+    assert (found["live"], found["driver"]["unanswered"]) == (True, None), "the host is of now, and it is known why"
+    writer.close()
+
+
 def test_a_simulation_says_that_it_is_one(env: dict[str, str]) -> None:
     done = gpumon("status", "--source", "sim", env=env)
     assert done.returncode == 0

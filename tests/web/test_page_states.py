@@ -135,6 +135,7 @@ def test_a_server_without_a_gpu_says_so_and_what_to_do(browser: Browser, place: 
     with on_a_port(served) as link, visit(browser, link) as visitor:
         page = visitor.open(place)
         expect(page.locator("#problem")).to_contain_text("install the NVIDIA driver")
+        expect(page.locator("#live")).to_have_text("no GPU can be read")
         expect(page.locator("main")).to_contain_text(re.compile("No GPU|No run|No such run"))
 
 

@@ -17,6 +17,7 @@ from gpumon.sources.nvml.lanes import AnyInquiry, Asker, Inquiry, Lanes
 from gpumon.sources.nvml.library import VERSION_MISMATCH, Library, advice
 from gpumon.sources.nvml.processes import process_of
 from gpumon.sources.nvml.runtime_power import PCI_DEVICES
+from gpumon.units import duration
 
 PATIENCE = 0.5
 """Seconds that a tick waits for a GPU at most; one that has let a tick go by is not waited for until it answers."""
@@ -24,7 +25,7 @@ FIRST_PATIENCE = 1.5
 """Seconds for the first answers: a driver may have to wake its GPUs."""
 _LAST_PATIENCE = SECOND // 2
 _STUCK = "the NVIDIA driver went away while a call to it hangs: stop and start gpumon's daemon once the driver is back"
-_SILENT = "the NVIDIA driver does not answer: a call to it has not come back (see 'dmesg')"
+_SILENT = "the NVIDIA driver has not answered for {}: a call to it has not come back (see 'dmesg')"
 
 
 def patience(interval: float) -> float:
@@ -100,7 +101,9 @@ class NvmlSource:
         self._processes: tuple[Process, ...] = ()
 
     def origin(self) -> Origin:
-        return Origin("nvml", "", self._problem(), capabilities=self.capabilities)
+        unanswered = self._unanswered()
+        problem = _SILENT.format(duration(unanswered)) if unanswered else self._found.problem or self._silent
+        return Origin("nvml", "", problem, capabilities=self.capabilities, unanswered=unanswered)
 
     def driver(self) -> Driver:
         return self._found.driver
@@ -139,10 +142,13 @@ class NvmlSource:
             self._asker.ask([Inquiry(self._discovery.close)], _LAST_PATIENCE)
         self._asker.close()
 
-    def _problem(self) -> str:
-        if not self._rows and (self._look.is_under_way or self._reopen.is_under_way):
-            return _SILENT
-        return self._found.problem or self._silent
+    def _unanswered(self) -> float:
+        """Whole seconds since the look for devices that has not come back, where none is known; else 0."""
+        asked = [job.asked_at for job in (self._look, self._reopen) if job.is_under_way]
+        if not asked or self._rows:
+            return 0.0
+        # At most one change a second: who gets it writes it down.
+        return float(max(1, (self._clock.monotonic() - min(asked)) // SECOND))
 
     def _is_quiet(self) -> bool:
         """Whether no call is under way, so that the library may be closed."""

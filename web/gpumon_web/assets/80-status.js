@@ -9,6 +9,7 @@
     const { state, recorded, interval } = g.feed;
     if (state !== "live") { return [WORDS[state], ""]; }
     if (recorded) { return [g.position.isPaused ? "paused" : "playing", ` · ${g.text.clock(g.feed.now, g.feed.now)}`]; }
+    if (g.feed.problem) { return ["no GPU can be read", ""]; } // what the machine says of itself is of now, and no GPU is
     return ["live", ` · ${interval >= 1 ? g.text.duration(interval).replace(".0", "") : `${Math.round(interval * 1000)} ms`}`];
   }
 
@@ -18,7 +19,7 @@
   g.status = function () {
     const feed = g.feed;
     const place = document.getElementById("live");
-    place.className = `live ${feed.state}`;
+    place.className = `live ${feed.state}${feed.state === "live" && feed.problem ? " without" : ""}`;
     const [word, more] = stateWords();
     g.put(place, word + more);
     g.attribute(place, "title", feed.said);
