@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from gpumon.text import clean
 
 LARGEST = (1 << 31) - 1
+PAUSED = "paused"
+"""Phase of a run whose training may continue, as when a framework validates after it trained: this time is not its."""
 
 
 class RunFacts(NamedTuple):
@@ -23,6 +25,10 @@ class RunFacts(NamedTuple):
     """The same over a whole pass, where its last batch is short; 0 where it is `batch`."""
     begun: float = 0.0
     """Seconds of CLOCK_MONOTONIC when the run began, as the head of its board has it; 0 where this is unknown."""
+    planned_steps: float = 0.0
+    """Steps that the training is to make in all."""
+    cpu_seconds: float = 0.0
+    """CPU time of the process and of those that it started, while the run lasted; told at its end."""
 
     def settled(self) -> "RunFacts":
         """The facts as frames have them."""
@@ -54,6 +60,8 @@ RUN_FACTS: tuple[Fact, ...] = (
     Fact("batch", column="batch", key="batch"),
     Fact("mean_batch"),
     Fact("begun"),
+    Fact("planned_steps", column="planned_steps", key="steps_planned"),
+    Fact("cpu_seconds", column="cpu_seconds", key="cpu_seconds"),
 )
 
 

@@ -104,7 +104,34 @@ the seconds of that. `epoch.wait_of`: seconds of the phases in which somebody me
 reached in here; 0: it was no more than that. NULL: the framework has none, or it was not read.
 `epoch.metrics`: since this version what is no number in JSON is one of the texts NaN, Infinity and -Infinity."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD)
+_FOURTH = """
+CREATE TABLE outside (
+  rank TEXT NOT NULL REFERENCES rank (key) ON DELETE CASCADE, phase TEXT NOT NULL,
+  seconds REAL, times INTEGER NOT NULL, steps INTEGER NOT NULL, wait REAL, wait_of REAL,
+  spans TEXT, place INTEGER, peak REAL, peak_reached INTEGER,
+  PRIMARY KEY (rank, phase)
+) WITHOUT ROWID;
+CREATE TABLE step_row (
+  rank TEXT NOT NULL REFERENCES rank (key) ON DELETE CASCADE, ordinal INTEGER NOT NULL,
+  first_step INTEGER NOT NULL, steps INTEGER NOT NULL, begun INTEGER NOT NULL, ended INTEGER, seconds REAL NOT NULL,
+  trained REAL, wait REAL, wait_of REAL, peak REAL, peak_reached INTEGER, metrics TEXT NOT NULL,
+  PRIMARY KEY (rank, ordinal)
+) WITHOUT ROWID;
+ALTER TABLE rank ADD COLUMN metrics TEXT;
+ALTER TABLE rank ADD COLUMN planned_steps INTEGER;
+ALTER TABLE rank ADD COLUMN cpu_seconds REAL;
+ALTER TABLE rank ADD COLUMN package_energy REAL;
+ALTER TABLE rank ADD COLUMN package_unknown TEXT
+"""
+"""`outside`: what a rank did outside its epochs, by phase, with `other` for what is in none; '' is all of it together.
+`spans` are counted from the begin of the rank. Its usage of devices is in `usage` with `ordinal` -2.
+`step_row`: rows of steps of a rank that has no epochs, 20 to 50 of a long training: `first_step` steps were made
+before it. Usage of devices in row n is in `usage` with `ordinal` -1000 - n.
+`rank.metrics`: what was logged last, by name, JSON as in `epoch.metrics`. `rank.planned_steps`: by its plan.
+`rank.cpu_seconds`: CPU time of the process and of those that it started. `rank.package_energy`: joules of the
+machine's CPU packages, by RAPL, while the rank ran; `rank.package_unknown`: why that is not known."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH)
 LEDGER_FILE = FileKind(
     "ledger",
     MIGRATIONS,

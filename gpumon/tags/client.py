@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from gpumon.errors import BoardError
+from gpumon.run_facts import PAUSED
 from gpumon.tags import lifetime, wire
 from gpumon.tags.board_file import make_board, supported, write_description
 from gpumon.tags.description import MAX_PHASES, TRAIN, WORD_LENGTH, Description
@@ -62,6 +63,8 @@ class Board:
         self._metrics = list(wire.NOTHING_LOGGED)
         self._logged = list(wire.NOTHING_LOGGED)
         self._in_epoch = False
+        self._paused = (0, 0)
+        """When it was paused last, ns: monotonic and wall clock."""
         self._memory = 0
         self._tail = wire.pack_tail(self._metrics)
         # Held for microseconds, and only around what happens a few times an epoch; a step never takes it.
@@ -109,7 +112,7 @@ class Board:
             self._epoch_begin = self._monotonic()
             self._in_epoch = True
             self._logged = list(wire.NOTHING_LOGGED)
-            if self._phase == 0:
+            if self._phase == 0 or self.description.phases[self._phase] == PAUSED:
                 self._phase = 1
             self._event(wire.EPOCH_BEGIN, self._epoch_begin)
             self.publish()
@@ -133,6 +136,13 @@ class Board:
             self._event(wire.CHECKPOINT if name == "checkpoint" else wire.PHASE)
             self.publish()
         return before
+
+    def pause(self) -> None:
+        """Publish that the run ends here unless a phase or an epoch follows."""
+        with self._lock:
+            self.must_end = False
+            self._paused = self._monotonic(), self._now()
+            self.phase(PAUSED)
 
     @property
     def events(self) -> int:
@@ -215,6 +225,8 @@ class Board:
         with self._lock:
             if self._map is None:
                 return
+            if paused := self.description.phases[self._phase] == PAUSED:
+                failed = interrupted = False  # whatever ends the process now: the training was over
             self._flags, aux = wire.FLAG_ENDED, 0
             for said, flag, word in (
                 (failed or interrupted, wire.FLAG_FAILED, wire.RUN_FAILED),
@@ -223,7 +235,7 @@ class Board:
             ):
                 self._flags, aux = self._flags | flag * said, aux | word * said
             self._phase = 0
-            self._event(wire.RUN_END, aux=aux)
+            self._event(wire.RUN_END, aux=aux, at=self._paused if paused else None)
             self.publish()
             self._turn_off()
 
@@ -236,6 +248,7 @@ class Board:
         free: int = wire.NOT_KNOWN,
         epoch: int | None = None,
         logged: wire.Metrics | None = None,
+        at: tuple[int, int] | None = None,
     ) -> None:
         mapped = self._map
         if mapped is None:
@@ -248,8 +261,8 @@ class Board:
                     mark=mark,
                     phase=self._phase,
                     number=number,
-                    monotonic_ns=monotonic_ns or self._monotonic(),
-                    time_ns=self._now(),
+                    monotonic_ns=at[0] if at else monotonic_ns or self._monotonic(),
+                    time_ns=at[1] if at else self._now(),
                     step=_int64(self.steps),
                     wait_ns=min(self.wait_ns, wire.NOT_KNOWN),
                     epoch=self._epoch if epoch is None else _int32(epoch),

@@ -42,6 +42,7 @@ def run(
     name: str | None = None,
     *,
     epochs: int | None = None,
+    steps: int | None = None,
     devices: str | Sequence[str] | None = None,
     framework: str | None = None,
     batch: int | None = None,
@@ -52,15 +53,16 @@ def run(
     """Begin a run: a training that gpumon shows, and whose samples it tags with epoch, step and phase.
 
     Use it as a context manager, or as a decorator of a function of which each call is a run; or keep what it gives
-    and call `finish()` at the end. `name` defaults to that of the script or notebook; `epochs` is how many are
-    planned; `batch` how many samples a step of this process has, where its loader does not say; `devices` are UUIDs
-    (`GPU-…`, `MIG-…`) where gpumon cannot find them by itself; `run_id` is shared by all ranks of a run and follows
-    from the launcher by default.
+    and call `finish()` at the end. `name` defaults to that of the script or notebook; `epochs` and
+    `steps` are how many are planned, `steps` over the whole run; `batch` how many samples a step of this process has,
+    where its loader does not say; `devices` are UUIDs (`GPU-…`, `MIG-…`) where gpumon cannot find them by itself;
+    `run_id` is shared by all ranks of a run and follows from the launcher by default.
 
     Raises UsageError when an argument makes no sense, and nothing else: where tags cannot be
     published the run works all the same and publishes nothing.
     """
     planned = None if epochs == inf else _count("epochs", epochs, f"give a number from 0 to {LARGEST}")
+    planned_steps = None if steps == inf else _count("steps", steps, f"give a number from 0 to {LARGEST}")
     samples = _count("batch", batch, "give the number of samples per step")
     given = _uuids(devices)
     env = os.environ if env is None else env
@@ -83,7 +85,7 @@ def run(
         visible=env.get(NVIDIA.numbers, ""),
         order=env.get(NVIDIA.order[0], ""),
         epochs=planned or 0,
-        facts=RunFacts(batch=samples or 0),
+        facts=RunFacts(batch=samples or 0, planned_steps=planned_steps or 0),
     )
 
     def place() -> str:
@@ -91,8 +93,8 @@ def run(
 
     def again() -> ActiveRun:
         return run(
-            name, epochs=planned, devices=given, framework=framework, batch=samples, run_id=run_id,
-            directory=directory, env=env,
+            name, epochs=planned, steps=planned_steps, devices=given, framework=framework, batch=samples,
+            run_id=run_id, directory=directory, env=env,
         )  # fmt: skip
 
     return ActiveRun(Board(place, described), planned, look, again)

@@ -15,7 +15,7 @@ from gpumon.tags.client import Board
 from gpumon.tags.lifetime import ending
 from gpumon.tags.loader import Samples, samples_of
 from gpumon.tags.memory import NEVER, MemoryReader
-from gpumon.tags.values import Pending
+from gpumon.tags.values import Pending, whole
 from gpumon.tags.warn import warn_once
 from gpumon.tags.wire import NOT_KNOWN
 
@@ -115,6 +115,32 @@ class RunTags:
         told = known._replace(batch=found.batch, mean_batch=found.mean)
         if not self._batch_given and 0 < found.batch <= LARGEST and told != known:
             self._board.describe(facts=told)
+
+    def plan(self, *, epochs: object = None, steps: object = None) -> None:
+        """Publish how many epochs or steps are planned, from which views tell the time left. For callbacks.
+
+        Only what is a whole number from 1 on is taken; what `gpumon.run` was given stands. `steps` count over the
+        whole run, as `at_step` does: `max_steps` of a trainer.
+        """
+        known = self._board.description
+        planned = whole(steps) or 0
+        if 0 < planned <= LARGEST and not known.facts.planned_steps:
+            self._board.describe(facts=known.facts._replace(planned_steps=planned))
+        planned = whole(epochs) or 0
+        if 0 < planned <= LARGEST and not known.epochs:
+            self._board.describe(epochs=planned)
+
+    def pause(self) -> None:
+        """The training is over, and well, unless more follows: a framework that validates or tests behind it.
+
+        Until then the run is in the phase `paused`, which counts for nothing. `begin_phase` or `begin_epoch` continues
+        it; where nothing follows, it has ended now, whatever becomes of the process. For callbacks.
+        """
+        if self._epoch is not None:
+            self._end_epoch(self._epoch)
+        self._take_arrived()
+        self._memory.at_boundary()
+        self._board.pause()
 
     def must_end(self) -> None:
         """A process that ends before this run does has not finished it. For callbacks."""

@@ -163,7 +163,7 @@ def test_a_page_that_is_damaged_later_is_one_line_too(book: Book) -> None:
     book.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     book.db.close()
     with open(book.path, "r+b") as file:
-        file.seek(8 * 4096)
+        file.seek(24 * 4096)
         file.write(b"\xa5" * 4096 * 12)
     with Ledger(str(book.path)) as ledger, pytest.raises(GpumonError, match="damaged"):
         ledger.record("resnet50-1a2b")

@@ -1,0 +1,81 @@
+"""A run that is paused has ended, unless something follows in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import gpumon
+from gpumon.errors import UsageError
+from gpumon.frame import Mark, RunState
+from gpumon.paths import Places
+from gpumon.tags.lifetime import close_all
+from gpumon.tags.reader import Poll, TagReader
+from gpumon.tags.running import ActiveRun
+
+
+@pytest.fixture
+def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Poll]]:
+    monkeypatch.setenv("GPUMON_DIR", str(tmp_path))
+    reader = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()))
+    yield reader.poll
+    reader.close()
+
+
+def trained() -> ActiveRun:
+    run = gpumon.run("net", epochs=1)
+    run.must_end()
+    run.begin_epoch(0)
+    run.pause()
+    return run
+
+
+def test_a_paused_run_has_finished_when_it_was_paused_whatever_ends_the_process(look: Callable[[], Poll]) -> None:
+    run = trained()
+    (paused,) = look().runs
+    assert (paused.state, paused.phase) == (RunState.RUNNING, "paused")
+    close_all()
+    poll = look()
+    assert poll.runs[0].state is RunState.FINISHED
+    assert not run.on
+    (end,) = poll.boundaries
+    assert end.mark is Mark.RUN_END
+    assert end.time_ns / 1e9 <= paused.updated
+
+
+def test_a_phase_continues_a_paused_run_and_may_fail_in_it(look: Callable[[], Poll]) -> None:
+    run = trained()
+    assert run.begin_phase("validate") == "paused"
+    run.log({"val_loss": 0.5})
+    run.end(ValueError())
+    poll = look()
+    assert poll.runs[0].state is RunState.FAILED
+    assert [b.phase for b in poll.boundaries] == ["", "train", "", "paused", "validate", "validate", ""]
+
+
+def test_a_paused_run_may_go_on_training(look: Callable[[], Poll]) -> None:
+    run = trained()
+    run.begin_epoch(1)
+    assert look().runs[0].phase == "train"
+    run.end()
+
+
+def test_a_plan_is_published_once_and_what_the_user_said_stands(look: Callable[[], Poll]) -> None:
+    with gpumon.run("net", epochs=3) as run:
+        run.plan(epochs=9, steps=-1)
+        run.plan(steps=300.0)
+        run.plan(steps=400)
+        (found,) = look().runs
+        assert (found.epochs, found.facts.planned_steps) == (3, 300)
+    with gpumon.run("net", steps=12) as run:
+        run.plan(epochs=2, steps=5)
+        found = look().runs[-1]
+        assert (found.epochs, found.facts.planned_steps) == (2, 12)
+
+
+def test_steps_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(UsageError, match="steps=-1"):
+        gpumon.run("net", steps=-1)
