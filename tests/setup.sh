@@ -36,15 +36,16 @@ if has torch; then
   pin=$(mktemp)
   trap 'rm -f "$pin"' EXIT
   "$bin/python" -c 'from importlib.metadata import version; print("torch==" + version("torch"))' >"$pin"
-  pip_install -c "$pin" -e '.[test,keras,lightning,transformers,parquet,pandas]' 'pytorch-lightning>=2'
+  pip_install -c "$pin" -e '.[test,keras,lightning,transformers,lightgbm,sklearn,parquet,pandas]' 'pytorch-lightning>=2'
 else
   say "torch==2.13.0+cpu is not to be had here: the tests that need it will say so"
-  pip_install -e '.[test,keras,parquet,pandas]'
+  pip_install -e '.[test,keras,lightgbm,sklearn,parquet,pandas]'
 fi
 
-# The other backends of Keras are late with wheels for a new Python.
+# The other backends of Keras are late with wheels for a new Python; XGBoost without CUDA, which brings none of its
+# libraries, has none for some machines.
 : >"$no_wheel"
-for package in tensorflow-cpu jax; do
+for package in tensorflow-cpu jax xgboost-cpu; do
   module=${package%-cpu}
   if has "$module"; then continue; fi
   if said=$(pip_install "$package" 2>&1); then continue; fi

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 AWAITED = {
     "keras.src.callbacks.callback_list": "keras",
+    "lightgbm.engine": "lightgbm",
     "lightning.pytorch.trainer.connectors.callback_connector": "lightning",
     "pytorch_lightning.trainer.connectors.callback_connector": "lightning",
     "transformers.trainer_callback": "transformers",
+    "xgboost.callback": "xgboost",
 }
 """Modules whose import is awaited, and the function of `patches` that changes each."""
 

@@ -1,4 +1,4 @@
-"""One changed method for each framework: where a training begins, the callback is added if none is there yet.
+"""One changed place in each framework: where a training begins, the callback is added if none is there yet.
 
 Loaded by path (`hook`), so that nothing of gpumon is imported before a training begins. Each function takes a
 module that was just imported, and may raise when that is not as expected: then nothing is changed.
@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable
 from functools import wraps
 from importlib import import_module
+from inspect import signature
 from types import ModuleType
 from typing import Any
 
@@ -55,6 +56,47 @@ def transformers(module: ModuleType) -> None:
     kind.on_train_begin = begin
 
 
+def xgboost(module: ModuleType) -> None:
+    """The container of callbacks that each training of XGBoost makes."""
+    kind = module.CallbackContainer
+    made = kind.__init__
+
+    @wraps(made)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)
+        # First: one that stops the training keeps it from those behind.
+        _quietly(lambda: _add(self.callbacks, "xgboost", place=0))
+
+    kind.__init__ = init
+
+
+def lightgbm(module: ModuleType) -> None:
+    """`train` and `cv` of LightGBM, which its estimators call too."""
+    for name in ("train", "cv"):
+        setattr(module, name, _with_callback(getattr(module, name)))
+
+
+def _with_callback(train: Any) -> Any:
+    """`train` with a monitor among its callbacks."""
+    parameters = signature(train)
+    assert "callbacks" in parameters.parameters
+
+    @wraps(train)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        def add() -> None:
+            nonlocal args, kwargs
+            given = parameters.bind(*args, **kwargs)
+            callbacks = [*(given.arguments.get("callbacks") or ())]
+            _add(callbacks, "lightgbm")
+            given.arguments["callbacks"] = callbacks
+            args, kwargs = given.args, given.kwargs
+
+        _quietly(add)
+        return train(*args, **kwargs)
+
+    return call
+
+
 def _add_to_keras(held: Any) -> None:
     if _wants_one(held.callbacks):
         monitor = _monitor("keras")
@@ -69,9 +111,9 @@ def _add_to_lightning(trainer: Any) -> None:
         _add(trainer.callbacks, "lightning")
 
 
-def _add(callbacks: list[Any], framework: str) -> None:
+def _add(callbacks: list[Any], framework: str, place: int | None = None) -> None:
     if _wants_one(callbacks):
-        callbacks.append(_monitor(framework))
+        callbacks.insert(len(callbacks) if place is None else place, _monitor(framework))
 
 
 def _wants_one(callbacks: Iterable[Any]) -> bool:

@@ -7,20 +7,18 @@ it iterates over is put behind a clock there. TensorFlow fetches inside of its g
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from time import monotonic_ns
-from types import FrameType
 from typing import Any
 
-_DEEPEST = 64
-"""Frames that are looked at."""
+from gpumon.callbacks.caller import frames
+
 _WATCHED = "_gpumon_watched"
 
 
 def epoch_iterator(method: str) -> Any:
     """The iterator over the batches of the innermost `method` (fit, evaluate, predict) that runs; None without one."""
-    for frame in _frames(method):
+    for frame in frames(method):
         found = frame.f_locals.get("epoch_iterator")
         if callable(getattr(found, "_get_iterator", None)):
             return found
@@ -29,7 +27,7 @@ def epoch_iterator(method: str) -> Any:
 
 def is_fitting(model: Any) -> bool:
     """Whether a `fit` of `model` is running in this thread, around the innermost one."""
-    fits = [frame.f_locals for frame in _frames("fit") if "epoch_iterator" in frame.f_locals]
+    fits = [frame.f_locals for frame in frames("fit") if "epoch_iterator" in frame.f_locals]
     return any(found.get("self") is model for found in fits[1:])
 
 
@@ -75,13 +73,3 @@ class Timed:
             first, self._first = self._first, None
             first(batch)
         return batch
-
-
-def _frames(method: str) -> Iterator[FrameType]:
-    frame: FrameType | None = sys._getframe(1)
-    for _ in range(_DEEPEST):
-        if frame is None:
-            return
-        if frame.f_code.co_name == method:
-            yield frame
-        frame = frame.f_back

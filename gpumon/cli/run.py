@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--auto",
         action="store_true",
-        help="record the epochs of Keras, Lightning and Transformers trainings, without changing their code",
+        help="record trainings by Keras, Lightning, Transformers, XGBoost and LightGBM, without changing their code",
     )
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)

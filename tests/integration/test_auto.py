@@ -8,15 +8,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from gpumon.auto import prepare
-from tests.conftest import ROOT, cannot
+from gpumon.frame import RunState
+from tests.conftest import ROOT
 from tests.nvml import Stub
 from tests.programs import environment, gpumon
+from tests.trainings import need, told
 
 KERAS = """
 import os, sys
@@ -82,12 +83,28 @@ if "own" in sys.argv:
 trainer.train()
 print("epochs", trainer.state.epoch)
 """
+BOOSTED = """
+import sys
+import lightgbm, numpy, xgboost
+x, y, OWN = numpy.random.default_rng(0).normal(size=(64, 3)), numpy.ones(64), {"lightgbm": [], "xgboost": []}
+if "own" in sys.argv:
+    import gpumon.callbacks.lightgbm, gpumon.callbacks.xgboost
+    OWN = {name: [getattr(gpumon.callbacks, name).GpuMonitor()] for name in OWN}
+xgboost.train({}, xgboost.DMatrix(x, y), 3, callbacks=OWN["xgboost"])
+lightgbm.LGBMRegressor(n_estimators=4, verbose=-1).fit(x, y, callbacks=OWN["lightgbm"])
+print("epochs none")
+"""
 TRAININGS = {
     "keras": KERAS,
     "lightning": LIGHTNING.replace("{package}", "lightning.pytorch"),
     "pytorch_lightning": LIGHTNING.replace("{package}", "pytorch_lightning"),
     "transformers": TRANSFORMERS,
 }
+EVERY = {**TRAININGS, "boosted": BOOSTED}
+NEEDED = {"boosted": ("xgboost", "lightgbm")}
+"""Packages of a training, where they are not called as it is."""
+RUNS = {"boosted": 2}
+"""Runs of a training, where it is not one."""
 
 
 @pytest.fixture
@@ -99,10 +116,9 @@ def env(stub: Stub, live_dir: Path) -> dict[str, str]:
 
 def script(framework: str, directory: Path) -> Path:
     """A training of `framework` that knows nothing of gpumon."""
-    if find_spec(framework) is None:
-        cannot(f"{framework} is not installed")
+    need(*NEEDED.get(framework, (framework,)))
     path = directory / "train.py"
-    path.write_text(TRAININGS[framework])
+    path.write_text(EVERY[framework])
     return path
 
 
@@ -126,27 +142,37 @@ def test_epochs_of_an_unchanged_training_are_told(env: dict[str, str], tmp_path:
     assert done.stdout.splitlines()[-1].startswith("epochs")
 
 
-@pytest.mark.parametrize("framework", TRAININGS)
+def test_boosting_rounds_of_an_unchanged_training_are_told(env: dict[str, str], live_dir: Path, tmp_path: Path) -> None:
+    done = plain([str(script("boosted", tmp_path))], prepare(env, "nightly"))
+    assert done.returncode == 0, done.stderr
+    found = [(one.run.name, one.run.framework, one.run.step, one.run.state) for one in told(live_dir)]
+    assert found == [("nightly", "xgboost", 3, RunState.FINISHED), ("nightly", "lightgbm", 4, RunState.FINISHED)]
+
+
+@pytest.mark.parametrize("framework", EVERY)
 def test_a_callback_of_the_users_own_is_not_doubled(
     env: dict[str, str], live_dir: Path, tmp_path: Path, framework: str
 ) -> None:
     path = script(framework, tmp_path)
     done = plain([str(path), str(tmp_path / "out"), "own"], prepare(env, None))
     assert done.returncode == 0, done.stderr
-    assert runs(live_dir) == 1
+    assert runs(live_dir) == RUNS.get(framework, 1)
 
 
-@pytest.mark.parametrize("framework", TRAININGS)
+@pytest.mark.parametrize("framework", EVERY)
 def test_a_framework_of_another_shape_trains_without_the_callback(
     env: dict[str, str], live_dir: Path, tmp_path: Path, framework: str
 ) -> None:
     path = script(framework, tmp_path)
     source = (ROOT / "gpumon" / "auto" / "patches.py").read_text()
-    kinds = ("module.CallbackList", "module._CallbackConnector", "module.CallbackHandler")
+    kinds = (
+        "module.CallbackList", "module._CallbackConnector", "module.CallbackHandler", "module.CallbackContainer",
+        '"callbacks" in',
+    )  # fmt: skip
     # What is looked for is not there; the others are of no matter here.
     for kind in kinds:
         assert kind in source
-        source = source.replace(kind, f"{kind}OfAnotherVersion")
+        source = source.replace(kind, f"{kind}OfAnotherVersion" if "module" in kind else '"other" in')
     copy = tmp_path / "gpumon"
     # Without byte code, of which another worker may write some just now.
     shutil.copytree(ROOT / "gpumon", copy, ignore=shutil.ignore_patterns("__pycache__"))

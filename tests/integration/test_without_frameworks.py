@@ -17,7 +17,12 @@ from tests.nvml import Stub
 from tests.programs import PATIENCE, environment, until
 from tests.trainings.beside import finished
 
-FRAMEWORKS = ("torch", "keras", "tensorflow", "jax", "lightning", "pytorch_lightning", "transformers", "accelerate")
+FRAMEWORKS = (
+    "torch", "keras", "tensorflow", "jax", "lightning", "pytorch_lightning", "transformers", "accelerate", "xgboost",
+    "lightgbm", "sklearn",
+)  # fmt: skip
+OLDEST = {"keras": "3.0", "lightning": "2.0", "transformers": "5.0", "xgboost": "2.0", "lightgbm": "4.0"}
+"""Least version that each hook requires."""
 TRAINING = """
 import gpumon
 with gpumon.run("plain", epochs=3) as run:
@@ -85,7 +90,7 @@ def test_a_command_runs_beside_a_sampler(live_dir: Path, bare: Path, stub: Stub,
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("hook", "least"), [("keras", "3.0"), ("lightning", "2.0"), ("transformers", "5.0")])
+@pytest.mark.parametrize(("hook", "least"), OLDEST.items())
 @pytest.mark.parametrize("version", ["", "1.9.5"])
 def test_a_hook_without_its_framework_says_in_a_line_what_is_needed(
     live_dir: Path, bare: Path, hook: str, least: str, version: str

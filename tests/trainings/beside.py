@@ -15,7 +15,7 @@ from gpumon.frame import Frame, Mark, Run, RunState
 from gpumon.live import follow
 from gpumon.paths import Places
 from tests.programs import environment, gpumon, status, until
-from tests.trainings import train
+from tests.trainings import Told, train
 
 
 def watch(command: Sequence[object], live_dir: Path) -> tuple[dict[str, Any], str]:
@@ -44,6 +44,13 @@ def finished(live_dir: Path, ranks: int = 1) -> tuple[list[Run], list[Frame]]:
 
     runs = until(lambda: found if len(found := ended()) == ranks else None)
     return sorted(runs, key=lambda run: (run.rank, run.started)), live.since(0)
+
+
+def tagged(live_dir: Path, runs: int) -> list[Told]:
+    """All `runs` runs that have ended beside a daemon, by rank and begin, with what its ring has of them."""
+    ended, frames = finished(live_dir, runs)
+    boundaries = [boundary for frame in frames for boundary in frame.boundaries]
+    return [Told(run, [b for b in boundaries if b.run == run.key]) for run in ended]
 
 
 def told(frames: list[Frame], mark: Mark) -> list[tuple[int, int, str]]:

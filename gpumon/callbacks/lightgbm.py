@@ -1,0 +1,90 @@
+"""The tags of a training by LightGBM, from 4.0 on: `train`, `cv` and its estimators for scikit-learn.
+
+    from gpumon.callbacks.lightgbm import GpuMonitor
+
+    lightgbm.train(..., callbacks=[GpuMonitor()])
+    lightgbm.LGBMClassifier().fit(..., callbacks=[GpuMonitor()])
+
+Boosting rounds are steps; there are no epochs. A round contains the evaluation after it: no hook stands between them.
+
+LightGBM calls a callback either before each round or after it, and none when it stops. So this one is called before
+them, and at the first puts itself around those that are called after, one of which may stop the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gpumon.callbacks.caller import variables
+from gpumon.callbacks.hook import Hook, failed, guarded, missing, require
+
+_OLDEST = 4
+try:
+    import lightgbm
+except ModuleNotFoundError as error:
+    if error.name != "lightgbm":
+        raise  # it is there, and lacks something itself
+    raise missing("lightgbm", _OLDEST) from None
+
+require("lightgbm", lightgbm.__version__, _OLDEST)
+
+_FOLLOWING = "callbacks_after_iter"
+"""The variable of `train` and `cv` that holds what is called after a round."""
+
+
+class GpuMonitor:
+    """Shows a training in gpumon: its boosting rounds as steps, and the metrics of its evaluations.
+
+    LightGBM calls nothing when a round fails: the run then ends when the callback is dropped, with its next
+    training, or with the process.
+    """
+
+    before_iteration = True
+
+    def __init__(self, name: str | None = None, **settings: Any) -> None:
+        """`name` and `settings` (`devices`, `batch`, `run_id`, `directory`) are those of `gpumon.run`."""
+        self._hook = Hook("lightgbm", name, **settings)
+
+    def __call__(self, env: Any) -> None:
+        """A round begins."""
+        if env.iteration == env.begin_iteration:
+            self._begin()
+
+    @guarded
+    def _begin(self) -> None:
+        following = variables("lightgbm.engine", "train", "cv")[_FOLLOWING]
+        self._hook.begin(None, 0)
+        following[:] = [_Following(self._hook, list(following))]
+
+
+class _Following:
+    """The callbacks after a round, as one. Whatever they raise passes through, and ends the run."""
+
+    def __init__(self, hook: Hook, callbacks: Sequence[Callable[[Any], object]]) -> None:
+        self._hook = hook
+        self._callbacks = callbacks
+
+    def __call__(self, env: Any) -> None:
+        """A round and its evaluation are over."""
+        try:
+            self._hook.at_step(env.iteration + 1 - env.begin_iteration)
+            if env.evaluation_result_list:
+                self._hook.log({f"{one[0]}-{one[1]}": one[2] for one in env.evaluation_result_list})
+        except Exception as error:
+            failed("GpuMonitor", error)
+        try:
+            for callback in self._callbacks:
+                callback(env)
+        except lightgbm.callback.EarlyStopException:
+            self._end()
+            raise
+        except BaseException as error:
+            self._end(error)
+            raise
+        if env.iteration + 1 == env.end_iteration:
+            self._end()
+
+    @guarded
+    def _end(self, error: BaseException | None = None) -> None:
+        self._hook.end(error)

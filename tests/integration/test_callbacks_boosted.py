@@ -1,0 +1,107 @@
+"""`GpuMonitor` for XGBoost and LightGBM, in real trainings beside a real daemon: one process runs `boosted_cases`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.frame import Mark, RunState
+from tests.nvml import Stub
+from tests.programs import daemon, environment
+from tests.trainings import Told, need, train
+from tests.trainings.beside import shown, tagged
+
+CASES = 13
+
+
+class Cases:
+    """What the daemon saw of the cases, and what the framework's own hooks saw."""
+
+    def __init__(self, live_dir: Path) -> None:
+        said = train(["-m", "tests.trainings.boosted_cases"], live_dir)
+        self.seen: dict[str, Any] = json.loads(said.splitlines()[-1])
+        self.live_dir = live_dir
+        self._told = {one.run.name: one for one in tagged(live_dir, CASES)}
+
+    def __getitem__(self, case: str) -> Told:
+        return self._told[case]
+
+
+@pytest.fixture(scope="module")
+def cases(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cases]:
+    need("xgboost", "lightgbm", "sklearn")
+    live_dir = tmp_path_factory.mktemp("boosted")
+    with Stub(driver_library) as stub, daemon("--interval", "0.1", env=environment(live_dir, stub.env())):
+        yield Cases(live_dir)
+
+
+@pytest.mark.parametrize("framework", ["xgboost", "lightgbm"])
+def test_rounds_are_steps_of_a_run_without_epochs(cases: Cases, framework: str) -> None:
+    one = cases[framework]
+    assert one.marks() == [("RUN_BEGIN", -1, 0, ""), ("RUN_END", -1, 6, "")]
+    assert (one.run.framework, one.run.step, one.run.state) == (framework, 6, RunState.FINISHED)
+
+
+@pytest.mark.parametrize("framework", ["xgboost", "lightgbm"])
+def test_the_ledger_has_the_rounds_too(cases: Cases, framework: str) -> None:
+    (rank,) = shown(cases.live_dir, cases[framework].run)["ranks"]
+    assert rank["steps"] == 6
+
+
+def test_begin_and_end_lie_between_the_neighbors_of_xgboosts_hooks(cases: Cases) -> None:
+    for case in ("xgboost", "xgboost, early", "xgboost, stopped"):
+        seen, one = cases.seen[case], cases[case]
+        assert seen["before"]["begin"] <= one.times(Mark.RUN_BEGIN)[0] <= seen["after"]["begin"]
+        assert seen["before"]["end"] <= one.times(Mark.RUN_END)[0] <= seen["after"]["end"]
+
+
+def test_lightgbms_run_begins_with_the_first_round_and_ends_after_what_follows_the_last(cases: Cases) -> None:
+    for case in ("lightgbm", "lightgbm, early"):
+        seen, one = cases.seen[case], cases[case]
+        assert seen["before"][0] <= one.times(Mark.RUN_BEGIN)[0] <= seen["before"][1]
+        assert seen["after"][-1] <= one.times(Mark.RUN_END)[0] <= seen["returned"]
+
+
+@pytest.mark.parametrize("framework", ["xgboost", "lightgbm"])
+def test_the_metrics_are_those_of_the_last_evaluation(cases: Cases, framework: str) -> None:
+    metrics = {
+        f"{data}-{name}": values[-1]
+        for data, logged in cases.seen[framework]["metrics"].items()
+        for name, values in logged.items()
+    }
+    assert set(metrics) == ({"fitted-rmse", "held-rmse"} if framework == "xgboost" else {"fitted-l2", "held-l2"})
+    assert cases[framework].run.metrics == pytest.approx(metrics)
+
+
+def test_the_metrics_of_a_cross_validation_are_the_means_of_its_folds(cases: Cases) -> None:
+    for case, named in (("xgboost, crossed", {"train-rmse": "train-rmse-mean", "test-rmse": "test-rmse-mean"}),
+                        ("lightgbm, crossed", {"valid-l2": "valid l2-mean"})):  # fmt: skip
+        expected = {name: cases.seen[case]["metrics"][column][-1] for name, column in named.items()}
+        assert cases[case].run.metrics == pytest.approx(expected)
+        assert cases[case].run.step == 4
+
+
+def test_a_training_that_is_stopped_has_finished_after_the_rounds_that_were_made(cases: Cases) -> None:
+    for case, rounds in (
+        ("xgboost, early", len(cases.seen["xgboost, early"]["metrics"]["held"]["rmse"])),
+        ("xgboost, stopped", 3),
+        ("lightgbm, early", cases.seen["lightgbm, early"]["rounds"]),
+    ):
+        assert (cases[case].run.state, cases[case].run.step) == (RunState.FINISHED, rounds), case
+    last = [values["rmse"][-1] for values in cases.seen["xgboost, early"]["metrics"].values()]
+    assert list(cases["xgboost, early"].run.metrics.values()) == pytest.approx(last)
+
+
+def test_a_training_that_raises_has_failed_and_one_that_is_interrupted_says_so(cases: Cases) -> None:
+    states = {name: cases[name].run.state for name in ("xgboost, failed", "lightgbm, failed", "lightgbm, interrupted")}
+    assert list(states.values()) == [RunState.FAILED, RunState.FAILED, RunState.INTERRUPTED]
+    assert [cases[name].run.step for name in states] == [3, 3, 3]
+
+
+def test_estimators_and_copied_callbacks_train_as_ever(cases: Cases) -> None:
+    found = {name: cases[name].run.step for name in ("xgboost, estimator", "lightgbm, estimator", "xgboost, copied")}
+    assert list(found.values()) == [5, 5, 3]
