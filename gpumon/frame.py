@@ -14,6 +14,7 @@ from gpumon.missing import NAN as NAN
 from gpumon.origin import Driver as Driver
 from gpumon.origin import Origin as Origin
 from gpumon.process import Process as Process
+from gpumon.run_about import About
 from gpumon.run_facts import RunFacts
 from gpumon.vendors import maker
 
@@ -242,6 +243,8 @@ class Tick(NamedTuple):
     Not stored in the ring."""
     withdrawn: Sequence[str] = ()
     """Keys of runs that were taken back, because another run tells more of the same. Not stored in the ring."""
+    about: Mapping[str, About] = {}
+    """Particulars of runs, by key. Not stored in the ring: the ledger has them."""
     unread: int = 0
     """Trainings whose boards were not read, because their users have too many."""
     dropped: int = 0

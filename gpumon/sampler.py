@@ -129,6 +129,7 @@ class Sampler:
             skipped_ticks=pace.skipped_ticks,
             utilization_samples=reading.utilization_samples,
             withdrawn=seen.withdrawn,
+            about=seen.about,
             unread=seen.unread + pace.dropped_runs,
             dropped=pace.dropped,
             xids=reading.xids,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gpumon.procfs import boot_id, start_time
+from gpumon.run_about import About, encode_about
 from gpumon.tags import wire
 from gpumon.tags.description import Description, encode
 
@@ -76,6 +77,15 @@ def write_description(mapped: mmap.mmap, version: int, description: Description)
     offset, header = wire.TEXTS[version & 1], wire.DESCRIPTIONS[version & 1]
     mapped[offset : offset + len(text)] = text
     mapped[header : header + wire.TEXT_HEADER.size] = wire.pack_text_header(version, text)
+
+
+def write_about(mapped: mmap.mmap, version: int, about: About) -> About:
+    """Write the particulars of the run where their version lies; gives as much of them as had room."""
+    text, kept = encode_about(about)
+    offset, header = wire.ABOUT_TEXTS[version & 1], wire.ABOUTS[version & 1]
+    mapped[offset : offset + len(text)] = text
+    mapped[header : header + wire.TEXT_HEADER.size] = wire.pack_text_header(version, text)
+    return kept
 
 
 def _own_header(pid: int, monotonic_ns: int, now: int) -> wire.BoardHeader:

@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from gpumon.errors import BoardError
+from gpumon.run_about import NOTHING_TOLD, ROOM, About
 from gpumon.run_facts import PAUSED
 from gpumon.tags import lifetime, wire
-from gpumon.tags.board_file import make_board, supported, write_description
+from gpumon.tags.board_file import make_board, supported, write_about, write_description
 from gpumon.tags.description import MAX_PHASES, TRAIN, WORD_LENGTH, Description
 from gpumon.tags.warn import warn_once
 from gpumon.text import clean
@@ -40,6 +41,7 @@ class Board:
         now: Callable[[], int] = time.time_ns,
     ) -> None:
         self.description = description
+        self.about = NOTHING_TOLD
         self.path = ""
         self.steps = 0
         """Steps since the run began; written with the next state or event, as `wait_ns` is."""
@@ -56,6 +58,7 @@ class Board:
         self._number = 0
         self._events = 0
         self._version = 0
+        self._about_version = 0
         self._epoch = -1
         self._epoch_begin = 0
         self._phase = 0
@@ -215,6 +218,23 @@ class Board:
                 warn_once("description", str(error))
             except Exception as error:
                 self._failed(error)
+
+    def tell(self, change: Callable[[About], About]) -> None:
+        """Publish the particulars of the run, changed by `change`; what has no room is omitted, with a warning."""
+        if self._map is None:
+            return
+        with self._lock:
+            try:
+                wanted, mapped = change(self.about), self._map
+                if mapped is None or wanted == self.about:
+                    return
+                omitted = write_about(mapped, self._about_version + 1, wanted).omitted
+                self.about, self._about_version = wanted, self._about_version + 1
+            except Exception as error:  # what was published before still holds
+                warn_once("about", f"the parameters of this run do not show: {type(error).__name__}: {error}")
+                return
+        if omitted:
+            warn_once("omitted", f"a run keeps {ROOM} bytes of parameters and notes: {omitted} of them are omitted")
 
     def close(self, *, failed: bool = False, interrupted: bool = False, withdrawn: bool = False) -> None:
         """Publish the end of the run and let go. The file stays, so that a daemon can read the end.

@@ -29,6 +29,7 @@ from gpumon.tags.description import Description
 from gpumon.tags.devices import find_devices
 from gpumon.tags.naming import default_name
 from gpumon.tags.running import ActiveRun
+from gpumon.tags.telling import telling
 from gpumon.tags.values import whole
 from gpumon.tags.warn import warn_once
 from gpumon.text import clean
@@ -46,6 +47,7 @@ def run(
     devices: str | Sequence[str] | None = None,
     framework: str | None = None,
     batch: int | None = None,
+    tags: str | Sequence[str] = (),
     run_id: str | None = None,
     directory: str | None = None,
     env: Mapping[str, str] | None = None,
@@ -56,7 +58,8 @@ def run(
     and call `finish()` at the end. `name` defaults to that of the script or notebook; `epochs` and
     `steps` are how many are planned, `steps` over the whole run; `batch` how many samples a step of this process has,
     where its loader does not say; `devices` are UUIDs (`GPU-…`, `MIG-…`) where gpumon cannot find them by itself;
-    `run_id` is shared by all ranks of a run and follows from the launcher by default.
+    `tags` are words to find the run by; `run_id` is shared by all ranks of a run and follows from the launcher by
+    default.
 
     Raises UsageError when an argument makes no sense, and nothing else: where tags cannot be
     published the run works all the same and publishes nothing.
@@ -94,10 +97,15 @@ def run(
     def again() -> ActiveRun:
         return run(
             name, epochs=planned, steps=planned_steps, devices=given, framework=framework, batch=samples,
-            run_id=run_id, directory=directory, env=env,
+            tags=tags, run_id=run_id, directory=directory, env=env,
         )  # fmt: skip
 
-    return ActiveRun(Board(place, described), planned, look, again)
+    board = Board(place, described)
+    told = telling(board, env, where.local_rank)
+    told.begin()
+    if tags:
+        told.tag(tags if isinstance(tags, list | tuple | set | frozenset) else (tags,))
+    return ActiveRun(board, planned, look, again, told)
 
 
 def _count(name: str, value: object, advice: str) -> int | None:

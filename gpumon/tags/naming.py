@@ -17,13 +17,21 @@ def default_name(
 
     `main` is the namespace of `__main__`, in which VS Code leaves the path of a notebook; Jupyter leaves it in `env`.
     """
-    script = os.path.basename(argv[0]) if argv else ""
-    stem = os.path.splitext(script)[0]
+    if is_notebook(argv):
+        return _notebook(env or {}, main or {})
+    stem = _stem(argv)
     if stem == "__main__":  # python -m package
         stem = os.path.basename(os.path.dirname(argv[0]))
-    if stem.endswith(_KERNEL):
-        return _notebook(env or {}, main or {})
     return stem if stem not in ("", "-c", "-m", "-") else "run"
+
+
+def is_notebook(argv: Sequence[str]) -> bool:
+    """Whether this process is the kernel of a notebook."""
+    return _stem(argv).endswith(_KERNEL)
+
+
+def _stem(argv: Sequence[str]) -> str:
+    return os.path.splitext(os.path.basename(argv[0]) if argv else "")[0]
 
 
 def _notebook(env: Mapping[str, str], main: Mapping[str, object]) -> str:

@@ -18,6 +18,7 @@ from gpumon.clock import SECOND, Clock, SystemClock
 from gpumon.errors import BoardError
 from gpumon.frame import Boundary, Run
 from gpumon.paths import Places, tag_dirs
+from gpumon.run_about import NOTHING_TOLD, About
 from gpumon.tags.listing import Listing, Unchanged, is_of_its_user, name_uid
 from gpumon.tags.matching import Claim
 from gpumon.tags.refusals import Place, Refusals
@@ -48,6 +49,8 @@ class Poll(NamedTuple):
     """Keys of runs that were taken back since the last poll; they are not among the runs."""
     memory: Mapping[str, Sequence[Memory]] = {}
     """By key of the run: what its framework reported of each of its devices."""
+    about: Mapping[str, About] = {}
+    """Particulars of runs, by key."""
     unread: int = 0
     """Boards that were not read: their users have more of them than are read at once."""
 
@@ -125,6 +128,7 @@ class TagReader:
             claims={key: board.claim for key, (_, board) in self._runs.items()},
             withdrawn=withdrawn,
             memory={key: board.memory for key, (_, board) in self._runs.items()},
+            about={key: board.about for key, (_, board) in self._runs.items() if board.about is not NOTHING_TOLD},
             unread=unread,
         )
 

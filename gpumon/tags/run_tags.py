@@ -5,7 +5,7 @@ Nothing here raises, waits, or touches a GPU: the training comes first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic_ns
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from gpumon.tags.client import Board
 from gpumon.tags.lifetime import ending
 from gpumon.tags.loader import Samples, samples_of
 from gpumon.tags.memory import NEVER, MemoryReader
+from gpumon.tags.telling import Telling
 from gpumon.tags.values import Pending, whole
 from gpumon.tags.warn import warn_once
 from gpumon.tags.wire import NOT_KNOWN
@@ -37,8 +38,11 @@ class UnclosedEpoch(NamedTuple):
 class RunTags:
     """Tags of one run, in its board: epochs, phases, steps and waits."""
 
-    def __init__(self, board: Board, look: Callable[[], tuple[str, ...]] | None = None) -> None:
+    def __init__(
+        self, board: Board, look: Callable[[], tuple[str, ...]] | None = None, telling: Telling | None = None
+    ) -> None:
         self._board = board
+        self._telling = Telling(board) if telling is None else telling
         self._look = look
         self._due = 0 if board.on else NEVER
         self._looked = 0
@@ -142,6 +146,26 @@ class RunTags:
         self._memory.at_boundary()
         self._board.pause()
 
+    def config(self, given: object = None, /, **more: object) -> None:
+        """Keep parameters with the run, by name: a dict, a namespace of argparse, a dataclass, or keyword arguments.
+
+        Parts of a part have names with dots, such as `optimizer.lr`. Others on this machine can read them: what looks
+        like a secret is masked. Later values take the place of earlier ones.
+        """
+        self._telling.config(given, more)
+
+    def framework_config(self, given: Mapping[str, object]) -> None:
+        """Keep parameters that the framework knows; those that the user gave stand. For callbacks."""
+        self._telling.config(given, {}, by_framework=True)
+
+    def note(self, text: str) -> None:
+        """Keep a line with the run, such as what was tried; what looks like a secret is masked."""
+        self._telling.note(text)
+
+    def tag(self, *tags: str) -> None:
+        """Tag the run with words to find it by, such as 'baseline'."""
+        self._telling.tag(tags)
+
     def must_end(self) -> None:
         """A process that ends before this run does has not finished it. For callbacks."""
         self._board.must_end = True
@@ -160,6 +184,7 @@ class RunTags:
         if failed:
             out_of_memory.PROCESS.raised(error)
         self._take_arrived()
+        self._telling.look()
         if self._epoch is not None:
             self._end_epoch(self._epoch, left=broken)
         elif left:
@@ -215,6 +240,7 @@ class RunTags:
         if not self._looked & (self._looked - 1):
             # CUDA may have come up since, or the model may have moved: looked up again at 1, 2, 4, 8, …
             self._find_devices()
+            self._telling.look()
 
     def _take_arrived(self) -> None:
         for epoch, metrics in sorted(self._pending.collect().items()):

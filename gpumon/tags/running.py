@@ -20,6 +20,7 @@ from gpumon.tags.client import Board
 from gpumon.tags.description import Description
 from gpumon.tags.lifetime import keep
 from gpumon.tags.run_tags import RunTags, UnclosedEpoch
+from gpumon.tags.telling import Telling
 from gpumon.tags.values import number_of, whole
 from gpumon.tags.warn import warn_once
 
@@ -40,8 +41,9 @@ class ActiveRun(RunTags):
         epochs: int | None = None,
         look: Callable[[], tuple[str, ...]] | None = None,
         again: Callable[[], ActiveRun] | None = None,
+        telling: Telling | None = None,
     ) -> None:
-        super().__init__(board, look)
+        super().__init__(board, look, telling)
         self._again = again
         self._planned = epochs
 

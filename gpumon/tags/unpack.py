@@ -10,7 +10,10 @@ from typing import Any
 from zlib import crc32
 
 from gpumon.errors import BoardError
+from gpumon.run_about import ROOM
 from gpumon.tags.wire import (
+    ABOUT_TEXTS,
+    ABOUTS,
     DESCRIPTIONS,
     EVENT_BODY,
     EVENTS,
@@ -117,11 +120,20 @@ def unpack_event(ring: bytes, number: int, supplements: bytes = b"") -> Event | 
 
 def text_versions(front: bytes) -> list[tuple[int, int, int, int]]:
     """(version, length, crc32, offset) of both descriptions, the newer first; absent ones left out."""
+    return _texts(front, DESCRIPTIONS, TEXTS, TEXT_ROOM)
+
+
+def about_versions(front: bytes) -> list[tuple[int, int, int, int]]:
+    """(version, length, crc32, offset) of the particulars of a run; a board of version 1.1 has none."""
+    return _texts(front, ABOUTS, ABOUT_TEXTS, ROOM)
+
+
+def _texts(front: bytes, headers: Sequence[int], offsets: Sequence[int], room: int) -> list[tuple[int, int, int, int]]:
     found = []
-    for where, offset in zip(DESCRIPTIONS, TEXTS, strict=True):
+    for where, offset in zip(headers, offsets, strict=True):
         if len(front) >= where + TEXT_HEADER.size:
             version, length, crc, _ = TEXT_HEADER.unpack_from(front, where)
-            if version and length <= TEXT_ROOM:
+            if version and length <= room:
                 found.append((version, length, crc, offset))
     return sorted(found, reverse=True)
 

@@ -17,6 +17,7 @@ from gpumon.epoch_fold import EpochFold
 from gpumon.errors import BoardError
 from gpumon.frame import NAN, Boundary, FrameworkMemory, Mark, Run, RunState
 from gpumon.procfs import start_time
+from gpumon.run_about import NOTHING_TOLD, decode_about
 from gpumon.run_facts import LARGEST
 from gpumon.tags import wire
 from gpumon.tags.attribution import InForce, attribute, in_force
@@ -24,7 +25,7 @@ from gpumon.tags.description import Description, decode
 from gpumon.tags.listing import name_uid
 from gpumon.tags.matching import Claim
 from gpumon.tags.owner import lock_holder, process_by_namespace, read_process
-from gpumon.tags.unpack import text_versions, unpack_event, unpack_header, unpack_memory, unpack_state
+from gpumon.tags.unpack import about_versions, text_versions, unpack_event, unpack_header, unpack_memory, unpack_state
 
 KEPT_BOUNDARIES = 1024
 """Of each run, to attribute samples: far more than happen between a sample and its attribution."""
@@ -75,6 +76,8 @@ class Watched:
         self._alive_once = False
         self._lost = 0
         self._version = 0
+        self._about_version = 0
+        self.about = NOTHING_TOLD
         self._description = Description(name="", id="")
         self._pid = 0
         self._asked_namespace = False
@@ -103,6 +106,7 @@ class Watched:
         events, lost = self._new_events(front)
         times = now()  # after the reading: no honest event that was read is later than this
         self._read_description(front)
+        self._read_about(front)
         _, self.memory = unpack_memory(front)
         if holder is not None:
             self._identify(holder)
@@ -154,6 +158,15 @@ class Watched:
                 return
         if not self._version:
             raise BoardError("no whole description")
+
+    def _read_about(self, front: bytes) -> None:
+        for version, length, crc, offset in about_versions(front):
+            if version == self._about_version:
+                return
+            text = os.pread(self.fd, length, offset)
+            if len(text) == length and crc32(text) == crc:
+                self.about, self._about_version = decode_about(text), version
+                return
 
     def _identify(self, holder: int) -> None:
         if holder and holder != self._pid:

@@ -1,6 +1,6 @@
 """The bytes of a tag board: the small file in which one training process publishes its tags.
 
-A board is `tag.<uid>.<pid>.<8 hex>`, 98304 bytes, little-endian, all offsets fixed. The training
+A board is `tag.<uid>.<pid>.<8 hex>`, 122880 bytes, little-endian, all offsets fixed. The training
 writes it through its own mapping; others only ever `pread` it and trust nothing that its CRC does
 not cover. Measurements behind each choice: `docs/architecture.md`.
 
@@ -10,10 +10,12 @@ not cover. Measurements behind each choice: `docs/architecture.md`.
 | 256, 512 | 128 | state A (even numbers), B (odd) |
 | 768 | 8 | u64: number of the newest event, counted from 1 |
 | 800, 816 | 16 | headers of description A, B: `<IIII` = version, length, crc32, 0 |
+| 832, 848 | 16 | since 1.2: headers, as those, of particulars A, B |
 | 1024, 2432 | 1408 | framework memory A (even numbers), B (odd) |
 | 4096 | 512 x 136 | events; number n lies at 4096 + (n % 512) * 136 |
 | 73728, 81408 | 7680 | description A (even versions), B (odd): JSON, see `gpumon.tags.description` |
 | 90112 | 512 x 16 | since 1.1: supplements of events; that of number n lies at 90112 + (n % 512) * 16 |
+| 98304, 110592 | 12288 | since 1.2: particulars A (even versions), B: JSON, see `gpumon.run_about` |
 
 Header: magic `GPUMTAG\\x01`, major, minor, size, pid and parent pid (as the training sees them), start
 time (`/proc/self/stat` field 22), inodes of its pid and time namespaces, boot id, begin of the run on
@@ -56,8 +58,8 @@ from gpumon.vendors import bare
 
 MAGIC = b"GPUMTAG\x01"
 MAJOR = 1
-MINOR = 1
-SIZE = 98304
+MINOR = 2
+SIZE = 122880
 LEAST = 90112
 """Of a board of version 1.0: trainings outlive an upgrade of the daemon."""
 LARGEST = 131072
@@ -67,6 +69,7 @@ HEADER = Struct("<8sHHIIIQQQ16sQQI")
 STATES = (256, 512)
 EVENT_HEAD = 768
 DESCRIPTIONS = (800, 816)
+ABOUTS = (832, 848)
 MEMORY = (1024, 2432)
 EVENTS = 4096
 FRONT = 4096
@@ -77,6 +80,7 @@ EVENT_SIZE = 136
 TEXTS = (73728, 81408)
 TEXT_ROOM = 7680
 SUPPLEMENTS = 90112
+ABOUT_TEXTS = (98304, 110592)
 SUPPLEMENT_SIZE = 16
 TEXT_HEADER = Struct("<IIII")
 

@@ -37,6 +37,7 @@ def seen(tmp_path: Path) -> tuple[Run, list[Boundary]]:
     reader = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()))
     poll = reader.poll()
     reader.close()
+    assert poll.about == {}, "it had no particulars yet"
     return poll.runs[0], poll.boundaries
 
 

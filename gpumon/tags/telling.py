@@ -1,0 +1,117 @@
+"""Particulars that a run publishes: parameters, notes, tags, and the program that it is.
+
+Nothing here raises or waits; what it costs is paid where it is called, and never at a step.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from gpumon.run_about import MOST_NOTES, MOST_PARAMETERS, NOTE_LENGTH, About, Note, bounded_text, tags_of
+from gpumon.tags.client import Board
+from gpumon.tags.program import Program, program
+from gpumon.tags.warn import warn_once
+
+_MOST_HELD = 4 * MOST_PARAMETERS
+_LONGEST = 4096
+
+
+class Telling:
+    """Particulars of one run, in its board; `of` gives the program, None where another process of it publishes that."""
+
+    def __init__(self, board: Board, of: Callable[[], Program] | None = None) -> None:
+        self._board = board
+        self._of = of
+        self._program: Program | None = None
+        self._by_framework: set[str] = set()
+
+    def begin(self) -> None:
+        """Publish the program, as far as it is known by now."""
+        if self._of is not None and self._board.on:
+            try:
+                self._program = self._of()
+            except Exception as error:  # a directory that is gone, a module that is odd
+                warn_once("program", f"script and commit do not show: {type(error).__name__}: {error}")
+        self.look()
+
+    def look(self) -> bool:
+        """Publish the program anew; true while more of it is to come."""
+        if self._program is None:
+            return False
+        try:
+            facts = self._program.facts()
+            is_settled = self._program.is_settled
+        except Exception as error:
+            self._program = None
+            warn_once("program", f"script and commit do not show: {type(error).__name__}: {error}")
+            return False
+        self._board.tell(lambda about: about._replace(program=facts))
+        return not is_settled
+
+    def config(self, given: object, more: Mapping[str, object], *, by_framework: bool = False) -> None:
+        """Publish parameters; those that the user gave stand against those that a framework knows."""
+        if not self._board.on:
+            return
+        try:
+            from gpumon.tags.parameters import parameters  # most trainings never need it
+
+            found = parameters(given, more)
+        except Exception as error:  # a mapping of the user's own, that may do anything
+            warn_once("config", f"run.config({type(given).__name__}): {type(error).__name__}: {error}")
+            return
+        if given is not None and not found and not _is_empty(given):
+            warn_once("config", f"run.config({type(given).__name__}): give a dict, a namespace or a dataclass")
+
+        def with_found(about: About) -> About:
+            held = dict(about.config)
+            for name, value in found.items():
+                if by_framework and name in held and name not in self._by_framework:
+                    continue
+                if name in held or len(held) < _MOST_HELD:
+                    held[name] = value
+                    (self._by_framework.add if by_framework else self._by_framework.discard)(name)
+            return about._replace(config=held)
+
+        self._board.tell(with_found)
+
+    def note(self, text: object) -> None:
+        """Publish a note."""
+        said = _line(text)
+        if said:
+            one = Note(time.time_ns(), said)
+            self._board.tell(lambda about: about._replace(notes=(*about.notes, one)[-2 * MOST_NOTES :]))
+
+    def tag(self, texts: Iterable[object]) -> None:
+        """Publish tags, with those from before."""
+        fresh = [_line(text) for text in texts]
+
+        def with_tags(about: About) -> About:
+            tags = tags_of((*about.tags, *fresh))
+            if not set(tags_of(fresh)) <= set(tags):
+                warn_once("tags", f"a run has at most {len(tags)} tags")
+            return about._replace(tags=tags)
+
+        self._board.tell(with_tags)
+
+
+def telling(board: Board, env: Mapping[str, str], local_rank: int) -> Telling:
+    """Return the particulars of the run of `board`: of the program only in the first of its processes here."""
+    return Telling(board, (lambda: program(env)) if local_rank == 0 else None)
+
+
+def _line(text: object) -> str:
+    if not isinstance(text, str | int | float | os.PathLike):
+        warn_once("note", f"a note or tag is a text, not a {type(text).__name__}")
+        return ""
+    from gpumon.tags.secrets import masked_text  # its patterns take milliseconds
+
+    return bounded_text(masked_text(" ".join(str(text)[:_LONGEST].split())), NOTE_LENGTH)
+
+
+def _is_empty(given: object) -> bool:
+    try:
+        return not given
+    except Exception:  # as arrays do
+        return False
