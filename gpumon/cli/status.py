@@ -43,7 +43,7 @@ _SPARE = 3
 def add_options(parser: "ArgumentParser") -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object for programs")
     parser.add_argument(
-        "--verbose", action="store_true", help="add clock event reasons, skipped samples and costs of driver calls"
+        "--verbose", action="store_true", help="add processes, clock event reasons, skipped samples, driver call costs"
     )
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)
@@ -98,9 +98,10 @@ def run(arguments: "Namespace") -> int:
         if arguments.verbose:
             from gpumon.driver_calls import read_calls
             from gpumon.reports.status_details import call_costs, details
+            from gpumon.reports.status_processes import process_lines
 
             calls = read_calls(os.path.dirname(ring_paths(where)[0])) if daemon else ()
-            print(*details(frame), *call_costs(calls), sep="\n")
+            print(*process_lines(frame), *details(frame), *call_costs(calls), sep="\n")
     if not (stale or origin.problem) and any(sample.state in _ANSWERS for sample in frame.samples):
         return EXIT_OK
     if not arguments.json:

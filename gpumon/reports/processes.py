@@ -68,7 +68,7 @@ def as_json(found: ProcessWindow) -> dict[str, Any]:
     """Return the processes as JSON: s since 1970, seconds and base units; null is not known."""
     indexes = {device.uuid: device.index for device in found.gpus if device.index >= 0}
     return {
-        "schema": SCHEMA, "begin": found.span.begin, "end": found.span.end,
+        "schema": SCHEMA, "begin": found.span.begin, "end": found.span.end, "problem": found.problem or None,
         "processes": [
             {
                 "uuid": use.process.device, "index": indexes.get(use.process.device),

@@ -14,6 +14,7 @@ from gpumon.analysis.clock_events import clock_event_reasons
 from gpumon.analysis.gpu_status import GpuStatus
 from gpumon.analysis.memory import THIS_RUN, breakdown_of, fragmentation, titles
 from gpumon.analysis.progress import Progress
+from gpumon.analysis.unknown_of_process import unknown_of
 from gpumon.diagnosis.as_json import finding_json
 from gpumon.diagnosis.now import Judged
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
@@ -132,6 +133,7 @@ def _process(process: Process, runs: dict[str, Run]) -> dict[str, Any]:
         "container": process.container or None,
         "pod": process.pod or None,
         "job": process.job or None,
+        "problem": unknown_of(process) or None,
     }
 
 

@@ -100,6 +100,29 @@ def test_jobs_and_containers_have_a_column_where_a_process_is_in_one() -> None:
     assert not any("WHERE" in line for line in play(FakeFeed(), (200, 50)))
 
 
+class Encoding(FakeFeed):
+    """One process encodes a video; the driver has a sample of it and of one more."""
+
+    def processes(self, second: int) -> tuple[Process, ...]:
+        shares = {1000: (0.25, 0.0), 1037: (0.0, 0.0)}
+        return tuple(
+            one._replace(encoder_utilization=shares[one.pid][0], decoder_utilization=shares[one.pid][1])
+            if one.pid in shares
+            else one
+            for one in super().processes(second)
+        )
+
+
+def test_video_engines_have_columns_where_a_process_uses_one_and_no_sample_is_not_0() -> None:
+    lines = play(Encoding(), (200, 50))
+    (heading,) = (line for line in lines if "HOST-MEM" in line)
+    at = heading.index("ENC%")
+    assert heading[at : at + 9] == "ENC% DEC%"
+    told = {pid: line[at : at + 9] for line in lines for pid in ("1000", "1037", "1074") if f" {pid} " in line[:20]}
+    assert told == {"1000": " 25%   0%", "1037": "  0%   0%", "1074": "   –    –"}
+    assert not any("ENC%" in line for line in play(FakeFeed(), (200, 50)))
+
+
 def test_a_partial_repaint_is_a_full_one() -> None:
     feed = FakeFeed(lost=(3,))
 

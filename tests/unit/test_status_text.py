@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from gpumon.frame import Driver, Frame, Origin, Sample
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
+from gpumon.missing import NAN
 from gpumon.reports.status_json import document
+from gpumon.reports.status_processes import process_lines
 from gpumon.reports.status_text import bar, lines
 from tests.builders import device, frame_of, process, run, sample, tick
 
@@ -53,6 +55,36 @@ def test_whatever_a_frame_holds_is_shown_without_an_exception_and_without_a_numb
             assert written["state"] != "ok"
         if one.state is not Availability.OK or not live:
             assert not any(line.rstrip().endswith("free") for line in text if line.startswith("  0  H100"))
+
+
+def test_verbose_lists_processes_with_their_engines_and_no_sample_is_not_0() -> None:
+    people = [
+        process(7, 1, memory_used=NAN, encoder_utilization=0.25, decoder_utilization=0.0, container="lxc web"),
+        process(8, 0, sm_utilization=NAN, memory_used=NAN),
+    ]
+    heading, names, *rows = process_lines(frame_of(tick(1, [sample(0), sample(1)], people)))
+    assert heading.startswith("processes")
+    of = [dict(zip(names.split()[:10], row.split(), strict=False)) for row in rows]
+    assert [(one["GPU"], one["PID"], one["SM"], one["ENC"], one["DEC"]) for one in of] == [
+        ("0", "8", "–", "–", "–"), ("1", "7", "–", "25%", "0%"),
+    ]  # fmt: skip
+    assert rows[1].endswith("lxc web")
+    assert list(process_lines(frame_of(tick(1, [sample(0)])))) == []
+
+
+def test_a_process_says_in_json_why_values_of_it_are_null() -> None:
+    known = {"sm_utilization": 0.5, "cpu_utilization": 0.5, "memory_used": 1.0, "started": 1.0}
+    people = [
+        process(pid, 0, **{**known, **odd})
+        for pid, odd in ((1, {}), (2, {"sm_utilization": NAN}), (3, {"started": NAN}))
+    ]
+    told = document(frame_of(tick(1, [sample(0)], people)), Origin("nvml"), Driver(), "node1", None)
+    problems = {one["pid"]: one["problem"] for one in told["gpus"][0]["processes"]}
+    assert problems == {
+        1: None,
+        2: "the driver has no sample of its work",
+        3: "its process cannot be seen from where gpumon samples, or has ended",
+    }
 
 
 def test_what_cannot_be_seen_is_one_line_at_the_end_and_a_key() -> None:

@@ -111,10 +111,12 @@ def test_who_is_there_is_sent_only_when_it_changed() -> None:
 def test_no_command_line_and_no_key_beyond_those_that_are_named_leaves_the_server() -> None:
     served = Served([tick(1, processes=[process(run=run().key)], runs=[run(gpus=(device().uuid,))])])
     (row,) = (gpu.about for gpu in served.known().gpus)
-    assert set(row["processes"][0]) == {"pid", "user", "name", "kind", "memory", "sm", "cpu", "started", "run", "where"}
+    assert set(row["processes"][0]) == {
+        "pid", "user", "name", "kind", "memory", "sm", "encoder", "decoder", "cpu", "started", "run", "where",
+    }  # fmt: skip
     assert row["processes"][0]["run"] == run().id
     (sent,) = served.told("gpu")["tables"]["processes"]["cells"].values()
-    assert set(sent) == {*row["processes"][0], "key", "running", "run_name"}
+    assert set(sent) == {*row["processes"][0], "key", "running", "run_name", "video"}
 
 
 def test_jobs_and_containers_have_a_column_where_a_process_is_in_one() -> None:
@@ -124,6 +126,16 @@ def test_jobs_and_containers_have_a_column_where_a_process_is_in_one() -> None:
     assert seen["values"]["where_titles"] == [TITLE]
     assert [cells[pid]["where"] for pid in "12"] == [{TITLE: "–"}, {TITLE: "job 7 · lxc web"}]
     assert Served([tick(1, processes=[process(1)])]).told("gpu")["values"]["where_titles"] == []
+
+
+def test_video_engines_have_columns_where_a_process_uses_one_and_no_sample_is_not_0() -> None:
+    people = [process(1), process(2, encoder_utilization=0.25, decoder_utilization=0.0)]
+    seen = Served([tick(1, processes=people)]).told("gpu")
+    cells = seen["tables"]["processes"]["cells"]
+    assert seen["values"]["video_titles"] == ["Encoder", "Decoder"]
+    assert [list(cells[pid]["video"].values()) for pid in "12"] == [[None, None], [0.25, 0.0]]
+    trained = [process(1, encoder_utilization=0.0, decoder_utilization=0.0)]
+    assert Served([tick(1, processes=trained)]).told("gpu")["values"]["video_titles"] == []
 
 
 def test_the_first_window_is_bounded_however_fast_the_ring_is() -> None:

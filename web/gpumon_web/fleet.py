@@ -157,6 +157,8 @@ def process_row(process: Process, joined: Iterable[Ranks]) -> dict[str, Any]:
         "kind": process.kind,
         "memory": coarse(process.memory_used),
         "sm": known(round(process.sm_utilization, 2)),
+        "encoder": known(round(process.encoder_utilization, 2)),
+        "decoder": known(round(process.decoder_utilization, 2)),
         "cpu": known(round(process.cpu_utilization, 1)),
         "started": known(process.started),
         "run": _run_id(process, joined),

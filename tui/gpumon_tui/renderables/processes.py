@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
 
 from gpumon import units
 from gpumon.analysis.gpu_state import is_held
+from gpumon.analysis.video import use_video
 from gpumon.analysis.whereabouts import whereabouts
 from gpumon.frame import Process, Run, Sample
 from gpumon.metrics import PROCESSES, Availability
@@ -25,7 +28,9 @@ COLUMNS = (
     TableColumn("RUN", 14, keep=0),
     TableColumn("COMMAND", 0, keep=11),
 )
-_PLACED = (*COLUMNS[:-1], TableColumn("WHERE", 22, keep=4), COLUMNS[-1])
+_VIDEO = TableColumn("ENC%", 4, right=True, keep=5), TableColumn("DEC%", 4, right=True, keep=5)
+_AFTER_SM = 5
+_PLACE = TableColumn("WHERE", 22, keep=4)
 Key = tuple[int, str]
 """A process has a row for each device it is on."""
 
@@ -48,9 +53,25 @@ def no_process(samples: Sequence[Sample], problem: str) -> str:
     return "no process holds GPU memory"
 
 
-def columns(processes: Iterable[Process]) -> tuple[TableColumn, ...]:
-    """Return the columns; that of jobs and containers is there only where a process is in one."""
-    return _PLACED if any(whereabouts(process) for process in processes) else COLUMNS
+class Extras(NamedTuple):
+    """Columns that are there only where a process has something for them."""
+
+    place: bool
+    """Of jobs and containers."""
+    video: bool
+    """Of the video encoder and decoder."""
+
+
+def extras(processes: Sequence[Process]) -> Extras:
+    """Return which columns these processes need."""
+    return Extras(any(whereabouts(process) for process in processes), use_video(processes))
+
+
+@cache
+def columns(has: Extras) -> tuple[TableColumn, ...]:
+    """Return the columns."""
+    video, place = _VIDEO if has.video else (), (_PLACE,) if has.place else ()
+    return (*COLUMNS[:_AFTER_SM], *video, *COLUMNS[_AFTER_SM:-1], *place, COLUMNS[-1])
 
 
 def are_told(samples: Sequence[Sample]) -> bool:
@@ -64,24 +85,24 @@ def key(process: Process) -> Key:
     return process.pid, process.uuid
 
 
-def row(
-    process: Process, index: int | None, run: Run | None, now: float, *, selected: bool, has_place: bool = False
-) -> Row:
+def row(process: Process, index: int | None, run: Run | None, now: float, *, selected: bool, has: Extras) -> Row:
     """Return the row of a process.
 
-    `selected`: it runs on the GPU that is looked at; `has_place`: the column of jobs and containers is there.
+    `selected`: it runs on the GPU that is looked at; `has`: the columns that are there.
     """
+    video = process.encoder_utilization, process.decoder_utilization
     return (
         Cell(str(process.pid), theme.DIM),
         Cell(units.MISSING if index is None else str(index), theme.TITLE if selected else theme.PLAIN),
         Cell(safe(process.user)),
         Cell(units.bytes_binary(process.memory_used)),
         Cell(units.percent(process.sm_utilization)),
+        *([Cell(units.percent(share)) for share in video] if has.video else ()),
         Cell(units.percent(process.cpu_utilization)),
         Cell(units.bytes_binary(process.host_memory)),
         Cell(elapsed(now - process.started), theme.DIM),
         Cell(safe(run.name) if run else "", theme.RUN),
-        *((Cell(safe(whereabouts(process))),) if has_place else ()),
+        *((Cell(safe(whereabouts(process))),) if has.place else ()),
         Cell(safe(process.name)),
     )
 

@@ -24,8 +24,8 @@ class Processes(Table):
 
     @property
     def columns(self) -> tuple[TableColumn, ...]:
-        """The columns for the places of its processes."""
-        return processes.columns(self.view.processes)
+        """The columns for what its processes are in and use."""
+        return processes.columns(processes.extras(self.view.processes))
 
     @property
     def empty(self) -> str:
@@ -57,12 +57,12 @@ class Processes(Table):
         indexes = {sample.device.uuid: sample.device.index for sample in view.samples}
         by_key = {run.key: run for run in view.runs}
         ordered = processes.order(view.processes, indexes)
-        subject, has_place = view.subject, self.columns is not processes.COLUMNS
+        subject, has = view.subject, processes.extras(view.processes)
 
         def row(place: int) -> Row:
             process = ordered[place]
             index, run = indexes.get(process.uuid), by_key.get(process.run)
-            return processes.row(process, index, run, view.now, selected=process.uuid == subject, has_place=has_place)
+            return processes.row(process, index, run, view.now, selected=process.uuid == subject, has=has)
 
         return [processes.key(process) for process in ordered], LazyRows(len(ordered), row)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpumon import units
 from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.video import TITLES as VIDEO
 from gpumon.analysis.whereabouts import TITLE
 from gpumon.history.windows import USUAL, WINDOWS
 from gpumon.metrics import Unit
@@ -33,6 +34,7 @@ COLUMNS = (
     Column("kind", "Kind"),
     Column("memory", "GPU memory", "bytes"),
     Column("sm", "Busy", "percent", "Share of time in which its kernels ran"),
+    Column("video", "", "percent", each_of="video_titles"),
     Column("cpu", "CPU", "percent", "Of one core"),
     Column("started", "Running for", "elapsed", sorts_by="running"),
     Column("where", "", each_of="where_titles"),
@@ -105,6 +107,7 @@ def live(now: Now, args: Args) -> Cells:
         "divided": divided(about),
         "no_processes": no_processes(about, now),
         "notice": f"Note: {now.notice}." if now.notice else "",
+        "video_titles": list(VIDEO) if any(one["encoder"] or one["decoder"] for one in about["processes"]) else [],
         "where_titles": [TITLE] if any(one["where"] for one in about["processes"]) else [],
         "processes": Rows(process(one, now.runs) for one in about["processes"]),
     }  # fmt: skip
@@ -200,6 +203,7 @@ def process(one: Cells, runs: Mapping[str, Cells]) -> Cells:
         "running": None if one["started"] is None else -one["started"],
         "run": link(name, run_address(run)) if run else text(units.MISSING),
         "run_name": name,
+        "video": dict(zip(VIDEO, (one["encoder"], one["decoder"]), strict=True)),
         "where": {TITLE: one["where"] or units.MISSING},
     }
 
@@ -212,7 +216,7 @@ def _lines(now: Now, args: Args) -> dict[str, tuple[str, str]]:
 _NAMES = (
     "state", "model", "uuid", "is_stale", "utilization", "activity", "memory", "memory_bar", "holders", "power",
     "power_share", "temperature", "clock", "idle", "outline", "look", "missing", "divided", "no_processes",
-    "where_titles", "notice",
+    "video_titles", "where_titles", "notice",
 )  # fmt: skip
 """Values that are none where no GPU is shown."""
 
