@@ -21,6 +21,8 @@ from tests.programs import environment
 
 GPUS, PROCESSES = 8, 40
 _SHARED_MEMORY = "/dev/shm"
+_EVENT_LOOK = 2.0
+"""Seconds between two looks of the stub for events: a wait for them costs no CPU, as with a real driver."""
 _LEFT_OUT = ("NVITOP_", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
 """Variables that programs are not given: all are measured compiled, as those that were installed beside ours are."""
 
@@ -65,6 +67,7 @@ class Stage:
         """The same GPUs and processes for one more program."""
         stub = self._stack.enter_context(Stub(self._library, gpus=GPUS))
         stub.spread(self.pids)
+        stub.event_look = _EVENT_LOOK
         live = self.scratch / name
         live.mkdir(mode=0o700)
         env = {**environment(live, stub.env()), "TERM": "xterm-256color", "COLORTERM": "truecolor"}

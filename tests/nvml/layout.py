@@ -11,7 +11,7 @@ Missing = TypeVar("Missing")
 DRIVER = Path(__file__).with_name("driver")
 
 MAGIC = 0x6E6F6D7570676C00
-VERSION = 7
+VERSION = 8
 GPUS = 32
 PROCESSES = 64
 METRIC_ROOM = 128
@@ -161,6 +161,7 @@ class StubFile(ctypes.Structure):
     kernel_module: int
     one_at_a_time: int
     mig: "ctypes.Array[ctypes.c_uint32]"
+    event_look_us: int
     _fields_ = [
         ("magic", ctypes.c_uint64),
         ("version", ctypes.c_uint32),
@@ -180,6 +181,7 @@ class StubFile(ctypes.Structure):
         ("kernel_module", ctypes.c_uint32),
         ("one_at_a_time", ctypes.c_uint32),
         ("mig", ctypes.c_uint32 * GPUS),
+        ("event_look_us", ctypes.c_uint32),
     ]
 
 

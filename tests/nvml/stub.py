@@ -69,6 +69,7 @@ class Stub:
         self._file.elapsed_ns = -1
         self._file.pcie_bits = 64
         self._file.event_types = layout.ALL_EVENTS
+        self.event_look = 0.25
         for index in range(layout.GPUS):
             self.set_name(index, "NVIDIA H100 80GB HBM3")
             self.set_uuid(index, f"GPU-6770756d-6f6e-4000-8000-{index + 1:012x}")
@@ -181,6 +182,15 @@ class Stub:
     @pcie_bits.setter
     def pcie_bits(self, bits: Literal[32, 64]) -> None:
         self._file.pcie_bits = bits
+
+    @property
+    def event_look(self) -> float:
+        """Seconds between two looks for events. A real driver sleeps; what looking costs counts as the program's."""
+        return self._file.event_look_us / 1e6
+
+    @event_look.setter
+    def event_look(self, seconds: float) -> None:
+        self._file.event_look_us = round(seconds * 1e6)
 
     @property
     def event_types(self) -> int:

@@ -81,11 +81,10 @@ static nvmlReturn_t trouble(enum function function, nvmlEventSet_t set)
 
 static nvmlReturn_t wait_event(enum function function, nvmlEventSet_t set, nvmlEventData_t *data, unsigned timeout_ms)
 {
-    enum { SLICE_US = 250000 }; /* a real driver sleeps: what looking costs would count as the program's */
     struct call call = begin_system(function);
     NEED(call.status == NVML_SUCCESS, call.status);
     NEED(is_set(set) && data != NULL, NVML_ERROR_INVALID_ARGUMENT);
-    for (uint64_t waited = 0;; waited += SLICE_US) {
+    for (uint64_t waited = 0;; waited += control()->event_look_us) {
         const struct stub_event *event = next_event(set);
         if (event != NULL) {
             *data = (nvmlEventData_t){device_handle(event->gpu), event->type, event->data, UINT32_MAX, UINT32_MAX};
@@ -94,7 +93,7 @@ static nvmlReturn_t wait_event(enum function function, nvmlEventSet_t set, nvmlE
         nvmlReturn_t status = trouble(function, set);
         NEED(status == NVML_SUCCESS, status);
         NEED(waited < 1000ull * timeout_ms, NVML_ERROR_TIMEOUT);
-        sleep_us(SLICE_US);
+        sleep_us(control()->event_look_us);
     }
 }
 

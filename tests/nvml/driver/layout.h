@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define STUB_MAGIC 0x6e6f6d7570676c00ull
-#define STUB_VERSION 7u /* raise it with any change below; layout.py has the same number */
+#define STUB_VERSION 8u /* raise it with any change below; layout.py has the same number */
 
 #define STUB_GPUS 32
 #define STUB_PROCESSES 64
@@ -107,6 +107,7 @@ struct stub_file {
     uint32_t kernel_module; /* branch of the kernel's part: one that differs from DRIVER refuses; 0: any will do */
     uint32_t one_at_a_time; /* a call that waits holds a lock, for which all others of its process wait */
     uint32_t mig[STUB_GPUS]; /* 0: MIG is off; else one more than the instances that there are */
+    uint32_t event_look_us;  /* time between two looks for events: a real driver sleeps, and looking costs CPU */
 };
 
 #endif
