@@ -21,7 +21,7 @@ _IN_A_ROW = 4
 class CallCost:
     """Time that a call takes on one device. Written by the thread that reads the device, and read by any."""
 
-    __slots__ = ("_slow", "calls", "function", "total", "wait", "worst")
+    __slots__ = ("_slow", "calls", "function", "total", "usual", "wait", "worst")
 
     def __init__(self, function: str) -> None:
         self.function = function
@@ -30,6 +30,8 @@ class CallCost:
         """ns."""
         self.worst = 0
         """ns."""
+        self.usual = 0
+        """ns: a call that takes no longer changes nothing but `calls` and `total`."""
         self.wait = 0.0
         """Seconds from one call to the next, at least; 0 where it is swift."""
         self._slow: list[int] = []
@@ -53,6 +55,7 @@ class CallCost:
             self.wait = min(LONGEST_WAIT, min(self._slow) / SECOND / SHARE) if len(self._slow) == _IN_A_ROW else 0.0
         elif self._slow:
             self._slow, self.wait = [], 0.0
+        self.usual = -1 if self._slow else min(self.worst, _SWIFT)
 
 
 def summed(costs: Iterable[CallCost], tick: float) -> list[DriverCall]:

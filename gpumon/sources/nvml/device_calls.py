@@ -28,10 +28,11 @@ _WORST = (
 class _Scheduled:
     """A call of the table, bound to this device's buffers, and when it is next due."""
 
-    __slots__ = ("call", "code", "cost", "due", "given", "has_answered", "metrics", "read", "reasons")
+    __slots__ = ("call", "code", "cost", "due", "given", "has_answered", "is_each_tick", "metrics", "read", "reasons")
 
     def __init__(self, call: Call, read: Read) -> None:
         self.call = call
+        self.is_each_tick = call.period == EVERY_TICK
         self.metrics = frozenset(call.metrics)
         self.read = read
         self.cost = CallCost(call.function)
@@ -64,9 +65,12 @@ class DeviceCalls:
         self._calls = [_Scheduled(call, read) for call in asked if (read := call.make(library))]
         self._fallbacks = [_Scheduled(call, read) for call in FALLBACKS if (read := call.make(library))]
         # The table begins with what is asked at each tick; most ticks look no further.
-        self._every_tick = next((at for at, one in enumerate(self._calls) if one.call.period != EVERY_TICK), 0)
+        count = next((at for at, one in enumerate(self._calls) if not one.is_each_tick), 0)
+        self._each_tick, self._seldom = self._calls[:count], self._calls[count:]
         self._seldom_due = 0.0
         """Seconds: when one of the others is due next."""
+        self._covering: Set[str] | None = None
+        """A set of batched metrics that leaves nothing to ask for by itself."""
         self._doubt_from = 0.0
         self._is_gone = False
         self._at = 0
@@ -100,25 +104,23 @@ class DeviceCalls:
         """Ask what is due. Whether it answers: anything at all, and to no call that it is gone."""
         answers = self._answers
         asked = answered = is_stamped = self._is_gone = False
-        calls = self._calls
-        if now < self._seldom_due:
-            calls = calls[: self._every_tick]
-        for scheduled in calls:
+        is_seldom_due = now >= self._seldom_due
+        for scheduled in self._calls if is_seldom_due else self._each_tick:
             if scheduled.due <= now:
                 asked = True
                 code = self._ask(scheduled, now, answers.single)
                 # After the first row of the table: what moves fastest is then of this moment, whichever call hangs.
-                if not is_stamped and (scheduled.call.period == EVERY_TICK or not answers.read_at_ns):
+                if not is_stamped and (scheduled.is_each_tick or not answers.read_at_ns):
                     is_stamped, answers.read_at_ns = True, self._at
                 if code == SUCCESS:
                     answered = True
-                    if scheduled.call.period == EVERY_TICK:
+                    if scheduled.is_each_tick:
                         self._doubt_from = 0.0  # it is well: the next silence is another one
                 elif availability(code) in _GONE:
                     self.state, self.failure, self._is_gone = availability(code), code, True
                     return False
-        if now >= self._seldom_due:
-            self._seldom_due = min((scheduled.due for scheduled in self._calls[self._every_tick :]), default=inf)
+        if is_seldom_due:
+            self._seldom_due = min([scheduled.due for scheduled in self._seldom], default=inf)
         if answered:
             self.state, self.failure = _OK, SUCCESS
         return answered if asked else self.state is _OK  # all of them slow: nothing was due
@@ -126,7 +128,7 @@ class DeviceCalls:
     def _ask_all(self, now: float) -> bool:
         """Ask for everything that is not read at each tick, and for what was to be asked again only later."""
         for scheduled in self._calls:
-            if scheduled.call.period != EVERY_TICK or scheduled.due > now:
+            if not scheduled.is_each_tick or scheduled.due > now:
                 scheduled.due = 0.0
         self._seldom_due = 0.0
         return self._ask_due(now)
@@ -143,25 +145,35 @@ class DeviceCalls:
             self.failure = min(codes, key=lambda code: _WORST.index(availability(code)))
             self.state = availability(self.failure)
             for scheduled in self._calls:
-                if scheduled.call.period == EVERY_TICK:
+                if scheduled.is_each_tick:
                     scheduled.due = min(scheduled.due, now + AGAIN)  # the first that answers tells that it is back
 
     def _ask(self, scheduled: _Scheduled, now: float, kept: Set[str] = frozenset()) -> int:
         """Make one call. Of the metrics that it cannot give, those `kept` come from elsewhere."""
-        call, answers = scheduled.call, self._answers
-        scheduled.due = now if call.period == EVERY_TICK else next_due(now, call.period, scheduled.due, self._index)
+        answers = self._answers
         code = scheduled.code = scheduled.read(self._handle, answers)
         # One reading of the clock for each call: it ends one, and begins the next.
         began, self._at = self._at, self._clock.monotonic()
-        cost = scheduled.cost
-        cost.add(self._at - began)
+        took, cost = self._at - began, scheduled.cost
+        # Nearly every call of nearly every tick; the rest is looked at below.
+        if code == SUCCESS and scheduled.is_each_tick and took <= cost.usual and scheduled.reasons == answers.reasons:
+            cost.calls += 1
+            cost.total += took
+            return code
+        return self._settle(scheduled, now, took, kept)
+
+    def _settle(self, scheduled: _Scheduled, now: float, took: int, kept: Set[str]) -> int:
+        """Count a call that took so many ns, and see what its answer means for the next one."""
+        call, answers, cost, code = scheduled.call, self._answers, scheduled.cost, scheduled.code
+        scheduled.due = now if scheduled.is_each_tick else next_due(now, call.period, scheduled.due, self._index)
+        cost.add(took)
         if cost.wait > call.period:
             scheduled.due = now + cost.wait
         if code == SUCCESS:
             scheduled.has_answered = True
             if scheduled.reasons != answers.reasons:
                 self._take_back_reasons(scheduled)
-            if call.period != EVERY_TICK:
+            if not scheduled.is_each_tick:
                 self._expect_as_much(scheduled, now)
             return code
         why = availability(code)
@@ -170,7 +182,7 @@ class DeviceCalls:
                 answers.lack(name, why)
         if why is Availability.NOT_SUPPORTED and not scheduled.has_answered:
             scheduled.due = now + UNSUPPORTED  # a MIG mode or a reset may change that
-        elif call.period == EVERY_TICK:
+        elif scheduled.is_each_tick:
             if why is Availability.NOT_SUPPORTED:
                 scheduled.due = now + AGAIN
         elif scheduled.has_answered and self.state is _OK:  # one that answers nothing is asked for all once it does
@@ -200,6 +212,8 @@ class DeviceCalls:
     def _try_fallbacks(self, now: float) -> None:
         """Ask by itself for what the batch does not give."""
         answers = self._answers
+        if answers.batched is self._covering:
+            return
         for scheduled in self._fallbacks:
             metrics = scheduled.metrics
             if answers.batched >= scheduled.metrics:
@@ -209,3 +223,5 @@ class DeviceCalls:
                     answers.single.update(metrics)
                 else:
                     answers.single.difference_update(metrics)
+        if all(answers.batched >= scheduled.metrics for scheduled in self._fallbacks):
+            self._covering = answers.batched

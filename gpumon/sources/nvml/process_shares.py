@@ -66,10 +66,10 @@ class ProcessShares:
     def _samples(self, handle: Any, latest: int) -> Iterator[tuple[int, int, EngineShares]]:
         """Samples that are right and new: pid, the driver's time (µs), shares."""
         since = self._since
-        for i in range(self._ask(handle)):
-            pid, when, *percents = _SAMPLE.unpack_from(self._buffer, i * _SAMPLE.size)
-            if pid and since < when <= latest and max(percents) <= 100:
-                yield pid, when, EngineShares(*(percent / 100 for percent in percents))
+        used = self._ask(handle) * _SAMPLE.size
+        for pid, when, sm, memory, encoder, decoder in _SAMPLE.iter_unpack(memoryview(self._buffer)[:used]):
+            if pid and since < when <= latest and max(sm, memory, encoder, decoder) <= 100:
+                yield pid, when, EngineShares(sm / 100, memory / 100, encoder / 100, decoder / 100)
 
     def _ask(self, handle: Any) -> int:
         """Count the samples in the buffer now; 0 also where nothing ran, which the driver calls NOT_FOUND."""

@@ -66,12 +66,12 @@ class ProcessList:
             self._grow(max(count.value, self._room) + _MORE)
         if code != SUCCESS:
             return code, []
-        found = []
-        for i in range(min(count.value, self._room)):
-            pid, memory = record.unpack_from(self._buffer, i * record.size)[:2]
-            # WSL2, WDDM and some MIG set-ups give only ones: nvml.h, NVML_VALUE_NOT_AVAILABLE.
-            found.append(Held(pid, self._kind, float(memory) if memory < MOST_BYTES else NAN))
-        return code, found
+        used = memoryview(self._buffer)[: min(count.value, self._room) * record.size]
+        # WSL2, WDDM and some MIG set-ups give only ones: nvml.h, NVML_VALUE_NOT_AVAILABLE.
+        return code, [
+            Held(pid, self._kind, float(memory) if memory < MOST_BYTES else NAN)
+            for pid, memory, *_ in record.iter_unpack(used)
+        ]
 
     def _grow(self, room: int) -> None:
         self._room = min(room, 4096)

@@ -6,6 +6,7 @@ import ctypes
 import struct
 from collections.abc import Iterable, Sequence
 from ctypes import byref, c_uint
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import pynvml
@@ -61,14 +62,17 @@ class _Batch:
         code = self._function(handle, self._count, self._buffer)
         if code != SUCCESS:
             return code, dict.fromkeys(self._places, _Answer(code, 0.0))
-        found = {}
-        for place, (*_, kind, returned, raw) in zip(self._places, _ENTRY.iter_unpack(self._buffer), strict=False):
-            number = decoded(kind, raw) if returned == SUCCESS else None
-            if number is not None and number >= 0:
-                found[place] = _Answer(SUCCESS, number)
-            else:
-                found[place] = _Answer(returned, 0.0) if returned != SUCCESS else _NONE
-        return code, found
+        entries = _ENTRY.iter_unpack(self._buffer)
+        return code, {place: _answer(*entry[4:]) for place, entry in zip(self._places, entries, strict=False)}
+
+
+@lru_cache(maxsize=1024)
+def _answer(kind: int, returned: int, raw: int) -> _Answer:
+    """Return what a value type, a return code and the 8 bytes of a number mean: nearly always what they meant before."""
+    number = decoded(kind, raw) if returned == SUCCESS else None
+    if number is not None and number >= 0:
+        return _Answer(SUCCESS, number)
+    return _Answer(returned, 0.0) if returned != SUCCESS else _NONE
 
 
 class SlowFields:
