@@ -76,7 +76,7 @@ class HistoryRecorder:
         self._file = StateFile(path, HISTORY_FILE, uid, say, shared=shared, opened=self._recover)
         self._say = say
         self._limits = limits
-        self._taken = Taken(directory, boot_id().hex(), 0)
+        self._taken = Taken(_text_of(directory), boot_id().hex(), 0)
         self._earlier: EarlierFrames | None = earlier
         self._first: TickValues | None = None
         self._ticks: deque[TickValues] = deque(maxlen=_MOST_TICKS)
@@ -239,3 +239,8 @@ class HistoryRecorder:
         recover(connection, self._taken.boot)
         for part in self._parts:
             part.opened(connection)
+
+
+def _text_of(path: str) -> str:
+    """A path as a text that a database takes: names of files may be of any bytes."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -226,3 +226,11 @@ def kinds(path: Path) -> list[str]:
             return [kind for (kind,) in connection.execute("SELECT kind FROM event")]
         except sqlite3.OperationalError:
             return []  # it is being made
+
+
+def test_a_daemon_in_a_directory_of_any_name_keeps_history(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9")) / "history.sqlite"
+    history = HistoryRecorder(str(path), UID, pytest.fail, directory=str(path.parent)).start()
+    feed(history, 1, 30)
+    history.close()
+    assert kept(path) > 0

@@ -68,7 +68,7 @@ class _Batch:
 
 @lru_cache(maxsize=1024)
 def _answer(kind: int, returned: int, raw: int) -> _Answer:
-    """Return what a value type, a return code and the 8 bytes of a number mean: nearly always what they meant before."""
+    """Return what a value type, a return code and the 8 bytes of a number mean: nearly always as they did before."""
     number = decoded(kind, raw) if returned == SUCCESS else None
     if number is not None and number >= 0:
         return _Answer(SUCCESS, number)
