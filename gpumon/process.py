@@ -33,6 +33,16 @@ class Process(NamedTuple):
     container: str = ""
     """Its container, such as `docker 3f2a9c1b04de`; empty where it is in none, or that is not known."""
     pod: str = ""
-    """UID of its Kubernetes pod, or empty."""
+    """UID of its Kubernetes pod and, behind a space, `namespace/name` where that is known; or empty (`pod_parts`)."""
     job: str = ""
     """Number of its Slurm job, or empty."""
+
+
+def pod_parts(pod: str) -> tuple[str, str]:
+    """Return the UID of a pod and its `namespace/name`, from the text of a `Process`; each is empty where unknown.
+
+    >>> pod_parts("0a1b2c3d-1111-2222-3333-444455556666 ml/train-0")
+    ('0a1b2c3d-1111-2222-3333-444455556666', 'ml/train-0')
+    """
+    uid, _, name = pod.partition(" ")
+    return uid, name

@@ -1,6 +1,7 @@
 """Slurm job, pod and container of a process in one short text: the same in all views."""
 
 from gpumon.frame import Process
+from gpumon.process import pod_parts
 
 TITLE = "Job or container"
 _UID = 8
@@ -8,9 +9,10 @@ _UID = 8
 
 
 def whereabouts(process: Process) -> str:
-    """Return such as `job 4242`, or `pod 1a2b3c4d · containerd 3f2a9c1b04de`; empty where none of them is known."""
+    """Return such as `job 4242`, or `pod ml/train-0 · containerd 3f2a9c1b04de`; empty where none of them is known."""
     if not (process.job or process.pod or process.container):
         return ""
     job = f"job {process.job}" if process.job else ""
-    pod = f"pod {process.pod[:_UID]}" if process.pod else ""
+    uid, name = pod_parts(process.pod)
+    pod = f"pod {name or uid[:_UID]}" if uid else ""
     return " · ".join(part for part in (job, pod, process.container) if part)

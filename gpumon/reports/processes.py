@@ -7,6 +7,7 @@ from typing import Any
 
 from gpumon import units
 from gpumon.missing import is_known
+from gpumon.process import pod_parts
 from gpumon.process_history.measures import MEASURES, TEXTS
 from gpumon.process_history.query import MeasureUse, ProcessUse, ProcessWindow
 from gpumon.reports.csv_cells import Cell, csv_line, utc
@@ -22,8 +23,10 @@ FIELDS = (
         for measure in MEASURES
         for part in (f"mean_{measure.unit.value}", f"peak_{measure.unit.value}", "known_seconds")
     ),
+    "pod_name",
 )  # fmt: skip
 """Columns of CSV; an empty cell is not known."""
+_POD = ("pod", "pod_name")
 NOTHING = "no process was seen in this window; of time in which no daemon watched, nothing is known"
 _COLUMNS = (
     TextColumn("GPU", 94),
@@ -39,7 +42,7 @@ _COLUMNS = (
     TextColumn("CPU", 40),
     TextColumn("HOST MEM", 30),
     TextColumn("JOB", 25, right=False, most=16),
-    TextColumn("CONTAINER", 20, right=False, most=32, least=12),
+    TextColumn("POD OR CONTAINER", 20, right=False, most=32, least=12),
 )
 _MEASURED = range(7, 12)
 """Places of the columns of measures."""
@@ -74,6 +77,7 @@ def as_json(found: ProcessWindow) -> dict[str, Any]:
                 "uuid": use.process.device, "index": indexes.get(use.process.device),
                 "pid": use.process.pid, "started": _known(use.process.started), "kind": use.process.kind,
                 **{text: getattr(use.process, text) or None for text in TEXTS},
+                **{name: part or None for name, part in zip(_POD, pod_parts(use.process.pod), strict=True)},
                 "first": use.process.first, "last": use.process.last, "held": use.held,
                 **{
                     name: {"mean": _known(of.mean), "peak": _known(of.peak), "seconds": of.seconds}
@@ -89,18 +93,20 @@ def csv(found: ProcessWindow) -> Iterator[str]:
     """Yield the processes as CSV, a line at a time, its heading first."""
     yield csv_line(FIELDS)
     for use in found.processes:
-        one = use.process
+        one, (pod, name) = use.process, pod_parts(use.process.pod)
         yield csv_line(
             (
                 round(one.first, 3), utc(one.first), round(one.last, 3), utc(one.last), one.device, one.pid,
-                _known(one.started), one.kind, *(getattr(one, text) for text in TEXTS), round(use.held, 3),
-                *(cell for measure in MEASURES for cell in _csv_cells(use.measures[measure.name])),
+                _known(one.started), one.kind, *(getattr(one._replace(pod=pod), text) for text in TEXTS),
+                round(use.held, 3), *(cell for measure in MEASURES for cell in _csv_cells(use.measures[measure.name])),
+                name,
             )
         )  # fmt: skip
 
 
 def _row(use: ProcessUse, numbers: Mapping[str, str]) -> Sequence[str]:
     one, memory = use.process, use.measures["memory_used"]
+    uid, name = pod_parts(one.pod)
     shown = [
         _marked(units.number(value, measure.unit), use, use.measures[measure.name])
         for measure, value in ((measure, use.measures[measure.name].mean) for measure in MEASURES)
@@ -110,7 +116,7 @@ def _row(use: ProcessUse, numbers: Mapping[str, str]) -> Sequence[str]:
     return (
         device, str(one.pid), clean(one.user) or units.MISSING, clean(one.name) or units.MISSING,
         units.moment(one.first), units.moment(one.last), units.hours(use.held), peak, *shown,
-        clean(one.job), clean(one.container or one.pod),
+        clean(one.job), clean(name or one.container or uid),
     )  # fmt: skip
 
 

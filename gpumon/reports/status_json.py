@@ -20,6 +20,7 @@ from gpumon.diagnosis.now import Judged
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.json_value import logged
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, PROCESSES, Availability
+from gpumon.process import pod_parts
 from gpumon.run_facts import facts_as_json
 from gpumon.vendors import NVIDIA
 
@@ -116,6 +117,7 @@ def _split(sample: Sample) -> dict[str, float | int | None] | None:
 
 def _process(process: Process, runs: dict[str, Run]) -> dict[str, Any]:
     run = runs.get(process.run)
+    pod, pod_name = pod_parts(process.pod)
     return {
         "pid": process.pid,
         "user": process.user or None,
@@ -131,7 +133,8 @@ def _process(process: Process, runs: dict[str, Run]) -> dict[str, Any]:
         "started": _known(process.started),
         "run": run.id if run else None,
         "container": process.container or None,
-        "pod": process.pod or None,
+        "pod": pod or None,
+        "pod_name": pod_name or None,
         "job": process.job or None,
         "problem": unknown_of(process) or None,
     }

@@ -30,7 +30,7 @@ class Confinement(NamedTuple):
     container: str = ""
     """Runtime, and the name or the short ID that it shows: `docker 3f2a9c1b04de`, `lxc web`."""
     pod: str = ""
-    """UID of the Kubernetes pod."""
+    """UID of the Kubernetes pod, and its name behind it, as in `Process`; here there is none."""
     job: str = ""
     """Number of the Slurm job, or its SLUID."""
 

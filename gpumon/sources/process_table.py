@@ -17,6 +17,7 @@ from gpumon.frame import NAN
 from gpumon.procfs import Stat, parse_stat
 from gpumon.sources.base import Described
 from gpumon.sources.cgroup import LONGEST, Confinement, confinement
+from gpumon.sources.pods import PodNames
 from gpumon.text import clean
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -37,7 +38,7 @@ class _Known:
         "user",
     )  # fmt: skip
 
-    def __init__(self, home: int, fd: int, name: str, uid: int, started: float) -> None:
+    def __init__(self, home: int, fd: int, name: str, uid: int, started: float, pods: PodNames) -> None:
         self.home = home
         """Its directory: to ask for the owner of an open one costs half of what it does by its path."""
         self.fd = fd
@@ -47,6 +48,8 @@ class _Known:
         self.started = started
         self.confinement = _confinement(home)
         """Read once: runtimes put a process where it belongs before its program begins."""
+        if self.confinement.pod:
+            self.confinement = _with_name(self.confinement, pods)
         self.share = NAN
         self.cpu = 0.0
         self.cpu_at = 0
@@ -59,11 +62,14 @@ class _Known:
 class ProcessTable:
     """Name, user and use of processes, by pid; sources in several threads may ask it."""
 
-    def __init__(self, clock: Clock, proc: str = "/proc", has_own_pids: bool = False) -> None:
+    def __init__(
+        self, clock: Clock, proc: str = "/proc", has_own_pids: bool = False, pods: PodNames | None = None
+    ) -> None:
         """`has_own_pids`: a driver may mean another process, so one counts only while it has a GPU open."""
         self._clock = clock
         self._has_own_pids = has_own_pids
         self._proc = proc
+        self._pods = pods or PodNames(clock)
         self._known: dict[int, _Known] = {}
         self._lock = Lock()
         """Of `_known` and the descriptors in it: one that another thread closes may be another file's at once."""
@@ -120,7 +126,7 @@ class ProcessTable:
         stat = parse_stat(raw)
         name = clean(stat.name.decode("utf-8", "replace"), 64) if stat else ""
         started = self._boot + stat.started / _TICK if stat else NAN
-        known = self._known[pid] = _Known(opened[0], opened[1], name, uid, started)
+        known = self._known[pid] = _Known(opened[0], opened[1], name, uid, started, self._pods)
         return known
 
     def _stat(self, known: _Known) -> Stat | None:
@@ -182,6 +188,13 @@ def _confinement(home: int) -> Confinement:
         return Confinement()
     finally:
         os.close(file)
+
+
+def _with_name(found: Confinement, pods: PodNames) -> Confinement:
+    """Return it with the name of its pod, where that is known."""
+    container = found.container.partition(" in ")[0].rpartition(" ")[2]
+    name = pods.name(found.pod, container)
+    return found._replace(pod=f"{found.pod} {name}") if name else found
 
 
 def _has_gpu_open(home: int) -> bool:
