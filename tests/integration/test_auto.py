@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -110,8 +112,14 @@ RUNS = {"boosted": 2}
 @pytest.fixture
 def env(stub: Stub, live_dir: Path) -> dict[str, str]:
     """That of a user at home in `live_dir`, where no framework asks a network for anything."""
-    quiet = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore", "KERAS_HOME": str(live_dir)}
-    return {**environment(live_dir, stub.env()), **quiet}
+    return quiet(live_dir, stub)
+
+
+def quiet(live_dir: Path, stub: Stub) -> dict[str, str]:
+    settings = {
+        "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore", "KERAS_HOME": str(live_dir),
+    }  # fmt: skip
+    return {**environment(live_dir, stub.env()), **settings}
 
 
 def script(framework: str, directory: Path) -> Path:
@@ -120,11 +128,6 @@ def script(framework: str, directory: Path) -> Path:
     path = directory / "train.py"
     path.write_text(EVERY[framework])
     return path
-
-
-def runs(directory: Path) -> int:
-    """How many trainings have published a board."""
-    return len(list((directory / "tags").glob("tag.*")))
 
 
 def plain(words: list[str], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -149,40 +152,77 @@ def test_boosting_rounds_of_an_unchanged_training_are_told(env: dict[str, str], 
     assert found == [("nightly", "xgboost", 3, RunState.FINISHED), ("nightly", "lightgbm", 4, RunState.FINISHED)]
 
 
-@pytest.mark.parametrize("framework", EVERY)
-def test_a_callback_of_the_users_own_is_not_doubled(
-    env: dict[str, str], live_dir: Path, tmp_path: Path, framework: str
-) -> None:
-    path = script(framework, tmp_path)
-    done = plain([str(path), str(tmp_path / "out"), "own"], prepare(env, None))
-    assert done.returncode == 0, done.stderr
-    assert runs(live_dir) == RUNS.get(framework, 1)
+ALL = """
+import runpy, sys
+directory, frameworks, *more = sys.argv[1:]
+for framework in frameworks.split():
+    sys.argv[:] = [f"{directory}/with_{framework}.py", directory, *more]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+    print("trained with", framework)
+"""
+"""One process, since the frameworks take seconds to load and share most of it; each run is called after its script."""
 
 
-@pytest.mark.parametrize("framework", EVERY)
-def test_a_framework_of_another_shape_trains_without_the_callback(
-    env: dict[str, str], live_dir: Path, tmp_path: Path, framework: str
-) -> None:
-    path = script(framework, tmp_path)
+class Trained(NamedTuple):
+    """What came of one training with each framework, one after the other in one process."""
+
+    done: subprocess.CompletedProcess[str]
+    names: list[str]
+    """Of the runs that they published."""
+
+
+def train_all(library: Path, directory: Path, *more: str, hook: Path | None = None) -> Trained:
+    """Train with each framework there is under the hook, or under that of another copy of gpumon."""
+    there = [one for one in EVERY if all(map(find_spec, NEEDED.get(one, (one,))))]
+    for framework in there:
+        Path(directory, f"with_{framework}.py").write_text(EVERY[framework])
+    with Stub(library) as stub:
+        env = prepare(quiet(directory, stub), None)
+        if hook is not None:
+            env["PYTHONPATH"] = str(hook)
+        done = plain(["-c", ALL, str(directory), " ".join(there), *more], env)
+    return Trained(done, [one.run.name for one in told(directory)])
+
+
+@pytest.fixture(scope="module")
+def own(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Trainings that have a callback of the user's own."""
+    return train_all(driver_library, tmp_path_factory.mktemp("own"), "own")
+
+
+@pytest.fixture(scope="module")
+def misshapen(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Trainings in whose frameworks the hook does not find what it looks for."""
     source = (ROOT / "gpumon" / "auto" / "patches.py").read_text()
     kinds = (
         "module.CallbackList", "module._CallbackConnector", "module.CallbackHandler", "module.CallbackContainer",
         '"callbacks" in',
     )  # fmt: skip
-    # What is looked for is not there; the others are of no matter here.
     for kind in kinds:
         assert kind in source
         source = source.replace(kind, f"{kind}OfAnotherVersion" if "module" in kind else '"other" in')
-    copy = tmp_path / "gpumon"
+    directory = tmp_path_factory.mktemp("misshapen")
+    copy = directory / "copy" / "gpumon"
     # Without byte code, of which another worker may write some just now.
     shutil.copytree(ROOT / "gpumon", copy, ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "auto" / "patches.py").write_text(source)
-    changed = prepare(env, None)
-    changed["PYTHONPATH"] = str(copy / "auto" / "site")
-    done = plain([str(path), str(tmp_path / "out")], changed)
-    assert done.returncode == 0, done.stderr
-    assert "gpumon" not in done.stderr
-    assert runs(live_dir) == 0
+    return train_all(driver_library, directory, hook=copy / "auto" / "site")
+
+
+@pytest.mark.parametrize("framework", EVERY)
+def test_a_callback_of_the_users_own_is_not_doubled(own: Trained, framework: str) -> None:
+    need(*NEEDED.get(framework, (framework,)))
+    assert own.done.returncode == 0, own.done.stderr
+    assert own.names.count(f"with_{framework}") == RUNS.get(framework, 1), own.names
+
+
+@pytest.mark.parametrize("framework", EVERY)
+def test_a_framework_of_another_shape_trains_without_the_callback(misshapen: Trained, framework: str) -> None:
+    need(*NEEDED.get(framework, (framework,)))
+    assert f"trained with {framework}" in misshapen.done.stdout.splitlines(), misshapen.done.stderr
+    assert misshapen.done.returncode == 0, misshapen.done.stderr
+    assert "gpumon" not in misshapen.done.stderr
+    assert misshapen.names == []
 
 
 LOOK = """

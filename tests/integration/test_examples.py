@@ -1,4 +1,4 @@
-"""The examples that are one process, as people run them but smaller, seen by a daemon on the stub driver."""
+"""The examples that are one process, as people run them but smaller, seen by a daemon and in a terminal."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from tests.conftest import ROOT
 from tests.programs import environment, gpumon
 from tests.trainings import need
 from tests.trainings.beside import assert_same_times, epochs_of, finished, shown, told, watch
+from tests.trainings.terminal import Terminal
 
 EXAMPLES = ROOT / "examples"
 
 
-def test_keras_cifar(watched: Path) -> None:
+def test_keras_cifar(watched: Path, terminal: Terminal) -> None:
     need("torch", "keras")
     row, _ = watch([EXAMPLES / "keras_cifar.py", "--epochs", 3, "--images", 512], watched)
     assert (row["name"], row["framework"], row["epochs"]) == ("keras-cifar", "keras/torch", 3)
     assert row["epoch"] in (1, 2, 3)
+    terminal.shows("keras-cifar", "3/3")
     (run,), frames = finished(watched)
     assert run.state is RunState.FINISHED
     assert (run.base, run.first_epoch, run.epoch, run.step) == (1, 1, 3, 18)
@@ -36,11 +38,12 @@ def test_keras_cifar(watched: Path) -> None:
     assert_same_times(ledger, frames, run)
 
 
-def test_pytorch_tabular(watched: Path) -> None:
+def test_pytorch_tabular(watched: Path, terminal: Terminal) -> None:
     need("torch")
     row, printed = watch([EXAMPLES / "pytorch_tabular.py", "--epochs", 3, "--events", 4096], watched)
     assert (row["name"], row["framework"], row["epochs"]) == ("pytorch-tabular", "torch", 3)
     assert row["epoch"] in (0, 1, 2)
+    terminal.shows("pytorch-tabular", "3/3")
     (run,), frames = finished(watched)
     assert run.state is RunState.FINISHED
     assert (run.base, run.first_epoch, run.epoch, run.step) == (0, 0, 2, 48)
@@ -58,10 +61,12 @@ def test_pytorch_tabular(watched: Path) -> None:
     assert_same_times(ledger, frames, run)
 
 
-def test_loader_workers(watched: Path) -> None:
+def test_loader_workers(watched: Path, terminal: Terminal) -> None:
     need("torch")
     row, printed = watch([EXAMPLES / "loader_workers.py", "--epochs", 3, "--rows", 128], watched)
     assert row["name"] in ("loader-0-workers", "loader-2-workers")
+    terminal.shows("loader-0-workers", "3/3")
+    terminal.shows("loader-2-workers", "3/3")
     runs, frames = finished(watched, ranks=2)
     assert [run.name for run in runs] == ["loader-0-workers", "loader-2-workers"]
     assert runs[0].wait >= 3 * 128 * 0.0005, "each row takes half a millisecond"

@@ -1,4 +1,4 @@
-"""The examples of Lightning, Transformers and torchrun as people run them, seen by a daemon on the stub driver."""
+"""The examples of Lightning, Transformers and torchrun as people run them, seen by a daemon and in a terminal."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from gpumon.frame import Mark, RunState
 from tests.conftest import ROOT
 from tests.trainings import need, train
 from tests.trainings.beside import assert_same_times, epochs_of, finished, shown, told
+from tests.trainings.terminal import Terminal
 
 EXAMPLES = ROOT / "examples"
 
 
-def test_lightning_regression(watched: Path) -> None:
+def test_lightning_regression(watched: Path, terminal: Terminal) -> None:
     need("torch", "lightning")
     train([EXAMPLES / "lightning_regression.py"], watched)
+    terminal.shows("lightning-regression", "5/5")
     (run,), frames = finished(watched)
     assert (run.name, run.framework, run.state) == ("lightning-regression", "lightning", RunState.FINISHED)
     assert run.facts.batch == 64
@@ -29,9 +31,10 @@ def test_lightning_regression(watched: Path) -> None:
     assert_same_times(ledger, frames, run)
 
 
-def test_transformers_classifier(watched: Path) -> None:
+def test_transformers_classifier(watched: Path, terminal: Terminal) -> None:
     need("torch", "transformers", "accelerate")
     train([EXAMPLES / "transformers_classifier.py"], watched)
+    terminal.shows("transformers-classifier", "4/4")
     (run,), frames = finished(watched)
     assert (run.name, run.framework, run.state) == ("transformers-classifier", "transformers", RunState.FINISHED)
     assert run.facts.batch == 64, "two batches of 32 a step"
@@ -47,10 +50,11 @@ def test_transformers_classifier(watched: Path) -> None:
     assert_same_times(ledger, frames, run)
 
 
-def test_torchrun_ddp(watched: Path) -> None:
+def test_torchrun_ddp(watched: Path, terminal: Terminal) -> None:
     need("torch")
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2]
     train([*command, EXAMPLES / "torchrun_ddp.py"], watched, may_abort=True)
+    terminal.shows("torchrun-ddp", "4/4")
     runs, frames = finished(watched, ranks=2)
     assert len({run.id for run in runs}) == 1
     assert [(run.rank, run.world_size, run.epoch, run.step) for run in runs] == [(0, 2, 3, 160), (1, 2, 3, 160)]

@@ -20,18 +20,20 @@ from tests.trainings import Told, train
 
 def watch(command: Sequence[object], live_dir: Path) -> tuple[dict[str, Any], str]:
     """Run a training; gives its first run as `gpumon status` had it after an epoch began, and what it printed."""
-    env = environment(live_dir)
+    live = follow(Places(explicit=str(live_dir)))
     with ThreadPoolExecutor(1) as pool:
         training = pool.submit(train, command, live_dir)
 
-        def begun() -> dict[str, Any] | None:
+        def begun() -> bool:
             over = training.done()
-            rows: list[dict[str, Any]] = status(env)["runs"]
+            frame = live.latest()
             if over:
                 training.result()  # raises what it raised
-            return next((row for row in rows if row["epoch"] is not None), None)
+            return frame is not None and any(run.epoch >= 0 for run in frame.runs)
 
-        return until(begun, timeout=120), training.result()
+        until(begun, timeout=120)
+        rows = status(environment(live_dir))["runs"]
+        return next(row for row in rows if row["epoch"] is not None), training.result()
 
 
 def finished(live_dir: Path, ranks: int = 1) -> tuple[list[Run], list[Frame]]:

@@ -25,7 +25,11 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from keras.src.utils import python_utils  # noqa: E402
 
+_BEFORE = set(sys.modules)
+
 from gpumon.callbacks.keras import GpuMonitor  # noqa: E402
+
+BROUGHT_IN = {name.partition(".")[0] for name in set(sys.modules) - _BEFORE} - sys.stdlib_module_names
 
 HOOKS = ("on_train_begin", "on_epoch_begin", "on_epoch_end", "on_test_begin", "on_test_end", "on_train_end")
 TORCH = keras.backend.backend() == "torch"
@@ -227,7 +231,7 @@ def main() -> None:
     faults(net)
     threads(net)
     fit("outer", model(), X, Y, batch_size=BATCH, epochs=2, more=[Probe()])
-    print(json.dumps(told), flush=True)
+    print(json.dumps({**told, "brought in": sorted(BROUGHT_IN)}), flush=True)
     fit("fails", net, X, Y, batch_size=BATCH, epochs=3, fail=2)
 
 
