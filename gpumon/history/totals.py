@@ -1,4 +1,4 @@
-"""Totals of a window, for each GPU: energy, utilization, throttling, memory, PCIe; and how much of it is missing.
+"""Totals of a window, for each GPU: energy, utilization, throttling, memory, links, errors; and how much is missing.
 
 Counters are kept, so sums are exact as long as the window was seen. Nothing is made up for what was not: a total is
 that of the seconds that are known, and says how many are missing.
@@ -70,6 +70,11 @@ def _peak(of: WindowSum) -> float:
     return of.high
 
 
+def _risen(of: WindowSum) -> float:
+    """Growth of a gauge that only grows, such as errors in the life of a card; that of a gap is in it."""
+    return of.high - of.low
+
+
 TOTALS: tuple[TotalKind, ...] = (
     TotalKind("energy", "gpu.energy", Unit.JOULES, _grown),
     TotalKind("utilization", "gpu.utilization", Unit.RATIO, _mean),
@@ -77,6 +82,10 @@ TOTALS: tuple[TotalKind, ...] = (
     TotalKind("memory_peak", "gpu.memory_used", Unit.BYTES, _peak),
     TotalKind("pcie_sent", "gpu.pcie_sent", Unit.BYTES, _grown),
     TotalKind("pcie_received", "gpu.pcie_received", Unit.BYTES, _grown),
+    TotalKind("nvlink_sent", "gpu.nvlink_sent", Unit.BYTES, _grown),
+    TotalKind("nvlink_received", "gpu.nvlink_received", Unit.BYTES, _grown),
+    TotalKind("ecc_corrected", "gpu.ecc_corrected_lifetime", Unit.COUNT, _risen),
+    TotalKind("ecc_uncorrected", "gpu.ecc_uncorrected_lifetime", Unit.COUNT, _risen),
 )
 """All that is totaled; of throttling, the share of time by cause."""
 _METRICS = tuple(dict.fromkeys(kind.metric for kind in TOTALS))

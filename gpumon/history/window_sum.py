@@ -25,6 +25,11 @@ class WindowSum(NamedTuple):
     """Of these, seconds of cells which a border of the window cuts: they count by their share."""
     high: float = -inf
     """The highest value; of a cell that is cut, that of the whole cell."""
+    low: float = inf
+    """The lowest one, likewise."""
+
+
+_NONE = WindowSum()
 
 
 def window_sum(lines: Sequence[Line], begin: float, end: float) -> WindowSum:
@@ -33,7 +38,7 @@ def window_sum(lines: Sequence[Line], begin: float, end: float) -> WindowSum:
     Whatever a finer line lacks comes from the next one; where that is cut by a border, in proportion.
     """
     if not lines or not begin < end:
-        return WindowSum()
+        return _NONE
     return _added(_parts(lines, begin, end))
 
 
@@ -79,7 +84,8 @@ def _cut(lines: Sequence[Line], number: int, begin: float, end: float) -> Window
     share = min(max(0.0, end - begin - here.known) / max(line.step - whole.known, _CLOSE), 1.0)
     known = (own.known - whole.known) * share
     total = max(0.0, own.total - whole.total) * share
-    return WindowSum(here.total + total, here.known + known, here.shared + known, max(here.high, own.high))
+    high, low = max(here.high, own.high), min(here.low, own.low)
+    return WindowSum(here.total + total, here.known + known, here.shared + known, high, low)
 
 
 def _cells(line: Line, first: int, last: int) -> WindowSum:
@@ -87,13 +93,13 @@ def _cells(line: Line, first: int, last: int) -> WindowSum:
     part = slice(min(max(0, first - line.first), len(line)), min(max(0, last - line.first), len(line)))
     weight = line.weight[part]
     known = sum(weight)
-    return WindowSum(sum(line.total[part]), known, 0.0, max(line.high[part])) if known else WindowSum()
+    return WindowSum(sum(line.total[part]), known, 0.0, max(line.high[part]), min(line.low[part])) if known else _NONE
 
 
 def _added(parts: Iterator[WindowSum]) -> WindowSum:
-    total, known, shared, high = 0.0, 0.0, 0.0, -inf
+    total, known, shared, high, low = _NONE
     for part in parts:
-        total, known, shared, high = (
-            total + part.total, known + part.known, shared + part.shared, max(high, part.high),
+        total, known, shared, high, low = (
+            total + part.total, known + part.known, shared + part.shared, max(high, part.high), min(low, part.low),
         )  # fmt: skip
-    return WindowSum(total, known, shared, high)
+    return WindowSum(total, known, shared, high, low)

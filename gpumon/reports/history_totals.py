@@ -24,8 +24,14 @@ _REST = "MISSING"
 """Heading of the time that was not sampled."""
 _MARKED = 0.005
 """The share of a window that is estimated, from which on a table says so."""
-_HEADINGS = {"energy": "ENERGY", "utilization": "UTIL", "memory_peak": "MEM PEAK"}
-_KEEP = {"energy": 9, "utilization": 8, "memory_peak": 7, "pcie_sent": 3, "pcie_received": 3}
+_HEADINGS = {
+    "energy": "ENERGY", "utilization": "UTIL", "memory_peak": "MEM PEAK", "ecc_corrected": "ECC-C",
+    "ecc_uncorrected": "ECC-U",
+}  # fmt: skip
+_KEEP = {
+    "energy": 9, "utilization": 8, "memory_peak": 7, "pcie_sent": 3, "pcie_received": 3, "nvlink_sent": 3,
+    "nvlink_received": 3, "ecc_corrected": 1, "ecc_uncorrected": 4,
+}  # fmt: skip
 
 
 def text(found: WindowTotals, width: int = 0) -> Iterator[str]:
@@ -61,6 +67,7 @@ def document(found: WindowTotals) -> dict[str, Any]:
         "begin": found.begin,
         "end": found.end,
         "seconds": found.end - found.begin,
+        "problem": found.problem or None,
         "devices": [
             {
                 "uuid": device.uuid,

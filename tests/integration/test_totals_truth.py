@@ -33,6 +33,7 @@ _PHASE = 0.37
 COUNTED = {
     "energy": "gpu.energy", "throttled_sw_power": "gpu.throttled_sw_power",
     "throttled_hw_thermal": "gpu.throttled_hw_thermal", "pcie_received": "gpu.pcie_received",
+    "nvlink_received": "gpu.nvlink_received",
 }  # fmt: skip
 SHARES = ("throttled_sw_power", "throttled_hw_thermal")
 

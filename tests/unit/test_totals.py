@@ -25,7 +25,7 @@ from gpumon.history.block import MetricCells
 from gpumon.history.line import Line
 from gpumon.history.span import span_of
 from gpumon.history.tiers import SHAPES
-from gpumon.history.totals import THROTTLED, TOTALS
+from gpumon.history.totals import THROTTLED, TOTALS, totals_of
 from gpumon.history.window_sum import window_sum
 from gpumon.live import follow
 from gpumon.missing import UNKNOWN_MODEL
@@ -71,6 +71,16 @@ def test_a_border_that_cuts_a_cell_without_finer_ones_takes_a_share_and_says_so(
     assert found.known == pytest.approx(505)
     assert found.shared == pytest.approx(200)
     assert found.total == pytest.approx(4.5 * 200 + 4.5 * 300 + 0 + 1 + 2 + 3 + 4)
+
+
+def test_errors_in_the_life_of_a_card_are_those_between_the_lowest_and_the_highest_count() -> None:
+    counted = line(10, 30, [7.0] * 20 + [nan] * 20 + [9.0] * 19 + [12.0])
+    of = {kind: totals_of({"gpu.ecc_corrected_lifetime": [counted]}, 300, end)["ecc_corrected"] for kind, end in
+          {"whole": 900, "before": 500, "none": 0}.items()}  # fmt: skip
+    assert (of["whole"].value, of["whole"].missing_seconds) == (5, 200), "two of them while nobody looked"
+    assert (of["before"].value, of["before"].missing_seconds) == (0, 0)
+    assert of["none"].value != of["none"].value
+    assert window_sum([counted], 895, 900).low == 12
 
 
 def test_cells_that_only_the_coarse_line_has_fill_the_holes_of_the_finer_one() -> None:
@@ -271,6 +281,7 @@ def test_programs_get_json_and_csv(filled: str, capsys: pytest.CaptureFixture[st
     assert energy["value"] == pytest.approx(400 * found["seconds"], rel=0.003)
     assert (energy["unit"], energy["complete"]) == ("joules", True)
     assert only["totals"]["pcie_sent"]["value"] is None
+    assert found["problem"] is None
     assert only["totals"]["pcie_sent"]["missing_share"] == 1.0
     assert main(["history", "totals", "--since", "2d", "--until", filled, "--csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
