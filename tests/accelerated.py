@@ -27,6 +27,7 @@ from gpumon.sources.base import Described
 from gpumon.sources.nvml import NvmlSource
 from tests.fakes import FakeClock, Inline
 from tests.nvml import Stub
+from tests.nvml.truth import driver_value
 
 
 class Stretch(NamedTuple):
@@ -43,6 +44,8 @@ class Stretch(NamedTuple):
     """Whether the daemon that ends with it writes nothing any more: what it has not written is in the ring alone."""
     rebooted: bool = False
     """Whether the machine was started again before it."""
+    wraps: tuple[tuple[str, int, int], ...] = ()
+    """Counters of the driver that begin at another number, and of how many bits they are: (metric, start, bits)."""
     lost: tuple[int, ...] = ()
     """GPUs that the driver has lost."""
 
@@ -94,6 +97,7 @@ def play(stub: Stub, directory: Path, plan: Sequence[Stretch]) -> RingWriter:
         clock.advance(stretch.begin - clock.time() / SECOND)
         for number in range(round((stretch.end - stretch.begin) / stretch.interval)):
             stub.hold_clock(clock.time() / SECOND - stretch.driver_begin)
+            _set_counters(stub, stretch.wraps)
             for tick in sampler.ticks():
                 ring.append(tick)
                 recorder.add(tick)
@@ -104,6 +108,13 @@ def play(stub: Stub, directory: Path, plan: Sequence[Stretch]) -> RingWriter:
             recorder.close()
     assert ring is not None
     return ring
+
+
+def _set_counters(stub: Stub, wraps: Sequence[tuple[str, int, int]]) -> None:
+    for metric, start, bits in wraps:
+        for gpu in range(stub.gpus):
+            grown = driver_value(metric, gpu, stub.elapsed) - driver_value(metric, gpu, 0)
+            stub.set_value(metric, (start + grown) % 2**bits, gpu)
 
 
 def _ends(plan: Sequence[Stretch], stretch: Stretch) -> bool:

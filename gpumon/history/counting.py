@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite, nan
-from operator import gt, sub
+from operator import gt, ne, sub
 from typing import NamedTuple
 
 
@@ -61,7 +61,18 @@ class Counting:
                 at = [old + (new - old) * share for old, new in zip(self._values, values, strict=True)]
                 self._close(cell, border, at)
                 cell += 1
+            if any(map(ne, values, values)):
+                self._doubt(values)
         self._values, self._time = values, time
+
+    def _doubt(self, values: Sequence[float]) -> None:
+        """Let nothing be known in the open cell of counters that are NaN while others are known.
+
+        Such a one may have started over unseen. A device that gave none at all goes on where it was.
+        """
+        known = [value == value for value in values]
+        if any(known):
+            self._base = [base if is_known else nan for base, is_known in zip(self._base, known, strict=True)]
 
     def is_whole(self, second: int) -> bool:
         """Whether the open second is this one, and all that it has grown by so far is known."""

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from gpumon.frame import Frame
+from gpumon.history.rates import counted_at
 from gpumon.live import follow
 from gpumon.metrics import GPU_METRICS, Kind
 from gpumon.paths import Places
 from gpumon.sources.nvml.readings import CALLS
-from tests.nvml import METRICS, Process, Stub, build, of_a_first_read, sleepers
+from tests.nvml import COUNTERS, METRICS, Process, Stub, build, of_a_first_read, sleepers
 from tests.programs import daemon, environment, until
 
 DRIVERS = [metric for metric in GPU_METRICS if metric.name in METRICS]
@@ -62,12 +63,27 @@ def test_every_moving_value_is_the_truth_within_its_sampling_period(stub: Stub, 
 
 
 @pytest.mark.slow
-def test_energy_over_a_minute_is_right_within_one_percent(stub: Stub, live_dir: Path) -> None:
-    energy_is_right(stub, record(stub, live_dir, 62, 1.0), 60.0)
+def test_counters_over_a_minute_are_right_within_one_percent(stub: Stub, live_dir: Path) -> None:
+    frames = record(stub, live_dir, 62, 1.0)
+    energy_is_right(stub, frames, 60.0)
+    all_that_counts_is_right(stub, frames)
 
 
-def test_energy_over_some_seconds_is_right_within_one_percent(stub: Stub, live_dir: Path) -> None:
-    energy_is_right(stub, record(stub, live_dir, 40, 0.2), 7.0)
+def test_counters_over_some_seconds_are_right_within_one_percent(stub: Stub, live_dir: Path) -> None:
+    frames = record(stub, live_dir, 40, 0.2)
+    energy_is_right(stub, frames, 7.0)
+    all_that_counts_is_right(stub, frames)
+
+
+def all_that_counts_is_right(stub: Stub, frames: list[Frame]) -> None:
+    """Throttled time, bytes of PCIe and NVLink, and energy, each with its own time of the counter."""
+    for metric in sorted(COUNTERS):
+        for before, after in zip(frames[0].samples, frames[-1].samples, strict=True):
+            index = before.device.index
+            times = [counted_at(sample, frame) / 1e9 for sample, frame in ((before, frames[0]), (after, frames[-1]))]
+            truths = [stub.truth(metric, index, moment) for moment in times]
+            grown = after.value(metric) - before.value(metric)
+            assert grown == pytest.approx(truths[1] - truths[0], rel=0.01), (metric, index)
 
 
 def energy_is_right(stub: Stub, frames: list[Frame], seconds: float) -> None:

@@ -351,6 +351,11 @@ class Stub:
         """Let the driver's time stand still, so many seconds after the start."""
         self._file.elapsed_ns = round(seconds * 1e9)
 
+    @property
+    def elapsed(self) -> int:
+        """The time that is held, in ns after the start; -1 where it goes on."""
+        return self._file.elapsed_ns
+
     def set_start(self, time: float) -> None:
         """Let the driver's stamps, which are seconds since 1970, begin at `time`."""
         self._file.t0_unix_ns = round(time * 1e9)
