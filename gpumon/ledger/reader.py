@@ -21,6 +21,7 @@ from gpumon.ledger.decode import Cells
 from gpumon.ledger.migrations import VERSION
 from gpumon.ledger.records import USAGE_INDEX, DeviceRow, Record, RunRow, RunSummary, RunTrace
 from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
+from gpumon.ledger.settled import SettledEpochs, settled_epochs
 from gpumon.ledger.table_columns import ResultColumns, epoch_rows, phase_rows, usage_rows
 from gpumon.missing import is_known
 from gpumon.text import clean
@@ -126,6 +127,21 @@ class Ledger:
         with self._reading():
             query = f"SELECT coalesce(max(ordinal), -1) + 1 FROM epoch WHERE rank {_RANKS}"
             return self._count(query, self._as_written(run_id))
+
+    def run_of(self, rank: str) -> str:
+        """Return the id of the run of a rank, by its key; empty where neither is here (yet)."""
+        with self._reading():
+            return next((row.text("run") for row in self._rows("SELECT run FROM rank WHERE key = ?", rank)), "")
+
+    def settled(self, run_id: str) -> SettledEpochs:
+        """Return which epochs of a run are written for good, as of now: `record` may then be asked for them."""
+        query = (
+            "SELECT progress.state FROM rank LEFT JOIN progress ON progress.rank = rank.key"
+            f" WHERE rank.run = ? AND rank.state = {RunState.RUNNING:d}"
+        )
+        with self._reading():
+            states = [row.get("state") for row in self._rows(query, self._as_written(run_id))]
+        return settled_epochs(state if isinstance(state, str) else None for state in states)
 
     def traces(self, run_id: str) -> list[RunTrace]:
         """Return the traces of a run: one for each rank and device, and one for what each rank logged."""

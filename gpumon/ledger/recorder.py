@@ -213,7 +213,8 @@ class LedgerRecorder:
             known = rank.settle(read_until, self._recent)
             over = bool(rank.end_ns) and known >= rank.end_ns
             waited = tick.monotonic_ns - rank.written_at
-            if over or waited >= WRITE_EVERY or (rank.dirty and waited >= _SOON):
+            # At its end a training waits a moment for its last epoch, which is sampled in full two ticks later.
+            if over or waited >= WRITE_EVERY or ((rank.dirty or rank.end_ns) and waited >= _SOON):
                 rank.dirty, rank.written_at = False, tick.monotonic_ns
                 self._add(rank, horizon, batch)
                 if over or tick.monotonic_ns - rank.traced_at >= TRACE_EVERY:

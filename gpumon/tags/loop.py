@@ -18,6 +18,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from math import inf
 
 from gpumon import paths
@@ -35,6 +36,8 @@ from gpumon.tags.warn import warn_once
 from gpumon.text import clean
 from gpumon.vendors import IDENTIFIERS, NVIDIA
 
+LOG_WAIT = 3.0
+"""Seconds that the end of a run may wait for the values of its last epochs, if it logs them."""
 _begun: Counter[str] = Counter()
 """Runs that this process has begun, by name: one that only rank 0 begins does not shift the others."""
 
@@ -49,6 +52,8 @@ def run(
     batch: int | None = None,
     tags: str | Sequence[str] = (),
     run_id: str | None = None,
+    log_to: object = None,
+    log_wait: float = LOG_WAIT,
     directory: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> ActiveRun:
@@ -60,6 +65,10 @@ def run(
     where its loader does not say; `devices` are UUIDs (`GPU-…`, `MIG-…`) where gpumon cannot find them by itself;
     `tags` are words to find the run by; `run_id` is shared by all ranks of a run and follows from the launcher by
     default.
+
+    `log_to` names where gpumon writes its values of each epoch: "tensorboard", "csv:PATH", a
+    SummaryWriter, a function of a dict and the epoch's number, or a list of these (docs/runs.md). The end of the run
+    waits `log_wait` seconds at most for those of its last epochs.
 
     Raises UsageError when an argument makes no sense, and nothing else: where tags cannot be
     published the run works all the same and publishes nothing.
@@ -73,6 +82,9 @@ def run(
     where, begun = ranks.place(env, sys.modules), _begun[name]
     _begun[name] += 1
     alone = where.world_size == 1
+
+    def places() -> paths.Places:
+        return paths.places(directory, env=env)
 
     def look() -> tuple[str, ...]:
         return given or find_devices(sys.modules, env, alone=alone)
@@ -91,13 +103,19 @@ def run(
         facts=RunFacts(batch=samples or 0, planned_steps=planned_steps or 0),
     )
 
+    log = None
+    if log_to is not None and where.rank == 0:
+        # By its name, since it reads the ledger: a training without loggers never imports that.
+        attach = import_module("gpumon.loggers.attach")
+        log = attach.epoch_log(log_to, run=described.id, where=places, wait=log_wait)
+
     def place() -> str:
-        return paths.tag_dir_for_client(paths.places(directory, env=env))
+        return paths.tag_dir_for_client(places())
 
     def again() -> ActiveRun:
         return run(
             name, epochs=planned, steps=planned_steps, devices=given, framework=framework, batch=samples,
-            tags=tags, run_id=run_id, directory=directory, env=env,
+            tags=tags, run_id=run_id, log_to=log_to, log_wait=log_wait, directory=directory, env=env,
         )  # fmt: skip
 
     board = Board(place, described)
@@ -105,7 +123,11 @@ def run(
     told.begin()
     if tags:
         told.tag(tags if isinstance(tags, list | tuple | set | frozenset) else (tags,))
-    return ActiveRun(board, planned, look, again, told)
+    begun_run = ActiveRun(board, planned, look, again, told)
+    if log is not None:
+        log.start(board.path)
+        begun_run.listener = log
+    return begun_run
 
 
 def _count(name: str, value: object, advice: str) -> int | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from time import monotonic_ns
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from gpumon.run_facts import LARGEST
 from gpumon.tags import out_of_memory
@@ -35,6 +35,19 @@ class UnclosedEpoch(NamedTuple):
     """ns, monotonic."""
 
 
+class EpochListener(Protocol):
+    """Something that goes along with a run on the training's own thread. Raises nothing."""
+
+    def come_by(self) -> None:
+        """The training is at a step, or before an epoch."""
+
+    def epoch_ended(self, epoch: int, step: int) -> None:
+        """An epoch has ended, `step` steps after the training's begin."""
+
+    def run_ended(self, *, waits: bool) -> None:
+        """The run is over; `waits`: and nothing is lost if this takes a moment."""
+
+
 class RunTags:
     """Tags of one run, in its board: epochs, phases, steps and waits."""
 
@@ -52,6 +65,7 @@ class RunTags:
         self._unclosed = UnclosedEpoch(0, 0)
         self._pending = Pending()
         self._memory = MemoryReader(board)
+        self.listener: EpochListener | None = None
 
     @property
     def name(self) -> str:
@@ -190,11 +204,16 @@ class RunTags:
         elif left:
             self._board.end_epoch(left=True)
         self._memory.at_boundary()
+        listener = self.listener if self._board.on else None
         self._board.close(failed=failed, interrupted=how.interrupted)
+        if listener is not None:
+            listener.run_ended(waits=not broken)
 
     def _begin_epoch(self, number: object) -> object:
         if self._epoch is not None:
             self._end_epoch(self._epoch)  # its loop was left without being closed
+        if self.listener is not None and self._board.on:
+            self.listener.come_by()
         self._epoch = opened = object()
         self._find_devices()
         try:
@@ -216,6 +235,8 @@ class RunTags:
             self._take_arrived()
             self._memory.at_boundary()
             self._board.end_epoch(left=left)
+            if self.listener is not None and self._board.on:
+                self.listener.epoch_ended(self._board.epoch, self._board.steps)
 
     def _left_by_it(self) -> bool:
         """Whether the exception that ends the run left an epoch: nothing was published since, no time has passed."""
@@ -236,6 +257,8 @@ class RunTags:
             self._memory.read(now)
         if self._pending:
             self._take_arrived()
+        if self.listener is not None:
+            self.listener.come_by()
         self._looked += 1
         if not self._looked & (self._looked - 1):
             # CUDA may have come up since, or the model may have moved: looked up again at 1, 2, 4, 8, …

@@ -1,0 +1,91 @@
+"""Writes epochs as they come from the ledger to the loggers of a training, on the training's own thread.
+
+Few loggers may be called from several threads. So nothing is written until the training comes by, at a step or
+where an epoch begins or ends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+
+from gpumon.loggers.epoch_reader import EpochReader
+from gpumon.loggers.epoch_values import values_of
+from gpumon.loggers.logger import EpochPlace, Logger
+from gpumon.paths import Places
+from gpumon.tags.warn import warn_once
+
+MOST_FAILURES = 3
+"""Failures in a row after which a logger gets no more: each may have taken as long as its server's timeout."""
+_MOST_STEPS = 100_000
+
+
+class EpochLog:
+    """The loggers of a run. `wait`: seconds that its end may wait for the last epochs. Raises nothing."""
+
+    def __init__(self, loggers: Sequence[Logger], where: Callable[[], Places], wait: float) -> None:
+        self._loggers = list(loggers)
+        self._failures = dict.fromkeys(map(id, loggers), 0)
+        self._where = where
+        self._reader: EpochReader | None = None
+        self._wait = wait
+        self._steps: dict[int, int] = {}
+        """Steps at the end of each epoch that is not written yet, by its number."""
+        self._step = 0
+        self._lock = Lock()
+
+    def start(self, board: str) -> None:
+        """Begin to look for the epochs of the rank whose tags are in the file `board`; without one nothing happens."""
+        if board and self._loggers:
+            self._reader = EpochReader(os.path.basename(board), self._where()).start()
+
+    def come_by(self) -> None:
+        """Write what has come."""
+        reader = self._reader
+        if reader is None or not reader.has_arrived or not self._lock.acquire(blocking=False):
+            return
+        try:
+            for epoch in reader.take():
+                values = values_of(epoch)
+                place = EpochPlace(epoch.epoch, self._steps.pop(epoch.epoch, self._step), epoch.ended)
+                if values:
+                    self.write(values, place)
+        finally:
+            self._lock.release()
+
+    def write(self, values: Mapping[str, float], at: EpochPlace) -> None:
+        """Write the values of an epoch to each logger."""
+        for logger in [*self._loggers]:
+            try:
+                logger.write(values, at)
+            except Exception as error:  # another program's, such as a server that does not answer
+                self._failures[id(logger)] += 1
+                _warn(logger, error)
+                if self._failures[id(logger)] >= MOST_FAILURES:
+                    self._loggers.remove(logger)
+            else:
+                self._failures[id(logger)] = 0
+
+    def epoch_ended(self, epoch: int, step: int) -> None:
+        """An epoch ended now, `step` steps after the training's begin."""
+        self._steps[epoch] = self._step = step
+        if len(self._steps) > _MOST_STEPS:
+            del self._steps[next(iter(self._steps))]
+        if self._reader is not None:
+            self._reader.epoch_ended()
+
+    def run_ended(self, *, waits: bool) -> None:
+        """The run is over; if `waits`, its last epochs are waited for, `wait` seconds at most."""
+        if self._reader is not None:
+            self._reader.finish(self._wait if waits else 0.0)
+        self.come_by()
+        for logger in self._loggers:
+            try:
+                logger.close()
+            except Exception as error:
+                _warn(logger, error)
+
+
+def _warn(logger: Logger, error: Exception) -> None:
+    warn_once(f"log_to {logger.name}", f"log_to: {logger.name} failed: {type(error).__name__}: {error}")

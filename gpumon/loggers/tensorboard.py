@@ -1,0 +1,52 @@
+"""TensorBoard: a SummaryWriter of torch or tensorboardX, or a directory; the epoch's number is the step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from gpumon.errors import MissingPackage
+from gpumon.loggers.logger import EpochPlace
+
+
+def is_writer(thing: object) -> bool:
+    """Whether this is a SummaryWriter."""
+    return callable(getattr(thing, "add_scalar", None))
+
+
+class TensorBoardLogger:
+    """Writes to `writer`, which stays its owner's to close."""
+
+    name = "TensorBoard"
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+
+    def write(self, values: Mapping[str, float], at: EpochPlace) -> None:
+        """Add a scalar for each value, at the time when the epoch ended."""
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, at.epoch, walltime=at.ended)
+
+    def close(self) -> None:
+        """Have it on disk."""
+        self._writer.flush()
+
+
+class TensorBoardDirectory(TensorBoardLogger):
+    """Writes to a directory, for which it makes a writer of its own."""
+
+    def __init__(self, directory: str) -> None:
+        """Raises MissingPackage if neither torch, with tensorboard, nor tensorboardX is there."""
+        module = "torch.utils.tensorboard" if "torch" in sys.modules else "tensorboardX"
+        try:
+            writer = import_module(module).SummaryWriter
+        except ImportError:
+            package = "tensorboard" if "torch" in sys.modules else "torch and tensorboard, or tensorboardX"
+            raise MissingPackage("log_to='tensorboard'", package) from None
+        super().__init__(writer(directory))
+
+    def close(self) -> None:
+        """Close the writer."""
+        self._writer.close()

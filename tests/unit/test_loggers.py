@@ -1,0 +1,196 @@
+"""Values of an epoch for loggers: which are known, when they are final, and what `log_to` takes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpumon
+from gpumon.errors import UsageError
+from gpumon.ledger import aggregate
+from gpumon.ledger.reader import Ledger
+from gpumon.ledger.settled import SettledEpochs, settled_epochs
+from gpumon.loggers.csv_file import CsvLogger
+from gpumon.loggers.epoch_log import MOST_FAILURES, EpochLog
+from gpumon.loggers.epoch_reader import EpochReader
+from gpumon.loggers.epoch_values import EPOCH_VALUES, values_of
+from gpumon.loggers.logger import EpochPlace
+from gpumon.loggers.registry import loggers_of
+from gpumon.metrics import Unit
+from gpumon.paths import Places
+from gpumon.tags import warn
+from tests.runs import GIB, Book, measured
+
+PLACE = EpochPlace(epoch=7, step=70, ended=1_790_000_000.0)
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warn, "_told", set())
+
+
+def one_epoch(directory: Path, usage: Mapping[str, Any], **epoch: Any) -> dict[str, float]:
+    """The values of a made-up epoch on one GPU."""
+    with Book(directory) as book:
+        run = book.run()
+        key = book.rank(run)
+        book.epoch(key, 0, **epoch)
+        book.usage(key, 0, book.device(key), **usage)
+        with Ledger(str(book.path)) as ledger:
+            (found,) = aggregate.epochs(ledger.record(run))
+    return values_of(found)
+
+
+def test_an_epoch_that_was_sampled_has_all_its_values_in_base_units(tmp_path: Path) -> None:
+    usage = measured(10.0, 0.9)
+    values = one_epoch(tmp_path, usage, peak=31 * GIB, peak_reached=1)
+    expected = {
+        "gpu/utilization": 0.9, "gpu/wait": 0.05, "gpu/energy_joules": usage["energy"], "gpu/epoch_seconds": 10.0,
+        "gpu/energy_per_step_joules": usage["energy"] / 100, "gpu/live_peak_bytes": 31 * GIB,
+        "gpu/steps_per_second": 10.0,
+    }  # fmt: skip
+    assert expected.items() <= values.items()
+    assert {value.name for value in EPOCH_VALUES} - set(values) == {
+        "gpu/samples_per_second",
+        "gpu/energy_per_sample_joules",
+    }
+
+
+def test_of_an_epoch_that_was_sampled_in_part_only_what_the_training_measured_is_known(tmp_path: Path) -> None:
+    values = one_epoch(tmp_path, {**measured(10.0, 0.9), "sampled": 6.0})
+    assert set(values) == {"gpu/wait", "gpu/epoch_seconds", "gpu/steps_per_second"}
+
+
+def test_a_bound_of_the_peak_is_no_peak(tmp_path: Path) -> None:
+    values = one_epoch(tmp_path, {**measured(10.0, 0.9), "run_allocated_peak": None}, peak=31 * GIB, peak_reached=0)
+    assert "gpu/live_peak_bytes" not in values
+
+
+def test_a_name_ends_in_its_unit_or_is_a_share_or_a_rate() -> None:
+    for value in EPOCH_VALUES:
+        if value.unit is Unit.COUNT:
+            assert value.name.endswith("_per_second")
+        elif value.unit is not Unit.RATIO:
+            assert value.name.endswith(f"_{value.unit.value}")
+    assert len({value.name for value in EPOCH_VALUES}) == len(EPOCH_VALUES)
+
+
+def progress(begun: int, *unsettled: int) -> str:
+    return json.dumps({"course": {"next": begun, "epochs": [{"epoch": [i, i, 0, []]} for i in unsettled]}})
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ([], SettledEpochs()),
+        ([progress(3, 2)], SettledEpochs(3, frozenset({2}))),
+        ([progress(5, 4), progress(4, 2, 3)], SettledEpochs(4, frozenset({2, 3, 4}))),
+        ([progress(5), None], SettledEpochs(0)),
+        (["{"], SettledEpochs(0)),
+        (['{"course": {"next": 1, "epochs": [0]}}'], SettledEpochs(0)),
+    ],
+)
+def test_an_epoch_is_settled_when_every_rank_says_so(states: list[str | None], expected: SettledEpochs) -> None:
+    assert settled_epochs(states) == expected
+    assert not expected.has(4) or not states
+
+
+@pytest.mark.parametrize("given", ["tensorbord", "csv:", "csv", 3, 3.5, [None]])
+def test_what_is_no_logger_is_refused_in_one_line(given: object) -> None:
+    with pytest.raises(UsageError, match=r'^log_to=.*: give "csv:PATH", .*a path, a logger, or a function$'):
+        gpumon.run("refused", log_to=given)
+
+
+def test_a_logger_that_cannot_be_made_is_left_out_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with caplog.at_level(logging.WARNING, "gpumon"):
+        assert [logger.name for logger in loggers_of(["tensorboard:x", Path("a.csv")], "run-1")] == ["a.csv"]
+    (said,) = caplog.messages
+    assert "log_to='tensorboard:x' is left out: log_to='tensorboard' requires" in said
+
+
+def test_a_file_of_another_kind_is_not_written_to(tmp_path: Path) -> None:
+    path = tmp_path / "loss.csv"
+    path.write_text("epoch,loss\n1,0.5\n")
+    with pytest.raises(gpumon.errors.GpumonError, match="other columns"):
+        CsvLogger(str(path), "run-1").write({"gpu/utilization": 0.5}, PLACE)
+    assert path.read_text() == "epoch,loss\n1,0.5\n"
+
+
+def test_a_second_run_appends_to_the_file_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "values.csv"
+    for run in ("run-1", "=run"):
+        CsvLogger(str(path), run).write({"gpu/utilization": 0.5}, PLACE)
+    header, *lines = path.read_text().splitlines()
+    assert header.startswith("run,epoch,step,gpu/utilization,gpu/idle,")
+    assert [line.partition(",,")[0] for line in lines] == ["run-1,7,70,0.5", "'=run,7,70,0.5"]
+
+
+class Failing:
+    """A logger whose server is gone."""
+
+    name = "server"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def write(self, values: Mapping[str, float], at: EpochPlace) -> None:
+        self.calls += 1
+        raise TimeoutError("no answer")
+
+    def close(self) -> None:
+        raise TimeoutError("no answer")
+
+
+def test_a_logger_that_keeps_failing_gets_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    failing = Failing()
+    log = EpochLog([failing], Places, 0.0)
+    for _ in range(10):
+        log.write({"gpu/utilization": 0.5}, PLACE)
+    log.run_ended(waits=True)
+    assert failing.calls == MOST_FAILURES
+    assert caplog.messages == ["gpumon: log_to: server failed: TimeoutError: no answer"]
+
+
+def test_the_reader_gives_settled_epochs_alone_and_each_once(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        key = book.rank(book.run())
+        uuid = book.device(key)
+        for ordinal in range(3):
+            book.epoch(key, ordinal, **({"ended": None} if ordinal == 2 else {}))
+            book.usage(key, ordinal, uuid, **measured())
+        book.add("progress", rank=key, state=progress(3, 1, 2))
+        where = Places(explicit=str(tmp_path), state=str(tmp_path))
+        reader = EpochReader(key, where)
+        reader.look()
+        reader.look()
+        assert [epoch.epoch for epoch in reader.take()] == [0]
+        book.db.execute("UPDATE progress SET state = ?", (progress(3, 2),))
+        reader.look()
+        assert [epoch.epoch for epoch in reader.take()] == [1]
+        assert reader.take() == []
+
+
+def test_a_training_without_log_to_reads_no_ledger() -> None:
+    script = (
+        "import sys, gpumon\n"
+        "with gpumon.run('plain'): pass\n"
+        "print([name for name in sys.modules if name.startswith(('gpumon.loggers', 'gpumon.ledger', 'sqlite3'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_the_docs_have_each_value_as_the_table_has_it() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
+    assert [value.name for value in EPOCH_VALUES if f"| `{value.name}` | {value.help} |\n" not in page] == []
