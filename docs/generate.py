@@ -16,6 +16,7 @@ from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind, Metric
 from gpumon.sources.nvml.device_processes import GRAPHICS_EVERY, LISTED_EVERY
 from gpumon.sources.nvml.field_ids import FAULTS, HEAT_IDS, LINK_COUNT, LINK_ERRORS, LINK_STATE, fields_for
 from gpumon.sources.nvml.gpm import GPM_METRICS
+from gpumon.sources.nvml.mig import INSTANCES, MODE_EVERY, SEARCH_EVERY
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 from gpumon.sources.nvml.schedule import EVERY_TICK, UNSUPPORTED
 from gpumon.sources.nvml.utilization_samples import SAMPLES_EVERY
@@ -77,6 +78,9 @@ _PROCESSES = (
     f"gpumon reads the compute processes of a device, and their utilization, every {LISTED_EVERY:g} s, and at the "
     "next tick after a change of device memory that a new or ended process explains. It reads graphics processes "
     f"every {GRAPHICS_EVERY:g} s, and the driver's own utilization samples every {SAMPLES_EVERY:g} s.\n\n"
+    "A MIG instance is read as a device: its memory at every tick, its processes as those of a GPU, and GPM through "
+    "`nvmlGpmMigSampleGet`. All else is its GPU's. A GPU that loses its utilization is asked at once whether it is "
+    "divided.\n\n"
     "If the driver supports no version of a call, gpumon repeats the call every "
     f"{UNSUPPORTED:g} s, and after 2 s if this GPU has answered it before. A value with all bits set means that the "
     "driver has none. A GPU for which every read fails is not `ok`. If a process list is unavailable, "
@@ -129,6 +133,10 @@ def _calls() -> Iterator[str]:
         )
         for call in FALLBACKS
     ]
+    mig = "`nvmlDeviceGetMigMode`, `nvmlDeviceGetMaxMigDeviceCount`, `nvmlDeviceGetMigDeviceHandleByIndex`"
+    rows.append(
+        (mig, f"`{INSTANCES}`", f"every {MODE_EVERY:g} s, in MIG mode every 2 s; every place each {SEARCH_EVERY:g} s")
+    )
     yield from _rows(("call", "metrics", "period"), *rows)
 
 

@@ -9,6 +9,8 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from gpumon import units
+from gpumon.device import Device as Device
+from gpumon.device import by_number as by_number
 from gpumon.metrics import GPU_INDEX, HOST_METRICS, Availability
 from gpumon.missing import NAN as NAN
 from gpumon.origin import Driver as Driver
@@ -24,18 +26,6 @@ EVALUATION = frozenset(
     ("validate", "validation", "valid", "val", "evaluate", "evaluation", "eval", "test", "testing", "predict", "sanity")
 )
 """Phases whose steps are no steps of training, whatever else an epoch has."""
-
-
-class Device(NamedTuple):
-    """A GPU or a MIG instance. Known by its UUID; the index is only for people, and -1 where nobody knows it."""
-
-    uuid: str
-    index: int  # type: ignore[assignment]  # tuple.index() is of no use here
-    name: str
-    missing: Mapping[str, Availability] = {}
-    """Metrics that this device does not give, and why."""
-    source: str = ""
-    """The name of the source that gives it, where several are combined; else empty."""
 
 
 class RunState(IntEnum):
@@ -324,7 +314,7 @@ class Frame:
 
     @property
     def samples(self) -> tuple[Sample, ...]:
-        """One for each device that has a row, in the order of their indexes."""
+        """One for each device that has a row, in the order of `by_number`."""
         if self._samples is None:
             self._samples = self._parts.samples()
         return self._samples

@@ -58,6 +58,9 @@ class Availability(IntEnum):
     SWITCHED_OFF = 12  # whoever runs gpumon does not want it read
     TOO_EARLY = 13  # a mean between two samples, of which the first one was just taken
     SHARED_WITH_HOST = 14  # memory of a chip that has none of its own: that of the host
+    IN_MIG_MODE = 15  # how busy it is: the driver says it neither of a GPU in MIG mode nor of an instance
+    OF_WHOLE_GPU = 16  # not an instance's own: its GPU has one power draw, one temperature, one link
+    OF_INSTANCES = 17  # what a GPU in MIG mode does not have itself
 
     @property
     def reason(self) -> str:
@@ -86,6 +89,9 @@ _REASONS = {
     Availability.SWITCHED_OFF: "switched off when gpumon was started",
     Availability.TOO_EARLY: "known from the second sample on",
     Availability.SHARED_WITH_HOST: "shared with the host",
+    Availability.IN_MIG_MODE: "the driver does not report it in MIG mode",
+    Availability.OF_WHOLE_GPU: "only its whole GPU has it",
+    Availability.OF_INSTANCES: "its MIG instances have it",
 }
 
 

@@ -41,7 +41,7 @@ _CLIENT = (
         "problem": source.origin().problem,
         "samples": [
             [s.device.uuid, s.device.index, s.device.name, s.device.missing, s.state, s.values, s.monotonic_ns,
-             s.counters_monotonic_ns] for s in reading.samples
+             s.counters_monotonic_ns, s.device.label, s.device.parent] for s in reading.samples
         ],
         "processes": [[p.pid, p.uuid, p.kind, p.memory_used, p.sm_utilization] for p in reading.processes],
     }), flush=True)
@@ -61,6 +61,8 @@ class Gpu(NamedTuple):
     """Those that are known."""
     monotonic_ns: int
     counters_monotonic_ns: int
+    label: str
+    parent: str
 
     def __getitem__(self, metric: Any) -> Any:
         """The value of a metric, without its scope; raises KeyError where it is missing."""

@@ -1,9 +1,13 @@
-"""The one judgment of a GPU: busy, allocated, allocated but idle, idle, free, asleep, unknown, stale or lost.
+"""The one judgment of a GPU: busy, allocated, allocated but idle, idle, free, divided, asleep, unknown, stale or lost.
 
 A state is claimed only where the frames prove it. `FREE` is the strongest claim: the GPU answers,
 does nothing, lists no process, and its memory is empty. Where one of these is unknown, so is
 whether it is free, and the state is `IDLE` at most. `HELD` takes a minute of watching: one frame
 cannot tell idleness from a pause, so it proves `ALLOCATED` and no more.
+
+A GPU in MIG mode is `DIVIDED`, and nothing else: its instances are what is busy or free. Of an instance no driver
+tells the utilization. GPM's graphics activity stands for it where there is GPM; else an instance that nobody holds is
+`FREE`, because nothing runs without a process, and one that is held is `ALLOCATED`: nobody knows whether it works.
 """
 
 import math
@@ -16,7 +20,7 @@ from gpumon.clock import SECOND
 from gpumon.frame import NAN, Frame, Process, Sample
 from gpumon.metrics import GPU_INDEX, IDLE, PROCESSES, Availability
 
-_UTILIZATION = GPU_INDEX["gpu.utilization"]
+_UTILIZATION, _ACTIVITY = GPU_INDEX["gpu.utilization"], GPU_INDEX["gpu.graphics_activity"]
 _MEMORY_USED, _MEMORY_TOTAL = GPU_INDEX["gpu.memory_used"], GPU_INDEX["gpu.memory_total"]
 
 
@@ -28,6 +32,7 @@ class GpuState(Enum):
     HELD = "held"
     IDLE = "idle"
     FREE = "free"
+    DIVIDED = "divided"
     ASLEEP = "asleep"
     UNKNOWN = "unknown"
     STALE = "stale"
@@ -43,7 +48,7 @@ class GpuState(Enum):
 # To look a member up in its class takes longer than all else that is done with it, for each device at each frame.
 _OK, _STALE, _ASLEEP, _LOST = Availability.OK, Availability.STALE, Availability.ASLEEP, Availability.LOST
 _BUSY, _ALLOCATED, _HELD = GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD
-_TITLES = {GpuState.HELD: "allocated, idle", GpuState.UNKNOWN: "state unknown"}
+_TITLES = {GpuState.HELD: "allocated, idle", GpuState.UNKNOWN: "state unknown", GpuState.DIVIDED: "divided by MIG"}
 
 
 class Observed(NamedTuple):
@@ -56,6 +61,14 @@ class Observed(NamedTuple):
 
 
 UNOBSERVED = Observed()
+
+
+def working(sample: Sample) -> float:
+    """Return the share of time in which it works: the utilization, or else what GPM tells of a MIG instance."""
+    utilization = sample.values[_UTILIZATION]
+    if math.isfinite(utilization) or not sample.device.is_instance:
+        return utilization
+    return sample.values[_ACTIVITY]
 
 
 def judge(sample: Sample, held: bool | None, observed: Observed = UNOBSERVED, live: bool = True) -> GpuState:
@@ -74,7 +87,11 @@ def judge(sample: Sample, held: bool | None, observed: Observed = UNOBSERVED, li
         return GpuState.ASLEEP
     utilization = sample.values[_UTILIZATION]
     if not math.isfinite(utilization):
-        return GpuState.UNKNOWN
+        if sample.device.is_divided:
+            return GpuState.DIVIDED
+        utilization = working(sample)
+        if not math.isfinite(utilization):
+            return _unmeasured(sample, held)
     if utilization >= IDLE:
         return _BUSY
     if held is None:
@@ -86,8 +103,15 @@ def judge(sample: Sample, held: bool | None, observed: Observed = UNOBSERVED, li
     return _HELD if observed.idle >= PAUSE else _ALLOCATED
 
 
+def _unmeasured(sample: Sample, held: bool | None) -> GpuState:
+    """Return the state of a device that answers, and of which nobody knows whether it works."""
+    if held is None or not sample.device.is_instance:
+        return GpuState.UNKNOWN
+    return _ALLOCATED if held else GpuState.FREE
+
+
 def is_held(sample: Sample, processes: Sequence[Process], has_run: bool) -> bool | None:
-    """Return whether a process holds the GPU; None where that cannot be known.
+    """Return whether a process holds the GPU; None where that cannot be known, or MIG divides it.
 
     `processes` are those on this device. Memory in use proves a holder whom the process list does
     not show, as in another container or under MPS.
@@ -98,7 +122,7 @@ def is_held(sample: Sample, processes: Sequence[Process], has_run: bool) -> bool
     if not (math.isfinite(used) and math.isfinite(total)):
         return None
     if used > _empty(sample, total):
-        return True
+        return None if sample.device.is_divided else True
     return None if PROCESSES in sample.device.missing else False
 
 
@@ -153,6 +177,8 @@ class Activity:
         worked, idle = self._worked, self._idle
         for sample in samples:
             uuid, utilization = sample.device.uuid, sample.values[_UTILIZATION]
+            if not math.isfinite(utilization):
+                utilization = working(sample)
             if sample.state is not _OK or not math.isfinite(utilization):
                 idle.pop(uuid, None)
             elif utilization >= IDLE:

@@ -5,7 +5,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from gpumon import units
-from gpumon.analysis.gpu_state import Activity, GpuState, IdleSince, has_unlisted_holder, is_held, judge
+from gpumon.analysis.gpu_state import Activity, GpuState, IdleSince, has_unlisted_holder, is_held, judge, working
 from gpumon.analysis.ranks import Ranks
 from gpumon.frame import Frame, Process, RunState, Sample
 from gpumon.metrics import IDLE
@@ -46,7 +46,7 @@ def state_word(sample: Sample, state: GpuState, age: float = 0.0) -> str:
         return f"stale {units.duration(max(ages))}" if ages else "stale"
     if state is GpuState.UNREADABLE:
         return sample.reason
-    if state is GpuState.BUSY and sample.value("gpu.utilization") < IDLE:
+    if state is GpuState.BUSY and working(sample) < IDLE:
         return "pausing"  # "busy" next to 0 % reads as an error
     return state.title
 

@@ -79,7 +79,7 @@ class Anonymizer:
 
     def _sample(self, sample: Sample) -> Sample:
         device: Device = sample.device
-        device = device._replace(uuid=self._uuid(device.uuid))
+        device = device._replace(uuid=self._uuid(device.uuid), parent=device.parent and self._uuid(device.parent))
         return sample._replace(device=device, run=self._name("key", sample.run))
 
     def _process(self, process: Process) -> Process:

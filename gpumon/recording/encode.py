@@ -118,7 +118,7 @@ class _BlockTables:
         facts = []
         for sample in frame.samples:
             device = sample.device
-            fact = (*device[:3], tuple(device.missing.items()), device.source)
+            fact = (*device[:3], tuple(device.missing.items()), *device[4:])
             self._devices[fact] = device_to_json(device)
             facts.append(fact)
         at = frame.monotonic_ns

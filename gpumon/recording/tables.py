@@ -58,7 +58,7 @@ def device_of(told: Any, absent: Mapping[str, Availability]) -> Device:
     missing = {text(name): _availability(why) for name, why in _object(told.get("missing")).items()}
     return Device(
         text(told.get("uuid")), whole(told.get("index"), -_I32, _I32), text(told.get("name")), {**absent, **missing},
-        text(told.get("source", "")),
+        text(told.get("source", "")), text(told.get("parent", "")), whole(told.get("instance", -1), -1, _I32),
     )  # fmt: skip
 
 

@@ -70,6 +70,9 @@ def _gpu(status: GpuStatus, frame: Frame, runs: dict[str, Run], live: bool) -> d
     state = Availability.STALE if sample.state is Availability.OK and not live else sample.state
     return {
         "index": sample.device.index,
+        "label": sample.device.label,
+        "parent": sample.device.parent or None,
+        "instance": sample.device.instance if sample.device.is_instance else None,
         "uuid": sample.device.uuid,
         "name": sample.device.name,
         "state": state.name.lower(),

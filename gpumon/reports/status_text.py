@@ -60,7 +60,7 @@ def lines(
         yield _gpu(status.sample, frame.host, "  ".join(part for part in (word, who) if part), width)
         if run is not None and (parts := _parts(status.sample)):
             yield _BELOW + parts
-    indexes = {sample.device.uuid: sample.device.index for sample in frame.samples}
+    labels = {sample.device.uuid: sample.device.label for sample in frame.samples}
     if found.runs:
         from gpumon.diagnosis.rank_rules import notes  # for runs alone: this command is to be quick
     for ranks in found.runs:
@@ -68,7 +68,7 @@ def lines(
         for incident in notes(ranks, found.epochs.faults([run.key for run in ranks.all])):
             yield _BELOW + incident.summary
         if ranks.is_distributed:
-            yield from (_BELOW + _rank(run, indexes, frame) for run in ranks.all[:_RANKS])
+            yield from (_BELOW + _rank(run, labels, frame) for run in ranks.all[:_RANKS])
             if len(ranks.all) > _RANKS:
                 yield f"{_BELOW}and {len(ranks.all) - _RANKS} more ranks"
     for finding in found.findings():
@@ -92,7 +92,7 @@ def _title(frame: Frame, origin: Origin, driver: Driver, hostname: str, note: st
 
 
 def _gpu(sample: Sample, host: Sequence[float], who: str, width: int) -> str:
-    head = f"{sample.device.index:>3}  {_model(sample):<{width}}"
+    head = f"{sample.device.label:>3}  {_model(sample):<{width}}"
     if sample.state not in (Availability.OK, Availability.STALE):
         return f"{head}  {sample.state.name.lower()}: {sample.reason}"
     utilization, power, limit = (sample.value(f"gpu.{key}") for key in ("utilization", "power", "power_limit"))
@@ -155,8 +155,8 @@ def _run(ranks: Ranks, frame: Frame, far: Progress) -> str:
     return "  ·  ".join(part for part in parts if part)
 
 
-def _rank(run: Run, indexes: Mapping[str, int], frame: Frame) -> str:
-    gpus = ", ".join(f"GPU {indexes[uuid]}" for uuid in run.gpus if uuid in indexes)
+def _rank(run: Run, labels: Mapping[str, str], frame: Frame) -> str:
+    gpus = ", ".join(f"GPU {labels[uuid]}" for uuid in run.gpus if uuid in labels)
     parts = [f"rank {run.rank}", gpus, _epoch(run), _step(run), run.phase]
     memory = memory_of((run,), frame.processes)
     if is_known(memory):
@@ -176,7 +176,9 @@ def _epoch(run: Run) -> str:
 
 
 def _model(sample: Sample) -> str:
-    return short_name(sample.device.name)
+    name = short_name(sample.device.name)
+    _, mig, profile = name.partition(" MIG ")
+    return f"MIG {profile}" if sample.device.is_instance and mig else name
 
 
 def bar(ratio: float, width: int = _BAR) -> str:

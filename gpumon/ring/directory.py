@@ -68,8 +68,10 @@ def _parse(version: int, found: Any) -> Known:
             _text(device["uuid"]),
             _whole(device["index"]),
             _text(device["name"]),
-            {_text(metric): Availability(why) for metric, why in device["missing"].items()},
+            _missing(device["missing"], found["devices"]),
             _text(device.get("source", "")),
+            _text(device.get("parent", "")),
+            _whole(device.get("instance", -1)),
         )
         for row, device in found["devices"].items()
     }
@@ -89,6 +91,12 @@ def _parse(version: int, found: Any) -> Known:
         next_ids=(int(first), int(second)),
         ledger=_text(found.get("ledger", ""), 1024),
     )
+
+
+def _missing(told: Any, devices: Mapping[str, Any]) -> dict[str, Availability]:
+    """Metrics that a device lacks: told, or the row of the device that lacks the same."""
+    found = devices[str(told)]["missing"] if isinstance(told, int) else told
+    return {_text(metric): Availability(why) for metric, why in found.items()}
 
 
 def _origin(told: Mapping[str, Any]) -> Origin:

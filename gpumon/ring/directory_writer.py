@@ -151,11 +151,7 @@ class Directory:
         """The stored form. Raises RingError when it does not fit."""
         body = json.dumps(
             {
-                "devices": {
-                    str(row): {**device._asdict(), "missing": {k: int(v) for k, v in device.missing.items()}}
-                    for row, device in enumerate(self.devices)
-                    if device is not None
-                },
+                "devices": _written_devices(self.devices),
                 "strings": {str(number): text for text, number in self._strings.items()},
                 "runs": {str(number): _told(facts) for number, facts in self._runs.values()},
                 "origin": _written(self.origin),
@@ -216,6 +212,18 @@ def _string_size(text: str) -> int:
 
 def _size(value: object) -> int:
     return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def _written_devices(devices: Iterable[Device | None]) -> dict[str, Any]:
+    """The stored form of devices by row. What one lacks is written once: dozens of MIG instances lack the same."""
+    rows: dict[frozenset[tuple[str, int]], int] = {}
+    written = {}
+    for row, device in enumerate(devices):
+        if device is not None:
+            first = rows.setdefault(frozenset(device.missing.items()), row)
+            missing = first if first != row else {name: int(why) for name, why in device.missing.items()}
+            written[str(row)] = {**device._asdict(), "missing": missing}
+    return written
 
 
 def _written(origin: Origin) -> dict[str, Any]:

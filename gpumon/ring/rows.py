@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from gpumon.frame import NAN, Sample
+from gpumon.frame import NAN, Sample, by_number
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability
 from gpumon.ring.directory import Known
 
@@ -32,7 +32,7 @@ def read_samples(
         values = grid[row::count] if order is None else _reorder(grid[row::count], order)
         run = known.runs.get(run_id)
         found.append(Sample(device, Availability(state), values, run.key if run else "", age / 1000, *stamps))
-    found.sort(key=lambda sample: sample.device.index)
+    found.sort(key=lambda sample: by_number(sample.device))
     return tuple(found)
 
 

@@ -38,6 +38,7 @@ from gpumon.sources.nvml.device_processes import GRAPHICS_EVERY, LISTED_EVERY
 from gpumon.sources.nvml.field_ids import fields_for
 from gpumon.sources.nvml.gpm import GPM_METRICS
 from gpumon.sources.nvml.gpm_samples import GpmSamples
+from gpumon.sources.nvml.mig import INSTANCES
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS, Call
 from gpumon.sources.nvml.utilization_samples import SAMPLES_EVERY
 from gpumon.sources.registry import BY_NAME as BY_SOURCE
@@ -49,7 +50,7 @@ ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((Path(__file__).parent / "status.schema.json").read_text())
 GPU_KEYS = {
     "index", "uuid", "name", "state", "gpu_state", "age", "clock_event_reasons", "memory_split", "missing", "processes",
-    "run",
+    "run", "label", "parent", "instance",
 }  # fmt: skip
 """Of a device in the JSON, beside its metrics."""
 
@@ -133,7 +134,7 @@ def test_every_gpu_metric_is_given_by_some_hardware() -> None:
 
 def test_the_nvidia_source_declares_what_its_table_reads() -> None:
     called = {name for call in (*CALLS, *FALLBACKS) for name in call.metrics}
-    others = {*dips.METRICS, XID, unattributed.METRIC}
+    others = {*dips.METRICS, XID, unattributed.METRIC, INSTANCES}
     assert called | others == BY_SOURCE["nvml"].module.METRICS
     assert not called & others
 
@@ -229,7 +230,10 @@ def test_the_schema_knows_every_state_and_every_reason() -> None:
     gpu = SCHEMA["$defs"]["gpu"]["properties"]
     reasons = set(gpu["missing"]["additionalProperties"]["enum"])
     assert reasons == {why.name.lower() for why in Availability} - {"ok", "absent"}
-    only_of_values = {"not_recorded", "unreliable", "switched_off", "too_early", "shared_with_host"}
+    only_of_values = {
+        "not_recorded", "unreliable", "switched_off", "too_early", "shared_with_host", "in_mig_mode", "of_whole_gpu",
+        "of_instances",
+    }  # fmt: skip
     assert set(gpu["state"]["enum"]) == (reasons | {"ok"}) - only_of_values
 
 

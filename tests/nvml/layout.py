@@ -142,6 +142,21 @@ class StubEvent(ctypes.Structure):
     ]
 
 
+class StubInstance(ctypes.Structure):
+    """How one instance of MIG differs from the others."""
+
+    error: int
+    latency_us: int
+    slices: int
+    is_empty: int
+    _fields_ = [
+        ("error", ctypes.c_uint32),
+        ("latency_us", ctypes.c_uint32),
+        ("slices", ctypes.c_uint32),
+        ("is_empty", ctypes.c_uint32),
+    ]
+
+
 class StubFile(ctypes.Structure):
     magic: int
     version: int
@@ -162,6 +177,7 @@ class StubFile(ctypes.Structure):
     one_at_a_time: int
     mig: "ctypes.Array[ctypes.c_uint32]"
     event_look_us: int
+    instances: "ctypes.Array[ctypes.Array[StubInstance]]"
     _fields_ = [
         ("magic", ctypes.c_uint64),
         ("version", ctypes.c_uint32),
@@ -182,6 +198,7 @@ class StubFile(ctypes.Structure):
         ("one_at_a_time", ctypes.c_uint32),
         ("mig", ctypes.c_uint32 * GPUS),
         ("event_look_us", ctypes.c_uint32),
+        ("instances", StubInstance * INSTANCES * GPUS),
     ]
 
 

@@ -104,6 +104,7 @@ SIGNATURES: dict[str, tuple[Value | Written, ...]] = {
         HANDLE, Written(pynvml.c_nvmlProcessUtilizationSample_t, counted=2, may_be_null=True), Written(c_uint), ULL,
     ),
     "nvmlDeviceGetMigMode": _PAIR,
+    "nvmlDeviceGetGpuInstanceId": _NUMBER,
     "nvmlDeviceGetMaxMigDeviceCount": _NUMBER,
     "nvmlDeviceGetMigDeviceHandleByIndex": (HANDLE, UINT, Written(c_void_p)),
     "nvmlDeviceGetSupportedEventTypes": _WIDE,
@@ -116,6 +117,7 @@ SIGNATURES: dict[str, tuple[Value | Written, ...]] = {
     "nvmlGpmSampleAlloc": (Written(c_void_p),),
     "nvmlGpmSampleFree": (_GPM_SAMPLE,),
     "nvmlGpmSampleGet": (HANDLE, _GPM_SAMPLE),
+    "nvmlGpmMigSampleGet": (HANDLE, UINT, _GPM_SAMPLE),
     "nvmlGpmMetricsGet": (Written(pynvml.c_nvmlGpmMetricsGet_t),),
     "nvmlDeviceGetSamples": (
         HANDLE, UINT, ULL, Written(c_int), Written(c_uint), Written(pynvml.c_nvmlSample_t, counted=4, may_be_null=True),

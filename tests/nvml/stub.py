@@ -226,6 +226,12 @@ class Stub:
             raise ValueError(f"{instances} instances: a GPU has 0 to {layout.INSTANCES}")
         self._file.mig[gpu] = 0 if instances is None else instances + 1
 
+    def set_instance(
+        self, gpu: int, place: int, *, error: int = 0, microseconds: int = 0, slices: int = 1, is_empty: bool = False
+    ) -> None:
+        """How one MIG instance differs: its calls fail, or take so long; its size; whether no memory of it is used."""
+        self._file.instances[gpu][place] = layout.StubInstance(error, microseconds, slices, is_empty)
+
     def xid(self, gpu: int, code: int) -> None:
         """Report an XID error to every process that has registered for those of this GPU."""
         self.event(gpu, layout.XID, code)

@@ -139,6 +139,7 @@ def calls_of_nvidia() -> Iterator[tuple[str, Callable[[], object]]]:
         "nvmlDeviceRegisterEvents": (HANDLE, 8, HANDLE), "nvmlEventSetCreate": (), "nvmlEventSetWait": (HANDLE, 1),
         "nvmlEventSetWait_v2": (HANDLE, 1),
         "nvmlGpmSampleAlloc": (), "nvmlGpmSampleFree": (SAMPLE,), "nvmlGpmSampleGet": (HANDLE, SAMPLE),
+        "nvmlGpmMigSampleGet": (HANDLE, 1, SAMPLE),
         "nvmlGpmMetricsGet": (pynvml.c_nvmlGpmMetricsGet_t(),),
         "nvmlDeviceGetCount": (), "nvmlDeviceGetMemoryInfo": (HANDLE, pynvml.nvmlMemory_v2),
     }  # fmt: skip

@@ -33,7 +33,10 @@ _STYLES = {
 }  # fmt: skip
 _SILENT = frozenset({GpuState.STALE, GpuState.UNREADABLE, GpuState.LOST, GpuState.ASLEEP})
 """States of a GPU without values of now."""
-_QUIET = frozenset({GpuState.BUSY, GpuState.ALLOCATED, GpuState.IDLE, GpuState.FREE, GpuState.ASLEEP, GpuState.UNKNOWN})
+_QUIET = frozenset({
+    GpuState.BUSY, GpuState.ALLOCATED, GpuState.IDLE, GpuState.FREE, GpuState.ASLEEP, GpuState.UNKNOWN,
+    GpuState.DIVIDED,
+})  # fmt: skip
 
 
 def gpu_status(sample: Sample, history: RecentHistory, state: GpuState, age: float = 0.0) -> GpuLabel:

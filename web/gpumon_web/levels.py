@@ -21,6 +21,7 @@ OF_GPU: Mapping[GpuState, str] = {
     GpuState.IDLE: "",
     GpuState.ASLEEP: "",
     GpuState.UNKNOWN: "",
+    GpuState.DIVIDED: "",
     GpuState.HELD: "warn",
     GpuState.STALE: "warn",
     GpuState.LOST: "bad",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpumon.clock import Clock
 from gpumon.frame import NAN, Device, Sample
@@ -13,7 +13,12 @@ from gpumon.sources.nvml.answers import DeviceAnswers
 from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.device_calls import DeviceCalls
 from gpumon.sources.nvml.device_processes import DeviceProcesses
+from gpumon.sources.nvml.device_reading import DeviceReading
 from gpumon.sources.nvml.library import Library
+from gpumon.sources.nvml.mig import INSTANCES, UTILIZATION
+from gpumon.sources.nvml.mig import explained as of_divided
+from gpumon.sources.nvml.mig_instance import MigInstance, Parent
+from gpumon.sources.nvml.mig_instances import MigInstances
 from gpumon.sources.nvml.processes import Held
 from gpumon.sources.nvml.readings import CALLS, FALLBACKS
 from gpumon.sources.nvml.runtime_power import RuntimePower
@@ -25,22 +30,12 @@ from gpumon.sources.nvml.xid_errors import XidErrors
 _NAMES = tuple(metric.name for metric in GPU_METRICS)
 XID = "gpu.xid"
 _CALLED = (name for call in (*CALLS, *FALLBACKS) for name in call.metrics)
-ASKED = frozenset((*_CALLED, *dips.METRICS, XID, unattributed.METRIC))
+ASKED = frozenset((*_CALLED, *dips.METRICS, XID, unattributed.METRIC, INSTANCES))
 """Metrics that are asked for, or waited for: all that this source can give."""
 _NANS = (NAN,) * len(_NAMES)
 _DOUBTED_EVERY = 30.0
 _OK = Availability.OK
 """To look it up in its class takes longer than all else that is done with it, for each device at each tick."""
-
-
-class DeviceReading(NamedTuple):
-    """All that one device gives at one tick."""
-
-    sample: Sample
-    processes: Sequence[Held] | None = None
-    """Those that are known; None where none were asked for. Where they are not all, the device's `missing` says why."""
-    utilization_samples: UtilizationSamples = ()
-    """The driver's own that are new; mostly none, as they come several seconds at once."""
 
 
 class NvmlDevice:
@@ -64,6 +59,7 @@ class NvmlDevice:
         self._calls = DeviceCalls(library, handle, index, self._answers, withheld)
         self._processes = DeviceProcesses(library, self._answers, index, clock)
         self._sample_buffer = SampleBuffer(library, (index % TURNS + 1) / TURNS, after)
+        self._mig = MigInstances(library, Parent(handle, uuid, index), self._answers, clock)
         self._told: dict[str, Availability] = {}
         """Reasons that the device has been given."""
 
@@ -79,7 +75,12 @@ class NvmlDevice:
 
     def costs(self) -> list[CallCost]:
         """Return what each call has cost here so far; may be called from any thread."""
-        return [*self._calls.costs(), *self._processes.costs, self._sample_buffer.cost]
+        return [*self._calls.costs(), *self._processes.costs, self._sample_buffer.cost, self._mig.cost]
+
+    @property
+    def instances(self) -> tuple[MigInstance, ...]:
+        """MIG instances that it is divided into; may be asked from any thread."""
+        return self._mig.all
 
     @property
     def samples_until(self) -> int:
@@ -99,8 +100,17 @@ class NvmlDevice:
             self._take_xid()
         processes: Sequence[Held] | None = None
         samples: UtilizationSamples = ()
+        is_divided_anew = False
         if self.state is _OK:
-            processes = self._processes.read(self.handle, now)
+            mig = self._mig
+            if now >= mig.due or (UTILIZATION not in answers.values and mig.may_be_due(now)):
+                is_divided_anew = self._look_at_instances(now)
+            if mig.is_divided:
+                mig.watch(now)
+                processes = self._processes.unknown(Availability.OF_INSTANCES)
+                answers.lack(unattributed.METRIC, Availability.OF_INSTANCES)
+            else:
+                processes = self._processes.read(self.handle, now)
             samples = self._sample_buffer.read(self.handle, now, self._clock)
             if self._sample_buffer.was_read:
                 dips.give_dips(answers, samples, self._sample_buffer.state)
@@ -118,7 +128,17 @@ class NvmlDevice:
             monotonic_ns=answers.read_at_ns,
             counters_monotonic_ns=answers.counters_at_ns,
         )
-        return DeviceReading(sample, processes, samples)
+        return DeviceReading(sample, processes, samples, is_divided_anew)
+
+    def _look_at_instances(self, now: float) -> bool:
+        """Look for MIG instances, and return whether they are others than before."""
+        was_on = self._mig.is_on
+        changed = self._mig.look(now)
+        if self._mig.is_on != was_on:  # another device now, in what it gives
+            self._calls.ask_anew()
+            self._sample_buffer.read_soon()
+            self._told = {}
+        return changed
 
     def _take_xid(self) -> None:
         """The state by its XID errors, which another thread waits for: no call."""
@@ -142,5 +162,7 @@ class NvmlDevice:
         missing = {name: why for name, why in self._answers.missing.items() if name not in values}
         if self._is_unified:
             missing = explained(missing)
+        if self._mig.is_on:
+            missing = of_divided(missing)
         if missing != self.device.missing:
             self.device = self.device._replace(missing=missing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Set
+from collections.abc import Collection, Sequence, Set
 from math import inf
 from typing import Any
 
@@ -51,9 +51,10 @@ class DeviceCalls:
     """Makes the calls of the table for one device, and fills in its answers."""
 
     def __init__(
-        self, library: Library, handle: Any, index: int, answers: DeviceAnswers, withheld: Collection[str]
-    ) -> None:
-        """`withheld`: metrics that are not asked for."""
+        self, library: Library, handle: Any, index: int, answers: DeviceAnswers, withheld: Collection[str],
+        table: Sequence[Call] = CALLS, fallbacks: Sequence[Call] = FALLBACKS,
+    ) -> None:  # fmt: skip
+        """`withheld`: metrics that are not asked for. `table` begins with what is asked at each tick."""
         self.state = _OK
         self.failure = SUCCESS
         """The driver's code where the state is not OK."""
@@ -61,9 +62,9 @@ class DeviceCalls:
         self._index = index
         self._answers = answers
         self._clock: Clock = answers.clock
-        asked = [call for call in CALLS if not any(name in withheld for name in call.metrics)]
+        asked = [call for call in table if not any(name in withheld for name in call.metrics)]
         self._calls = [_Scheduled(call, read) for call in asked if (read := call.make(library))]
-        self._fallbacks = [_Scheduled(call, read) for call in FALLBACKS if (read := call.make(library))]
+        self._fallbacks = [_Scheduled(call, read) for call in fallbacks if (read := call.make(library))]
         # The table begins with what is asked at each tick; most ticks look no further.
         count = next((at for at, one in enumerate(self._calls) if not one.is_each_tick), 0)
         self._each_tick, self._seldom = self._calls[:count], self._calls[count:]
@@ -85,6 +86,12 @@ class DeviceCalls:
         self.state, self.failure = Availability.ASLEEP, SUCCESS
         self._answers.clear()
         self._answers.read_at_ns = self._clock.monotonic()
+
+    def ask_anew(self) -> None:
+        """Ask for everything with the next tick, as of a device that was never asked."""
+        for scheduled in (*self._calls, *self._fallbacks):
+            scheduled.due, scheduled.has_answered, scheduled.given = 0.0, False, 0
+        self._seldom_due = 0.0
 
     def ask(self, now: float) -> None:
         """Ask all that is due; `now` in seconds. Without an answer, old values are forgotten."""

@@ -29,12 +29,15 @@ _FUNCTIONS = ("ComputeRunningProcesses", "GraphicsRunningProcesses", "ProcessUti
 class DeviceProcesses:
     """The driver's lists of one device, read no more often than needed; gaps are noted in its `answers`."""
 
-    def __init__(self, library: Library, answers: DeviceAnswers, index: int, clock: Clock) -> None:
+    def __init__(
+        self, library: Library, answers: DeviceAnswers, index: int, clock: Clock, *, has_shares: bool = True
+    ) -> None:
+        """`has_shares`: whether the driver may be asked how much each process uses."""
         self._answers = answers
         self._index = index
         self._compute = ProcessList(library, "compute")
         self._graphics = ProcessList(library, "graphics")
-        self._shares = ProcessShares(library, clock)
+        self._shares = ProcessShares(library, clock) if has_shares else None
         self._clock = clock
         self.costs = tuple(CallCost(f"nvmlDeviceGet{name}") for name in _FUNCTIONS)
         """Of the lists and the shares."""
@@ -77,7 +80,7 @@ class DeviceProcesses:
             self._early_from = now + _IN_VAIN
         self._pids = by_pid.keys()
         give_unattributed(self._answers, by_pid.values())
-        shares = shared.timed(self._clock, self._shares.read, handle) if by_pid else {}
+        shares = shared.timed(self._clock, self._shares.read, handle) if by_pid and self._shares else {}
         return [process._replace(shares=shares[pid]) if pid in shares else process for pid, process in by_pid.items()]
 
     def unknown(self, why: Availability) -> Sequence[Held] | None:

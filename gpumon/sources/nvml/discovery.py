@@ -52,7 +52,9 @@ class FoundDevices(NamedTuple):
 
     def without_driver(self, problem: str) -> FoundDevices:
         """The same GPUs, all of them absent."""
-        rows = [device.device for device in self.devices] + [sample.device for sample in self.absent]
+        rows = [sample.device for sample in self.absent]
+        for device in self.devices:
+            rows += [device.device, *(instance.device for instance in device.instances)]
         absent = tuple(Sample(device, Availability.NO_DRIVER, NOTHING) for device in rows)
         return self._replace(devices=(), absent=absent, codes=(), problem=problem, is_over=True)
 

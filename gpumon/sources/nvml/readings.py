@@ -24,7 +24,6 @@ from gpumon.sources.nvml.field_ids import fields_for
 from gpumon.sources.nvml.fields import FieldBatch
 from gpumon.sources.nvml.gpm import GPM_EVERY, GPM_METRICS, GpmReading
 from gpumon.sources.nvml.library import SUCCESS, Function, Library, unspoken
-from gpumon.sources.nvml.mig import INSTANCES, read_instances
 from gpumon.sources.nvml.schedule import EVERY_TICK, UNSUPPORTED
 from gpumon.sources.nvml.slow_fields import METRICS as SLOW_METRICS
 from gpumon.sources.nvml.slow_fields import SlowFields
@@ -182,9 +181,10 @@ def _codec(metric: str, period: float, name: str) -> Call:
     return Call((metric,), period, make, name)
 
 
+MEMORY = Call(_MEMORY, EVERY_TICK, _memory, "nvmlDeviceGetMemoryInfo")
 CALLS: tuple[Call, ...] = (
     Call(_SHARES, EVERY_TICK, _utilization, "nvmlDeviceGetUtilizationRates"),
-    Call(_MEMORY, EVERY_TICK, _memory, "nvmlDeviceGetMemoryInfo"),
+    MEMORY,
     Call(tuple(field.metric for field in fields_for("")[0]), EVERY_TICK, FieldBatch.make, "nvmlDeviceGetFieldValues"),
     _number("gpu.clock_sm", EVERY_TICK, "nvmlDeviceGetClockInfo", scale=1e6, arguments=(pynvml.NVML_CLOCK_SM,)),
     _number("gpu.temperature", 3.0, "nvmlDeviceGetTemperature", arguments=(pynvml.NVML_TEMPERATURE_GPU,)),
@@ -194,7 +194,6 @@ CALLS: tuple[Call, ...] = (
     ),
     Call(SLOW_METRICS, 30.0, SlowFields.make, "nvmlDeviceGetFieldValues (faults and links)"),
     _number("gpu.clock_memory", 60.0, "nvmlDeviceGetClockInfo", scale=1e6, arguments=(pynvml.NVML_CLOCK_MEM,)),
-    Call((INSTANCES,), 30.0, read_instances, "nvmlDeviceGetMigMode"),
     _number("gpu.fan", 30.0, "nvmlDeviceGetFanSpeed", scale=1e-2),
     _number("gpu.performance_state", 30.0, "nvmlDeviceGetPerformanceState", most=pynvml.NVML_PSTATE_15),
     _codec("gpu.encoder_utilization", 60.0, "nvmlDeviceGetEncoderUtilization"),

@@ -11,10 +11,12 @@ from gpumon.metrics import Availability
 from gpumon.origin import HARDWARE
 from gpumon.sources.base import Describe, Reading
 from gpumon.sources.nvml.costs import summed
-from gpumon.sources.nvml.device import DeviceReading, NvmlDevice
+from gpumon.sources.nvml.device import NvmlDevice
+from gpumon.sources.nvml.device_reading import DeviceReading
 from gpumon.sources.nvml.discovery import LOOK_EVERY, NOTHING, Discovery, FoundDevices
 from gpumon.sources.nvml.lanes import AnyInquiry, Asker, Inquiry, Lanes
 from gpumon.sources.nvml.library import VERSION_MISMATCH, Library, advice
+from gpumon.sources.nvml.mig_instance import MigInstance
 from gpumon.sources.nvml.processes import process_of
 from gpumon.sources.nvml.runtime_power import PCI_DEVICES
 from gpumon.units import duration
@@ -36,7 +38,7 @@ def patience(interval: float) -> float:
 class _DeviceRow:
     """A device, what is asked of it, and what it gave last."""
 
-    def __init__(self, device: NvmlDevice, clock: Clock) -> None:
+    def __init__(self, device: NvmlDevice | MigInstance, clock: Clock) -> None:
         self.device = device
         self.job = Inquiry(lambda: device.read(clock.monotonic() / SECOND))
         self._last: Sample | None = None
@@ -114,6 +116,8 @@ class NvmlSource:
         until = monotonic + max(self._patience, self._first_patience)
         self._look_for_devices(monotonic, until)
         readings = self._ask(until)
+        if any(reading.is_divided_anew for reading in readings):
+            readings = self._take_instances(readings, until)
         self._first_patience = 0
         samples = [row.sample(monotonic) for row in self._rows]
         states = {sample.state for sample in samples}
@@ -184,11 +188,12 @@ class NvmlSource:
                 self._join_processes()
 
     def _keep(self, devices: Sequence[NvmlDevice]) -> None:
-        """Make rows for these devices; those that are known keep theirs."""
+        """Make rows for these devices and their MIG instances; those that are known keep theirs."""
         known = {id(row.device): row for row in self._rows}
-        self._rows = [
-            known.pop(id(device)) if id(device) in known else _DeviceRow(device, self._clock) for device in devices
-        ]
+        there: list[NvmlDevice | MigInstance] = []
+        for device in devices:
+            there += [device, *device.instances]
+        self._rows = [known.pop(id(one)) if id(one) in known else _DeviceRow(one, self._clock) for one in there]
         self._left += [row.job for row in known.values() if row.job.is_under_way]
 
     def _ask(self, until: int) -> list[DeviceReading]:
@@ -197,6 +202,19 @@ class NvmlSource:
         readings = [reading for row in rows if (reading := row.take()) is not None]
         self._asker.ask([row.job for row in rows], max(0, until - self._clock.monotonic()))
         return readings + [reading for row in rows if (reading := row.take()) is not None]
+
+    def _take_instances(self, readings: Sequence[DeviceReading], until: int) -> list[DeviceReading]:
+        """Make rows for the MIG instances that are there now, and ask the new ones at once."""
+        before = {id(row) for row in self._rows}
+        self._keep(self._found.devices)
+        self._join_processes()
+        new = [row for row in self._rows if id(row) not in before]
+        self._asker.ask([row.job for row in new], max(0, until - self._clock.monotonic()))
+        there = {row.device.uuid for row in self._rows}
+        return [
+            *(reading for reading in readings if reading.sample.device.uuid in there),
+            *(reading for row in new if (reading := row.take()) is not None),
+        ]
 
     def _let_go(self) -> None:
         """The driver went away: forget its devices, which keep their place, until it is open again."""

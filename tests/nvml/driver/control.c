@@ -120,12 +120,14 @@ void sleep_us(uint64_t microseconds)
 }
 
 /* Slept in slices that look at the setting again, so that a test can end a hang that it began. */
-static void wait_latency(enum function function, unsigned gpu)
+static void wait_latency(enum function function, unsigned gpu, unsigned instance)
 {
     enum { SLICE_US = 20000 };
     const volatile uint32_t *latency = shared->functions[function].latency_us;
+    const volatile struct stub_instance *own = instance > 0 ? &shared->instances[gpu][instance - 1] : NULL;
     for (uint64_t waited = 0;;) {
         uint64_t wanted = latency[STUB_ANY] + (gpu == STUB_ANY ? 0ull : latency[gpu]);
+        wanted += own == NULL ? 0ull : own->latency_us;
         if (waited >= wanted)
             return;
         uint64_t slice = wanted - waited < SLICE_US ? wanted - waited : SLICE_US;
@@ -135,13 +137,13 @@ static void wait_latency(enum function function, unsigned gpu)
 }
 
 /* As of drivers that hold one lock for all GPUs while they wait for one of them. */
-static void wait_in_turn(enum function function, unsigned gpu)
+static void wait_in_turn(enum function function, unsigned gpu, unsigned instance)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     bool in_turn = shared->one_at_a_time != 0;
     if (in_turn)
         pthread_mutex_lock(&lock);
-    wait_latency(function, gpu);
+    wait_latency(function, gpu, instance);
     if (in_turn)
         pthread_mutex_unlock(&lock);
 }
@@ -160,20 +162,23 @@ static nvmlReturn_t wanted_error(enum function function, unsigned gpu)
     return (nvmlReturn_t)settings->error[STUB_ANY];
 }
 
-static struct call begin(enum function function, unsigned gpu)
+static struct call begin(enum function function, unsigned gpu, unsigned instance)
 {
     _Atomic uint64_t *calls = (_Atomic uint64_t *)shared->functions[function].calls;
     atomic_fetch_add_explicit(&calls[gpu], 1, memory_order_relaxed);
-    wait_in_turn(function, gpu);
+    wait_in_turn(function, gpu, instance);
     int64_t elapsed = shared->elapsed_ns;
     if (elapsed < 0)
         elapsed = clock_ns(CLOCK_MONOTONIC) - shared->t0_ns;
-    return (struct call){wanted_error(function, gpu), gpu, 0, elapsed};
+    nvmlReturn_t status = wanted_error(function, gpu);
+    if (status == NVML_SUCCESS && instance > 0)
+        status = (nvmlReturn_t)shared->instances[gpu][instance - 1].error;
+    return (struct call){status, gpu, instance, elapsed};
 }
 
 struct call begin_system(enum function function)
 {
-    struct call call = begin(function, STUB_ANY);
+    struct call call = begin(function, STUB_ANY, 0);
     bool needs_init = function > FN_nvmlErrorString; /* all but init, shutdown and the error's text */
     if (needs_init && atomic_load(&users) == 0)
         call.status = NVML_ERROR_UNINITIALIZED;
@@ -201,8 +206,7 @@ struct call begin_device(enum function function, nvmlDevice_t device)
 {
     if (device < &handles[0][0] || device > &handles[STUB_GPUS - 1][STUB_INSTANCES])
         return (struct call){NVML_ERROR_INVALID_ARGUMENT, STUB_ANY, 0, 0};
-    struct call call = begin(function, device->gpu);
-    call.instance = device->instance;
+    struct call call = begin(function, device->gpu, device->instance);
     if (atomic_load(&users) == 0)
         call.status = NVML_ERROR_UNINITIALIZED;
     else if (call.status == NVML_SUCCESS && call.instance > instances_of(call.gpu))
@@ -225,6 +229,12 @@ unsigned instances_of(unsigned gpu)
 {
     unsigned count = mig_is_on(gpu) ? shared->mig[gpu] - 1 : 0;
     return count < STUB_INSTANCES ? count : STUB_INSTANCES;
+}
+
+unsigned slices_of(const struct call *call)
+{
+    unsigned slices = call->instance > 0 ? shared->instances[call->gpu][call->instance - 1].slices : 0;
+    return slices > 0 ? slices : 1;
 }
 
 const struct stub_gpu *gpu_of(const struct call *call) { return &shared->gpus[call->gpu]; }
@@ -254,14 +264,14 @@ static bool divided_memory(const struct call *call, enum metric metric, uint64_t
     if (!mig_is_on(call->gpu))
         return false;
     if (metric == METRIC_MEMORY_TOTAL && call->instance > 0) {
-        *bytes = 10240ull * MIB;
+        *bytes = 10240ull * MIB * slices_of(call);
         return true;
     }
     if (metric != METRIC_MEMORY_USED && metric != METRIC_MEMORY_RESERVED)
         return false;
     *bytes = 0;
     for (unsigned instance = 1; instance <= instances_of(call->gpu); instance++)
-        if (call->instance == 0 || call->instance == instance)
+        if ((call->instance == 0 || call->instance == instance) && !shared->instances[call->gpu][instance - 1].is_empty)
             *bytes += (metric == METRIC_MEMORY_USED ? 1024ull * instance : 64ull) * MIB;
     return true;
 }

@@ -48,6 +48,7 @@ nvmlDevice_t device_handle(unsigned gpu);
 nvmlDevice_t instance_handle(unsigned gpu, unsigned instance);
 bool mig_is_on(unsigned gpu);
 unsigned instances_of(unsigned gpu); /* of MIG; none where it is off */
+unsigned slices_of(const struct call *call); /* of an instance: each is a GPC and 10 GiB */
 const struct stub_gpu *gpu_of(const struct call *call);
 
 bool supported(const struct call *call, enum metric metric);

@@ -6,7 +6,7 @@
 
 #if DRIVER >= 580
 struct nvmlGpmSample_st {
-    unsigned gpu;
+    unsigned gpu, instance;
     int64_t elapsed_ns; /* negative until there is a sample in it */
 };
 
@@ -49,6 +49,20 @@ NVML nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample)
     NEED(sample != NULL, NVML_ERROR_INVALID_ARGUMENT);
     NEED(gpu_of(&call)->without_gpm != GPM_ALL, NVML_ERROR_NOT_SUPPORTED);
     sample->gpu = call.gpu;
+    sample->instance = 0;
+    sample->elapsed_ns = call.elapsed_ns;
+    return NVML_SUCCESS;
+}
+
+/* Of the GPU and the number of its instance, not of the instance's handle. */
+NVML nvmlGpmMigSampleGet(nvmlDevice_t device, unsigned instance, nvmlGpmSample_t sample)
+{
+    BEGIN(nvmlGpmMigSampleGet, device);
+    NEED(sample != NULL && call.instance == 0, NVML_ERROR_INVALID_ARGUMENT);
+    NEED(gpu_of(&call)->without_gpm != GPM_ALL, NVML_ERROR_NOT_SUPPORTED);
+    NEED(instance > 0 && instance <= instances_of(call.gpu), NVML_ERROR_NOT_FOUND);
+    sample->gpu = call.gpu;
+    sample->instance = instance;
     sample->elapsed_ns = call.elapsed_ns;
     return NVML_SUCCESS;
 }
@@ -60,7 +74,7 @@ static void measure(const struct call *call, nvmlGpmMetric_t *metric, const nvml
     for (unsigned id = 0; id < GPM_COUNT; id++)
         if (gpm_numbers[id] == metric->metricId && (gpu_of(call)->without_gpm >> id & 1) == 0) {
             metric->nvmlReturn = NVML_SUCCESS;
-            metric->value = stub_gpm((enum gpm)id, call->gpu, pair->sample1->elapsed_ns,
+            metric->value = stub_gpm((enum gpm)id, call->gpu + pair->sample2->instance, pair->sample1->elapsed_ns,
                                      pair->sample2->elapsed_ns, control()->constant != 0);
         }
 }
@@ -73,6 +87,7 @@ NVML nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *pair)
     NEED(pair->version == 1, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     bool filled = pair->sample1->elapsed_ns >= 0 && pair->sample2->elapsed_ns >= 0;
     NEED(filled && pair->sample1->gpu == pair->sample2->gpu, NVML_ERROR_INVALID_ARGUMENT);
+    NEED(pair->sample1->instance == pair->sample2->instance, NVML_ERROR_INVALID_ARGUMENT);
     for (unsigned i = 0; i < pair->numMetrics; i++)
         measure(&call, &pair->metrics[i], pair);
     return NVML_SUCCESS;

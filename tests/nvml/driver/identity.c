@@ -9,8 +9,10 @@ enum { DISABLED = 0, ENABLED = 1 };
 NVML nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length)
 {
     BEGIN(nvmlDeviceGetName, device);
-    char text[128];
-    snprintf(text, sizeof text, "%s%s", gpu_of(&call)->name, call.instance > 0 ? " MIG 1g.10gb" : "");
+    char text[128], profile[32] = "";
+    if (call.instance > 0)
+        snprintf(profile, sizeof profile, " MIG %ug.%ugb", slices_of(&call), 10 * slices_of(&call));
+    snprintf(text, sizeof text, "%s%s", gpu_of(&call)->name, profile);
     return copy_text(text, name, length);
 }
 

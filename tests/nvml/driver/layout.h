@@ -88,6 +88,14 @@ struct stub_event {
     uint32_t padding;
 };
 
+/* How one instance of MIG differs from the others. */
+struct stub_instance {
+    uint32_t error;      /* every call with its handle fails so */
+    uint32_t latency_us; /* of every call with its handle */
+    uint32_t slices;     /* 0: one */
+    uint32_t is_empty;   /* whether none of its memory is used */
+};
+
 struct stub_file {
     uint64_t magic;
     uint32_t version;
@@ -108,6 +116,7 @@ struct stub_file {
     uint32_t one_at_a_time; /* a call that waits holds a lock, for which all others of its process wait */
     uint32_t mig[STUB_GPUS]; /* 0: MIG is off; else one more than the instances that there are */
     uint32_t event_look_us;  /* time between two looks for events: a real driver sleeps, and looking costs CPU */
+    struct stub_instance instances[STUB_GPUS][STUB_INSTANCES];
 };
 
 #endif

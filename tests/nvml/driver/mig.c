@@ -45,7 +45,8 @@ NVML nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *att
     NEED(attributes != NULL, NVML_ERROR_INVALID_ARGUMENT);
     *attributes = (nvmlDeviceAttributes_t){
         .multiprocessorCount = 16, .sharedCopyEngineCount = 1, .sharedDecoderCount = 1, .sharedJpegCount = 1,
-        .gpuInstanceSliceCount = 1, .computeInstanceSliceCount = 1, .memorySizeMB = 10240,
+        .gpuInstanceSliceCount = slices_of(&call), .computeInstanceSliceCount = slices_of(&call),
+        .memorySizeMB = 10240 * slices_of(&call),
     };
     return NVML_SUCCESS;
 }

@@ -1,0 +1,48 @@
+"""A device: a GPU or a MIG instance."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from gpumon.metrics import PROCESSES, Availability
+
+
+class Device(NamedTuple):
+    """A GPU or a MIG instance. Known by its UUID; the index is only for people, and -1 where nobody knows it.
+
+    The index of an instance is that of its GPU. Whoever counts GPUs, or adds up what they have, takes either the GPU
+    (`is_instance` is false) or its instances (`is_divided` is false).
+    """
+
+    uuid: str
+    index: int  # type: ignore[assignment]  # tuple.index() is of no use here
+    name: str
+    missing: Mapping[str, Availability] = {}
+    """Metrics that this device does not give, and why."""
+    source: str = ""
+    """The name of the source that gives it, where several are combined; else empty."""
+    parent: str = ""
+    """Of a MIG instance, the UUID of its GPU; else empty."""
+    instance: int = -1
+    """Of a MIG instance, its number on its GPU, as the driver counts; else -1."""
+
+    @property
+    def is_instance(self) -> bool:
+        """Whether it is a part of another device."""
+        return self.parent != ""
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether it is in MIG mode: what it can do, its instances do."""
+        return self.missing.get(PROCESSES) is Availability.OF_INSTANCES
+
+    @property
+    def label(self) -> str:
+        """Its number for people: `2`, of a MIG instance `2:0`; empty where nobody knows it."""
+        if self.index < 0:
+            return ""
+        return f"{self.index}:{self.instance}" if self.is_instance else str(self.index)
+
+
+def by_number(device: Device) -> tuple[int, int]:
+    """The key by which devices are in order: by index, and instances behind their GPU."""
+    return device.index, device.instance

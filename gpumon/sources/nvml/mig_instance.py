@@ -1,0 +1,146 @@
+"""One MIG instance: a device by itself, of which its GPU keeps what is not divided."""
+
+from __future__ import annotations
+
+from ctypes import byref, c_uint, c_void_p
+from functools import partial
+from typing import Any, NamedTuple
+
+from gpumon.clock import Clock
+from gpumon.frame import NAN, Device, Sample
+from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
+from gpumon.missing import is_known
+from gpumon.sources.nvml import unattributed
+from gpumon.sources.nvml.answers import DeviceAnswers, Read
+from gpumon.sources.nvml.costs import CallCost
+from gpumon.sources.nvml.device_calls import DeviceCalls
+from gpumon.sources.nvml.device_processes import DeviceProcesses
+from gpumon.sources.nvml.device_reading import DeviceReading
+from gpumon.sources.nvml.gpm import GPM_EVERY, GPM_METRICS, GpmReading
+from gpumon.sources.nvml.library import FUNCTION_NOT_FOUND, SUCCESS, Library
+from gpumon.sources.nvml.mig import UNTOLD
+from gpumon.sources.nvml.readings import MEMORY, Call
+
+_NAMES = tuple(metric.name for metric in GPU_METRICS)
+_NANS = (NAN,) * len(_NAMES)
+_OWN = frozenset((*MEMORY.metrics, *GPM_METRICS, unattributed.METRIC))
+_LACKS = {
+    **dict.fromkeys(FROM_DRIVERS, Availability.OF_WHOLE_GPU),
+    **dict.fromkeys(UNTOLD, Availability.IN_MIG_MODE),
+    **dict.fromkeys(_OWN, Availability.NOT_SUPPORTED),
+}
+_OK = Availability.OK
+
+
+class InstanceIdentity(NamedTuple):
+    """Answers of the driver about one instance; it is another one where any of them differs."""
+
+    place: int
+    handle: int
+    uuid: str
+    name: str
+    gpu_instance: int
+
+
+class Parent(NamedTuple):
+    """The GPU of an instance."""
+
+    handle: Any
+    uuid: str
+    number: int
+    """Its index."""
+
+
+def identify_instance(library: Library, place: int, handle: int) -> InstanceIdentity | None:
+    """Ask for the identity of an instance; None of one that does not say it, or is gone meanwhile."""
+    pointer, number = c_void_p(handle), c_uint()
+    _, uuid = library.text("nvmlDeviceGetUUID", pointer)
+    _, name = library.text("nvmlDeviceGetName", pointer)
+    function = library.find("nvmlDeviceGetGpuInstanceId")
+    code = function(pointer, byref(number)) if function else FUNCTION_NOT_FOUND
+    return InstanceIdentity(place, handle, uuid, name, number.value) if uuid and code == SUCCESS else None
+
+
+class MigInstance:
+    """Reads one instance: its memory, its processes and, where there is GPM, what its part of the GPU does."""
+
+    instances: tuple[MigInstance, ...] = ()
+    """None: an instance is not divided further."""
+
+    def __init__(self, library: Library, parent: Parent, identity: InstanceIdentity, clock: Clock) -> None:
+        self.identity = identity
+        self.uuid = identity.uuid
+        self.handle = c_void_p(identity.handle)
+        self._clock = clock
+        self._answers = DeviceAnswers(clock, {**_LACKS, **library.withheld})
+        self.device = Device(
+            identity.uuid, parent.number, identity.name, dict(self._answers.missing), parent=parent.uuid,
+            instance=identity.place,
+        )  # fmt: skip
+        gpm = Call(GPM_METRICS, GPM_EVERY, partial(_gpm, parent.handle, identity.gpu_instance), "nvmlGpmMigSampleGet")
+        self._calls = DeviceCalls(
+            library, self.handle, parent.number + identity.place, self._answers, library.withheld.keys(),
+            table=(MEMORY, gpm), fallbacks=(),
+        )  # fmt: skip
+        self._processes = DeviceProcesses(
+            library, self._answers, parent.number + identity.place, clock, has_shares=False
+        )
+        self._told: dict[str, Availability] = {}
+        self._size = NAN
+        self.has_another_size = False
+        """Whether its memory is not that of before: it is another one. Any thread may read it."""
+
+    @property
+    def state(self) -> Availability:
+        """Whether it answers, and if not, why; may be asked from any thread."""
+        return self._calls.state
+
+    @property
+    def failure(self) -> int:
+        """The driver's code where the state is not OK; may be asked from any thread."""
+        return self._calls.failure
+
+    def costs(self) -> list[CallCost]:
+        """Return what each call has cost here so far; may be called from any thread."""
+        return [*self._calls.costs(), *self._processes.costs]
+
+    def read(self, now: float) -> DeviceReading:
+        """All that is due; metrics that are not keep their last value. `now` in seconds."""
+        answers = self._answers
+        self._calls.ask(now)
+        if self.state is _OK:
+            self._see_size(answers.values.get("gpu.memory_total", NAN))
+            processes = self._processes.read(self.handle, now)
+        else:
+            processes = self._processes.unknown(self.state)
+        if answers.missing != self._told:
+            self._told = answers.missing.copy()
+            missing = {name: why for name, why in self._told.items() if name not in answers.values}
+            self.device = self.device._replace(missing=missing)
+        sample = Sample(
+            device=self.device,
+            state=self.state,
+            values=list(map(answers.values.get, _NAMES, _NANS)),
+            monotonic_ns=answers.read_at_ns,
+            counters_monotonic_ns=answers.counters_at_ns,
+        )
+        return DeviceReading(sample, processes)
+
+    def _see_size(self, size: float) -> None:
+        if not is_known(self._size):
+            self._size = size
+        elif is_known(size) and size != self._size:
+            self.has_another_size = True
+
+
+def _gpm(parent: Any, gpu_instance: int, library: Library) -> Read | None:
+    """GPM of an instance: the driver takes a sample of it by its GPU and its number there."""
+    names = ("nvmlGpmQueryDeviceSupport", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet")
+    support, sample, calculate = (library.find(name) for name in names)
+    if support is None or sample is None or calculate is None:
+        return None
+    number = c_uint(gpu_instance)
+    return GpmReading(
+        library,
+        (lambda _, answer: support(parent, answer), lambda _, buffer: sample(parent, number, buffer), calculate),
+    )
