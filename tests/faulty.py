@@ -16,7 +16,7 @@ from subprocess import Popen
 from gpumon.clock import SECOND
 from gpumon.frame import Frame, Sample
 from gpumon.live import Live, follow
-from gpumon.metrics import BY_NAME, Availability, Kind
+from gpumon.metrics import BY_NAME, GPU_INDEX, Availability, Kind
 from gpumon.paths import Places
 from gpumon.sources.nvml.readings import CALLS
 from gpumon.sources.nvml.schedule import EVERY_TICK
@@ -35,6 +35,8 @@ GAUGES = [name for name in FAST if BY_NAME[name].kind is Kind.GAUGE]
 COUNTERS = [name for name in FAST if BY_NAME[name].kind is Kind.COUNTER]
 OF_THE_BUFFER = {"gpu.utilization_low", "gpu.idle_share"}
 """Of samples that the driver keeps: known when it has new ones."""
+OF_INSTANCES = {"gpu.memory_total", "gpu.memory_used", "gpu.memory_reserved", "gpu.memory_unattributed"}
+"""Metrics that a MIG instance has without GPM."""
 OK, STALE = Availability.OK, Availability.STALE
 NOTHING: Mapping[str, float] = {}
 
@@ -113,6 +115,11 @@ class Machine:
         return (well.monotonic_ns - ended) / SECOND - (self.queued() - queued)
 
 
+def whole_gpus(frame: Frame) -> dict[int, Sample]:
+    """The samples of GPUs by index, without those of MIG instances."""
+    return {sample.device.index: sample for sample in frame.samples if not sample.device.is_instance}
+
+
 def waited(process: Popen[str]) -> float:
     """Seconds that the threads of a process have waited for a processor, as far as it was asked while they were."""
     directory, known = f"/proc/{process.pid}/task", _WAITED.setdefault(process.pid, {})
@@ -158,7 +165,7 @@ def assert_others_kept(served: Machine, faulty: Collection[int]) -> None:
     before = {sample.device.uuid: sample.monotonic_ns for sample in served.frames[0].samples}
     late = served.frames[-1].skipped_ticks - served.frames[0].skipped_ticks
     for frame in served.frames[1:]:
-        found = {sample.device.index: sample for sample in frame.samples}
+        found = whole_gpus(frame)
         kept = True
         for gpu in EACH:
             if gpu not in faulty:
@@ -180,10 +187,14 @@ def assert_nothing_is_made_up(served: Machine, changed: Mapping[str, float] = NO
     last: dict[str, Sample] = {}
     for frame in served.frames:
         over = (frame.monotonic_ns / SECOND) + frame.sample_duration + 1e-3
-        assert len(frame.samples) == GPUS
+        assert len(whole_gpus(frame)) == GPUS
         assert {process.uuid for process in frame.processes} <= {sample.device.uuid for sample in frame.samples}
         for sample in frame.samples:
             uuid, gpu = sample.device.uuid, sample.device.index
+            if sample.device.is_instance:
+                given = {name for name, value in zip(GPU_INDEX, sample.values, strict=True) if math.isfinite(value)}
+                assert given <= OF_INSTANCES
+                continue
             if sample.state not in (OK, STALE):
                 assert all(math.isnan(value) for value in sample.values), f"{sample.state.name} with values"
                 continue

@@ -32,6 +32,7 @@ from tests.faulty import (
     assert_others_kept,
     machine,
     waited,
+    whole_gpus,
 )
 from tests.nvml import Process, Stub, build
 from tests.programs import asleep, command, daemon, environment, until, wait_for_end
@@ -169,10 +170,10 @@ def suffer(served: Machine, fault: Fault, frames: int = FRAMES) -> None:
     served.begin()
     try:
         fault.begin(served.stub)
-        served.until(lambda frame: all(fault.shows(one) for one in frame.samples if one.device.index in fault.gpus))
+        served.until(lambda frame: all(fault.shows(one) for gpu, one in whole_gpus(frame).items() if gpu in fault.gpus))
         for _ in range(0, frames, FEW):
             for frame in served.take(FEW):
-                shown = {sample.device.index: sample for sample in frame.samples}
+                shown = whole_gpus(frame)
                 assert [gpu for gpu in fault.gpus if not fault.shows(shown[gpu])] == []
     finally:
         seconds = served.recover()
