@@ -22,6 +22,17 @@ __all__ = ["path"]
 OF_APPLICATIONS = (13, 31, 43, 45)
 OF_THE_CARD = (48, 63, 64, 74, 79, 94, 95, 119, 120)
 
+# Immediate actions of NVIDIA's catalog; those of codes from 144 to 150 depend on more than the code.
+IGNORED = (14, 37, 38, 43, 44, 63, 66, 67, 92, 93, 106, 107, 121, 137, 141, 157, 160, 161)
+RESTARTED = (
+    8, 11, 13, 25, 31, 32, *range(39, 42), 60, *range(68, 73), *range(75, 78), 80, *range(82, 87), 88, 89, 94,
+    *range(96, 106), *range(126, 136), 139,
+)  # fmt: skip
+"""Codes after which the application is to be started again."""
+RESET = (46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158)
+WORTH_A_LOOK = {32, 63, 92, 94, 121, 157}
+"""Of these the catalog says that something is wrong with card or machine, though nothing is to do at once."""
+
 
 def xid(code: int, seconds: float, index: int = 0) -> XidEvent:
     """An error, `seconds` after noon."""
@@ -43,6 +54,18 @@ def test_a_fault_of_an_application_is_no_alarm_about_the_card() -> None:
     assert {xid_of(code).is_of_card for code in OF_APPLICATIONS} == {False}
     assert all("application" in xid_of(code).meaning for code in OF_APPLICATIONS)
     assert {xid_of(code).is_of_card for code in OF_THE_CARD} == {True}
+
+
+@pytest.mark.parametrize("code", IGNORED + RESTARTED)
+def test_what_concerns_no_card_in_the_catalog_is_no_alarm(code: int) -> None:
+    assert xid_of(code) in XIDS
+    assert xid_of(code).severity == ("warning" if code in WORTH_A_LOOK else "info")
+
+
+@pytest.mark.parametrize("code", RESET)
+def test_what_takes_a_reset_in_the_catalog_is_one_and_says_so(code: int) -> None:
+    assert xid_of(code).is_of_card
+    assert "reset" in xid_of(code).action.lower()
 
 
 def test_an_unknown_code_is_told_as_unknown() -> None:
