@@ -209,6 +209,39 @@ def test_a_wait_that_fails_at_once_each_time_is_no_busy_loop(driver: Driver, err
     assert driver.waits - begun <= 1
 
 
+def test_a_wait_that_failed_many_times_is_tried_again_at_once_every_two_seconds(
+    driver: Driver, errors: XidErrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert xid_errors._PAUSES[-1] <= 2.0
+    monkeypatch.setattr(xid_errors, "_PAUSES", tuple(pause / 100 for pause in xid_errors._PAUSES))
+    watched(errors)
+    for _ in range(30):
+        driver.told.put(UNKNOWN)
+    until(driver.told.empty)
+    driver.told.put(("GPU-1", XID, 79))
+    assert taken(errors, 1)[0].code == 79
+    until(lambda: all(errors.state(uuid).why is OK for uuid in HANDLES))
+
+
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION])
+def test_a_gpu_that_was_watched_and_refuses_is_asked_again_soon(code: int, driver: Driver, errors: XidErrors) -> None:
+    watched(errors)
+    driver.refusals["GPU-1"] = code
+    driver.told.put(UNKNOWN)
+    until(lambda: errors.state("GPU-1").why not in (OK, Availability.STALE))
+    del driver.refusals["GPU-1"]
+    until(lambda: errors.state("GPU-1").why is OK)
+
+
+def test_a_gpu_that_never_could_be_watched_is_asked_again_after_a_minute(driver: Driver, errors: XidErrors) -> None:
+    driver.refusals["GPU-1"] = NO_PERMISSION
+    watched(errors, "GPU-0", "GPU-2")
+    until(lambda: errors.state("GPU-1").why is Availability.NO_PERMISSION)
+    del driver.refusals["GPU-1"]
+    errors._clock.advance(61.0)  # type: ignore[attr-defined]
+    until(lambda: errors.state("GPU-1").why is OK)
+
+
 def test_a_driver_that_does_not_wait_is_no_busy_loop(
     driver: Driver, errors: XidErrors, monkeypatch: pytest.MonkeyPatch
 ) -> None:

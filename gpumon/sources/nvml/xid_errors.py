@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event, Lock, Thread
 from typing import Any, NamedTuple
 
@@ -16,19 +16,20 @@ import pynvml
 from gpumon.clock import SECOND, Clock
 from gpumon.frame import NAN, XidEvent
 from gpumon.metrics import Availability
-from gpumon.sources.nvml.library import SUCCESS, Function, Library, availability
+from gpumon.sources.nvml.library import SUCCESS, Library, availability
+from gpumon.sources.nvml.schedule import UNSUPPORTED
+from gpumon.sources.nvml.xid_events import XID, XidEvents
 from gpumon.xids import worse, xid_of
 
 WAIT_MS = 2000
 """Of one call: each costs one, and so long it may take to stop and to see a new GPU."""
-_PAUSES = (0.0, 1.0, 60.0)
-"""Seconds after a failure: the first, then twice as long each time, and at most."""
+_PAUSES = (0.0, 1.0, 2.0)
+"""Seconds after a failure: the first, then twice as long each time, and at most: what works again is known in 3 s."""
 MOST = 10_000
 """Errors that nobody has taken; the oldest go first."""
-_XID = int(pynvml.nvmlEventTypeXidCriticalError)
 _TIMEOUT = int(pynvml.NVML_ERROR_TIMEOUT)
-_FINAL = (Availability.OK, Availability.NOT_SUPPORTED, Availability.NO_PERMISSION)
-"""After these a GPU is not registered again; all others may pass."""
+_LASTING = (Availability.NOT_SUPPORTED, Availability.NO_PERMISSION)
+"""After these a GPU that never was watched is asked again only after a while; all others may pass at any time."""
 _WENT_AWAY = (Availability.LOST, Availability.NO_DRIVER, Availability.RESET_REQUIRED)
 """Codes that a reset or a restart of the driver answers: what the GPU had before is over."""
 
@@ -45,12 +46,15 @@ class XidState(NamedTuple):
 class _Followed:
     """A GPU whose errors are waited for."""
 
-    __slots__ = ("handle", "why", "worst")
+    __slots__ = ("due", "handle", "was_watched", "why", "worst")
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
         self.why = Availability.STALE
         """OK once it is registered."""
+        self.due = 0
+        """ns, CLOCK_MONOTONIC: when to ask again, where it is not."""
+        self.was_watched = False
         self.worst = 0
 
 
@@ -62,8 +66,7 @@ class XidErrors:
         self._library = library
         self._new = new
         self._clock = clock
-        functions = [library.find(*names) for names in _FUNCTIONS]
-        self._functions = _Functions(*functions) if None not in functions else None  # type: ignore[arg-type]
+        self._events = XidEvents.make(library)
         self._lock = Lock()
         self._changed = Event()
         self._followed: dict[str, _Followed] = {}
@@ -79,7 +82,7 @@ class XidErrors:
                 uuid: known[uuid] if uuid in known and known[uuid].handle.value == handle.value else _Followed(handle)
                 for uuid, handle in handles.items()
             }
-            if self._functions is None or all(one in known.values() for one in self._followed.values()):
+            if self._events is None or all(one in known.values() for one in self._followed.values()):
                 return
         self._changed.set()
         if self._thread is None and not self._is_over:
@@ -89,7 +92,7 @@ class XidErrors:
 
     def state(self, uuid: str) -> XidState:
         """Return the state of a GPU."""
-        if self._functions is None:
+        if self._events is None:
             return XidState(NAN, Availability.NOT_SUPPORTED)
         one = self._followed.get(uuid)
         if one is None or one.why is not Availability.OK:
@@ -113,30 +116,27 @@ class XidErrors:
             then()
 
     def _run(self) -> None:
-        assert self._functions is not None
-        self._watch(self._functions)
+        assert self._events is not None
+        self._watch(self._events)
         with self._lock:
             self._has_ended, then = True, self._then
         if then is not None:
             then()
 
-    def _watch(self, call: _Functions) -> None:
-        events = ctypes.c_void_p()
-        data = pynvml.c_nvmlEventData_t()
+    def _watch(self, events: XidEvents) -> None:
         first, second, longest = _PAUSES
         pause = first
         while not self._is_over:
-            if self._changed.is_set() or any(one.why not in _FINAL for one in self._followed.values()):
-                self._changed.clear()
-                self._register(call, events)
-            if not events:
+            if waiting := self._unregistered():
+                self._register(events, waiting)
+            if events.is_empty:
                 self._changed.wait(WAIT_MS / 1000)
                 continue
             begun = self._clock.monotonic()
-            code = call.wait(events, ctypes.byref(data), ctypes.c_uint(WAIT_MS))
+            code = events.wait(WAIT_MS)
             if code == SUCCESS:
                 pause = first
-                self._note(data)
+                self._note(events.data)
             elif code == _TIMEOUT:
                 pause = first
                 left = WAIT_MS / 1000 - (self._clock.monotonic() - begun) / SECOND
@@ -144,29 +144,28 @@ class XidErrors:
                     self._changed.wait(left)
             else:
                 # One GPU that is lost ends the wait for all: the others go on without it.
-                call.free(events)
-                events.value = None
+                events.free()
                 self._forget(availability(code))
                 self._changed.wait(pause)
                 pause = min(max(second, 2 * pause), longest)
-        if events:
-            call.free(events)
+        events.free()
 
-    def _register(self, call: _Functions, events: ctypes.c_void_p) -> None:
-        """Add the GPUs that are not in the set of events yet; make a set where there is none."""
+    def _unregistered(self) -> list[_Followed]:
+        """GPUs that are due to be registered."""
+        self._changed.clear()
+        now = self._clock.monotonic()
         with self._lock:
-            waiting = [one for one in self._followed.values() if one.why not in _FINAL]
+            return [one for one in self._followed.values() if one.why is not Availability.OK and one.due <= now]
+
+    def _register(self, events: XidEvents, waiting: Sequence[_Followed]) -> None:
         for one in waiting:
-            types = ctypes.c_ulonglong()
-            why = availability(call.supported(one.handle, ctypes.byref(types)))
-            if why is Availability.OK and not types.value & _XID:
-                why = Availability.NOT_SUPPORTED
-            if why is Availability.OK and not events:
-                why = availability(call.create(ctypes.byref(events)))
+            why = events.add(one.handle)
             if why is Availability.OK:
-                why = availability(call.register(one.handle, ctypes.c_ulonglong(_XID), events))
-            if one.why in _WENT_AWAY and why is Availability.OK:
-                one.worst = 0
+                one.was_watched = True
+                if one.why in _WENT_AWAY:
+                    one.worst = 0
+            elif why in _LASTING and not one.was_watched:
+                one.due = self._clock.monotonic() + round(UNSUPPORTED * SECOND)
             one.why = why
 
     def _forget(self, why: Availability) -> None:
@@ -178,7 +177,7 @@ class XidErrors:
 
     def _note(self, data: Any) -> None:
         monotonic, time = self._clock.monotonic(), self._clock.time()
-        if not data.eventType & _XID:
+        if not data.eventType & XID:
             return
         handle = ctypes.cast(data.device, ctypes.c_void_p)
         code = int(data.eventData)
@@ -192,23 +191,3 @@ class XidErrors:
             one = self._followed.get(uuid)
             if one is not None and xid_of(code).is_of_card:
                 one.worst = worse(one.worst, code)
-
-
-class _Functions(NamedTuple):
-    """The driver's."""
-
-    create: Function
-    supported: Function
-    register: Function
-    wait: Function
-    free: Function
-
-
-_FUNCTIONS = (
-    ("nvmlEventSetCreate",),
-    ("nvmlDeviceGetSupportedEventTypes",),
-    ("nvmlDeviceRegisterEvents",),
-    ("nvmlEventSetWait_v2", "nvmlEventSetWait"),
-    ("nvmlEventSetFree",),
-)
-"""In the order of `_Functions`, the newest name first. The older wait writes the beginning of the same structure."""
