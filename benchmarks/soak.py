@@ -21,7 +21,7 @@ from gpumon.clock import SECOND
 from gpumon.live import follow
 from gpumon.paths import Places
 from tests.nvml import Process, Stub
-from tests.nvml.layout import FUNCTIONS
+from tests.nvml.layout import FUNCTIONS, METRICS
 from tests.programs import daemon
 
 _HERTZ = 100
@@ -30,6 +30,7 @@ _CODES = (2, 3, 4, 10, 13, 15, 16, 25, 999)
 """NVML return codes that a device may answer with: nvml.h, nvmlReturn_t."""
 _GONE = (1, 9, 18)
 """Return codes of a driver that is gone, not loaded, or newer than its library."""
+_XIDS = (13, 31, 43, 48, 63, 74, 79, 94, 119, 4711)
 _AT_ONCE = 6
 """Faults that last at the same time."""
 _ROWS = 8
@@ -87,6 +88,7 @@ def _growth(before: list[_Held], after: list[_Held], what: str) -> float:
 def _soak(place: Place, process: Popen[str], seconds: float) -> tuple[list[_Held], int, float, int]:
     """Return its resources over time, the faults, the longest time between two frames (s), and the frames."""
     chance = random.Random(_SEED)
+    place.stub.set_gpm(True)
     live = follow(Places(explicit=str(place.live)))
     begun = time.monotonic()
     held, ends, faults, longest, frames, last = [], list[Callable[[], object]](), 0, 0.0, 0, 0
@@ -124,7 +126,7 @@ def _held(pid: int, after: float) -> _Held:
 def _fault(stub: Stub, chance: random.Random) -> Callable[[], object]:
     """Begin one, and return what ends it."""
     gpu, function = chance.randrange(GPUS), chance.choice(sorted(FUNCTIONS))
-    kind = chance.randrange(8)
+    kind = chance.randrange(13)
     if kind == 0:
         stub.set_error(function, chance.choice(_CODES), gpu)
         return lambda: stub.set_error(function, 0, gpu)
@@ -146,5 +148,28 @@ def _fault(stub: Stub, chance: random.Random) -> Callable[[], object]:
     if kind == 6:
         stub.set_processes(gpu, [Process(chance.randrange(1, 2**31), memory=None, sm=chance.randrange(300))] * 60)
         return lambda: stub.set_processes(gpu, [])
+    if kind == 7:
+        stub.set_mig(gpu, chance.randrange(8))
+        return lambda: stub.set_mig(gpu, None)
+    if kind == 8:
+        metric = chance.choice(sorted(METRICS))
+        stub.set_value(metric, 2**64 - 1, gpu)
+        return lambda: stub.set_value(metric, None, gpu)
+    if kind == 9:
+        for _ in range(chance.randrange(1, 40)):
+            stub.xid(gpu, chance.choice(_XIDS))
+        return lambda: None
+    if kind == 10:
+        stub.set_gpm(False, gpu)
+        return lambda: stub.set_gpm(True, gpu)
+    if kind == 11:
+        stub.one_at_a_time = True
+        stub.set_latency(function, 200_000, gpu)
+        return lambda: _unlock(stub, function, gpu)
     stub.set_latency(function, 50_000)
     return lambda: stub.set_latency(function, 0)
+
+
+def _unlock(stub: Stub, function: str, gpu: int) -> None:
+    stub.one_at_a_time = False
+    stub.set_latency(function, 0, gpu)
