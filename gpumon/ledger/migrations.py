@@ -131,7 +131,32 @@ before it. Usage of devices in row n is in `usage` with `ordinal` -1000 - n.
 `rank.cpu_seconds`: CPU time of the process and of those that it started. `rank.package_energy`: joules of the
 machine's CPU packages, by RAPL, while the rank ran; `rank.package_unknown`: why that is not known."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH)
+_FIFTH = """
+CREATE TABLE parameter (
+  run TEXT NOT NULL REFERENCES run (id) ON DELETE CASCADE, kind INTEGER NOT NULL, name TEXT NOT NULL,
+  place INTEGER NOT NULL, value TEXT NOT NULL, rank INTEGER NOT NULL,
+  PRIMARY KEY (run, kind, name)
+) WITHOUT ROWID;
+CREATE TABLE note (
+  run TEXT NOT NULL REFERENCES run (id) ON DELETE CASCADE, time INTEGER NOT NULL, text TEXT NOT NULL,
+  author TEXT NOT NULL,
+  PRIMARY KEY (run, time, text)
+) WITHOUT ROWID;
+CREATE TABLE tag (
+  run TEXT NOT NULL REFERENCES run (id) ON DELETE CASCADE, tag TEXT NOT NULL, removed INTEGER NOT NULL,
+  PRIMARY KEY (run, tag)
+) WITHOUT ROWID;
+CREATE INDEX tag_by_name ON tag (tag);
+CREATE TABLE forgotten (rank TEXT PRIMARY KEY, time INTEGER NOT NULL) WITHOUT ROWID
+"""
+"""`parameter`: `kind` 0 is what the training was given, 1 what gpumon found of its program, 2 (with `name` '') how many
+parameters and notes had no room. `value` is JSON: text, number, true, false or null. `place` keeps their order; of
+ranks that give the same name, the lowest (`rank`) stands.
+`note.author`: user who wrote it later; '' where the training did. `tag.removed` 1: taken off, and not to come again
+because the training still has it. `run.name` is by the training until it is renamed.
+`forgotten`: keys of ranks whose run was deleted, and when (ns since 1970): their boards may lie there for a while."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
 LEDGER_FILE = FileKind(
     "ledger",
     MIGRATIONS,

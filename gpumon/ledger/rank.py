@@ -8,6 +8,7 @@ from typing import Any
 
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Device, Run, RunState, Tick
+from gpumon.ledger.about_rows import about_rows
 from gpumon.ledger.device import REMEMBERED, DeviceUsage, RecentSamples, device_usage_of
 from gpumon.ledger.epoch import Moment
 from gpumon.ledger.epoch_rows import column_of, epoch_rows, numbers, row_of_usage
@@ -18,6 +19,7 @@ from gpumon.ledger.timeline import EpochTimeline, timeline_of
 from gpumon.ledger.write import LateMetrics, LedgerRow
 from gpumon.metrics import GPU_INDEX
 from gpumon.missing import is_known
+from gpumon.run_about import NOTHING_TOLD
 from gpumon.run_facts import row_of_facts
 
 _TOTAL, _LIMIT = GPU_INDEX["gpu.memory_total"], GPU_INDEX["gpu.power_limit"]
@@ -51,10 +53,15 @@ class RankRecorder:
         self._moments: list[Moment] = []
         """Steps and wait as the last two ticks had them."""
         self._alive_at = 0
+        self._about = NOTHING_TOLD
+        self._about_written = NOTHING_TOLD
 
     def see(self, run: Run, tick: Tick) -> None:
         """The run as a tick shows it."""
         self.run, self.tick = run, tick
+        about = tick.about.get(run.key)
+        if about is not None and about is not self._about:
+            self._about, self.dirty = about, True
         self._highest()
         self._moments = [*self._moments[-1:], Moment(tick.monotonic_ns, run.step, run.wait)]
         if run.state == RunState.RUNNING:
@@ -141,6 +148,9 @@ class RankRecorder:
             "wait": column_of(run.wait) or None, "lost_events": timeline.lost, "peak": column_of(self._highest()),
             "retries": column_of(run.memory.retries), "ooms": column_of(run.memory.ooms), **row_of_facts(run.facts),
         })  # fmt: skip
+        if self._about is not self._about_written:
+            yield from about_rows(self.id, run.rank, self._about)
+            self._about_written = self._about
         for uuid, (device, total, limit) in self.devices.items():
             yield LedgerRow("device", {
                 "rank": key, "uuid": uuid, "number": device.index, "name": device.name,

@@ -16,10 +16,11 @@ from gpumon.database.read import open_to_read
 from gpumon.errors import GpumonError
 from gpumon.frame import NAN, RunState
 from gpumon.ledger import decode
+from gpumon.ledger.about_rows import about_conditions, particulars, tag_names
 from gpumon.ledger.combine import totals
 from gpumon.ledger.decode import Cells
 from gpumon.ledger.migrations import VERSION
-from gpumon.ledger.records import USAGE_INDEX, DeviceRow, Record, RunRow, RunSummary, RunTrace
+from gpumon.ledger.records import USAGE_INDEX, DeviceRow, Particulars, Record, RunRow, RunSummary, RunTrace
 from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.settled import SettledEpochs, settled_epochs
 from gpumon.ledger.table_columns import ResultColumns, epoch_rows, phase_rows, usage_rows
@@ -27,6 +28,8 @@ from gpumon.missing import is_known
 from gpumon.text import clean
 
 NOTHING = "no runs recorded yet: start 'gpumon daemon', then a training that publishes its epochs (docs/runs.md)"
+_MOST_ABOUT = 1024
+"""Rows of a table of particulars that are read: a run that gpumon recorded has fewer."""
 _RANKS = "IN (SELECT key FROM rank WHERE run = ?)"
 
 
@@ -37,6 +40,7 @@ class Ledger:
         self.path = path
         self._db = _opened(path)
         self._db.row_factory = decode.cells_of
+        self._tables: set[str] = set()
 
     def __enter__(self) -> Ledger:
         return self
@@ -49,9 +53,13 @@ class Ledger:
         self._db.close()
 
     def runs(
-        self, *, user: str = "", name: str = "", since: float = NAN, running: bool = False, limit: int = 0
-    ) -> list[RunSummary]:
-        """Runs, newest first: of `user`, with a name that begins with `name`, begun `since` (s since 1970)."""
+        self, *, user: str = "", name: str = "", since: float = NAN, running: bool = False, limit: int = 0,
+        tags: Sequence[str] = (), where: Sequence[tuple[str, str]] = (),
+    ) -> list[RunSummary]:  # fmt: skip
+        """Runs, newest first: of `user`, with a name that begins with `name`, begun `since` (s since 1970).
+
+        `tags`: with all of them; `where`: with parameters of these names and values.
+        """
         clauses, values = ["1"], list[object]()
         if user:
             clauses.append("user = ?")
@@ -64,15 +72,18 @@ class Ledger:
             values.append(since * 1e9)
         if running:
             clauses.append(f"state = {RunState.RUNNING:d}")
+        for table, condition, wanted in about_conditions(tags, where):
+            clauses.append(f"id IN (SELECT run FROM {table} WHERE {condition})" if self._has(table) else "0")
+            values += wanted if self._has(table) else ()
         query = f"SELECT * FROM run WHERE {' AND '.join(clauses)} ORDER BY started DESC, id LIMIT {limit or -1:d}"
         with self._reading():
             return [self._listed(decode.run_row(row)) for row in self._rows(query, *values)]
 
-    def candidates(self, beginning: str = "") -> list[RunRow]:
+    def candidates(self, beginning: str = "", limit: int = 0) -> list[RunRow]:
         """Runs whose id or name begins with `beginning`, newest first."""
         query = (
             "SELECT * FROM run WHERE substr(id, 1, length(?)) = ? OR substr(name, 1, length(?)) = ?"
-            " ORDER BY started DESC, id"
+            f" ORDER BY started DESC, id LIMIT {limit or -1:d}"
         )
         with self._reading():
             return [decode.run_row(row) for row in self._rows(query, *[beginning] * 4)]
@@ -120,6 +131,7 @@ class Ledger:
                 else [],
                 usage=[*usage_rows(self._columns(whole, run_id)), *usage_rows(self._columns(usage, run_id, *chosen))],
                 marks=[mark for row in marks if (mark := decode.mark_row(row)) is not None],
+                about=self._about(run_id),
             )
 
     def epochs(self, run_id: str) -> int:
@@ -166,7 +178,28 @@ class Ledger:
             gpus=gpus,
             energy=came_to[USAGE_INDEX["energy"]],
             utilization=came_to[USAGE_INDEX["utilization_mean"]],
+            tags=self._tags(run_id),
         )
+
+    def _about(self, run_id: str) -> Particulars:
+        return particulars(
+            *(
+                self._rows(f"SELECT * FROM {table} WHERE run = ? ORDER BY {order} LIMIT {_MOST_ABOUT}", run_id)
+                if self._has(table)
+                else ()
+                for table, order in (("parameter", "kind, place, name"), ("note", "time, text"), ("tag", "tag"))
+            )
+        )
+
+    def _tags(self, run_id: str) -> Sequence[str]:
+        query = f"SELECT tag, removed FROM tag WHERE run = ? ORDER BY tag LIMIT {_MOST_ABOUT}"
+        return tag_names(self._rows(query, run_id)) if self._has("tag") else ()
+
+    def _has(self, table: str) -> bool:
+        """Whether the file has a table that ledgers of older versions have not."""
+        if table not in self._tables:
+            self._tables |= {row.text("name") for row in self._rows("SELECT name FROM sqlite_schema")}
+        return table in self._tables
 
     def _as_written(self, run_id: str) -> str:
         """An id as the file has it: one that a stranger's file has uncleaned is known by its clean text."""
@@ -234,21 +267,24 @@ class Ledgers:
         return bool(self._open)
 
     def runs(
-        self, *, user: str = "", name: str = "", since: float = NAN, running: bool = False, limit: int = 0
-    ) -> list[RunSummary]:
+        self, *, user: str = "", name: str = "", since: float = NAN, running: bool = False, limit: int = 0,
+        tags: Sequence[str] = (), where: Sequence[tuple[str, str]] = (),
+    ) -> list[RunSummary]:  # fmt: skip
         """As `Ledger.runs`, of all of them."""
         found: dict[str, RunSummary] = {}
         for ledger in self._open:
-            for listed in ledger.runs(user=user, name=name, since=since, running=running, limit=limit):
+            for listed in ledger.runs(
+                user=user, name=name, since=since, running=running, limit=limit, tags=tags, where=where
+            ):
                 found.setdefault(listed.run.id, listed)
         newest = sorted(found.values(), key=lambda listed: -listed.run.started)
         return newest[:limit] if limit else newest
 
-    def candidates(self, beginning: str = "") -> list[tuple[Ledger, RunRow]]:
+    def candidates(self, beginning: str = "", limit: int = 0) -> list[tuple[Ledger, RunRow]]:
         """As `Ledger.candidates`, each with the ledger that has it."""
         found: dict[str, tuple[Ledger, RunRow]] = {}
         for ledger in self._open:
-            for run in ledger.candidates(beginning):
+            for run in ledger.candidates(beginning, limit):
                 found.setdefault(run.id, (ledger, run))
         return sorted(found.values(), key=lambda each: -each[1].started)
 

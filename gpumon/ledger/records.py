@@ -13,6 +13,7 @@ from gpumon.frame import NAN, Mark, RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.schema import USAGE, WHOLE_EPOCH
 from gpumon.missing import is_known
+from gpumon.run_about import Parameter
 from gpumon.run_facts import RunFacts
 
 USAGE_INDEX: dict[str, int] = {column.name: i for i, column in enumerate(USAGE)}
@@ -81,6 +82,30 @@ class RunSummary(NamedTuple):
     """Joules, over all devices."""
     utilization: float
     """Mean over devices."""
+    tags: Sequence[str] = ()
+
+
+class NoteRow(NamedTuple):
+    """A line that was written about a run."""
+
+    time: float
+    text: str
+    author: str
+    """User who wrote it later; empty where the training did."""
+
+
+class Particulars(NamedTuple):
+    """Parameters, program, notes and tags of a run."""
+
+    config: Mapping[str, Parameter] = {}
+    """Parameters that the training was given, by name."""
+    program: Mapping[str, Parameter] = {}
+    """Facts that gpumon found by itself: script, commit, versions."""
+    notes: Sequence[NoteRow] = ()
+    """Oldest first."""
+    tags: Sequence[str] = ()
+    omitted: int = 0
+    """Parameters and notes for which there was no room."""
 
 
 class LivePeak(NamedTuple):
@@ -228,6 +253,7 @@ class Record(NamedTuple):
     phases: Sequence[PhaseRow]
     usage: Sequence[UsageRow]
     marks: Sequence[MarkRow]
+    about: Particulars = Particulars()
 
     @property
     def devices(self) -> list[DeviceRow]:

@@ -194,7 +194,8 @@ def _load_state(connection: sqlite3.Connection) -> KnownRuns:
     runs = connection.execute(
         "SELECT id, user, ended FROM run ORDER BY started DESC LIMIT ?", (_KNOWN_RUNS,)
     ).fetchall()
-    return KnownRuns(running, {key for (key,) in ended}, {id: (user, over) for id, user, over in runs})
+    forgotten = connection.execute("SELECT rank FROM forgotten ORDER BY time DESC LIMIT ?", (_KNOWN_RANKS,)).fetchall()
+    return KnownRuns(running, {key for (key,) in (*ended, *forgotten)}, {id: (user, over) for id, user, over in runs})
 
 
 def _unpacked(packed: bytes) -> bytes | None:

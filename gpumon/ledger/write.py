@@ -20,10 +20,17 @@ KEYS: dict[str, tuple[str, ...]] = {
     "mark": ("rank", "number"),
     "trace": ("rank", "uuid"),
     "progress": ("rank",),
+    "parameter": ("run", "kind", "name"),
+    "note": ("run", "time", "text"),
+    "tag": ("run", "tag"),
 }
 """The primary key of each table; in this order, so that what is referred to comes first."""
 TRACE_ROOM = 256 * 2**20
 """Bytes that traces may take in all; the oldest go first."""
+_ONCE = frozenset(("note", "tag"))
+"""Tables whose rows stay as they came first: a command may have changed them since."""
+_BY_TRAINING_ONCE = frozenset(("name", "resumes", "ended", "state", "started", "seconds"))
+"""Columns of `run` that stay as they came first: it may have been renamed, or they follow from its ranks."""
 _ORDER = {table: i for i, table in enumerate(KEYS)}
 _BY_BADNESS = (RunState.FINISHED, RunState.INTERRUPTED, RunState.FAILED, RunState.DIED)
 """A run stands as the worst of its ranks, and these are in that order."""
@@ -72,11 +79,13 @@ class Batch:
     def add(self, rows: Iterable[LedgerRow]) -> None:
         """Put rows in, over older ones of the same key."""
         for row in rows:
-            self.rows[row.key] = row
+            before = self.rows.get(row.key)
+            if before is None or row.table != "parameter" or row.values["rank"] <= before.values["rank"]:
+                self.rows[row.key] = row
 
     def then(self, newer: Batch) -> Batch:
         """This batch, and what came later."""
-        self.rows |= newer.rows
+        self.add(newer.rows.values())
         self.late += newer.late
         self.left += newer.left
         self.died += newer.died
@@ -134,11 +143,14 @@ def _upsert(table: str, names: tuple[str, ...], columns: tuple[str, ...]) -> str
     changes = [
         f"{name} = excluded.{name}" if name in names else f"{name} = NULL"
         for name in columns
-        if name not in key and not (table == "run" and name in ("resumes", "ended", "state", "started", "seconds"))
+        if name not in key and not (table == "run" and name in _BY_TRAINING_ONCE)
     ]
+    update = f"UPDATE SET {', '.join(changes)}"
+    if table == "parameter":
+        update += " WHERE excluded.rank <= parameter.rank"
     return (
         f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
-        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {', '.join(changes)}"
+        f"ON CONFLICT ({', '.join(key)}) DO {'NOTHING' if table in _ONCE else update}"
     )
 
 

@@ -37,7 +37,7 @@ def find(ledgers: Ledgers, wanted: str, now: float, say: Callable[[str], object]
     if len(candidates) == 1:
         return candidates[0]
     if wanted in LAST:
-        newest = ledgers.candidates()
+        newest = ledgers.candidates(limit=1)
         if newest:
             return newest[0]
     if candidates:

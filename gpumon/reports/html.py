@@ -30,6 +30,7 @@ from gpumon.ledger.schema import USAGE
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon.reports import run_notes, run_tables, run_text
+from gpumon.reports.about import config_table
 from gpumon.reports.run_list import state
 from gpumon.reports.text_table import TextColumn
 
@@ -82,6 +83,7 @@ def page(record: Record, traces: Sequence[RunTrace], now: float, history: FineHi
         f'<div id="timeline"></div>{_shaded(spans)}</section>' if figures else f"<p>{_NOTHING}</p></section>",
         *_epochs(record, epochs, total),
         *_ranks(record),
+        *_config(record),
         f"<footer>Times are in the time zone of the machine that wrote this report, {escape(units.moment(now))}. "
         f"gpumon {escape(__version__)}.</footer>",
         f'</main><script type="application/json" id="figures">{_json(figures)}</script>',
@@ -179,6 +181,11 @@ def _ranks(record: Record) -> Iterator[str]:
     if len(record.ranks) > 1:
         columns, rows = run_tables.rank_table(record)
         yield from _table("Ranks", columns, rows)
+
+
+def _config(record: Record) -> Iterator[str]:
+    if record.about.config:
+        yield from _table("Config", *config_table(record.about))
 
 
 def _table(

@@ -18,6 +18,7 @@ from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, Record, RunRow, RunSummary
 from gpumon.ledger.schema import USAGE
+from gpumon.reports.about import about_json
 from gpumon.run_facts import facts_as_json
 
 SCHEMA = 1
@@ -31,6 +32,7 @@ def listing(runs: Iterable[RunSummary], now: float) -> dict[str, Any]:
             {
                 **run_of(listed.run, now), "epochs_done": listed.done, "gpus": listed.gpus,
                 "energy": known(listed.energy), "utilization_mean": known(listed.utilization),
+                "tags": list(listed.tags),
             }
             for listed in runs
         ],
@@ -45,7 +47,7 @@ def whole(record: Record, now: float) -> dict[str, Any]:
     running = record.run.state is RunState.RUNNING
     return {
         "schema": SCHEMA,
-        "run": run_of(record.run, now),
+        "run": {**run_of(record.run, now), **about_json(record.about)},
         "total": total_of(total),
         "findings": [finding_json(finding) for finding in findings(record, total, now)],
         "epochs": [

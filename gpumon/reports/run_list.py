@@ -20,6 +20,7 @@ COLUMNS = (
     TextColumn("GPUS", 40),
     TextColumn("UTIL", 70),
     TextColumn("ENERGY", 75),
+    TextColumn("TAGS", 35, right=False, most=32),
     TextColumn("RESUMES", 20, right=False, most=49),
     TextColumn("HOST", 15, right=False, most=24),
     TextColumn("FRAMEWORK", 10, right=False, most=16),
@@ -48,6 +49,7 @@ def _row(listed: RunSummary, now: float) -> tuple[str, ...]:
     return (
         run.id, run.name if run.name not in run.id else "", run.user, units.age(run.started, now),
         units.span(run.lasted(now)), state(run, now), done(listed), str(listed.gpus or units.MISSING),
-        units.percent(listed.utilization), units.number(listed.energy, Unit.JOULES), run.resumes,
+        units.percent(listed.utilization), units.number(listed.energy, Unit.JOULES),
+        ", ".join(listed.tags), run.resumes,
         run.hostname, run.framework or run.label,
     )  # fmt: skip

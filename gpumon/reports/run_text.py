@@ -10,6 +10,7 @@ from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, Record
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
+from gpumon.reports.about import about_lines
 from gpumon.reports.run_list import state
 from gpumon.reports.run_notes import notes
 from gpumon.reports.run_tables import epoch_table, rank_table
@@ -58,6 +59,7 @@ def head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator
     )
     yield gpus(record.devices)
     yield "  ·  ".join(overview(record, epochs, now))
+    yield from about_lines(record.about)
 
 
 def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterator[str]:
