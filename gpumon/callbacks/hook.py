@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from time import monotonic_ns
 from typing import Any, ParamSpec
+from weakref import WeakSet
 
 from gpumon.callbacks.cell import end_with_cell
 from gpumon.errors import FrameworkError
@@ -21,6 +22,8 @@ from gpumon.tags.running import ActiveRun
 from gpumon.tags.warn import warn_once
 
 P = ParamSpec("P")
+_resting: WeakSet[Hook] = WeakSet()
+"""Hooks whose training is over, and whose run may continue."""
 MOST_EPOCHS = 1_000_000
 """More than anybody plans."""
 
@@ -63,6 +66,7 @@ class Hook:
         self._name = name
         self._settings = settings
         self.run: ActiveRun | None = None
+        self._rests = False
 
     def begin(self, epochs: int | None, base: int, env: Mapping[str, str] | None = None) -> None:
         """A training of `epochs` in all begins; its framework counts them from `base` (0 or 1).
@@ -70,6 +74,8 @@ class Hook:
         `env`: the environment, where the framework knows more of its ranks than stands there.
         """
         self.end(failed=True)  # no framework begins a second before the first has ended as it should
+        for other in list(_resting):
+            other.end()  # nothing follows it any more
         # A framework that trains until it is stopped plans as many as fit into an integer.
         planned = epochs if epochs and 0 < epochs <= MOST_EPOCHS else None
         self.run = run(self._name, epochs=planned, framework=self._framework, env=env, **self._settings)
@@ -80,8 +86,33 @@ class Hook:
     def end(self, error: BaseException | None = None, *, failed: bool = False) -> None:
         """The training is over, by `error` where it is known; without one nothing happens."""
         if self.run is not None:
-            ended, self.run = self.run, None
+            ended, self.run, self._rests = self.run, None, False
             ended.end(error if error is not None or not failed else sys.exc_info()[1], failed=failed)
+
+    def rest(self) -> None:
+        """The training is over, and well; a validation or test that follows is of the same run."""
+        if self.run is not None:
+            self.run.pause()
+            self._rests = True
+            _resting.add(self)
+
+    def goes_on(self) -> bool:
+        """Whether a run rests, which now continues; else one must begin."""
+        if self.run is None or not self._rests:
+            return False
+        self._rests = False
+        self.run.must_end()
+        return True
+
+    def plan(self, steps: object) -> None:
+        """The training plans so many steps over the whole run; what is no number of steps is left aside."""
+        if self.run is not None:
+            self.run.plan(steps=steps)
+
+    def config(self, known: Mapping[str, object]) -> None:
+        """Keep parameters that the framework knows; None stands for one that it does not."""
+        if self.run is not None:
+            self.run.framework_config({name: value for name, value in known.items() if value is not None})
 
     def begin_epoch(self, number: int) -> None:
         if self.run is not None:
@@ -130,7 +161,7 @@ class Hook:
             self.run.log(metrics)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "run": None}
+        return {**self.__dict__, "run": None, "_rests": False}
 
     def __del__(self) -> None:
         # A callback that is dropped with its training, which did not come to its end: some say nothing of an exception.

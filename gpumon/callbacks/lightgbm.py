@@ -49,12 +49,14 @@ class GpuMonitor:
     def __call__(self, env: Any) -> None:
         """A round begins."""
         if env.iteration == env.begin_iteration:
-            self._begin()
+            self._begin(env)
 
     @guarded
-    def _begin(self) -> None:
+    def _begin(self, env: Any) -> None:
         following = variables("lightgbm.engine", "train", "cv")[_FOLLOWING]
         self._hook.begin(None, 0)
+        self._hook.plan(env.end_iteration - env.begin_iteration)
+        self._hook.config(env.params)
         following[:] = [_Following(self._hook, list(following))]
 
 

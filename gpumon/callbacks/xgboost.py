@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpumon.callbacks.caller import variables
 from gpumon.callbacks.hook import Hook, failed, guarded, missing, require
 
 _OLDEST = 2
@@ -68,6 +69,10 @@ class GpuMonitor(xgboost.callback.TrainingCallback):  # type: ignore[misc]  # ty
     def _begin(self) -> None:
         self._begun, self._made, self._evaluated = 0, 0, {}
         self._hook.begin(None, 0)
+        given = variables("xgboost.training", "train", "cv")
+        self._hook.plan(given.get("num_boost_round"))
+        if isinstance(given.get("params"), Mapping):
+            self._hook.config(given["params"])
 
     @guarded
     def _end(self) -> None:

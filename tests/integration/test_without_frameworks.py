@@ -19,9 +19,16 @@ from tests.trainings.beside import finished
 
 FRAMEWORKS = (
     "torch", "keras", "tensorflow", "jax", "lightning", "pytorch_lightning", "transformers", "accelerate", "xgboost",
-    "lightgbm", "sklearn",
+    "lightgbm", "sklearn", "ignite",
 )  # fmt: skip
-OLDEST = {"keras": "3.0", "lightning": "2.0", "transformers": "5.0", "xgboost": "2.0", "lightgbm": "4.0"}
+OLDEST = {
+    "keras": "3.0",
+    "lightning": "2.0",
+    "transformers": "5.0",
+    "xgboost": "2.0",
+    "lightgbm": "4.0",
+    "accelerate": "1.0",
+}
 """Least version that each hook requires."""
 TRAINING = """
 import gpumon
@@ -107,3 +114,25 @@ def test_a_hook_without_its_framework_says_in_a_line_what_is_needed(
     assert line.startswith("gpumon.errors.FrameworkError: "), done.stderr
     assert f"{least} or newer" in line
     assert (f"{version} is installed" if version else f"pip install {hook}") in line
+
+
+@pytest.mark.parametrize(
+    ("hook", "version", "said"),
+    [
+        ("ignite", "", "ignite is not installed: 'pip install pytorch-ignite'"),
+        ("sklearn", "", "scikit-learn is not installed: 'pip install scikit-learn' (1.9 or newer)"),
+        (
+            "sklearn",
+            "1.5.2",
+            "requires scikit-learn 1.9 or newer; 1.5.2 is installed. With it, write 'with gpumon.run(",
+        ),
+    ],
+)
+def test_a_hook_of_a_framework_with_another_name_says_what_to_install(
+    live_dir: Path, bare: Path, hook: str, version: str, said: str
+) -> None:
+    if version:
+        (live_dir / hook).mkdir()
+        (live_dir / hook / "__init__.py").write_text(f'__version__ = "{version}"\n')
+    done = run(bare, "-c", f"import gpumon.callbacks.{hook}", live_dir=live_dir, first=str(live_dir))
+    assert said in done.stderr.splitlines()[-1]

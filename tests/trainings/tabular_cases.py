@@ -1,4 +1,4 @@
-"""Trainings of boosted trees, one run of gpumon for each case; prints as JSON what the frameworks' own hooks saw.
+"""Trainings on tables, one run of gpumon for each case; prints as JSON what the frameworks' own hooks saw.
 
 Beside a `GpuMonitor` stand neighbors that take the time: a framework calls one just before it and one just after it.
 """
@@ -19,8 +19,14 @@ warnings.filterwarnings("ignore")
 import lightgbm  # noqa: E402
 import numpy as np  # noqa: E402
 import xgboost  # noqa: E402
+from sklearn.experimental import enable_halving_search_cv  # noqa: E402, F401
+from sklearn.linear_model import LogisticRegression, Ridge  # noqa: E402
+from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV  # noqa: E402
+from sklearn.pipeline import Pipeline  # noqa: E402
+from sklearn.preprocessing import StandardScaler  # noqa: E402
 
 from gpumon.callbacks import lightgbm as lightgbm_callback  # noqa: E402
+from gpumon.callbacks import sklearn as sklearn_callback  # noqa: E402
 from gpumon.callbacks import xgboost as xgboost_callback  # noqa: E402
 
 X = np.random.default_rng(0).normal(size=(64, 3))
@@ -136,7 +142,51 @@ def by_lightgbm() -> None:
     estimator.fit(X, Y, callbacks=[lightgbm_callback.GpuMonitor("lightgbm, estimator")])
 
 
+class Count:
+    """Counts the tasks that have none in them."""
+
+    ended = 0
+
+    def setup(self, estimator: Any, context: Any) -> None: ...
+    def teardown(self, estimator: Any, context: Any) -> None: ...
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None: ...
+
+    def on_fit_task_end(self, estimator: Any, context: Any) -> None:
+        self.ended += context.max_subtasks == 0
+
+
+class Breaking(Ridge):  # type: ignore[misc]
+    """Cannot be fitted again once it was scored."""
+
+    def fit(self, x: Any, y: Any) -> Any:
+        if len(x) == len(X):
+            raise ValueError("boom")
+        return super().fit(x, y)
+
+
+def by_sklearn() -> None:
+    def search(case: str, kind: Any = GridSearchCV, model: Any = None, **settings: Any) -> Any:
+        found = kind(model or Ridge(), {"alpha": [0.1, 1.0, 10.0]}, cv=2, **settings)
+        return found.set_callbacks(sklearn_callback.GpuMonitor(case)).fit(X, Y)
+
+    told["search"] = {"best": search("search").best_score_}
+    search("search, elsewhere", n_jobs=2, refit=False)
+    search("search, halving", HalvingGridSearchCV, factor=2, random_state=0, min_resources=16)
+    with suppress(ValueError):
+        search("search, failed", model=Breaking())
+    try:
+        int("none")
+    except ValueError:  # what is handled meanwhile is no failure of the fit
+        pipeline = Pipeline([("scale", StandardScaler()), ("fit", LogisticRegression())])
+        pipeline.set_callbacks(sklearn_callback.GpuMonitor("pipeline")).fit(X, Y > 0)
+    count = Count()
+    regression = LogisticRegression(max_iter=5, tol=0)
+    regression.set_callbacks(sklearn_callback.GpuMonitor("iterations"), count).fit(X, Y > 0)
+    told["iterations"] = {"tasks": count.ended}
+
+
 if __name__ == "__main__":
     by_xgboost()
     by_lightgbm()
+    by_sklearn()
     print(json.dumps(told))

@@ -1,4 +1,4 @@
-"""`GpuMonitor` for XGBoost and LightGBM, in real trainings beside a real daemon: one process runs `boosted_cases`."""
+"""`GpuMonitor` for XGBoost, LightGBM and scikit-learn, beside a real daemon: one process runs `tabular_cases`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.programs import daemon, environment
 from tests.trainings import Told, need, train
 from tests.trainings.beside import shown, tagged
 
-CASES = 13
+CASES = 19
 
 
 class Cases:
     """What the daemon saw of the cases, and what the framework's own hooks saw."""
 
     def __init__(self, live_dir: Path) -> None:
-        said = train(["-m", "tests.trainings.boosted_cases"], live_dir)
+        said = train(["-m", "tests.trainings.tabular_cases"], live_dir)
         self.seen: dict[str, Any] = json.loads(said.splitlines()[-1])
         self.live_dir = live_dir
         self._told = {one.run.name: one for one in tagged(live_dir, CASES)}
@@ -34,7 +34,7 @@ class Cases:
 @pytest.fixture(scope="module")
 def cases(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cases]:
     need("xgboost", "lightgbm", "sklearn")
-    live_dir = tmp_path_factory.mktemp("boosted")
+    live_dir = tmp_path_factory.mktemp("tabular")
     with Stub(driver_library) as stub, daemon("--interval", "0.1", env=environment(live_dir, stub.env())):
         yield Cases(live_dir)
 
@@ -49,7 +49,7 @@ def test_rounds_are_steps_of_a_run_without_epochs(cases: Cases, framework: str) 
 @pytest.mark.parametrize("framework", ["xgboost", "lightgbm"])
 def test_the_ledger_has_the_rounds_too(cases: Cases, framework: str) -> None:
     (rank,) = shown(cases.live_dir, cases[framework].run)["ranks"]
-    assert rank["steps"] == 6
+    assert (rank["steps"], rank["steps_planned"]) == (6, 6)
 
 
 def test_begin_and_end_lie_between_the_neighbors_of_xgboosts_hooks(cases: Cases) -> None:
@@ -105,3 +105,34 @@ def test_a_training_that_raises_has_failed_and_one_that_is_interrupted_says_so(c
 def test_estimators_and_copied_callbacks_train_as_ever(cases: Cases) -> None:
     found = {name: cases[name].run.step for name in ("xgboost, estimator", "lightgbm, estimator", "xgboost, copied")}
     assert list(found.values()) == [5, 5, 3]
+
+
+def test_the_fits_of_a_search_are_steps_and_its_parts_are_phases(cases: Cases) -> None:
+    one = cases["search"]
+    assert one.marks() == [
+        ("RUN_BEGIN", -1, 0, ""), ("PHASE", -1, 0, "search"), ("PHASE", -1, 6, ""), ("PHASE", -1, 6, "refit"),
+        ("PHASE", -1, 7, ""), ("RUN_END", -1, 7, ""),
+    ]  # fmt: skip
+    assert (one.run.framework, one.run.state, one.run.facts.planned_steps) == ("sklearn", RunState.FINISHED, 7)
+    assert one.run.metrics == pytest.approx({"best_score": cases.seen["search"]["best"]})
+
+
+def test_fits_in_other_processes_are_counted_when_the_search_is_over(cases: Cases) -> None:
+    one = cases["search, elsewhere"]
+    assert [(step, phase) for _, _, step, phase in one.marks()] == [(0, ""), (0, "search"), (6, ""), (6, "")]
+
+
+def test_a_search_that_halves_counts_the_fits_of_all_its_rounds(cases: Cases) -> None:
+    one = cases["search, halving"]
+    assert [phase for _, _, _, phase in one.marks()][1:3] == ["search", "halving-iteration"]
+    assert one.run.facts.planned_steps == 0, "how many it will fit depends on what it finds"
+    assert one.run.step == 2 * (3 + 2) + 1
+
+
+def test_a_fit_that_raises_has_failed_and_no_other(cases: Cases) -> None:
+    assert (cases["search, failed"].run.state, cases["search, failed"].run.step) == (RunState.FAILED, 6)
+    assert (cases["pipeline"].run.state, cases["pipeline"].run.step) == (RunState.FINISHED, 2)
+
+
+def test_iterations_of_an_estimator_are_steps(cases: Cases) -> None:
+    assert cases["iterations"].run.step == cases.seen["iterations"]["tasks"] > 1

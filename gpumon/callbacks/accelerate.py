@@ -1,0 +1,76 @@
+"""A tracker for Accelerate, from 1.0 on.
+
+    import gpumon.callbacks.accelerate
+
+    accelerator = Accelerator(log_with="gpumon")                    # Accelerate 1.15 or newer
+    accelerator = Accelerator(log_with=[GpuMonitorTracker(), ...])  # any
+    accelerator.init_trackers("my_project", config={"learning_rate": 1e-3})
+    run = accelerator.get_tracker("gpumon", unwrap=True)            # to mark epochs: run.epochs(), run.steps(loader)
+
+The run begins with `init_trackers` and ends with `end_training`. Accelerate tells a tracker what is logged, and of
+neither epochs nor steps: `step` of its `log` counts whatever the training counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpumon.callbacks.hook import Hook, guarded, missing, require
+
+_OLDEST = 1
+try:
+    import accelerate
+except ModuleNotFoundError as error:
+    if error.name != "accelerate":
+        raise  # it is there, and lacks something itself
+    raise missing("accelerate", _OLDEST) from None
+
+require("accelerate", accelerate.__version__, _OLDEST)
+
+from accelerate import tracking  # noqa: E402  # only now: an older one may lack it
+
+
+class GpuMonitorTracker(tracking.GeneralTracker):  # type: ignore[misc]  # typed or not, by what is installed
+    """Shows a training in gpumon: its configuration and what it logs.
+
+    Accelerate makes trackers in the main process only: so does it with this one.
+    """
+
+    name = "gpumon"
+    requires_logging_directory = False
+
+    def __init__(self, run_name: str | None = None, **settings: Any) -> None:
+        """`run_name` (by default that of the script, or the project's) and `settings` are those of `gpumon.run`."""
+        super().__init__()
+        self._hook = Hook("accelerate", run_name, **settings)
+
+    @property
+    def tracker(self) -> Any:
+        """The run, as `gpumon.run` gives it; None outside of a training."""
+        return self._hook.run
+
+    @guarded
+    def start(self) -> None:
+        """Begin the run."""
+        self._hook.begin(None, 0)
+
+    @guarded
+    def store_init_configuration(self, values: Mapping[str, object]) -> None:
+        """Keep the configuration with the run."""
+        if self._hook.run is not None:
+            self._hook.run.config(values)
+
+    @guarded
+    def log(self, values: Mapping[str, object], step: int | None = None, **kwargs: Any) -> None:
+        """Show `values`."""
+        self._hook.log(values)
+
+    @guarded
+    def finish(self) -> None:
+        """End the run."""
+        self._hook.end()
+
+
+if hasattr(tracking, "register_tracker_class") and tracking.LOGGER_TYPE_TO_CLASS.get("gpumon") is None:
+    tracking.register_tracker_class(GpuMonitorTracker)

@@ -1,0 +1,142 @@
+"""The tags of a training by PyTorch Ignite, from 0.5 on.
+
+    from gpumon.callbacks.ignite import GpuMonitor
+
+    GpuMonitor().attach(trainer, validate=evaluator)
+
+Epochs count from 1, as Ignite counts them; steps are iterations of the trainer. Ignite calls handlers in the order in
+which they were attached: what is attached to the end of an epoch after this one runs between epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from time import monotonic_ns
+from typing import Any
+
+from gpumon.callbacks.hook import Hook, failed, guarded
+from gpumon.errors import FrameworkError
+
+try:
+    from ignite.engine import Engine, Events
+except ModuleNotFoundError as error:
+    if error.name not in ("ignite", "ignite.engine"):
+        raise  # it is there, and lacks something itself
+    raise FrameworkError("ignite is not installed: 'pip install pytorch-ignite'") from None
+
+
+class GpuMonitor:
+    """Shows the training of an engine in gpumon: its epochs, iterations, evaluations and metrics.
+
+    An evaluation after the training, by an engine that was attached with it, belongs to the same run; one without a
+    training is a run of its own.
+    """
+
+    def __init__(self, name: str | None = None, **settings: Any) -> None:
+        """`name` and `settings` (`devices`, `batch`, `run_id`, `directory`) are those of `gpumon.run`."""
+        self._hook = Hook("ignite", name, **settings)
+        self._training = False
+        self._before = ""
+        self._since = 0
+
+    def attach(self, trainer: Engine, **evaluators: Engine) -> GpuMonitor:
+        """Follow `trainer` and `evaluators`, each by the name of its phase, until they end, however they end.
+
+        The metrics of an evaluator are shown with its name before theirs: `validate_accuracy`.
+        """
+        for event, handler in (
+            (Events.STARTED, self._started), (Events.EPOCH_STARTED, self._epoch_started),
+            (Events.ITERATION_COMPLETED, self._iteration_completed), (Events.EPOCH_COMPLETED, self._epoch_completed),
+            (Events.COMPLETED, self._completed), (Events.TERMINATE, self._terminated),
+        ):  # fmt: skip
+            trainer.add_event_handler(event, handler)
+        for phase, evaluator in evaluators.items():
+            evaluator.add_event_handler(Events.STARTED, partial(self._evaluation_started, phase=phase))
+            evaluator.add_event_handler(Events.COMPLETED, partial(self._evaluation_completed, phase=phase))
+        for engine in (trainer, *evaluators.values()):
+            engine.add_event_handler(Events.GET_BATCH_STARTED, self._fetch_started)
+            engine.add_event_handler(Events.GET_BATCH_COMPLETED, self._fetched)
+            engine.add_event_handler(Events.EXCEPTION_RAISED, self._raised)
+        return self
+
+    @guarded
+    def _started(self, engine: Engine) -> None:
+        self._training, self._since = True, 0
+        self._hook.begin(engine.state.max_epochs, 1)
+        self._hook.plan(engine.state.max_iters)
+        self._hook.batch_of(engine.state.dataloader)
+        if engine.state.iteration:  # it goes on from a checkpoint: the steps before are not of its first epoch
+            self._hook.at_step(engine.state.iteration)
+
+    @guarded
+    def _epoch_started(self, engine: Engine) -> None:
+        self._hook.begin_epoch(engine.state.epoch)
+
+    def _fetch_started(self, engine: Engine) -> None:
+        self._since = monotonic_ns()
+
+    def _fetched(self, engine: Engine) -> None:
+        try:
+            self._hook.waited_since(self._since)
+            self._since = 0
+        except Exception as error:
+            failed("GpuMonitor._fetched", error)
+
+    def _iteration_completed(self, engine: Engine) -> None:
+        try:
+            self._hook.at_step(engine.state.iteration)
+        except Exception as error:
+            failed("GpuMonitor._iteration_completed", error)
+
+    @guarded
+    def _epoch_completed(self, engine: Engine) -> None:
+        self._hook.log(_numbers(engine.state.metrics))
+        self._hook.end_epoch()
+
+    @guarded
+    def _completed(self, engine: Engine) -> None:
+        self._training = False
+        self._hook.rest()
+
+    @guarded
+    def _terminated(self, engine: Engine) -> None:
+        if engine.should_terminate == "skip_completed":
+            self._completed(engine)
+
+    @guarded
+    def _evaluation_started(self, engine: Engine, phase: str) -> None:
+        if not self._training and not self._hook.goes_on():
+            self._hook.begin(None, 1)
+        self._before = self._hook.phase(phase)
+
+    @guarded
+    def _evaluation_completed(self, engine: Engine, phase: str) -> None:
+        self._hook.log({f"{phase}_{name}": value for name, value in _numbers(engine.state.metrics).items()})
+        if self._training:
+            self._hook.phase(self._before)
+        else:
+            self._hook.rest()
+
+    def _raised(self, engine: Engine, error: BaseException) -> None:
+        """End the run where nobody else handles the exception, and raise it, as Ignite would if nobody listened."""
+        if len(engine._event_handlers[Events.EXCEPTION_RAISED]) == 1:
+            self._broken(error)
+            raise error
+
+    @guarded
+    def _broken(self, error: BaseException) -> None:
+        self._training = False
+        self._hook.end(error)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_training": False}
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Of `metrics` those that may be single numbers."""
+    return {
+        name: value
+        for name, value in metrics.items()
+        if not isinstance(value, Mapping | str | list | tuple) and not getattr(value, "shape", None)
+    }

@@ -1,0 +1,97 @@
+"""The tags of a fit by scikit-learn, from 1.9 on: of a search, a pipeline, or another estimator that takes callbacks.
+
+    from gpumon.callbacks.sklearn import GpuMonitor
+
+    GridSearchCV(...).set_callbacks(GpuMonitor()).fit(X, y)
+
+Steps are the finished tasks that scikit-learn reports: the fits of a search, the iterations of an estimator. There are
+no epochs. What an older scikit-learn or another estimator fits is a run by `with gpumon.run(...)` around it, and a loop
+over `partial_fit` has epochs by `run.epochs()` (docs/runs.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpumon.callbacks.hook import Hook, guarded
+from gpumon.errors import FrameworkError
+
+try:
+    import sklearn
+except ModuleNotFoundError as error:
+    if error.name != "sklearn":
+        raise  # it is there, and lacks something itself
+    raise FrameworkError("scikit-learn is not installed: 'pip install scikit-learn' (1.9 or newer)") from None
+try:
+    import sklearn.callback
+except ModuleNotFoundError as error:
+    if error.name != "sklearn.callback":
+        raise
+    raise FrameworkError(
+        f"gpumon's callback requires scikit-learn 1.9 or newer; {sklearn.__version__} is installed. "
+        "With it, write 'with gpumon.run(...):' around the fit"
+    ) from None
+
+_REFIT = "refit-with-best-params"
+"""The task of a search that fits the best candidate again."""
+
+
+class GpuMonitor:
+    """Shows a fit in gpumon: its finished tasks as steps, the parts of a search as phases, and its best score.
+
+    Other processes (`n_jobs`) report nothing: the fits of a search in them are counted at its end.
+    """
+
+    def __init__(self, name: str | None = None, **settings: Any) -> None:
+        """`name` and `settings` (`devices`, `batch`, `run_id`, `directory`) are those of `gpumon.run`."""
+        self._hook = Hook("sklearn", name, **settings)
+        self._done = 0
+        self._whole = False
+        self._open: list[tuple[str, int]] = []
+        """Of each task that is going on and has others in it: the phase and the steps before it."""
+
+    @guarded
+    def setup(self, estimator: Any, context: Any) -> None:
+        """A fit begins."""
+        self._done, self._whole, self._open = 0, False, []
+        self._hook.begin(None, 0)
+        self._hook.config({"class": type(estimator).__name__, **estimator.get_params(deep=False)})
+
+    @guarded
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        """A task of the fit begins."""
+        if self._hook.run is None or context.parent is None:
+            return  # in another process, or the fit itself
+        if context.task_name == _REFIT:
+            self._hook.phase("refit")
+        elif context.max_subtasks != 0:
+            self._open.append((self._hook.phase(context.task_name), self._done))
+            if context.task_name == "search" and not context.sequential_subtasks:  # each of its tasks is a fit
+                self._hook.plan(context.max_subtasks + (context.parent.max_subtasks or 1) - 1)
+
+    @guarded
+    def on_fit_task_end(self, estimator: Any, context: Any) -> None:
+        """A task of the fit is over. Returns None: the fit continues."""
+        if self._hook.run is None:
+            return
+        if context.parent is None:
+            self._whole = True
+            score = getattr(estimator, "best_score_", None)
+            self._hook.log({} if score is None else {"best_score": score})
+        elif context.max_subtasks == 0:
+            self._came_to(self._done + 1)
+            if context.task_name == _REFIT:
+                self._hook.phase("")
+        elif self._open:
+            phase, before = self._open.pop()
+            self._came_to(max(self._done, before + sum(task.max_subtasks == 0 for task in context)))
+            self._hook.phase(phase)
+
+    @guarded
+    def teardown(self, estimator: Any, context: Any) -> None:
+        """The fit is over, or has failed."""
+        self._hook.end(failed=not self._whole)
+
+    def _came_to(self, done: int) -> None:
+        self._done = done
+        self._hook.at_step(done)

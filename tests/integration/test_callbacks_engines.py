@@ -1,0 +1,143 @@
+"""`GpuMonitor` for Ignite and the tracker for Accelerate, beside a real daemon: one process runs `engine_cases`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.frame import Mark, RunState, waited_between
+from tests.nvml import Stub
+from tests.programs import daemon, environment
+from tests.trainings import Told, need, train
+from tests.trainings.beside import shown, tagged
+
+CASES = 13
+
+
+class Cases:
+    """What the daemon saw of the cases, and what the framework's own hooks saw."""
+
+    def __init__(self, live_dir: Path) -> None:
+        said = train(["-m", "tests.trainings.engine_cases"], live_dir)
+        self.seen: dict[str, Any] = json.loads(said.splitlines()[-1])
+        self.live_dir = live_dir
+        self._told = {one.run.name: one for one in tagged(live_dir, CASES)}
+
+    def __getitem__(self, case: str) -> Told:
+        return self._told[case]
+
+
+@pytest.fixture(scope="module")
+def cases(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cases]:
+    need("torch", "ignite", "accelerate")
+    live_dir = tmp_path_factory.mktemp("engines")
+    with Stub(driver_library) as stub, daemon("--interval", "0.1", env=environment(live_dir, stub.env())):
+        yield Cases(live_dir)
+
+
+def test_an_evaluation_before_the_monitor_is_a_phase_of_the_epoch_and_a_test_afterward_of_the_run(
+    cases: Cases,
+) -> None:
+    assert cases["ignite"].marks() == [
+        ("RUN_BEGIN", -1, 0, ""),
+        ("EPOCH_BEGIN", 1, 0, "train"),
+        ("PHASE", 1, 3, "validate"),
+        ("PHASE", 1, 3, "train"),
+        ("EPOCH_END", 1, 3, ""),
+        ("EPOCH_BEGIN", 2, 3, "train"),
+        ("PHASE", 2, 6, "validate"),
+        ("PHASE", 2, 6, "train"),
+        ("EPOCH_END", 2, 6, ""),
+        ("PHASE", 2, 6, "paused"),
+        ("PHASE", 2, 6, "test"),
+        ("PHASE", 2, 6, "paused"),
+        ("RUN_END", 2, 6, ""),
+    ]
+    run = cases["ignite"].run
+    assert (run.framework, run.epochs, run.base, run.first_epoch) == ("ignite", 2, 1, 1)
+    assert run.state is RunState.FINISHED
+
+
+def test_an_evaluation_behind_the_monitor_lies_between_epochs(cases: Cases) -> None:
+    assert [mark for mark in cases["ignite, between"].marks() if mark[0] == "PHASE"] == [
+        ("PHASE", 1, 3, "validate"), ("PHASE", 1, 3, ""), ("PHASE", 2, 6, "validate"), ("PHASE", 2, 6, ""),
+        ("PHASE", 2, 6, "paused"),
+    ]  # fmt: skip
+
+
+def test_boundaries_lie_between_the_neighbors_of_the_same_event(cases: Cases) -> None:
+    for case in ("ignite", "ignite, resumed", "ignite, stopped False"):
+        for hook, mark in (
+            ("STARTED", Mark.RUN_BEGIN), ("EPOCH_STARTED", Mark.EPOCH_BEGIN), ("EPOCH_COMPLETED", Mark.EPOCH_END),
+        ):  # fmt: skip
+            before, after = ([t for name, t in cases.seen[case][side] if name == hook] for side in ("before", "after"))
+            found = cases[case].times(mark)[: len(before)]
+            assert len(found) == len(before) == len(after) > 0, (case, hook)
+            assert all(a <= time <= b for a, time, b in zip(before, found, after, strict=True)), (case, hook)
+    ended = dict(cases.seen["ignite, between"]["before"])["COMPLETED"]
+    assert ended <= cases["ignite, between"].times(Mark.RUN_END)[0] <= ended + 1_000_000_000
+
+
+def test_metrics_are_kept_with_their_epoch_and_those_of_an_evaluator_named_after_its_phase(cases: Cases) -> None:
+    epochs = shown(cases.live_dir, cases["ignite, between"].run)["epochs"]
+    assert [epoch["metrics"] for epoch in epochs] == [
+        {"loss": 1.0, "validate_accuracy": 0.25}, {"loss": 0.5, "validate_accuracy": 0.5},
+    ]  # fmt: skip
+    assert cases["ignite"].run.metrics["test_accuracy"] == 0.75
+
+
+def test_the_wait_for_data_is_measured_at_each_fetch(cases: Cases) -> None:
+    one, seen = cases["ignite"], cases.seen["ignite"]
+    assert seen["slept"] <= one.run.wait * 1e9 + 1
+    begin, end = (b for b in one.boundaries if b.mark is Mark.PHASE and b.epoch == 1)
+    assert waited_between(begin.wait, end.wait) >= 0.02, "of the validation too"
+
+
+def test_what_the_loader_and_the_trainer_plan_is_told(cases: Cases) -> None:
+    assert cases["ignite, loader"].run.facts.batch == 4
+    assert cases["ignite, iterations"].run.facts.planned_steps == 5
+    assert cases["ignite, iterations"].run.step == 5
+
+
+def test_a_resumed_training_begins_with_the_epoch_it_had_reached(cases: Cases) -> None:
+    run = cases["ignite, resumed"].run
+    assert (run.first_epoch, run.epochs, run.epoch, run.step) == (2, 3, 3, 9)
+
+
+@pytest.mark.parametrize(
+    ("case", "state", "steps"),
+    [
+        ("ignite, failed", RunState.FAILED, 1),
+        ("ignite, interrupted", RunState.INTERRUPTED, 4),
+        ("ignite, handled", RunState.FINISHED, 5),
+        ("ignite, stopped False", RunState.FINISHED, 4),
+        ("ignite, stopped True", RunState.FINISHED, 4),
+    ],
+)
+def test_however_an_engine_ends_its_run_ends_so(cases: Cases, case: str, state: RunState, steps: int) -> None:
+    assert (cases[case].run.state, cases[case].run.step) == (state, steps)
+
+
+def test_an_evaluation_without_a_training_is_a_run_of_its_own(cases: Cases) -> None:
+    assert [(mark, epoch, phase) for mark, epoch, _, phase in cases["ignite, alone"].marks()] == [
+        ("RUN_BEGIN", -1, ""), ("PHASE", -1, "validate"), ("PHASE", -1, "paused"), ("RUN_END", -1, ""),
+    ]  # fmt: skip
+
+
+def test_a_tracker_shows_what_is_logged(cases: Cases) -> None:
+    tracked = [one for one in cases._told.values() if one.run.framework == "accelerate"]
+    assert len(tracked) == 2, "one by its name, one by its class"
+    for one, case in zip(tracked, ("by name", "accelerate"), strict=True):
+        assert one.run.state is RunState.FINISHED
+        assert one.run.metrics["loss"] == pytest.approx(cases.seen[case]["loss"])
+
+
+def test_the_run_of_a_tracker_takes_epochs_and_steps(cases: Cases) -> None:
+    assert [mark for mark in cases["accelerate"].marks() if mark[0].startswith("EPOCH")] == [
+        ("EPOCH_BEGIN", 0, 0, "train"), ("EPOCH_END", 0, 3, ""), ("EPOCH_BEGIN", 1, 3, "train"),
+        ("EPOCH_END", 1, 6, ""),
+    ]  # fmt: skip
