@@ -171,6 +171,11 @@ def test_keras_tells_how_many_samples_a_step_has_and_a_told_number_stands(cases:
     assert cases["short"].run.facts.batch == 20 / 3, "the last batch is half as large"
 
 
+def test_a_loop_over_train_on_batch_has_epochs_by_hand(cases: Cases) -> None:
+    assert ends(cases["gan"]) == [(0, 2), (1, 4), (2, 6)]
+    assert {"loss", "mae", "val_loss"} == set(cases["gan"].run.metrics)
+
+
 def test_a_training_within_a_training_leaves_it_running(cases: Cases) -> None:
     outer = cases["outer"]
     assert (outer.run.state, ends(outer)) == (RunState.FINISHED, [(1, 4), (2, 8)])

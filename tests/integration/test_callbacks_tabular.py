@@ -15,7 +15,7 @@ from tests.programs import daemon, environment
 from tests.trainings import Told, need, train
 from tests.trainings.beside import shown, tagged
 
-CASES = 19
+CASES = 21
 
 
 class Cases:
@@ -136,3 +136,9 @@ def test_a_fit_that_raises_has_failed_and_no_other(cases: Cases) -> None:
 
 def test_iterations_of_an_estimator_are_steps(cases: Cases) -> None:
     assert cases["iterations"].run.step == cases.seen["iterations"]["tasks"] > 1
+
+
+def test_loops_over_partial_fit_have_epochs_and_whatever_has_no_loop_is_a_run(cases: Cases) -> None:
+    assert [mark for mark in cases["clicks"].marks() if mark[0].startswith("EPOCH")][-1] == ("EPOCH_END", 2, 6, "")
+    assert set(cases["clicks"].run.metrics) == {"score"}
+    assert cases["grid"].run.state is RunState.FINISHED

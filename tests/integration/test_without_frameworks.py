@@ -98,7 +98,7 @@ def test_a_command_runs_beside_a_sampler(live_dir: Path, bare: Path, stub: Stub,
 
 
 @pytest.mark.parametrize(("hook", "least"), OLDEST.items())
-@pytest.mark.parametrize("version", ["", "1.9.5"])
+@pytest.mark.parametrize("version", ["", "0.9.5"])
 def test_a_hook_without_its_framework_says_in_a_line_what_is_needed(
     live_dir: Path, bare: Path, hook: str, least: str, version: str
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -51,6 +52,13 @@ def need(*packages: str) -> None:
         if package in no_wheel:
             pytest.skip(f"pip has no wheel of {package} for this Python")
         cannot(f"{package} is not installed: tests/setup.sh installs it")
+
+
+def recipe(word: str) -> str:
+    """The one example in the page on runs that contains `word`."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "runs.md").read_text(), re.DOTALL | re.MULTILINE)
+    (found,) = [block for block in blocks if word in block]
+    return str(found)
 
 
 def train(command: Sequence[object], live_dir: Path, *, may_abort: bool = False, **more: str) -> str:

@@ -27,7 +27,9 @@ from keras.src.utils import python_utils  # noqa: E402
 
 _BEFORE = set(sys.modules)
 
+import gpumon  # noqa: E402
 from gpumon.callbacks.keras import GpuMonitor  # noqa: E402
+from tests.trainings import recipe  # noqa: E402
 
 BROUGHT_IN = {name.partition(".")[0] for name in set(sys.modules) - _BEFORE} - sys.stdlib_module_names
 
@@ -220,6 +222,8 @@ def main() -> None:
     if not TORCH:
         several = model(steps_per_execution=3)
         fit("three at once", several, X, Y, batch_size=BATCH, epochs=2, validation_data=(X, Y))
+    held = {"model": net, "batches": [(X[:16], Y[:16]), (X[16:], Y[16:])], "x_held": X, "y_held": Y}
+    exec(recipe("train_on_batch"), {"gpumon": gpumon, **held})
     again = GpuMonitor("again")
     for _ in range(2):
         net.fit(X, Y, batch_size=BATCH, epochs=1, callbacks=[again], verbose=0)

@@ -20,14 +20,16 @@ import lightgbm  # noqa: E402
 import numpy as np  # noqa: E402
 import xgboost  # noqa: E402
 from sklearn.experimental import enable_halving_search_cv  # noqa: E402, F401
-from sklearn.linear_model import LogisticRegression, Ridge  # noqa: E402
+from sklearn.linear_model import LogisticRegression, Ridge, SGDRegressor  # noqa: E402
 from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV  # noqa: E402
 from sklearn.pipeline import Pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
+import gpumon  # noqa: E402
 from gpumon.callbacks import lightgbm as lightgbm_callback  # noqa: E402
 from gpumon.callbacks import sklearn as sklearn_callback  # noqa: E402
 from gpumon.callbacks import xgboost as xgboost_callback  # noqa: E402
+from tests.trainings import recipe  # noqa: E402
 
 X = np.random.default_rng(0).normal(size=(64, 3))
 Y = X.sum(axis=1)
@@ -179,6 +181,9 @@ def by_sklearn() -> None:
     except ValueError:  # what is handled meanwhile is no failure of the fit
         pipeline = Pipeline([("scale", StandardScaler()), ("fit", LogisticRegression())])
         pipeline.set_callbacks(sklearn_callback.GpuMonitor("pipeline")).fit(X, Y > 0)
+    held = {"gpumon": gpumon, "batches": [(X[:32], Y[:32]), (X[32:], Y[32:])], "x_held": X, "y_held": Y}
+    exec(recipe("partial_fit"), {**held, "model": SGDRegressor()})
+    exec(recipe("search.fit"), {**held, "search": GridSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, cv=2)})
     count = Count()
     regression = LogisticRegression(max_iter=5, tol=0)
     regression.set_callbacks(sklearn_callback.GpuMonitor("iterations"), count).fit(X, Y > 0)
