@@ -58,7 +58,7 @@ class SourceKind(NamedTuple):
 KINDS: tuple[SourceKind, ...] = (
     SourceKind("nvml", "", "NVIDIA GPUs of this machine", HARDWARE),
     SourceKind("replay", ":FILE", "a recording, or an nvidia-smi log (CSV or dmon, also .gz)", RECORDED),
-    SourceKind("sim", "[:SCENARIO]", "a simulation: one, idle, laptop, sixteen or hostile", SIMULATED),
+    SourceKind("sim", "[:SCENARIO]", "a simulation: one, idle, laptop, sixteen, faults or hostile", SIMULATED),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 _HARDWARE = tuple(kind for kind in KINDS if Capability.LIVE in kind.capabilities)

@@ -103,6 +103,69 @@ def test_counters_only_grow_and_values_are_possible(scenario: str) -> None:
             assert new.device.missing["gpu.fan"] is Availability.NOT_SUPPORTED
 
 
+def test_performance_counters_fit_the_load_and_each_other() -> None:
+    source = SimSource(clock=FakeClock(START))
+    for second in range(0, 200, 3):
+        for gpu, of in enumerate(source.reading_at(START + second * SECOND, 0).samples):
+            assert of.value("gpu.graphics_activity") == pytest.approx(of.value("gpu.utilization"), abs=0.02)
+            assert of.value("gpu.sm_occupancy") <= of.value("gpu.sm_activity") <= of.value("gpu.graphics_activity")
+            assert of.value("gpu.tensor_activity") <= of.value("gpu.sm_activity")
+            assert of.value("gpu.temperature_margin") == 87 - of.value("gpu.temperature")
+            assert of.value("gpu.utilization_low") <= 1 - of.value("gpu.idle_share") * 0.95
+            assert abs(of.value("gpu.power_instant") - of.value("gpu.power")) <= 4
+            assert of.value("gpu.power_instant") < of.value("gpu.power_limit")
+            assert (of.value("gpu.nvlink_sent_rate") > 0) is (gpu < 4), "one run has several GPUs"
+            assert of.value("gpu.pcie_width") == of.value("gpu.pcie_width_max")
+
+
+def test_rates_are_what_the_counters_grow_by() -> None:
+    source = SimSource(clock=FakeClock(START))
+    tenths = [source.reading_at(START + i * SECOND // 10, 0).samples[0] for i in range(601)]
+    for name in ("pcie_sent", "pcie_received", "nvlink_sent", "nvlink_received"):
+        grown = tenths[-1].value(f"gpu.{name}") - tenths[0].value(f"gpu.{name}")
+        assert grown == pytest.approx(sum(one.value(f"gpu.{name}_rate") for one in tenths[:-1]) / 10, rel=0.01)
+
+
+def test_a_stall_shorter_than_a_sample_shows_in_the_seconds_after_it() -> None:
+    source = SimSource(clock=FakeClock(START))
+    seen = [source.reading_at(START + i * SECOND, 0).samples[0] for i in range(300)]
+    lows = [of.value("gpu.utilization_low") for of in seen]
+    assert min(lows) == 0.04, "checkpoints"
+    assert max(lows) > 0.9, "training"
+    assert all(len(set(lows[i : i + 8])) <= 2 for i in range(0, 300, 8))
+
+
+def test_a_simulation_of_faults_has_them_as_findings_and_xid_errors() -> None:
+    readings = watched(0, "faults")
+    samples = readings[-1].samples
+    assert samples[2].value("gpu.nvlink_active") < samples[1].value("gpu.nvlink_active")
+    assert samples[3].value("gpu.pcie_width") < samples[3].value("gpu.pcie_width_max")
+    assert samples[6].value("gpu.ecc_uncorrected") == 1
+    assert readings[200].samples[6].value("gpu.ecc_uncorrected") == 0, "not from the beginning"
+    events = [event for reading in readings for event in reading.xids]
+    assert [(event.uuid, event.code) for event in events] == [(samples[6].device.uuid, 94)] * 2
+    assert all(
+        reading.monotonic_ns - SECOND < event.monotonic_ns <= reading.monotonic_ns
+        for reading in readings
+        for event in reading.xids
+    )
+    assert [sample.value("gpu.xid") for sample in samples] == [0] * 6 + [94, 0]
+
+
+def test_the_default_server_has_an_error_of_an_application_now_and_then_and_no_fault() -> None:
+    readings = watched(1200)
+    assert [event.code for reading in readings for event in reading.xids] == [31]
+    assert {sample.value("gpu.xid") for reading in readings for sample in reading.samples} == {0}
+
+
+def test_what_a_card_of_this_kind_reports_is_simulated_and_the_rest_says_that_it_is_not() -> None:
+    (sample, *_) = watched(0)[-1].samples
+    lacking = {name for name, why in sample.device.missing.items() if why is Availability.NOT_SUPPORTED}
+    assert lacking == {
+        "gpu.fan", "gpu.retirement_pending", "gpu.temperature_slowdown", "gpu.temperature_shutdown",
+    }  # fmt: skip
+
+
 def test_the_gpu_of_a_laptop_sleeps() -> None:
     (sample,) = watched(0, "laptop")[-1].samples
     assert sample.state is Availability.ASLEEP
@@ -159,7 +222,8 @@ def test_losses_fall_and_accuracy_rises() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scenario", "gpus", "runs"), [("idle", 8, 0), ("one", 1, 1), ("sixteen", 16, 13), ("hostile", 8, 5)]
+    ("scenario", "gpus", "runs"),
+    [("idle", 8, 0), ("one", 1, 1), ("sixteen", 16, 13), ("faults", 8, 5), ("hostile", 8, 5)],
 )
 def test_each_scenario_has_its_gpus_and_runs(scenario: str, gpus: int, runs: int) -> None:
     reading = watched(0, scenario)[-1]
@@ -176,5 +240,5 @@ def test_hostile_names_are_cleaned_but_keep_markup_and_wide_letters() -> None:
 
 
 def test_an_unknown_scenario_names_those_there_are() -> None:
-    with pytest.raises(UsageError, match="default, idle, one, laptop, sixteen, hostile"):
+    with pytest.raises(UsageError, match="default, idle, one, laptop, sixteen, faults, hostile"):
         SimSource(clock=FakeClock(0), scenario="nope")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from random import Random
+from types import MappingProxyType
 
 from gpumon.frame import NAN, Device, Sample
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
+from gpumon.sources.sim.counters import STEADY, Dips, activity, margin
 from gpumon.sources.sim.curves import CELL, Curve
 from gpumon.sources.sim.scenarios import GIB, Job
 from gpumon.text import clean
@@ -17,6 +19,10 @@ _TOTAL = 81559 * 2.0**20
 _LIMIT = 700.0
 _IDLE_WATTS = 71.0
 _FULL_WATTS = 655.0
+_DRIVER = 3 * 2.0**20
+"""Bytes in use that belong to no process."""
+FAULTS_FROM = 300.0
+"""Seconds from the beginning of a simulation to its faults."""
 _LAG = 18.0
 """Seconds in which a temperature goes two thirds of its way."""
 _WAVE = (0.41, 3.0)
@@ -31,8 +37,12 @@ _NEVER = (
 class SimulatedGpu:
     """The curves of one GPU."""
 
-    def __init__(self, index: int, seed: int, model: str, job: Job | None) -> None:
+    def __init__(
+        self, index: int, seed: int, model: str, job: Job | None, faults: Mapping[str, float] = MappingProxyType({})
+    ) -> None:
+        """`faults`: values of metrics from `FAULTS_FROM` on, in place of those of a card that is well."""
         self.job = job
+        self._faults = faults
         # All ranks of a run have one load: they wait for each other.
         loads = job.loads(Random(f"{seed} {job.name} {job.process}")) if job else [0.0] * 600
         self._noise = Random(f"{seed} {index}")
@@ -44,6 +54,9 @@ class SimulatedGpu:
         self.throttled = Curve([0.35 if load > 0.96 else 0.0 for load in loads])
         self.sent = Curve([1.1e9 * load + 2e3 for load in loads])
         self.received = Curve([2.3e9 * load + 2e3 for load in loads])
+        between = 8.4e10 if job and len(job.gpus) > 1 else 0.0  # what ranks tell each other
+        self.linked = Curve([between * load for load in loads])
+        self._dips = Dips(self.load)
         self._energy = 3.1e7 + 1e6 * self._noise.random()
         known = self.values(0.0)
         missing = {name: Availability.NOT_SUPPORTED for name in FROM_DRIVERS if name not in known}
@@ -78,9 +91,10 @@ class SimulatedGpu:
         busy = self.job is not None
         return {
             **dict.fromkeys(_NEVER, 0.0),
+            **STEADY,
             "gpu.utilization": round(min(1.0, load + 0.01 * math.sin(1.7 * time + self._angle)), 2) if load else 0.0,
             "gpu.memory_utilization": round(load * 0.58, 2),
-            "gpu.memory_used": (self.job.memory * GIB if self.job else 0.0) + 3 * 2.0**20,
+            "gpu.memory_used": (self.job.memory * GIB if self.job else 0.0) + _DRIVER,
             "gpu.memory_reserved": 551 * 2.0**20,
             "gpu.memory_total": _TOTAL,
             "gpu.power": power,
@@ -97,6 +111,18 @@ class SimulatedGpu:
             "gpu.pcie_width": 16.0,
             "gpu.pcie_sent": self.sent.until(time),
             "gpu.pcie_received": self.received.until(time),
+            "gpu.pcie_sent_rate": self.sent.at(time),
+            "gpu.pcie_received_rate": self.received.at(time),
+            "gpu.nvlink_sent": self.linked.until(time),
+            "gpu.nvlink_received": self.linked.until(time),
+            "gpu.nvlink_sent_rate": self.linked.at(time),
+            "gpu.nvlink_received_rate": self.linked.at(time),
+            "gpu.power_instant": power + 4 * math.sin(9 * time + self._angle),
+            "gpu.temperature_margin": margin(float(round(temperature))),
+            "gpu.memory_unattributed": _DRIVER,
+            **activity(load, self.job.tensor if self.job else 0.0),
+            **self._dips.at(time),
+            **(self._faults if time >= FAULTS_FROM else {}),
         }
 
 

@@ -30,6 +30,8 @@ class Job:
     """Cores that each process uses."""
     resident: float = 8.0
     """GiB of host memory of each process."""
+    tensor: float = 0.1
+    """Share of its load that is on tensor cores."""
     phases: tuple[tuple[str, float], ...] = ()
     """Of an epoch, each with its first second."""
     framework: str = ""
@@ -77,6 +79,7 @@ _LLAMA = Job(
     gpus=(0, 1, 2, 3),
     loads=_distributed,
     memory=68.4,
+    tensor=0.52,
     cpu=1.3,
     resident=41.0,
     phases=(("train", 0), ("validate", 78), ("checkpoint", 89)),
@@ -92,6 +95,7 @@ _RESNET = Job(
     gpus=(5,),
     loads=_input_bound,
     memory=21.7,
+    tensor=0.28,
     cpu=7.8,
     resident=14.0,
     phases=(("train", 0), ("validate", 17)),
@@ -115,6 +119,20 @@ _HOSTILE = (
 )  # fmt: skip
 
 
+_WRONG_ADDRESS = ((4, 31, 1700.0),)
+"""A notebook that reads beyond its memory: a fault of the application, and no alarm."""
+_FAULTS: Mapping[int, Mapping[str, float]] = {
+    2: {"gpu.nvlink_active": 16.0, "gpu.nvlink_crc_errors": 412.0, "gpu.nvlink_replays": 57.0},
+    3: {"gpu.pcie_width": 8.0, "gpu.pcie_replays": 1284.0},
+    6: {
+        "gpu.ecc_uncorrected": 1.0, "gpu.ecc_uncorrected_lifetime": 1.0, "gpu.remapping_pending": 1.0,
+        "gpu.recovery_action": 4.0, "gpu.xid": 94.0,
+    },
+}  # fmt: skip
+"""A link that is down, half of the PCIe lanes, and memory that gave wrong data, with what its driver says of it."""
+_FAULT_XIDS = (*_WRONG_ADDRESS, (6, 94, 300.0))
+
+
 class Scenario(NamedTuple):
     """A simulated machine."""
 
@@ -123,13 +141,18 @@ class Scenario(NamedTuple):
     jobs: tuple[Job, ...] = ()
     asleep: tuple[int, ...] = ()
     """GPUs that are powered down."""
+    faults: Mapping[int, Mapping[str, float]] = {}
+    """Values of metrics by GPU, from half of the first ten minutes on."""
+    xids: tuple[tuple[int, int, float], ...] = ()
+    """XID errors that return: GPU, code, and seconds from the beginning to the first one and between two."""
 
 
 SCENARIOS: Mapping[str, Scenario] = {
-    "default": Scenario(8, _MODEL, (_LLAMA, _RESNET, _JUPYTER, _HOLDER)),
+    "default": Scenario(8, _MODEL, (_LLAMA, _RESNET, _JUPYTER, _HOLDER), xids=_WRONG_ADDRESS),
     "idle": Scenario(8, _MODEL),
     "one": Scenario(1, _MODEL, (replace(_RESNET, gpus=(0,)),)),
     "laptop": Scenario(1, _LAPTOP, asleep=(0,)),
     "sixteen": Scenario(16, _MODEL, (_LLAMA, _RESNET, _JUPYTER, _HOLDER, _EIGHT)),
+    "faults": Scenario(8, _MODEL, (_LLAMA, _RESNET, _JUPYTER, _HOLDER), faults=_FAULTS, xids=_FAULT_XIDS),
     "hostile": Scenario(8, "[blink]NVIDIA[/] \u202eH100\x1b[31m 図形" + _TOWER, _HOSTILE),
 }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpumon.clock import SECOND, Clock
 from gpumon.errors import UsageError
-from gpumon.frame import NAN, Driver, Origin, Sample
+from gpumon.frame import NAN, Driver, Origin, Sample, XidEvent
 from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.origin import SIMULATED
 from gpumon.sources.base import Reading
@@ -30,14 +30,16 @@ class SimSource:
         """Raises UsageError for a scenario that is not in `SCENARIOS`."""
         if scenario not in SCENARIOS:
             raise UsageError(f"no such scenario: {clean(scenario, 40)!r}. Choose one of {', '.join(SCENARIOS)}")
-        count, model, jobs, self._asleep = SCENARIOS[scenario]
+        count, model, jobs, self._asleep, faults, self._xids = SCENARIOS[scenario]
         self._clock = clock
         self._zero = clock.monotonic() - HISTORY * SECOND
         begin = clock.time() - HISTORY * SECOND
         self._offset = begin - self._zero
         self._last = -1
         owner = {gpu: job for job in jobs for gpu in job.gpus}
-        self._gpus = [SimulatedGpu(index, seed, model, owner.get(index)) for index in range(count)]
+        self._gpus = [
+            SimulatedGpu(index, seed, model, owner.get(index), faults.get(index, {})) for index in range(count)
+        ]
         self._ranks = {
             gpu: Rank(job, rank, number, self._gpus[gpu], begin)
             for number, job in enumerate(jobs) for rank, gpu in enumerate(job.gpus)
@@ -85,8 +87,19 @@ class SimSource:
         until = monotonic_ns - self._zero
         found = [mark for rank in self._ranks.values() for mark in rank.boundaries(self._last, until, self._zero)]
         found.sort(key=lambda boundary: boundary.time_ns)
+        xids = self._reported(self._last, until)
         self._last = max(self._last, until)
-        return self.reading_at(monotonic_ns, monotonic_ns + self._offset)._replace(boundaries=found)
+        return self.reading_at(monotonic_ns, monotonic_ns + self._offset)._replace(boundaries=found, xids=xids)
+
+    def _reported(self, after: int, until: int) -> list[XidEvent]:
+        """XID errors in (`after`, `until`], ns since the simulation began."""
+        found = []
+        for gpu, code, every in self._xids:
+            step = round(every * SECOND)
+            for number in range(max(1, after // step + 1), until // step + 1):
+                at = self._zero + number * step
+                found.append(XidEvent(self._gpus[gpu].device.uuid, code, at, at + self._offset))
+        return found
 
     def close(self) -> None:
         """Nothing is open."""

@@ -64,6 +64,8 @@ class Rank:
             memory_used=job.memory * GIB,
             sm_utilization=round(load, 2),
             memory_utilization=round(load * 0.58, 2),
+            encoder_utilization=0.0,
+            decoder_utilization=0.0,
             cpu_utilization=cpu,
             host_memory=job.resident * GIB,
             run=self.key(time_ns),
