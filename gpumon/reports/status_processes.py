@@ -18,7 +18,7 @@ _COLUMNS = (
     TextColumn("KIND", 0, right=False),
     TextColumn("MEM", 0),
     TextColumn("SM", 0),
-    TextColumn("DRAM", 0),
+    TextColumn("MBW", 0),
     TextColumn("ENC", 0),
     TextColumn("DEC", 0),
     TextColumn("CPU", 0),
