@@ -104,8 +104,8 @@ def incompletely_sampled(run: ComparedRun) -> Iterator[Finding]:
 
 
 def no_epochs(run: ComparedRun) -> Iterator[Finding]:
-    """There is nothing to compare yet."""
-    if not run.epochs:
+    """It has epochs, of which none can be compared yet."""
+    if not run.epochs and (run.record.epochs or run.record.run.epochs):
         yield _doubt("no_epochs", f"{run.name}: no epoch has ended", {})
 
 

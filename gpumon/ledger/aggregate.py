@@ -12,6 +12,7 @@ from gpumon.frame import NAN
 from gpumon.ledger.combine import by_stretch, highest, lowest, mean, over_devices_each, seen_by, seen_share, totals
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.live_peaks import fullest, joined_peaks, single_devices
+from gpumon.ledger.outside import waited_of
 from gpumon.ledger.records import EpochRow, LivePeak, Record, UsageRow
 from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.step_counts import StepCounts, begun_only, most
@@ -46,15 +47,19 @@ def epochs(record: Record) -> list[EpochSummary]:
 
 
 def whole(record: Record, parts: Sequence[EpochSummary], now: float) -> EpochSummary:
-    """The whole run, of which `parts` are the epochs; a running one until `now`.
+    """The whole run, of which `parts` are the epochs; a running one until `now`. Its metrics are the last logged.
 
-    Its steps are those of its epochs: a resumed training may continue its earlier count.
+    Its steps are those of its epochs, where it has any: a resumed training may continue its earlier count.
     """
     run = record.run
     wait = mean([rank.wait for rank in record.ranks])
     waited = [epoch for epoch in parts if epoch.wait > 0 and epoch.wait_of > 0]
     # The share is that of the epochs: between them it is unknown when the wait was measured.
     wait_of = wait * sum(epoch.wait_of for epoch in waited) / (sum(epoch.wait for epoch in waited) or NAN)
+    counted = StepCounts(record)
+    steps, trained = counted.whole([epoch.steps for epoch in parts]), _trained(parts)
+    if not parts:
+        steps, trained, wait_of = counted.outside(), counted.trained(), waited_of(record)
     peaks = [LivePeak(rank.peak, reached=True) for rank in record.ranks]
     single = single_devices(record)
     return EpochSummary(
@@ -65,14 +70,14 @@ def whole(record: Record, parts: Sequence[EpochSummary], now: float) -> EpochSum
         ended=run.ended,
         seconds=run.lasted(now),
         times=1,
-        steps=StepCounts(record).whole([epoch.steps for epoch in parts]),
+        steps=steps,
         wait=wait,
-        metrics={},
+        metrics=_last_logged(record),
         ranks=len(record.ranks),
         utilization_from=seen_by(record.usage),
         values=totals(record.whole_epochs),
         batch=_batch(record),
-        trained=_trained(parts),
+        trained=trained,
         wait_of=wait_of,
         peak=joined_peaks(
             [
@@ -81,6 +86,14 @@ def whole(record: Record, parts: Sequence[EpochSummary], now: float) -> EpochSum
             ]
         ),
     )
+
+
+def _last_logged(record: Record) -> dict[str, float]:
+    """The last of everything that was logged; of several ranks the lowest's word holds."""
+    metrics: dict[str, float] = {}
+    for rank in record.ranks:
+        metrics = {**metrics, **{name: value for name, value in rank.metrics.items() if name not in metrics}}
+    return metrics
 
 
 def _trained(parts: Sequence[EpochSummary]) -> float:

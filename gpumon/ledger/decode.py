@@ -15,7 +15,7 @@ from typing import Any
 from gpumon.frame import NAN, Mark, RunState
 from gpumon.history.downsample import Envelope
 from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, RunRow, RunTrace
-from gpumon.ledger.table_columns import parsed_json
+from gpumon.ledger.table_columns import metrics_of, parsed_json
 from gpumon.run_facts import facts_of_row
 from gpumon.text import clean
 
@@ -102,6 +102,9 @@ def rank_row(cells: Cells, devices: Sequence[DeviceRow]) -> RankRow:
         devices=tuple(devices),
         facts=facts_of_row(cells),
         seconds=cells.real("seconds"),
+        metrics=metrics_of(cells.get("metrics") or "{}"),
+        package_energy=cells.real("package_energy"),
+        package_unknown=cells.text("package_unknown"),
     )
 
 

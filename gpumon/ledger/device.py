@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Sample
+from gpumon.ledger.schema import OTHER
 from gpumon.ledger.timeline import OUTSIDE, EpochTimeline
 from gpumon.ledger.usage import COUNTERS, HOLD, HOLD_LEAST, UsageSums, merged, usage_sums_of
 from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.missing import is_known
+from gpumon.run_facts import PAUSED
 from gpumon.vendors import PARTS
 
 REMEMBERED = 30 * SECOND
@@ -93,7 +95,9 @@ class DeviceUsage:
         self.whole_board = not uuid.startswith(PARTS)
         self.parts: dict[tuple[int, str], UsageSums] = {}
         self.rest = UsageSums()
-        """Of settled epochs, and of what lies in none."""
+        """Of settled epochs, and of what cannot be told to be of one or of none."""
+        self.outside: dict[str, UsageSums] = {}
+        """Of what lies in no epoch, by phase."""
         self._last: DeviceSample | None = None
         self._counted: DeviceSample | None = None
         """The last whose counters were taken: a driver may give the same ones twice."""
@@ -132,8 +136,9 @@ class DeviceUsage:
         return {phase: part for (of, phase), part in self.parts.items() if of == ordinal}
 
     def whole(self) -> UsageSums:
-        """The sums of the whole run so far."""
-        return merged({None: self.rest, **self.parts})
+        """The sums of the whole run so far, without what it was paused."""
+        outside = {phase: part for phase, part in self.outside.items() if phase != PAUSED}
+        return merged({**outside, None: self.rest, **self.parts})
 
     def as_json(self) -> dict[str, Any]:
         """For `device_usage_of`."""
@@ -142,6 +147,7 @@ class DeviceUsage:
         return {
             "uuid": self.uuid, "rest": self.rest.as_json(), "busy": self._busy_at,
             "parts": [[ordinal, phase, part.as_json()] for (ordinal, phase), part in self.parts.items()],
+            "outside": {phase: part.as_json() for phase, part in self.outside.items()},
             "last": [last.monotonic_ns, counters, counted.counters_ns] if last and counted else None,
         }  # fmt: skip
 
@@ -188,7 +194,13 @@ class DeviceUsage:
         self._busy_at = at
 
     def _part(self, ordinal: int, phase: str, timeline: EpochTimeline) -> UsageSums:
-        if ordinal == OUTSIDE or ordinal not in timeline.epochs:
+        if ordinal == OUTSIDE:
+            phase = phase or OTHER
+            outside = self.outside.get(phase)
+            if outside is None:
+                outside = self.outside[phase] = UsageSums()
+            return outside
+        if ordinal not in timeline.epochs:
             return self.rest
         part = self.parts.get((ordinal, phase))
         if part is None:
@@ -201,6 +213,7 @@ def device_usage_of(found: Mapping[str, Any]) -> DeviceUsage:
     share = DeviceUsage(found["uuid"])
     share.rest = usage_sums_of(found["rest"])
     share.parts = {(ordinal, phase): usage_sums_of(part) for ordinal, phase, part in found["parts"]}
+    share.outside = {phase: usage_sums_of(part) for phase, part in found.get("outside", {}).items()}
     share._busy_at = found["busy"]
     if found["last"]:
         monotonic, counters, *stamp = found["last"]

@@ -36,6 +36,10 @@ class PhaseTotals:
         wait = part.wait if not is_known(self.wait) else self.wait + (part.wait if is_known(part.wait) else 0.0)
         return PhaseTotals(self.seconds + part.seconds, self.times + 1, self.steps + part.steps, wait, spans)
 
+    def as_json(self) -> list[Any]:
+        """For `PhaseTotals(*…)`."""
+        return [self.seconds, self.times, self.steps, self.wait, self.spans]
+
 
 class Moment(NamedTuple):
     """A point in a run: ns of CLOCK_MONOTONIC, steps made and seconds waited for data until then."""
@@ -71,7 +75,7 @@ class Epoch:
         """For `epoch_of`."""
         return {
             "epoch": [self.ordinal, self.epoch, self.begun_ns, self.begin], "end": self.end, "ended": self.ended_ns,
-            "phases": {name: [s.seconds, s.times, s.steps, s.wait, s.spans] for name, s in self.phases.items()},
+            "phases": {name: part.as_json() for name, part in self.phases.items()},
             "peaks": self.peaks, "metrics": self.metrics,
         }  # fmt: skip
 

@@ -15,7 +15,7 @@ from gpumon.ledger.epoch import Epoch, Moment
 from gpumon.ledger.framework_peak import Peak
 from gpumon.ledger.schema import WHOLE_EPOCH
 from gpumon.ledger.timeline import EpochTimeline, same
-from gpumon.ledger.usage import UsageSums, merged
+from gpumon.ledger.usage import SHORTEST_ENERGY, UsageSums, merged
 from gpumon.ledger.write import LedgerRow
 from gpumon.missing import is_known
 
@@ -48,14 +48,14 @@ def epoch_rows(
         "trained": trained.seconds if trained and trained.steps else None,
         "wait": column_of(waited_between(epoch.begin.wait, until.wait)),
         "wait_of": sum(spent.seconds for spent in phases.values() if is_known(spent.wait)) or None,
-        **_peak(peaks, ""),
+        **peak_columns(peaks, ""),
         "metrics": numbers(metrics),
     })  # fmt: skip
     for place, (name, spent) in enumerate(phases.items()):
         if name:
             yield LedgerRow("phase", {
                 "rank": key, "ordinal": epoch.ordinal, "phase": name, "place": place, "seconds": spent.seconds,
-                "times": spent.times, "steps": spent.steps, "wait": column_of(spent.wait), **_peak(peaks, name),
+                "times": spent.times, "steps": spent.steps, "wait": column_of(spent.wait), **peak_columns(peaks, name),
                 "spans": None if name == TRAINING else json.dumps(spent.spans),
             })  # fmt: skip
     for uuid, parts in sums.items():
@@ -68,10 +68,11 @@ def epoch_rows(
 
 
 def row_of_usage(
-    key: str, ordinal: int, phase: str, share: DeviceUsage, *, sums: UsageSums, seconds: float
-) -> LedgerRow:
-    """The usage of a device in a phase of an epoch, which took so many seconds."""
-    columns = sums.columns(seconds, whole_board=share.whole_board)
+    key: str, ordinal: int, phase: str, share: DeviceUsage, *, sums: UsageSums, seconds: float,
+    least: float = SHORTEST_ENERGY,
+) -> LedgerRow:  # fmt: skip
+    """The usage of a device in a phase of an epoch, which took so many seconds; `least`: for its energy to be known."""
+    columns = sums.columns(seconds, whole_board=share.whole_board, least=least)
     return LedgerRow(
         "usage", {"rank": key, "ordinal": ordinal, "phase": phase, "uuid": share.uuid, **columns}
     )  # fmt: skip
@@ -88,6 +89,7 @@ def column_of(value: float) -> float | None:
     return value if is_known(value) else None
 
 
-def _peak(peaks: Mapping[str, Peak], phase: str) -> dict[str, Any]:
+def peak_columns(peaks: Mapping[str, Peak], phase: str) -> dict[str, Any]:
+    """The framework's peak in a phase ('': of all together), as columns of its row."""
     peak = peaks.get(phase, Peak())
     return {"peak": column_of(peak.value), "peak_reached": int(peak.reached) if is_known(peak.value) else None}

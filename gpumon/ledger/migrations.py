@@ -165,3 +165,5 @@ LEDGER_FILE = FileKind(
 )
 VERSION = len(MIGRATIONS)
 """`PRAGMA user_version`; `MIGRATIONS[n]` leads from version n to n + 1, and never changes once it was released."""
+OUTSIDE_SINCE = 4
+"""Version from which a ledger has the tables `outside` and `step_row`."""

@@ -12,6 +12,7 @@ from gpumon.ledger.about_rows import about_rows
 from gpumon.ledger.device import REMEMBERED, DeviceUsage, RecentSamples, device_usage_of
 from gpumon.ledger.epoch import Moment
 from gpumon.ledger.epoch_rows import column_of, epoch_rows, numbers, row_of_usage
+from gpumon.ledger.outside_rows import outside_rows
 from gpumon.ledger.rank_traces import RankTraces
 from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.store import StoredTrace
@@ -94,6 +95,8 @@ class RankRecorder:
             updated = tick.monotonic_ns - (tick.time_ns - _ns(run.updated)) if is_known(run.updated) else 0
             self.end_ns = min(max(self._alive_at, updated, timeline.last.monotonic_ns), tick.monotonic_ns)
             self.state = run.state if run.state != RunState.RUNNING else RunState.DIED
+            if timeline.is_paused:  # its training was over: however the process ended, that was not of it
+                self.end_ns, self.state = timeline.last.monotonic_ns, RunState.FINISHED
         if self.end_ns:
             self.ended_ns = tick.time_ns - (tick.monotonic_ns - self.end_ns)
             self.dirty = True
@@ -144,7 +147,7 @@ class RankRecorder:
         yield LedgerRow("rank", {
             "key": key, "run": self.id, "rank": run.rank, "local_rank": run.local_rank, "pid": run.pid,
             "started": started, "ended": self.ended_ns, "state": int(self.state), "steps": run.step,
-            "seconds": max(0, (self.end_ns or tick.monotonic_ns) - self.begin) / SECOND,
+            "seconds": self._lasted(self.end_ns or tick.monotonic_ns), "metrics": numbers(run.metrics),
             "wait": column_of(run.wait) or None, "lost_events": timeline.lost, "peak": column_of(self._highest()),
             "retries": column_of(run.memory.retries), "ooms": column_of(run.memory.ooms), **row_of_facts(run.facts),
         })  # fmt: skip
@@ -164,7 +167,8 @@ class RankRecorder:
             until = epoch.end or (now if now.monotonic_ns >= epoch.begin.monotonic_ns else epoch.begin)
             sums = {uuid: share.of(epoch.ordinal) for uuid, share in self.shares.items()}
             yield from epoch_rows(run, timeline, self.shares, epoch, until, sums=sums)
-        seconds = max(0, now.monotonic_ns - self.begin) / SECOND
+        yield from outside_rows(key, timeline, self.shares, now)
+        seconds = self._lasted(now.monotonic_ns)
         for share in self.shares.values():
             yield row_of_usage(key, WHOLE_RUN, WHOLE_EPOCH, share, sums=share.whole(), seconds=seconds)
         for mark in timeline.marks:
@@ -175,6 +179,10 @@ class RankRecorder:
         timeline.marks.clear()
         if self.ended_ns is None:
             yield LedgerRow("progress", {"rank": key, "state": self._as_json()})
+
+    def _lasted(self, until: int) -> float:
+        """Seconds from its begin until then (ns, CLOCK_MONOTONIC), without those in which it was paused."""
+        return max(0.0, (until - self.begin) / SECOND - self.timeline.paused_until(until))
 
     def _at(self, horizon: int) -> Moment:
         """Steps and wait that belong to `horizon`: of the last tick until then, or of a boundary behind that."""

@@ -19,11 +19,11 @@ from gpumon.ledger import decode
 from gpumon.ledger.about_rows import about_conditions, particulars, tag_names
 from gpumon.ledger.combine import totals
 from gpumon.ledger.decode import Cells
-from gpumon.ledger.migrations import VERSION
+from gpumon.ledger.migrations import OUTSIDE_SINCE, VERSION
 from gpumon.ledger.records import USAGE_INDEX, DeviceRow, Particulars, Record, RunRow, RunSummary, RunTrace
-from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
+from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.settled import SettledEpochs, settled_epochs
-from gpumon.ledger.table_columns import ResultColumns, epoch_rows, phase_rows, usage_rows
+from gpumon.ledger.table_columns import ResultColumns, epoch_rows, outside_rows, phase_rows, usage_rows
 from gpumon.missing import is_known
 from gpumon.text import clean
 
@@ -38,7 +38,8 @@ class Ledger:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._db = _opened(path)
+        self._db, version = _opened(path)
+        self._has_outside = version >= OUTSIDE_SINCE
         self._db.row_factory = decode.cells_of
         self._tables: set[str] = set()
 
@@ -113,7 +114,8 @@ class Ledger:
                 held.setdefault(row.text("rank"), []).append(decode.device_row(row))
             ranks = self._rows("SELECT * FROM rank WHERE run = ? ORDER BY rank, key", run_id)
             whole = f"SELECT * FROM usage WHERE rank {_RANKS} AND ordinal = {WHOLE_RUN}"
-            usage = f"SELECT * FROM usage WHERE {part} AND ordinal != {WHOLE_RUN}"
+            usage = f"SELECT * FROM usage WHERE {part} AND ordinal >= 0"
+            outside = f"SELECT * FROM usage WHERE rank {_RANKS} AND ordinal = {OUTSIDE_EPOCHS}"
             usage += "" if phases else f" AND phase = '{WHOLE_EPOCH}'"
             marks = self._rows(f"SELECT * FROM mark WHERE rank {_RANKS} ORDER BY time, number", run_id)
             return Record(
@@ -132,6 +134,12 @@ class Ledger:
                 usage=[*usage_rows(self._columns(whole, run_id)), *usage_rows(self._columns(usage, run_id, *chosen))],
                 marks=[mark for row in marks if (mark := decode.mark_row(row)) is not None],
                 about=self._about(run_id),
+                outside=outside_rows(
+                    self._columns(f"SELECT * FROM outside WHERE rank {_RANKS} ORDER BY rank, place, phase", run_id)
+                )
+                if self._has_outside
+                else [],
+                outside_usage=usage_rows(self._columns(outside, run_id)),
             )
 
     def epochs(self, run_id: str) -> int:
@@ -170,7 +178,7 @@ class Ledger:
         gpus = self._count(f"SELECT count(DISTINCT uuid) FROM device WHERE rank {_RANKS}", run_id)
         usage = f"SELECT * FROM usage WHERE rank {_RANKS} AND phase = '{WHOLE_EPOCH}'"
         rows = usage_rows(self._columns(f"{usage} AND ordinal = {WHOLE_RUN}", run_id))
-        rows = rows or usage_rows(self._columns(usage, run_id))
+        rows = rows or usage_rows(self._columns(f"{usage} AND ordinal >= 0", run_id))
         came_to = totals(rows)
         return RunSummary(
             run=run,
@@ -289,7 +297,7 @@ class Ledgers:
         return sorted(found.values(), key=lambda each: -each[1].started)
 
 
-def _opened(path: str) -> sqlite3.Connection:
+def _opened(path: str) -> tuple[sqlite3.Connection, int]:
     if not os.path.exists(path):
         raise GpumonError(NOTHING)
     try:
@@ -297,7 +305,7 @@ def _opened(path: str) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise _unreadable(path, error) from error
     if 0 < version <= VERSION:
-        return db
+        return db, version
     db.close()
     if version == 0:
         raise GpumonError(NOTHING)  # a daemon is making it at this moment

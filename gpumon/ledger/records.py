@@ -152,6 +152,12 @@ class RankRow(NamedTuple):
     """Facts that its training reported."""
     seconds: float = NAN
     """From its begin to its end, by the steady clock."""
+    metrics: Mapping[str, float] = {}
+    """The last of everything that it logged, by name."""
+    package_energy: float = NAN
+    """Joules of the machine's CPU packages while it ran; NaN where this is unknown."""
+    package_unknown: str = ""
+    """Why `package_energy` is unknown."""
 
 
 class EpochRow(NamedTuple):
@@ -254,6 +260,10 @@ class Record(NamedTuple):
     usage: Sequence[UsageRow]
     marks: Sequence[MarkRow]
     about: Particulars = Particulars()
+    outside: Sequence[PhaseRow] = ()
+    """What ranks did outside their epochs, by phase, and (`schema.WHOLE_EPOCH`) all of that together."""
+    outside_usage: Sequence[UsageRow] = ()
+    """Usage of devices in these."""
 
     @property
     def devices(self) -> list[DeviceRow]:

@@ -6,7 +6,7 @@ ranks it has; what was measured hangs on the rank (`rank.key`, the board's name)
 
 An epoch is known by `ordinal`, which counts the epochs that a rank began, from 0: a resumed or odd loop
 may use the same number twice. `usage` has one row for each rank, device, epoch and phase; `phase` ''
-stands for the whole epoch, `ordinal` -1 for the whole run.
+stands for the whole epoch, `ordinal` -1 for the whole run and -2 for all of it that lies outside its epochs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from enum import Enum
 from gpumon.metrics import IDLE, Unit
 
 WHOLE_RUN = -1
+OUTSIDE_EPOCHS = -2
 WHOLE_EPOCH = ""
+OTHER = "other"
+"""Phase of what lies outside epochs and in no phase."""
 
 
 class OverDevices(Enum):

@@ -5,7 +5,9 @@ A callback of a framework counts steps of training alone, and a loop without `ru
 
 from __future__ import annotations
 
+from gpumon.frame import EVALUATION, NAN
 from gpumon.ledger.records import EpochRow, PhaseRow, Record
+from gpumon.ledger.schema import WHOLE_EPOCH
 
 
 class StepCounts:
@@ -14,6 +16,8 @@ class StepCounts:
     def __init__(self, record: Record) -> None:
         self._run = any(epoch.steps for epoch in record.epochs)
         self._phases = {phase.phase for phase in record.phases if phase.steps}
+        self._outside = [row for row in record.outside if row.phase not in EVALUATION and row.phase != WHOLE_EPOCH]
+        self._record = record
         self._complete = not any(rank.lost_events for rank in record.ranks)
 
     def epoch(self, row: EpochRow) -> int | None:
@@ -29,6 +33,19 @@ class StepCounts:
         if not self._complete or all(steps is None for steps in epochs):
             return None
         return sum(steps for steps in epochs if steps is not None)
+
+    def outside(self) -> int | None:
+        """Those of a run without epochs, but for evaluation; of several ranks those of the one with most."""
+        if not self._record.outside:  # lost, or kept by an older version
+            return most([rank.steps or None for rank in self._record.ranks])
+        ranks = {row.rank for row in self._outside}
+        return most([sum(row.steps for row in self._outside if row.rank == rank) or None for rank in ranks])
+
+    def trained(self) -> float:
+        """Seconds in which these were made; NaN where they are unknown."""
+        ranks = {row.rank for row in self._outside}
+        spent = [sum(row.seconds for row in self._outside if row.rank == rank and row.steps) for rank in ranks]
+        return max(spent, default=NAN) or NAN
 
 
 def begun_only(row: EpochRow) -> bool:

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from gpumon.frame import NAN
 from gpumon.json_value import parse_logged
 from gpumon.ledger.records import EpochRow, LivePeak, PhaseRow, UsageRow
-from gpumon.ledger.schema import USAGE
+from gpumon.ledger.schema import OUTSIDE_EPOCHS, USAGE, WHOLE_EPOCH
+from gpumon.missing import is_known
 from gpumon.text import clean
 
 T = TypeVar("T", EpochRow, PhaseRow, UsageRow)
@@ -102,6 +103,25 @@ def phase_rows(table: ResultColumns) -> list[PhaseRow]:
         place=table.real("place"),
         peak=_peaks(table),
     )
+
+
+def outside_rows(table: ResultColumns) -> list[PhaseRow]:
+    """Rows of `outside`; none of a rank of which it is unknown what it did there."""
+    rows = _rows(
+        PhaseRow,
+        rank=table.text("rank"),
+        ordinal=(OUTSIDE_EPOCHS,) * table.size,
+        phase=table.text("phase"),
+        seconds=table.real("seconds"),
+        times=table.whole("times"),
+        steps=table.whole("steps"),
+        wait=_waits(table),
+        spans=table.parsed("spans", _spans),
+        place=table.real("place"),
+        peak=_peaks(table),
+    )
+    unknown = {row.rank for row in rows if row.phase == WHOLE_EPOCH and not is_known(row.seconds)}
+    return [row for row in rows if row.rank not in unknown]
 
 
 def usage_rows(table: ResultColumns) -> list[UsageRow]:

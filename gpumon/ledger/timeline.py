@@ -11,10 +11,12 @@ from gpumon.epoch_fold import EpochEnd, EpochFold
 from gpumon.frame import NAN, Boundary, Mark, waited_between
 from gpumon.ledger.epoch import Epoch, Moment, PhaseTotals, epoch_of
 from gpumon.ledger.framework_peak import Peak, PeakCounter, peak_counter_of
+from gpumon.ledger.schema import OTHER
 from gpumon.missing import is_known
+from gpumon.run_facts import PAUSED
 
 OUTSIDE = -1
-"""Ordinal of what lies in no epoch: it counts for the whole run only."""
+"""Ordinal of what lies in no epoch."""
 KEPT_SPANS = 4096
 _LOST = (OUTSIDE - 1, "")
 """Where the run was between boundaries that were lost."""
@@ -54,6 +56,9 @@ class EpochTimeline:
         self.peak = PeakCounter()
         self.left: list[int] = []
         """Numbers of epochs that were written with an end, and had none."""
+        self.outside: dict[str, PhaseTotals] | None = {}
+        """Phases outside epochs; None where an older version kept the begin of this run, which did not count them."""
+        self.outside_peaks: dict[str, Peak] = {}
         self._since = Moment(0, 0, NAN)
         self._by_number: dict[int, int] = {}
 
@@ -82,12 +87,15 @@ class EpochTimeline:
         elif change.revoked is not None:
             self.left.append(change.revoked)
         if mark == Mark.RUN_END:
+            if self.spans and self.spans[-1].ordinal == OUTSIDE:
+                self._close_outside(at)
+                self._since = at
             self.ended_ns = at.monotonic_ns
         elif mark in (Mark.OUT_OF_MEMORY, Mark.CHECKPOINT):
             self.marks.append(boundary)
         if mark in (Mark.EPOCH_END, Mark.EPOCH_ABORTED, Mark.RUN_END, Mark.LOG):
             self._log(boundary.epoch, boundary.metrics, again=mark in (Mark.EPOCH_ABORTED, Mark.RUN_END))
-        self._enter(at, self.open.ordinal if self.open else OUTSIDE, boundary.phase if self.open else "")
+        self._enter(at, self.open.ordinal if self.open else OUTSIDE, boundary.phase)
         return mark in (Mark.EPOCH_BEGIN, Mark.EPOCH_END, Mark.EPOCH_ABORTED, Mark.RUN_END)
 
     @property
@@ -131,6 +139,27 @@ class EpochTimeline:
             found[phase] = self._with_part(epoch, found.get(phase), now)
         return found
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether its training was over when it was heard of last."""
+        return bool(self.spans) and self.spans[-1].ordinal == OUTSIDE and self.spans[-1].phase == PAUSED
+
+    def outside_at(self, now: Moment) -> dict[str, PhaseTotals] | None:
+        """The phases outside epochs until `now`, with that of the time since the last boundary; None if unknown."""
+        if self.outside is None or self.lost:
+            return None
+        found = dict(self.outside)
+        if self.open is None and self.spans and now.monotonic_ns >= self._since.monotonic_ns and not self.ended_ns:
+            phase = self.spans[-1].phase or OTHER
+            found[phase] = self._with_outside(found.get(phase), now)
+        return found
+
+    def paused_until(self, now: int) -> float:
+        """Seconds until `now` (ns, CLOCK_MONOTONIC) in which the run was paused."""
+        before = (self.outside or {}).get(PAUSED, PhaseTotals()).seconds
+        since = now - self._since.monotonic_ns if self.is_paused and not self.ended_ns else 0
+        return before + max(0, since) / SECOND
+
     def peaks_at(self, epoch: Epoch, now: float) -> dict[str, Peak]:
         """The framework's peak in each phase of an epoch, and ('') in all of it; `now`: the counter's value now."""
         pending = {phase for ordinal, phase in self.peak.since if ordinal == epoch.ordinal}
@@ -160,18 +189,23 @@ class EpochTimeline:
             "epochs": [epoch.as_json() for epoch in self.epochs.values()],
             "open": self.open.ordinal if self.open else None, "logged": self.logged, "next": self.next,
             "last": self.last, "since": self._since, "peak": self.peak.as_json(),
+            "outside": self.outside and {name: part.as_json() for name, part in self.outside.items()},
+            "outside_peaks": self.outside_peaks,
         }  # fmt: skip
 
     def _read_peak(self, value: float, missed: int) -> None:
         """The framework's peak counter at a boundary, for what lay before it."""
-        phase = self.spans[-1].phase if self.open is not None and self.spans else ""
+        phase = self.spans[-1].phase if self.spans else ""
         self.peak.passed((self.open.ordinal if self.open is not None else OUTSIDE, phase))
         if missed:
             self.peak.passed(_LOST)
         if is_known(value):
             for place, peak in self.peak.read(value):
                 ordinal, phase = place if isinstance(place, tuple) else (place, "")
-                if ordinal in self.epochs and (phase or not isinstance(place, tuple)):
+                if ordinal == OUTSIDE:
+                    name = phase or (OTHER if isinstance(place, tuple) else "")
+                    self.outside_peaks[name] = self.outside_peaks.get(name, Peak()).joined(peak)
+                elif ordinal in self.epochs and (phase or not isinstance(place, tuple)):
                     self.epochs[ordinal].note_peak(phase, peak)
 
     def _leave(self, at: Moment) -> None:
@@ -180,16 +214,29 @@ class EpochTimeline:
             self._close_phase(at)
             self.open.end = at
             self.open = None
+            self._since = at
             self.spans.append(PhaseStart(at.monotonic_ns, OUTSIDE, ""))
 
     def _enter(self, at: Moment, ordinal: int, phase: str) -> None:
         now = self.spans[-1] if self.spans else None
         if now is not None and (now.ordinal, now.phase) == (ordinal, phase):
             return
-        if now is not None and self.open is not None and now.ordinal == self.open.ordinal:
+        if now is not None and now.ordinal == OUTSIDE:
+            self._close_outside(at)
+        elif now is not None and self.open is not None and now.ordinal == self.open.ordinal:
             self._close_phase(at)
         self._since = at
         self.spans.append(PhaseStart(at.monotonic_ns, ordinal, phase))
+
+    def _close_outside(self, at: Moment) -> None:
+        """A phase outside epochs is over; between two epochs back to back there was none."""
+        if self.outside is not None and at.monotonic_ns > self._since.monotonic_ns:
+            phase = self.spans[-1].phase or OTHER
+            self.outside[phase] = self._with_outside(self.outside.get(phase), at)
+
+    def _with_outside(self, so_far: PhaseTotals | None, until: Moment) -> PhaseTotals:
+        after = max(0, self._since.monotonic_ns - self.begun_ns) / SECOND
+        return (so_far or PhaseTotals()).plus(_between(self._since, until), after)
 
     def _close_phase(self, at: Moment) -> None:
         assert self.open is not None
@@ -222,6 +269,9 @@ def timeline_of(found: Mapping[str, Any]) -> EpochTimeline:
     timeline._fold = EpochFold(found["newest"], found["lost"], opened)
     timeline.logged, timeline.next = dict(found["logged"]), found["next"]
     timeline.last, timeline._since = Moment(*found["last"]), Moment(*found["since"])
+    outside = found.get("outside")
+    timeline.outside = None if outside is None else {name: PhaseTotals(*row) for name, row in outside.items()}
+    timeline.outside_peaks = {phase: Peak(*peak) for phase, peak in found.get("outside_peaks", {}).items()}
     if "peak" in found:
         timeline.peak = peak_counter_of(found["peak"])
     timeline._by_number = {epoch.epoch: epoch.ordinal for epoch in timeline.epochs.values()}

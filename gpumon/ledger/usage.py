@@ -20,6 +20,8 @@ HOLD = 3
 HOLD_LEAST = 2 * SECOND
 COVERED = 0.98
 """Energy is reported where so much of the time is between two readings of the counter."""
+SHORTEST_ENERGY = 1.0
+"""Seconds of a stretch from which its energy is reported: the counter moves in steps."""
 BUSY_COVERED = 0.9
 """The driver's own samples are used where they cover so much of the time sampled."""
 
@@ -158,10 +160,13 @@ class UsageSums:
             if self.first[i] != self.first[i]:
                 self.first[i] = value
 
-    def columns(self, seconds: float, *, whole_board: bool = True) -> dict[str, Any]:
+    def columns(
+        self, seconds: float, *, whole_board: bool = True, least: float = SHORTEST_ENERGY
+    ) -> dict[str, Any]:  # fmt: skip
         """The row of `usage` for a stretch of `seconds`; None where a column is not known.
 
-        `whole_board`: false on a MIG instance, whose counters are those of the whole GPU.
+        `whole_board`: false on a MIG instance, whose counters are those of the whole GPU. `least`: seconds from which
+        energy is reported.
         """
         from_driver = self.busy.seconds > 0 and self.busy.seconds >= BUSY_COVERED * self.sampled
         columns: dict[str, float] = (self.busy if from_driver else self.ticks).columns()
@@ -170,7 +175,7 @@ class UsageSums:
         for i, name in enumerate(_PEAKS):
             columns[name] = self.inside[i] if self.inside[i] == self.inside[i] else self.held[i]
         columns |= dict(zip(_FIRSTS, self.first, strict=True))
-        if whole_board and seconds >= 1.0 and self.covered[0] >= COVERED * seconds:
+        if whole_board and seconds >= least and self.covered[0] >= COVERED * seconds > 0:
             columns["energy"] = self.counted[0]
             # The driver's power is a mean that lags behind: over an epoch of seconds, energy by time is the truth.
             columns["power_mean"] = self.counted[0] / self.covered[0]

@@ -17,6 +17,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "epoch": ("rank", "ordinal"),
     "phase": ("rank", "ordinal", "phase"),
     "usage": ("rank", "ordinal", "phase", "uuid"),
+    "outside": ("rank", "phase"),
+    "step_row": ("rank", "ordinal"),
     "mark": ("rank", "number"),
     "trace": ("rank", "uuid"),
     "progress": ("rank",),

@@ -4,15 +4,15 @@ Each number is the median over a run's epochs, without the first, which is longe
 compilation, cold caches), where there are three or more. Whether two medians differ is told by how
 much epochs of one run differ among themselves: epochs are drawn again and again (the bootstrap),
 and a difference counts when 95 % of the draws are on one side of zero. That says nothing of how two repetitions of
-a training would differ.
+a training would differ. Runs of which one has no epochs are compared as wholes: a single value has no interval.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from gpumon import units
 from gpumon.diagnosis.comparison_rules import ComparedRun, doubts
@@ -20,9 +20,10 @@ from gpumon.frame import NAN
 from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record
-from gpumon.ledger.schema import USAGE
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
+from gpumon.reports.compare_whole import BETWEEN, CPU, WHOLE, WholeRun, unknown_energy
+from gpumon.reports.measure import TITLE, Measure, tensors_peak, usage_measure
 from gpumon.reports.run_json import SCHEMA, known
 from gpumon.reports.text_table import TextColumn, draw
 
@@ -36,46 +37,22 @@ _OUTSIDE = 0.025
 _SEED = 20240229
 """Any: so that the same runs give the same answer."""
 _WIDE = 28
+SINGLE = "one value of each, and a single value has no confidence interval."
 
-_TITLE = {column.name: column.title for column in USAGE}
+T = TypeVar("T")
 
-
-class Measure(NamedTuple):
-    """A number of each epoch that is compared."""
-
-    name: str
-    title: str
-    of: Callable[[EpochSummary], float]
-    write: Callable[[float], str]
-    in_points: bool = False
-    """A ratio differs by points of percent: a share of a share would mislead."""
-
-
-def _usage(name: str, unit: Unit, title: str = "") -> Measure:
-    return Measure(
-        name, title or _TITLE[name], lambda epoch: epoch.value(name), lambda value: units.number(value, unit),
-        unit is Unit.RATIO,
-    )  # fmt: skip
-
-
-def tensors_peak(epoch: EpochSummary) -> float:
-    """The most in live tensors: the framework's own peak, else what was read between steps."""
-    peak = epoch.live_peak.value
-    return peak if is_known(peak) else epoch.value("run_allocated_peak")
-
-
-MEASURES: tuple[Measure, ...] = (
+MEASURES: tuple[Measure[EpochSummary], ...] = (
     Measure("seconds", "Epoch time", lambda epoch: epoch.seconds, units.span),
     Measure("steps_per_second", "Steps per second", lambda epoch: epoch.steps_per_second, units.figures),
     Measure("samples_per_second", "Samples per second", lambda epoch: epoch.samples_per_second, units.figures),
     Measure("wait_share", "Wait for data", lambda epoch: epoch.wait_share,
             lambda value: units.number(value, Unit.RATIO), in_points=True),
-    _usage("utilization_mean", Unit.RATIO),
-    _usage("idle_share", Unit.RATIO),
-    _usage("memory_used_peak", Unit.BYTES),
-    Measure("run_allocated_peak", _TITLE["run_allocated_peak"], tensors_peak,
+    usage_measure("utilization_mean", Unit.RATIO),
+    usage_measure("idle_share", Unit.RATIO),
+    usage_measure("memory_used_peak", Unit.BYTES),
+    Measure("run_allocated_peak", TITLE["run_allocated_peak"], tensors_peak,
             lambda value: units.number(value, Unit.BYTES)),
-    _usage("energy", Unit.JOULES, "Energy per epoch"),
+    usage_measure("energy", Unit.JOULES, "Energy per epoch"),
     Measure("energy_per_step", "Energy per step", lambda epoch: epoch.energy_per_step,
             lambda value: f"{units.figures(value)} J" if is_known(value) else units.MISSING),
     Measure("energy_per_sample", "Energy per sample", lambda epoch: epoch.energy_per_sample,
@@ -102,7 +79,7 @@ class Difference(NamedTuple):
 class MeasureComparison(NamedTuple):
     """One measure of all runs."""
 
-    measure: Measure
+    measure: Measure[Any]
     medians: Sequence[float]
     differences: Sequence[Difference]
     """From the first run, of each of the others."""
@@ -119,26 +96,40 @@ class Comparison(NamedTuple):
     lines: Sequence[MeasureComparison]
     doubts: Sequence[str]
     """Why the runs may not be comparable, in sentences."""
+    whole: Sequence[MeasureComparison] = ()
+    """Whole runs, of which each has one value."""
+    notes: Sequence[str] = ()
+    """What must be known to read these."""
 
 
 def compare(records: Sequence[Record]) -> Comparison:
     """Compare the runs, each with the first."""
-    finished = [[epoch for epoch in aggregate.epochs(record) if is_known(epoch.ended)] for record in records]
+    begun = [aggregate.epochs(record) for record in records]
+    finished = [[epoch for epoch in epochs if is_known(epoch.ended)] for epochs in begun]
     counted = [epochs[1:] if len(epochs) >= WARM_UP_FROM else epochs for epochs in finished]
-    found = []
-    for measure in MEASURES:
-        values = [sorted(value for epoch in epochs if math.isfinite(value := measure.of(epoch))) for epochs in counted]
-        medians = [median(one) for one in values]
-        if not all(not is_known(one) for one in medians):
-            found.append(MeasureComparison(measure, medians, [difference(values[0], other) for other in values[1:]]))
-    sides = [ComparedRun(*one) for one in zip(letters(len(records)), records, counted, strict=True)]
+    wholes = [WholeRun(*one) for one in zip(records, begun, strict=True)]
+    names = letters(len(records))
+    sides = [ComparedRun(*one) for one in zip(names, records, counted, strict=True)]
     return Comparison(
         records,
         [len(epochs) for epochs in counted],
         [len(all_) - len(epochs) for all_, epochs in zip(finished, counted, strict=True)],
-        found,
+        _compared(MEASURES, counted),
         [doubt.summary for doubt in doubts(sides)],
+        _compared(WHOLE, [[run] for run in wholes]),
+        [*unknown_energy(names, wholes)],
     )
+
+
+def _compared(measures: Sequence[Measure[T]], of: Sequence[Sequence[T]]) -> list[MeasureComparison]:
+    """The measures that are known of any run; `of`: for each run what has a value of them."""
+    found = []
+    for measure in measures:
+        values = [sorted(value for one in ones if math.isfinite(value := measure.of(one))) for ones in of]
+        medians = [median(one) for one in values]
+        if not all(not is_known(one) for one in medians):
+            found.append(MeasureComparison(measure, medians, [difference(values[0], other) for other in values[1:]]))
+    return found
 
 
 def letters(count: int) -> list[str]:
@@ -188,30 +179,49 @@ def _place(share: float, size: int) -> int:
 def lines(comparison: Comparison, width: int) -> Iterator[str]:
     """The comparison as text, at most `width` cells wide where the words allow it (0: as it comes)."""
     records = comparison.records
+    by_epochs = all(comparison.epochs)
     for letter, record, count, left_out in zip(
         letters(len(records)), records, comparison.epochs, comparison.left_out, strict=True
     ):
         without = ", without the first (warm-up)" if left_out else ""
-        epochs = f"{count} epoch{'' if count == 1 else 's'}{without}"
+        epochs = f"{units.counted(count, 'epoch')}{without}" if by_epochs else "whole run"
         yield "  ·  ".join((f"{letter}  {record.run.name}", record.run.id, record.run.user, epochs))
     yield ""
-    columns = [TextColumn("", 100, right=False), TextColumn("A", 99, most=_WIDE)]
-    for place, letter in enumerate(letters(len(records))[1:]):
-        columns += [TextColumn(letter, 98 - place, most=_WIDE), TextColumn(f"{letter} − A", 90 - place, right=False)]
-    rows = []
-    for line in comparison.lines:
-        row = [line.measure.title, line.measure.write(line.medians[0])]
-        for value, found in zip(line.medians[1:], line.differences, strict=True):
-            row += [line.measure.write(value), verdict(found, line.measure)]
-        rows.append(row)
-    if rows:
-        yield from draw(columns, rows, width)
+    if by_epochs:
+        yield from _table(comparison.lines, width)
         yield ""
         yield "Medians over epochs. In brackets: 95 % interval of the difference (bootstrap over epochs)."
+        beside = [line for line in comparison.whole if line.measure in (*BETWEEN, *CPU)]
+        if beside:
+            yield ""
+            yield from _table(beside, width, single=True)
+            yield ""
+            yield f"Of whole runs: {SINGLE}"
     else:
-        yield "No epoch of these runs has ended: nothing to compare yet."
+        yield from _table(comparison.whole, width, single=True)
+        yield ""
+        yield f"Whole runs: {SINGLE}"
+    yield from comparison.notes
     for doubt in comparison.doubts:
         yield f"Caution: {doubt}"
+
+
+def _table(compared: Sequence[MeasureComparison], width: int, *, single: bool = False) -> Iterator[str]:
+    """`single`: of each run there is one value."""
+    if not compared:
+        yield "Nothing of these runs was measured."
+        return
+    runs = len(compared[0].medians)
+    columns = [TextColumn("", 100, right=False), TextColumn("A", 99, most=_WIDE)]
+    for place, letter in enumerate(letters(runs)[1:]):
+        columns += [TextColumn(letter, 98 - place, most=_WIDE), TextColumn(f"{letter} − A", 90 - place, right=False)]
+    rows = []
+    for line in compared:
+        row = [line.measure.title, line.measure.write(line.medians[0])]
+        for value, found in zip(line.medians[1:], line.differences, strict=True):
+            row += [line.measure.write(value), verdict(found, line.measure, single=single)]
+        rows.append(row)
+    yield from draw(columns, rows, width)
 
 
 def document(comparison: Comparison) -> dict[str, Any]:
@@ -223,32 +233,37 @@ def document(comparison: Comparison) -> dict[str, Any]:
             {"id": record.run.id, "name": record.run.name, "epochs": count, "left_out": left_out}
             for record, count, left_out in runs
         ],
-        "measures": [
-            {
-                "name": line.measure.name,
-                "medians": [known(value) for value in line.medians],
-                "differences": [
-                    {
-                        "value": known(found.value), "share": known(found.share), "low": known(found.low),
-                        "high": known(found.high), "clear": found.is_clear,
-                    }
-                    for found in line.differences
-                ],
-            }
-            for line in comparison.lines
-        ],
+        "measures": [_as_json(line) for line in comparison.lines],
+        "whole": [_as_json(line) for line in comparison.whole],
+        "notes": list(comparison.notes),
         "doubts": list(comparison.doubts),
+    }
+
+
+def _as_json(line: MeasureComparison) -> dict[str, Any]:
+    return {
+        "name": line.measure.name,
+        "medians": [known(value) for value in line.medians],
+        "differences": [
+            {
+                "value": known(found.value), "share": known(found.share), "low": known(found.low),
+                "high": known(found.high), "clear": found.is_clear,
+            }
+            for found in line.differences
+        ],
     }  # fmt: skip
 
 
-def verdict(found: Difference, measure: Measure) -> str:
-    """A difference in a few words: `+12 % (+10 … +14)`, `no clear difference`."""
+def verdict(found: Difference, measure: Measure[Any], *, single: bool = False) -> str:
+    """A difference in a few words: `+12 % (+10 … +14)`, `no clear difference`; `single`: of two values, `+12 %`."""
     if not is_known(found.value):
         return units.MISSING
     if found.value == 0 and not (found.low < 0 or found.high > 0):
         return "the same"
     scale = 1.0 if measure.in_points else found.share / found.value if found.value else NAN
     write = units.points if measure.in_points else units.change
+    if single:
+        return write(found.value * scale)
     if not is_known(found.low):
         return f"{write(found.value * scale)}, too few epochs to tell"
     if not found.is_clear:

@@ -29,6 +29,7 @@ from gpumon.ledger.schema import USAGE, WHOLE_EPOCH
 from gpumon.ledger.step_counts import StepCounts
 from gpumon.missing import is_known
 from gpumon.reports.csv_cells import csv_line, named, utc
+from gpumon.reports.export_whole import EPOCH, whole_parts
 from gpumon.reports.run_json import device_of, known, metrics_of, values_of, whole
 
 LOGGED = "logged."
@@ -43,6 +44,7 @@ class _Row(NamedTuple):
     device: DeviceRow | None
     usage: UsageRow | None
     steps: int | None
+    part: str = EPOCH
 
 
 class ExportField(NamedTuple):
@@ -62,10 +64,18 @@ FIELDS: tuple[ExportField, ...] = (
     ExportField("name", lambda row: row.run.name, "Name of the run."),
     ExportField("user", lambda row: row.run.user, "User who ran it."),
     ExportField("rank", lambda row: row.rank.rank, "Rank in a distributed run, else 0."),
-    ExportField("ordinal", lambda row: row.epoch.ordinal, "Counts the epochs that the rank began, from 0."),
-    ExportField("epoch", lambda row: row.epoch.epoch, "Number of the epoch, as the training counts."),
     ExportField(
-        "phase", lambda row: row.phase.phase if row.phase else "", "Phase of the epoch; empty for the whole epoch."
+        "ordinal",
+        lambda row: row.epoch.ordinal if row.part == EPOCH else None,
+        "Counts the epochs that the rank began, from 0; empty for the other parts.",
+    ),
+    ExportField(
+        "epoch",
+        lambda row: row.epoch.epoch if row.part == EPOCH else None,
+        "Number of the epoch, as the training counts; empty for the other parts.",
+    ),
+    ExportField(
+        "phase", lambda row: row.phase.phase if row.phase else "", "Phase of the part; empty for the whole of it."
     ),
     ExportField("device", lambda row: row.device.uuid if row.device else "", "UUID of the GPU; empty if unknown."),
     ExportField("begun_seconds", lambda row: known(row.epoch.begun), "When the epoch began, since 1970."),
@@ -104,8 +114,13 @@ FIELDS: tuple[ExportField, ...] = (
         for i, column in enumerate(USAGE)
         if column.name != "seconds"
     ),
+    ExportField(
+        "part",
+        lambda row: row.part,
+        "Part of the run: an epoch, between (all that is outside epochs), or run (the whole).",
+    ),
 )
-"""Behind them come the metrics that were logged, on rows of whole epochs."""
+"""Behind them come the metrics that were logged, on rows of whole epochs and of the whole run."""
 
 
 def lines(record: Record) -> Iterator[str]:
@@ -173,12 +188,21 @@ def _rows(record: Record) -> Iterator[_Row]:
     phases: dict[tuple[str, int], list[PhaseRow]] = {}
     for phase in record.phases:
         phases.setdefault((phase.rank, phase.ordinal), []).append(phase)
-    for epoch in record.epochs:
+    for row in record.outside_usage:
+        usage.setdefault((row.rank, row.ordinal, row.phase), []).append(row)
+    stretches = [
+        *((epoch, EPOCH, tuple(phases.get((epoch.rank, epoch.ordinal), ()))) for epoch in record.epochs),
+        *whole_parts(record),
+    ]
+    for epoch, stretch, parts in stretches:
         rank = ranks[epoch.rank]
         devices = {device.uuid: device for device in rank.devices}
-        for part in (None, *phases.get((epoch.rank, epoch.ordinal), ())):
-            steps = counted.phase(part) if part else counted.epoch(epoch)
-            found = usage.get((epoch.rank, epoch.ordinal, part.phase if part else WHOLE_EPOCH), [])
+        for part in (None, *parts):
+            if stretch == EPOCH:
+                steps = counted.phase(part) if part else counted.epoch(epoch)
+            else:
+                steps = (part or epoch).steps or None
+            found = usage.get((epoch.rank, (part or epoch).ordinal, part.phase if part else WHOLE_EPOCH), [])
             for measured in found:
                 device = devices.get(measured.uuid) or DeviceRow(
                     uuid=measured.uuid,
@@ -195,6 +219,7 @@ def _rows(record: Record) -> Iterator[_Row]:
                     device=device,
                     usage=measured,
                     steps=steps,
+                    part=stretch,
                 )
             if not found:
                 yield _Row(
@@ -205,6 +230,7 @@ def _rows(record: Record) -> Iterator[_Row]:
                     device=None,
                     usage=None,
                     steps=steps,
+                    part=stretch,
                 )
 
 
@@ -214,7 +240,8 @@ def reached(peak: LivePeak) -> int | None:
 
 
 def _logged(record: Record) -> list[str]:
-    return list(dict.fromkeys(name for epoch in record.epochs for name in epoch.metrics))
+    stretches: tuple[EpochRow | RankRow, ...] = (*record.epochs, *record.ranks)
+    return list(dict.fromkeys(name for stretch in stretches for name in stretch.metrics))
 
 
 def _metrics(row: _Row, names: Sequence[str]) -> list[float | None]:

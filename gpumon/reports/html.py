@@ -171,10 +171,10 @@ def _tabs(devices: Sequence[DeviceRow | None]) -> Iterator[str]:
 
 
 def _epochs(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
-    if epochs:
-        phases = phase_summary.phases(record) if len(epochs) <= PHASES_UP_TO else {}
-        columns, rows = run_tables.epoch_table(epochs, phases, total)
-        yield from _table("Epochs", columns, rows, last_is_total=True)
+    few = len(epochs) <= PHASES_UP_TO
+    outside = run_tables.outside_rows(record, epochs, total, phases=few)
+    columns, rows = run_tables.epoch_table(epochs, phase_summary.phases(record) if few else {}, total, outside)
+    yield from _table("Epochs" if epochs else "Whole run", columns, rows, last_is_total=True)
 
 
 def _ranks(record: Record) -> Iterator[str]:

@@ -16,6 +16,7 @@ from gpumon.frame import RunState
 from gpumon.json_value import logged
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.ledger.outside import between, outside_phases
 from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, Record, RunRow, RunSummary
 from gpumon.ledger.schema import USAGE
 from gpumon.reports.about import about_json
@@ -44,11 +45,14 @@ def whole(record: Record, now: float) -> dict[str, Any]:
     phases = phase_summary.phases(record)
     epochs = aggregate.epochs(record)
     total = aggregate.whole(record, epochs, now)
+    together = between(record, epochs)
+    parts = [_phase(part) for part in outside_phases(record)]
     running = record.run.state is RunState.RUNNING
     return {
         "schema": SCHEMA,
         "run": {**run_of(record.run, now), **about_json(record.about)},
-        "total": total_of(total),
+        "total": {**total_of(total), "phases": [] if epochs else parts},
+        "between": {**_phase(together), "phase": None, "phases": parts} if together is not None else None,
         "findings": [finding_json(finding) for finding in findings(record, total, now)],
         "epochs": [
             {**epoch_of(epoch, phases.get(epoch.ordinal, ())), "verdict": verdict(epoch, running).kind}
@@ -80,7 +84,8 @@ def total_of(total: EpochSummary) -> dict[str, Any]:
     """A whole run, from `aggregate.whole`."""
     return {
         "steps": total.steps, "wait": known(total.wait), "wait_share": known(total.wait_share), **peak_of(total),
-        **usage_of(total), "seconds": known(total.seconds),
+        **usage_of(total), "seconds": known(total.seconds), "metrics": metrics_of(total.metrics),
+        "steps_per_second": known(total.steps_per_second), "energy_per_step": known(total.energy_per_step),
     }  # fmt: skip
 
 
@@ -151,7 +156,9 @@ def rank_of(rank: RankRow) -> dict[str, Any]:
         "started": known(rank.started), "ended": known(rank.ended), "state": rank.state.name.lower(),
         "steps": rank.steps or None, "wait": known(rank.wait), "lost_events": rank.lost_events,
         "peak": known(rank.peak), "retries": known(rank.retries), "ooms": known(rank.ooms),
-        **facts_as_json(rank.facts), "gpus": [device_of(device) for device in rank.devices],
+        "package_energy": known(rank.package_energy), "package_unknown": rank.package_unknown or None,
+        "metrics": metrics_of(rank.metrics), **facts_as_json(rank.facts),
+        "gpus": [device_of(device) for device in rank.devices],
     }  # fmt: skip
 
 

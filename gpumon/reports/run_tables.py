@@ -8,8 +8,9 @@ from gpumon import units
 from gpumon.frame import TRAINING
 from gpumon.ledger.combine import totals
 from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.ledger.outside import between, is_worth_a_row, outside_phases
 from gpumon.ledger.records import RankRow, Record, UsageRow
-from gpumon.ledger.schema import USAGE, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.ledger.schema import OTHER, USAGE, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon.reports.text_table import TextColumn, distinct
@@ -17,10 +18,15 @@ from gpumon.reports.text_table import TextColumn, distinct
 AT_MOST, AT_LEAST = "≤", "≥"
 OPEN = " …"
 """Behind the number of an epoch that has not ended."""
+BETWEEN = "between"
+"""The row of all that lies outside epochs."""
 _NAME_WIDTH = 16
 """Cells of a metric's name."""
 _METRICS = 8
 """Logged metrics that get a column."""
+
+TitledRow = tuple[str, EpochSummary]
+"""The first cell of a row, and the stretch of time that it shows."""
 
 HEADING = {column.name: column.heading for column in USAGE}
 # Of each epoch what people look for first stays longest.
@@ -60,19 +66,22 @@ _RANKS = (
 
 
 def epoch_table(
-    epochs: Sequence[EpochSummary], phases: Mapping[int, Sequence[EpochSummary]], total: EpochSummary
+    epochs: Sequence[EpochSummary],
+    phases: Mapping[int, Sequence[EpochSummary]],
+    total: EpochSummary,
+    outside: Sequence[TitledRow] = (),
 ) -> tuple[list[TextColumn], list[tuple[str, ...]]]:
-    """The columns and rows of the table of epochs; a phase is a row whose first cell is indented."""
-    names = list(dict.fromkeys(name for epoch in epochs for name in epoch.metrics))[:_METRICS]
+    """The columns and rows of the table of epochs; a phase is a row whose first cell is indented.
+
+    `outside`: the rows of `outside_rows`.
+    """
+    names = list(dict.fromkeys(name for stretch in (*epochs, total) for name in stretch.metrics))[:_METRICS]
     logged = [TextColumn(text, 88 if i == 0 else 56 - i) for i, text in enumerate(distinct(names, _NAME_WIDTH))]
-    named: list[tuple[str, EpochSummary]] = []
+    named: list[TitledRow] = []
     for epoch in epochs:
         named.append((f"{epoch.epoch}{OPEN if not is_known(epoch.ended) else ''}", epoch))
-        for phase in phases.get(epoch.ordinal, ()):
-            # Training goes on after each other phase, if only for its last microseconds: that is no second training.
-            times = f" ×{phase.times}" if phase.times > 1 and phase.phase != TRAINING else ""
-            named.append((f"  {phase.phase}{times}", phase))
-    named.append(("all", total))
+        named += [_titled(phase) for phase in phases.get(epoch.ordinal, ())]
+    named += [*outside, ("all", total)]
     energies = units.energies([stretch.value("energy") for _, stretch in named])
     told = dict(zip(names, (_told([stretch for _, stretch in named], name) for name in names), strict=True))
     rows = [
@@ -83,6 +92,25 @@ def epoch_table(
     # Of which nobody knows anything, the note below says it once.
     rows = [tuple("" if place in nothing else cell for place, cell in enumerate(row)) for row in rows]
     return [*COLUMNS, *logged], rows
+
+
+def outside_rows(
+    record: Record, epochs: Sequence[EpochSummary], total: EpochSummary, *, phases: bool
+) -> list[TitledRow]:  # fmt: skip
+    """Rows of what lies outside the epochs of a run, with a row for each of its `phases`.
+
+    A run without epochs has no other rows than these phases; where it has none, there are no rows.
+    """
+    parts, together = outside_phases(record), between(record, epochs)
+    if together is not None and is_worth_a_row(together, parts, total):
+        return [(BETWEEN, together), *(_titled(part) for part in parts if phases)]
+    return [_titled(part) for part in parts] if not epochs and any(part.phase != OTHER for part in parts) else []
+
+
+def _titled(phase: EpochSummary) -> TitledRow:
+    # Training goes on after each other phase, if only for its last microseconds: that is no second training.
+    times = f" ×{phase.times}" if phase.times > 1 and phase.phase not in (TRAINING, OTHER) else ""
+    return f"  {phase.phase}{times}", phase
 
 
 def rank_table(record: Record) -> tuple[Sequence[TextColumn], list[tuple[str, ...]]]:

@@ -13,7 +13,7 @@ from gpumon.missing import is_known
 from gpumon.reports.about import about_lines
 from gpumon.reports.run_list import state
 from gpumon.reports.run_notes import notes
-from gpumon.reports.run_tables import epoch_table, rank_table
+from gpumon.reports.run_tables import epoch_table, outside_rows, rank_table
 from gpumon.reports.text_table import draw
 
 
@@ -28,17 +28,15 @@ def lines(
     total = aggregate.whole(record, epochs, now)
     yield from head(record, epochs, now)
     yield ""
-    if epochs:
-        shown = epochs[-tail:] if tail else epochs
-        columns, rows = epoch_table(shown, phase_summary.phases(record) if phases else {}, total)
-        yield from draw(columns, rows, width)
-        if len(shown) < len(epochs):
-            yield f"the last {len(shown)} of {units.count(len(epochs))} epochs"
-    else:
+    if not epochs and record.run.epochs:
         yield "No epoch has started."
-        if total.utilization_from:
-            yield ""
-            yield from draw(*epoch_table((), {}, total), width)
+        yield ""
+    shown = epochs[-tail:] if tail else epochs
+    outside = outside_rows(record, epochs, total, phases=phases)
+    columns, rows = epoch_table(shown, phase_summary.phases(record) if phases else {}, total, outside)
+    yield from draw(columns, rows, width)
+    if len(shown) < len(epochs):
+        yield f"the last {len(shown)} of {units.count(len(epochs))} epochs"
     if ranks or any(rank.state is not record.run.state for rank in record.ranks):
         yield ""
         yield from draw(*rank_table(record), width)
@@ -72,7 +70,10 @@ def overview(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iter
     ended = sum(is_known(epoch.ended) for epoch in epochs)
     planned = f" of {run.epochs}" if run.epochs else ""
     before = max(0, run.first_epoch - run.base) if epochs else 0
-    yield f"{ended + before}{planned} epochs" + (f" ({ended} in this run)" if before else "")
+    if epochs or planned:
+        yield f"{ended + before}{planned} epochs" + (f" ({ended} in this run)" if before else "")
+    else:
+        yield "no epochs"
     if run.resumes:
         yield f"resumes {run.resumes}"
 

@@ -1,0 +1,91 @@
+"""Measures of whole runs, of which a comparison has one value each: for runs without epochs, and beside epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpumon import units
+from gpumon.frame import NAN
+from gpumon.ledger import aggregate
+from gpumon.ledger.combine import total_of
+from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.ledger.outside import between, is_worth_a_row, outside_phases
+from gpumon.ledger.records import Record
+from gpumon.metrics import Unit
+from gpumon.missing import is_known
+from gpumon.reports.measure import TITLE, Measure, joules, tensors_peak, usage_measure
+
+
+class WholeRun:
+    """A run as one value of each measure."""
+
+    def __init__(self, record: Record, epochs: Sequence[EpochSummary]) -> None:
+        self.record = record
+        self.total = aggregate.whole(record, epochs, record.run.updated)
+        together = between(record, epochs)
+        shown = together is not None and is_worth_a_row(together, outside_phases(record), self.total)
+        self.between: EpochSummary | None = together if shown else None
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time of its processes, seconds; NaN until all of them have told theirs."""
+        return total_of([rank.facts.cpu_seconds or NAN for rank in self.record.ranks] or [NAN])
+
+    @property
+    def package_energy(self) -> float:
+        """Joules of the CPU packages of its machine while it ran; NaN where unknown."""
+        return max((rank.package_energy for rank in self.record.ranks if is_known(rank.package_energy)), default=NAN)
+
+    @property
+    def between_seconds(self) -> float:
+        """Seconds outside its epochs; NaN where they are no row."""
+        return self.between.seconds if self.between else NAN
+
+    @property
+    def between_energy(self) -> float:
+        """Joules outside its epochs; NaN where they are no row."""
+        return self.between.value("energy") if self.between else NAN
+
+
+BETWEEN: tuple[Measure[WholeRun], ...] = (
+    Measure("between_seconds", "Between epochs, time", lambda run: run.between_seconds, units.span),
+    Measure("between_energy", "Between epochs, energy", lambda run: run.between_energy, joules),
+)
+CPU: tuple[Measure[WholeRun], ...] = (
+    Measure("cpu_seconds", "CPU time", lambda run: run.cpu_seconds, units.span),
+    Measure("package_energy", "CPU energy", lambda run: run.package_energy, joules),
+)
+"""Of the processes of a run, and of the CPU packages of its machine while it ran."""
+
+
+_OF_TOTAL: tuple[Measure[EpochSummary], ...] = (
+    Measure("seconds", "Time", lambda total: total.seconds, units.span),
+    Measure("steps_per_second", "Steps per second", lambda total: total.steps_per_second, units.figures),
+    Measure("wait_share", "Wait for data", lambda total: total.wait_share,
+            lambda value: units.number(value, Unit.RATIO), in_points=True),
+    usage_measure("utilization_mean", Unit.RATIO),
+    usage_measure("idle_share", Unit.RATIO),
+    usage_measure("memory_used_peak", Unit.BYTES),
+    Measure("run_allocated_peak", TITLE["run_allocated_peak"], tensors_peak,
+            lambda value: units.number(value, Unit.BYTES)),
+    usage_measure("energy", Unit.JOULES, "GPU energy"),
+    Measure("energy_per_step", "GPU energy per step", lambda total: total.energy_per_step,
+            lambda value: f"{units.figures(value)} J" if is_known(value) else units.MISSING),
+)  # fmt: skip
+
+
+def _of_run(measure: Measure[EpochSummary]) -> Measure[WholeRun]:
+    return Measure(
+        measure.name, measure.title, lambda run: measure.of(run.total), measure.write, in_points=measure.in_points
+    )  # fmt: skip
+
+
+WHOLE: tuple[Measure[WholeRun], ...] = (*(_of_run(measure) for measure in _OF_TOTAL), *BETWEEN, *CPU)
+
+
+def unknown_energy(names: Sequence[str], runs: Sequence[WholeRun]) -> Iterator[str]:
+    """Yield why the CPU energy of a run is unknown, for runs of which that is known."""
+    for name, run in zip(names, runs, strict=True):
+        reasons = dict.fromkeys(rank.package_unknown for rank in run.record.ranks if rank.package_unknown)
+        if not is_known(run.package_energy) and reasons:
+            yield f"CPU energy of {name} is unknown: {'; '.join(reasons)}."

@@ -1,0 +1,45 @@
+"""Numbers of epochs or runs that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from gpumon import units
+from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.ledger.schema import USAGE
+from gpumon.metrics import Unit
+from gpumon.missing import is_known
+
+T = TypeVar("T")
+TITLE = {column.name: column.title for column in USAGE}
+
+
+class Measure(NamedTuple, Generic[T]):
+    """A number of each epoch, or of each run, that is compared."""
+
+    name: str
+    title: str
+    of: Callable[[T], float]
+    write: Callable[[float], str]
+    in_points: bool = False
+    """A ratio differs by points of percent: a share of a share would mislead."""
+
+
+def usage_measure(name: str, unit: Unit, title: str = "") -> Measure[EpochSummary]:
+    """A measure that is a column of `schema.USAGE`."""
+    return Measure(
+        name, title or TITLE[name], lambda epoch: epoch.value(name), lambda value: units.number(value, unit),
+        unit is Unit.RATIO,
+    )  # fmt: skip
+
+
+def tensors_peak(epoch: EpochSummary) -> float:
+    """The most in live tensors: the framework's own peak, else what was read between steps."""
+    peak = epoch.live_peak.value
+    return peak if is_known(peak) else epoch.value("run_allocated_peak")
+
+
+def joules(value: float) -> str:
+    """An energy for people."""
+    return units.number(value, Unit.JOULES)
