@@ -1,4 +1,4 @@
-"""What a run did outside its epochs, joined over ranks and devices: evaluation, checkpoints and all else there is."""
+"""Time and usage of a run outside its epochs, joined over ranks and devices: evaluation, checkpoints, all else."""
 
 from __future__ import annotations
 

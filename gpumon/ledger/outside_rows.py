@@ -1,4 +1,4 @@
-"""Rows of what a rank does outside its epochs, for the ledger: evaluation, checkpoints and whatever else there is."""
+"""Rows of a rank outside its epochs, for the ledger: evaluation, checkpoints and all else."""
 
 from __future__ import annotations
 

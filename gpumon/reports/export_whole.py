@@ -16,7 +16,7 @@ Part = tuple[EpochRow, str, tuple[PhaseRow, ...]]
 
 
 def whole_parts(record: Record) -> Iterator[Part]:
-    """What each rank did outside its epochs, where that is known, and all that it did.
+    """Yield for each rank the stretch outside its epochs, where that is known, and the whole.
 
     Without epochs the phases are those of the whole.
     """
