@@ -261,7 +261,7 @@ class Record(NamedTuple):
     marks: Sequence[MarkRow]
     about: Particulars = Particulars()
     outside: Sequence[PhaseRow] = ()
-    """What ranks did outside their epochs, by phase, and (`schema.WHOLE_EPOCH`) all of that together."""
+    """Stretches of ranks outside their epochs, by phase, and (`schema.WHOLE_EPOCH`) all of them together."""
     outside_usage: Sequence[UsageRow] = ()
     """Usage of devices in these."""
 

@@ -99,7 +99,7 @@ class Comparison(NamedTuple):
     whole: Sequence[MeasureComparison] = ()
     """Whole runs, of which each has one value."""
     notes: Sequence[str] = ()
-    """What must be known to read these."""
+    """Sentences that are needed to read these."""
 
 
 def compare(records: Sequence[Record]) -> Comparison:
