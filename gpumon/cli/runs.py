@@ -1,4 +1,4 @@
-"""List, show, compare, report and export runs, from the ledger that the daemon keeps.
+"""List, show, compare, report, export and change runs, in the ledger that the daemon keeps.
 
 Without a subcommand, list the runs. RUN is an id, a name (the newest run of that name), or an unambiguous prefix of
 either; 'last' is the newest run.
@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from gpumon.cli import runs_change
 from gpumon.cli.nothing_kept import played_instead, why_no_runs
 from gpumon.cli.options import add_places, resolve_options
 from gpumon.cli.streams import output_width
@@ -42,6 +43,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("compare", "compare runs, and mark differences larger than the variation between epochs", _compare_options),
         ("report", "write one run as a self-contained HTML page", _report_options),
         ("export", "export one run as CSV, JSON or Parquet", _export_options),
+        ("rename", "give one of your runs another name", runs_change.rename_options),
+        ("note", "add a line to one of your runs", runs_change.note_options),
+        ("tag", "add tags to one of your runs, or remove them", runs_change.tag_options),
+        ("delete", "delete runs of yours that are over", runs_change.delete_options),
     ):
         # What is not given must not hide what was given before the subcommand.
         below = commands.add_parser(
@@ -57,6 +62,10 @@ def _list_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--user", metavar="USER", help="only runs of this user")
     parser.add_argument("--name", metavar="NAME", help="only runs whose name starts with NAME")
     parser.add_argument("--running", action="store_true", help="only running runs")
+    parser.add_argument("--tag", metavar="TAG", action="append", help="only runs with this tag; repeatable")
+    parser.add_argument(
+        "--where", metavar="NAME=VALUE", action="append", help="only runs with this parameter (lr=0.1); repeatable"
+    )
     parser.add_argument("--limit", type=int, metavar="N", help=f"at most N runs; 0 for all (default: {_NEWEST})")
     _json_option(parser)
 
@@ -122,9 +131,11 @@ def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     if arguments.limit < 0:
         raise UsageError(f"--limit must be 0 or more, not {arguments.limit}")
     limit = arguments.limit
+    tags, where = arguments.tag or (), [_parameter(given) for given in arguments.where or ()]
     runs = ledgers.runs(
-        user=arguments.user or "", name=arguments.name or "", running=arguments.running, limit=limit and limit + 1
-    )
+        user=arguments.user or "", name=arguments.name or "", running=arguments.running, limit=limit and limit + 1,
+        tags=tags, where=where,
+    )  # fmt: skip
     more, runs = bool(limit) and len(runs) > limit, runs[: limit or None]
     if arguments.json:
         from gpumon.reports.run_json import listing
@@ -137,9 +148,16 @@ def _list(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
         if more:
             print(f"Only the newest {limit} are listed; --limit 0 lists all.")
     else:
-        chosen = arguments.user or arguments.name or arguments.running
+        chosen = arguments.user or arguments.name or arguments.running or tags or where
         if (chosen and ledgers) or not arguments.problem:  # else it is said already, and something may have run
             print("no matching runs; 'gpumon runs' lists all" if chosen and ledgers else NOTHING)
+
+
+def _parameter(given: str) -> tuple[str, str]:
+    name, equals, value = given.partition("=")
+    if not name or not equals:
+        raise UsageError(f"--where takes NAME=VALUE, such as lr=0.1, not '{given}'")
+    return name, value
 
 
 def _show(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
@@ -194,7 +212,9 @@ def _export(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None
     _write(arguments.output, wanted.make(record, traces, now))
 
 
-_ACTIONS = {"list": _list, "show": _show, "compare": _compare, "report": _report, "export": _export}
+_ACTIONS = {
+    "list": _list, "show": _show, "compare": _compare, "report": _report, "export": _export, **runs_change.ACTIONS,
+}  # fmt: skip
 
 
 def _all_of(ledgers: Ledgers, wanted: str, now: float) -> tuple[Ledger, Record, list[RunTrace]]:
