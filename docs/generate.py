@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpumon.metrics import GPU_METRICS, HOST_METRICS, Availability, Kind, Metric
+from gpumon.needs import NEEDS
 from gpumon.sources.nvml.device_processes import GRAPHICS_EVERY, LISTED_EVERY
 from gpumon.sources.nvml.field_ids import FAULTS, HEAT_IDS, LINK_COUNT, LINK_ERRORS, LINK_STATE, fields_for
 from gpumon.sources.nvml.gpm import GPM_METRICS
@@ -34,6 +35,9 @@ gpumon uses base units internally and in its JSON: ratios from 0 to 1, bytes, wa
 degrees Celsius, hertz, seconds. A missing value is NaN in Python, null in JSON, "–" on the screen and a gap in a
 chart; it is never 0. A counter only increases until the driver is reloaded. Charts show its rate: joules
 become watts, and seconds become a share of time. In `gpumon status --json`, the key is the name without its scope.
+
+*Needs* says what a GPU must have or be to report a metric, by the documentation of the driver's library; nearly
+every card reports a metric that has none. `gpumon status --verbose` lists what each GPU does not report, and why.
 """
 
 
@@ -101,8 +105,11 @@ def _rows(*rows: Sequence[str]) -> Iterator[str]:
 
 def _table(metrics: Sequence[Metric]) -> Iterator[str]:
     yield from _rows(
-        ("name", "column", "unit", "kind", "meaning", "full scale", "warning, critical"),
-        *((f"`{m.name}`", m.column, m.unit.value, m.kind.value, m.help, _limit(m), _levels(m)) for m in metrics),
+        ("name", "column", "unit", "kind", "meaning", "full scale", "warning, critical", "needs"),
+        *(
+            (f"`{m.name}`", m.column, m.unit.value, m.kind.value, m.help, _limit(m), _levels(m), NEEDS.get(m.name, ""))
+            for m in metrics
+        ),
     )
 
 

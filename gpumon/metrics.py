@@ -83,7 +83,7 @@ _REASONS = {
     Availability.STALE: "the driver has not answered yet",
     Availability.FAILED: "the driver answered with an error",
     Availability.NOT_RECORDED: "not in the recording",
-    Availability.UNRELIABLE: "read too slowly to be reliable",
+    Availability.UNRELIABLE: "the driver's answer came too late or too seldom, or contradicts another one",
     Availability.RESET_REQUIRED: "the GPU must be reset",
     Availability.ASLEEP: "powered down until a program uses it",
     Availability.SWITCHED_OFF: "switched off when gpumon was started",

@@ -1,4 +1,4 @@
-"""Details for `gpumon status --verbose`: clock event reasons, how sampling keeps up, what the driver's calls cost."""
+"""Details for `gpumon status --verbose`: what slows GPUs, what they lack, how sampling keeps up, costs of calls."""
 
 from __future__ import annotations
 
@@ -8,18 +8,35 @@ from gpumon import units
 from gpumon.analysis.clock_events import clock_event_reasons
 from gpumon.driver_calls import DriverCall
 from gpumon.frame import Frame
+from gpumon.metrics import BY_NAME
+from gpumon.needs import why_missing
 
 
 def details(frame: Frame) -> Iterator[str]:
-    """A line for each GPU whose clocks are held down, and one on the sampling."""
+    """Lines on clocks that are held down, on metrics that GPUs lack, and on the sampling."""
     for sample in frame.samples:
         if names := clock_event_reasons(sample):
             yield f"GPU {sample.device.index}: clock event reasons: {', '.join(names)}"
+    yield from _lacking(frame)
     parts = [f"one sample every {frame.interval:g} s"]
     if frame.sample_duration:
         parts.append(f"taken in {units.whole(1000 * frame.sample_duration)} ms")
     parts.append(f"{units.counted(frame.skipped_ticks, 'sample')} skipped since sampling began")
     yield f"sampling: {', '.join(parts)}"
+
+
+def _lacking(frame: Frame) -> Iterator[str]:
+    """A line for each reason for which metrics are missing, with the GPUs that lack them."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for sample in frame.samples:
+        by_reason: dict[str, list[str]] = {}
+        for name, why in sorted(sample.device.missing.items()):
+            title = BY_NAME[name].title if name in BY_NAME else name.removeprefix("gpu.").replace("_", " ")
+            by_reason.setdefault(why_missing(name, why), []).append(title.lower() if title[1:2].islower() else title)
+        for reason, titles in by_reason.items():
+            places.setdefault((reason, ", ".join(titles)), []).append(sample.device.label)
+    for (reason, named), labels in places.items():
+        yield f"GPU {', '.join(labels)}: not available: {named}: {reason}"
 
 
 def call_costs(calls: Sequence[DriverCall]) -> Iterator[str]:

@@ -29,22 +29,23 @@ _COLUMNS = (
 
 def process_lines(frame: Frame) -> Iterator[str]:
     """A line for each process on a GPU, by GPU, the largest first; nothing where none is known."""
-    indexes = {sample.device.uuid: sample.device.index for sample in frame.samples}
+    labels = {sample.device.uuid: sample.device.label for sample in frame.samples}
+    order = {uuid: place for place, uuid in enumerate(labels)}
     # Within a GPU they come in the order of the frame, the largest first.
-    listed = sorted(frame.processes, key=lambda process: indexes.get(process.uuid, len(indexes)))
+    listed = sorted(frame.processes, key=lambda process: order.get(process.uuid, len(order)))
     if listed:
         yield "processes, with the shares of time in which the engines of the GPU worked for them (–: no sample):"
-        for line in draw(_COLUMNS, [_row(process, indexes.get(process.uuid)) for process in listed]):
+        for line in draw(_COLUMNS, [_row(process, labels.get(process.uuid, "")) for process in listed]):
             yield f"  {line}".rstrip()
 
 
-def _row(process: Process, index: int | None) -> tuple[str, ...]:
+def _row(process: Process, label: str) -> tuple[str, ...]:
     shares = (
         process.sm_utilization, process.memory_utilization, process.encoder_utilization, process.decoder_utilization,
         process.cpu_utilization,
     )  # fmt: skip
     return (
-        units.MISSING if index is None else str(index), str(process.pid), clean(process.user) or units.MISSING,
+        label or units.MISSING, str(process.pid), clean(process.user) or units.MISSING,
         clean(process.name) or units.MISSING, process.kind, units.bytes_binary(process.memory_used),
         *map(units.percent, shares), units.bytes_binary(process.host_memory), clean(whereabouts(process)),
     )  # fmt: skip

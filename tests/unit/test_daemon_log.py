@@ -14,12 +14,14 @@ from gpumon.clock import SECOND
 from gpumon.daemon.private_sampler import PrivateSampler
 from gpumon.daemon.recorder import Recorder
 from gpumon.frame import Device, Sample
+from gpumon.metrics import GPU_METRICS, Availability
+from gpumon.needs import NEEDS
 from gpumon.paths import Places
 from gpumon.reports.status_details import details
 from gpumon.ring.reader import RingReader
 from gpumon.sampler import Sampler
 from tests import builders
-from tests.builders import frame_of, tick
+from tests.builders import device, frame_of, sample, tick
 from tests.fakes import FakeClock
 from tests.programs import PATIENCE
 from tests.unit.test_sampler import FakeSource
@@ -136,6 +138,24 @@ def test_clock_event_reasons_are_words(model: str, mask: float, words: tuple[str
 def test_what_holds_the_clocks_leaves_out_that_nothing_runs() -> None:
     assert what_holds_clocks(on(NVIDIA, 0x1)) == what_holds_clocks(on(NVIDIA, float("nan"))) == ""
     assert what_holds_clocks(on(NVIDIA, 0x24)) == "power limit, heat (driver)"
+
+
+def test_status_details_tell_what_gpus_lack_and_what_that_needs() -> None:
+    lacking = {
+        "gpu.sm_activity": Availability.NOT_SUPPORTED, "gpu.dram_activity": Availability.NOT_SUPPORTED,
+        "gpu.fan": Availability.NO_PERMISSION, "gpu.of_a_later_version": Availability.NO_PERMISSION,
+    }  # fmt: skip
+    cards = [sample(gpu)._replace(device=device(gpu, missing=lacking)) for gpu in (0, 1)]
+    found = list(details(frame_of(tick(1, [*cards, sample(2)]))))[:-1]
+    assert found == [
+        "GPU 0, 1: not available: DRAM activity, SM activity: this GPU or driver does not report it "
+        "(needs Hopper or newer)",
+        "GPU 0, 1: not available: fan, of a later version: requires elevated privileges",
+    ]
+
+
+def test_needs_are_of_metrics_that_exist() -> None:
+    assert NEEDS.keys() <= {metric.name for metric in GPU_METRICS}
 
 
 def test_status_details_tell_what_slows_a_gpu_and_what_was_skipped() -> None:

@@ -19,6 +19,7 @@ from gpumon.history.windows import USUAL, WINDOWS
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import HOST_INDEX, Metric
 from gpumon.missing import is_known
+from gpumon.needs import why_missing
 from gpumon.origin import Capability
 from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel
 from gpumon_tui.freshness import freshness
@@ -303,4 +304,4 @@ class View:
     def _missing(self, metric: Metric) -> str:
         sample = self.sample
         reason = sample.device.missing.get(metric.name) if sample else None
-        return f"not available: {reason.reason}" if reason is not None else ""
+        return f"not available: {why_missing(metric.name, reason)}" if reason is not None else ""

@@ -22,6 +22,7 @@ from gpumon.frame import Driver, Frame, Origin, Process, RunState, Sample
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.missing import is_known
+from gpumon.needs import why_missing
 from gpumon.origin import Capability
 from gpumon.panels import GPU_PANELS
 from gpumon.reports.run_json import known
@@ -91,7 +92,7 @@ def gpu_row(status: GpuStatus, joined: Sequence[Ranks]) -> dict[str, Any]:
         "shares_memory": device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST,
         "processes_unknown": device.missing[PROCESSES].reason if PROCESSES in device.missing else "",
         "runs": [ranks.first.id for ranks in status.runs],
-        "missing": {name: why.reason for name, why in sorted(device.missing.items()) if name in _SHOWN},
+        "missing": {name: why_missing(name, why) for name, why in sorted(device.missing.items()) if name in _SHOWN},
     }
 
 
