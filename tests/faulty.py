@@ -143,6 +143,7 @@ def machine(stub: Stub, live_dir: Path) -> Iterator[Machine]:
     with daemon("--interval", str(INTERVAL), env=environment(live_dir, stub.env())) as process:
         served = Machine(stub, process, follow(Places(explicit=str(live_dir))))
         served.begin()
+        served.until(lambda frame: all("gpu.xid" not in sample.device.missing for sample in frame.samples))
         first = served.take(12)[-1]  # GPUs take turns with what is read seldom, and all of them read all at first
         served.missing = {metric for sample in first.samples for metric in sample.device.missing} - OF_THE_BUFFER
         assert served.is_well(first)

@@ -11,7 +11,7 @@ import pytest
 from gpumon.clock import SECOND
 from gpumon.metrics import Availability
 from tests.nvml import Process, Stub
-from tests.programs import asked, environment
+from tests.programs import asked, environment, until
 from tests.sourced import pci_device
 
 CLIENT = """
@@ -37,6 +37,7 @@ for line in sys.stdin:
         "problem": source.origin().problem,
     }), flush=True)
 """
+REGISTER = "nvmlDeviceRegisterEvents"
 OK, ASLEEP = int(Availability.OK), int(Availability.ASLEEP)
 See = Callable[[float], dict[str, Any]]
 
@@ -97,3 +98,24 @@ def test_where_every_gpu_sleeps_when_gpumon_starts_the_driver_is_not_even_opened
     assert stub.calls() == {}
     put(tmp_path, stub, 0, "active")
     assert see(7.0)["states"] == {stub.uuid(0): OK}
+
+
+def test_no_wait_for_errors_wakes_a_gpu_that_sleeps_while_its_driver_is_opened_anew(
+    see: See, stub: Stub, tmp_path: Path
+) -> None:
+    for index in range(2):
+        put(tmp_path, stub, index, "active")
+    see(1.0)
+    see(3.1)
+    until(lambda: stub.calls(0).get(REGISTER, 0) == 1)
+    stub.driver_error = 9
+    see(5.2)
+    put(tmp_path, stub, 0, "suspended")
+    stub.reset_calls()
+    stub.driver_error = 0
+    see(7.3)
+    until(lambda: stub.calls(1).get(REGISTER, 0) == 1)
+    for tenth in range(74, 120):
+        found = see(tenth / 10)
+    assert found["states"] == {stub.uuid(0): ASLEEP, stub.uuid(1): OK}
+    assert REGISTER not in stub.calls(0)

@@ -21,7 +21,7 @@ from tests.sourced import Gpu, Source, nvml_source
 ROOT = Path(__file__).parent.parent.parent
 SUPPORT, ALLOC, FREE = "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree"
 SAMPLE, CALCULATE = "nvmlGpmSampleGet", "nvmlGpmMetricsGet"
-UNKNOWN, NOT_LOADED = 999, 9
+UNKNOWN, NOT_LOADED, IN_USE, NO_PERMISSION = 999, 9, 19, 4
 SM, TENSOR = "gpu.sm_activity", "gpu.tensor_activity"
 
 
@@ -135,6 +135,25 @@ def test_a_call_that_fails_is_missing_for_that_while_and_other_values_are_not(
     for second in (4.0, 5.0):
         gpu = source(second).gpus[5]
     assert known(gpu) == truths(stub, 5, 4.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(IN_USE, Availability.FAILED), (NO_PERMISSION, Availability.NO_PERMISSION)]
+)
+@pytest.mark.parametrize("function", [SAMPLE, CALCULATE])
+def test_counters_that_another_program_holds_are_missing_with_a_reason_and_not_idle(
+    function: str, code: int, reason: Availability, source: Source, stub: Stub
+) -> None:
+    """nvml.h has no code for that: any that comes is a reason."""
+    source(1.0)
+    assert known(source(2.0).gpus[5])
+    with stub.fault(function, code, gpu=5):
+        for second in range(3, 9):
+            held, other = source(float(second)).gpus[5:7]
+            assert (held.state, known(held), why(held)) == (Availability.OK, {}, {reason})
+            assert known(other) == truths(stub, 6, second - 1, second)
+    back = [source(second).gpus[5] for second in (9.0, 10.0, 11.0)]
+    assert known(back[2]) == truths(stub, 5, 10.0, 11.0)
 
 
 def test_no_mean_reaches_over_the_time_in_which_a_gpu_was_lost(source: Source, stub: Stub) -> None:

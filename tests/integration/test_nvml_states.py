@@ -345,3 +345,16 @@ def test_two_gpus_with_one_uuid_are_two_gpus_however_often_they_are_looked_for(s
     source(2.0)
     stub.set_lost(1, False)
     assert [gpu.uuid for gpu in source(2.0 + LOOK).gpus] == before
+
+
+def test_gpus_that_were_never_seen_are_read_within_3_s_behind_those_that_were(source: Source, stub: Stub) -> None:
+    first = [gpu.uuid for gpu in source(1.0).gpus]
+    stub.gpus = 5
+    read = [source(1.0 + tick / 10) for tick in range(1, 31)][-1]
+    assert [(gpu.uuid, gpu.state) for gpu in read.gpus] == [(stub.uuid(gpu), Availability.OK) for gpu in range(5)]
+    assert [gpu.uuid for gpu in read.gpus][: len(first)] == first
+    stub.gpus = 2
+    read = [source(4.0 + tick / 10) for tick in range(1, 31)][-1]
+    assert {gpu.uuid: gpu.state for gpu in read.gpus} == {
+        stub.uuid(gpu): Availability.OK if gpu < 2 else Availability.LOST for gpu in range(5)
+    }

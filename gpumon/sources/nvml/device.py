@@ -68,6 +68,10 @@ class NvmlDevice:
         """Whether it answers, and if not, why; may be asked from any thread."""
         return self._calls.state
 
+    def is_awake(self, now: float) -> bool:
+        """Whether it is not powered down, as far as is known; any thread may ask. `now` in seconds."""
+        return self.state is not Availability.ASLEEP and not self._power.is_asleep(now)
+
     @property
     def failure(self) -> int:
         """The driver's code where the state is not OK; may be asked from any thread."""

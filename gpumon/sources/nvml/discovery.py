@@ -86,6 +86,8 @@ class Discovery:
         self._driver = Driver()
         self._xids: XidErrors | None = None
         self._new_xids: deque[XidEvent] = deque(maxlen=MOST)
+        self._has_looked = False
+        """Whether XID errors are waited for: who reads once needs no thread for it."""
         self._asked: dict[int, Inquiry[Identity]] = {}
         """Inquiries after the identity of GPUs by index, as far as the driver has not answered yet."""
         self._watched: set[str] = set()
@@ -93,6 +95,7 @@ class Discovery:
 
     def look(self) -> FoundDevices:
         """Look for the driver, where it is not open, and for its GPUs."""
+        has_looked, self._has_looked = self._has_looked, True
         if self._library is None:
             if not self._gone and (asleep := all_asleep(self._pci)):
                 return FoundDevices(absent=tuple(map(_sleeper, range(len(asleep)), asleep)))
@@ -103,9 +106,10 @@ class Discovery:
             self._driver = self._library.driver
             self._xids = XidErrors(self._library, self._clock, self._new_xids)
             self._watched.clear()
-        elif self._xids is not None:  # from the second look on: who reads once needs no thread for it
+        found = self._find_all(self._library)
+        if has_looked and self._xids is not None:
             self._xids.follow(self._awakened())
-        return self._find_all(self._library)
+        return found
 
     def reopen(self) -> FoundDevices:
         """Open the driver anew, which went away. No call may be under way."""
@@ -141,7 +145,9 @@ class Discovery:
 
     def _awakened(self) -> dict[str, Any]:
         """Handles, by UUID, of the GPUs that have been awake: to begin to wait for the errors of one would wake it."""
-        self._watched |= {device.uuid for device in self._devices if device.state is not Availability.ASLEEP}
+        now = self._clock.monotonic() / SECOND
+        unwatched = [device for device in self._devices if device.uuid not in self._watched]
+        self._watched |= {device.uuid for device in unwatched if device.is_awake(now)}
         return {device.uuid: device.handle for device in self._devices if device.uuid in self._watched}
 
     def _find_all(self, library: Library) -> FoundDevices:
