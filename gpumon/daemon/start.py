@@ -92,10 +92,11 @@ def _open_ledger(recorder: Recorder, where: Places, clock: Clock, say: Callable[
         return
     from gpumon.ledger.recorder import LedgerRecorder  # SQLite: only a daemon needs it
     from gpumon.ledger.store import Store
+    from gpumon.rapl import PackageEnergy
 
     shared = where.uid == 0 and os.path.dirname(path) == where.system_state
     store = Store(path, where.uid, say, shared=shared).start()
-    ledger = LedgerRecorder(store)
+    ledger = LedgerRecorder(store, packages=PackageEnergy())
     ledger.remember(newest_frames(f"{recorder.directory}/{RING}", _FRAMES_BEFORE, clock.monotonic()))
     recorder.followers.append(ledger)
 

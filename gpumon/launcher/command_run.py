@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from gpumon.launcher.child import Ended
 from gpumon.paths import Places, tag_dir_for_client
 from gpumon.tags.client import Board
+from gpumon.tags.cpu_time import CpuTime
 from gpumon.tags.description import Description
 from gpumon.tags.naming import default_name
 from gpumon.tags.ranks import slug
@@ -32,6 +33,7 @@ class CommandRun:
     def __init__(self, name: str, where: Places) -> None:
         described = Description(name=name, id=f"{slug(name)}-{os.urandom(4).hex()}")
         self._board = Board(lambda: tag_dir_for_client(where), described)
+        self._board.cpu_time = CpuTime(own=False).seconds
 
     @property
     def id(self) -> str:

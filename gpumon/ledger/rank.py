@@ -13,6 +13,7 @@ from gpumon.ledger.device import REMEMBERED, DeviceUsage, RecentSamples, device_
 from gpumon.ledger.epoch import Moment
 from gpumon.ledger.epoch_rows import column_of, epoch_rows, numbers, row_of_usage
 from gpumon.ledger.outside_rows import outside_rows
+from gpumon.ledger.package_usage import PackageUsage, package_usage_of
 from gpumon.ledger.rank_traces import RankTraces
 from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.store import StoredTrace
@@ -20,6 +21,7 @@ from gpumon.ledger.timeline import EpochTimeline, timeline_of
 from gpumon.ledger.write import LateMetrics, LedgerRow
 from gpumon.metrics import GPU_INDEX
 from gpumon.missing import is_known
+from gpumon.rapl import PackageReading
 from gpumon.run_about import NOTHING_TOLD
 from gpumon.run_facts import row_of_facts
 
@@ -35,6 +37,7 @@ class RankRecorder:
         self.run = run
         self.id = id
         self.timeline = EpochTimeline()
+        self.package = PackageUsage()
         self.shares: dict[str, DeviceUsage] = {}
         self._traces = RankTraces()
         self.devices: dict[str, tuple[Device, float, float]] = {}
@@ -101,6 +104,12 @@ class RankRecorder:
             self.ended_ns = tick.time_ns - (tick.monotonic_ns - self.end_ns)
             self.dirty = True
 
+    def take_packages(self, before: PackageReading | None, now: PackageReading, unknown: str) -> None:
+        """Take a reading of the CPU packages, and the one before it, if any; `unknown`: why it says nothing."""
+        self.package.unknown = unknown
+        if before is not None and not self.timeline.is_paused:
+            self.package.follow(before, now, self.begin, self.end_ns or _FOREVER)
+
     def settle(self, horizon: int, recent: Mapping[str, RecentSamples], *, final: bool = False) -> int:
         """Add all samples up to `horizon`; gives up to when (both ns, CLOCK_MONOTONIC) nothing more is to come.
 
@@ -137,6 +146,7 @@ class RankRecorder:
         """The rows that change while a run lasts: the run, the rank, its devices, open epochs and sums."""
         assert self.tick is not None
         key, run, tick, timeline = self.run.key, self.run, self.tick, self.timeline
+        lasted = self._lasted(self.end_ns or tick.monotonic_ns)
         started = _ns(run.started) if is_known(run.started) else tick.time_ns - (tick.monotonic_ns - self.begin)
         yield LedgerRow("run", {
             "id": self.id, "name": run.name, "user": run.user, "hostname": tick.hostname, "framework": run.framework,
@@ -147,7 +157,9 @@ class RankRecorder:
         yield LedgerRow("rank", {
             "key": key, "run": self.id, "rank": run.rank, "local_rank": run.local_rank, "pid": run.pid,
             "started": started, "ended": self.ended_ns, "state": int(self.state), "steps": run.step,
-            "seconds": self._lasted(self.end_ns or tick.monotonic_ns), "metrics": numbers(run.metrics),
+            "seconds": lasted, "metrics": numbers(run.metrics),
+            "package_energy": column_of(self.package.energy(lasted)),
+            "package_unknown": self.package.reason(lasted) or None,
             "wait": column_of(run.wait) or None, "lost_events": timeline.lost, "peak": column_of(self._highest()),
             "retries": column_of(run.memory.retries), "ooms": column_of(run.memory.ooms), **row_of_facts(run.facts),
         })  # fmt: skip
@@ -218,10 +230,13 @@ class RankRecorder:
         shares = {share.uuid: share for share in map(device_usage_of, state["shares"])}
         self.timeline, self.shares = timeline, shares
         self._traces.resume(traces)
+        if "package" in state:
+            self.package = package_usage_of(state["package"])
 
     def _as_json(self) -> str:
         shares = [share.as_json() for share in self.shares.values()]
-        return json.dumps({"course": self.timeline.as_json(), "shares": shares}, separators=(",", ":"))
+        parts = {"course": self.timeline.as_json(), "package": self.package.as_json()}
+        return json.dumps({**parts, "shares": shares}, separators=(",", ":"))
 
 
 def _ns(seconds: float) -> int:

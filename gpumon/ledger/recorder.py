@@ -19,6 +19,7 @@ from gpumon.ledger.rank import RankRecorder
 from gpumon.ledger.store import KnownRuns, OpenRank
 from gpumon.ledger.write import Batch
 from gpumon.origin import Capability
+from gpumon.rapl import PackageEnergy, PackageReading
 
 WRITE_EVERY = 10 * SECOND
 """Nanoseconds between two writes of a run: a daemon that is killed loses no more."""
@@ -51,17 +52,23 @@ def _lives(pid: int) -> bool:
 class LedgerRecorder:
     """The runs of one daemon. `keep`: also those of recordings and simulations, for tests.
 
-    `lives` returns whether a process of that pid exists.
+    `lives` returns whether a process of that pid exists; `packages` reads the CPU packages of this machine.
     """
 
     name = LEDGER
     writes = "records of runs"
 
-    def __init__(self, store: LedgerStore, *, keep: bool = False, lives: Callable[[int], bool] = _lives) -> None:
+    def __init__(
+        self, store: LedgerStore, *, keep: bool = False, lives: Callable[[int], bool] = _lives,
+        packages: PackageEnergy | None = None,
+    ) -> None:  # fmt: skip
         self._store = store
         self._keep = keep
         self._lives = lives
         self._ranks: dict[str, RankRecorder] = {}
+        self._packages = packages
+        self._package: PackageReading | None = None
+        """The last one, while there is a run."""
         self._recent: dict[str, RecentSamples] = {}
         self._unread: list[Tick] = []
         """Ticks without a run that are not among `_recent` yet: no rank needs them before a run comes."""
@@ -177,6 +184,17 @@ class LedgerRecorder:
             if rank is not None and rank.timeline.take(boundary):
                 rank.dirty = True
         self._held_runs, self._held = {}, []
+        self._read_packages()
+
+    def _read_packages(self) -> None:
+        """Read the CPU packages for the runs of this tick; without one, nothing is read."""
+        if self._packages is None or not self._ranks:
+            self._package = None
+            return
+        before, self._package = self._package, self._packages.read()
+        for rank in self._ranks.values():
+            rank.close_when_over(gone=False)
+            rank.take_packages(before, self._package, self._packages.unknown)
 
     def _adopt(self, run: Run) -> RankRecorder | None:
         """A rank that is new to this daemon; None when it is not to be kept, or was over before."""

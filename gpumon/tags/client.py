@@ -51,6 +51,8 @@ class Board:
         """The framework's peak of allocated bytes, where it was read for the next event and for no other."""
         self.must_end = False
         """Whether it is a failure to be open still when the process ends."""
+        self.cpu_time: Callable[[], float] | None = None
+        """CPU seconds of the run until now; asked when it ends."""
         self._monotonic = monotonic
         self._now = now
         self._map: mmap.mmap | None = None
@@ -144,6 +146,7 @@ class Board:
         """Publish that the run ends here unless a phase or an epoch follows."""
         with self._lock:
             self.must_end = False
+            self._tell_cpu_time()
             self._paused = self._monotonic(), self._now()
             self.phase(PAUSED)
 
@@ -247,6 +250,8 @@ class Board:
                 return
             if paused := self.description.phases[self._phase] == PAUSED:
                 failed = interrupted = False  # whatever ends the process now: the training was over
+            elif not withdrawn:
+                self._tell_cpu_time()
             self._flags, aux = wire.FLAG_ENDED, 0
             for said, flag, word in (
                 (failed or interrupted, wire.FLAG_FAILED, wire.RUN_FAILED),
@@ -301,6 +306,15 @@ class Board:
             except Exception as error:
                 self._failed(error)
             self._events = number
+
+    def _tell_cpu_time(self) -> None:
+        try:
+            seconds = round(self.cpu_time(), 2) if self.cpu_time is not None else 0.0
+        except Exception as error:  # a /proc of which nothing is expected
+            warn_once("cpu", f"the CPU time of this training is unknown: {type(error).__name__}: {error}")
+            return
+        if seconds:
+            self.describe(facts=self.description.facts._replace(cpu_seconds=seconds))
 
     def _write_description(self, description: Description) -> None:
         mapped = self._map

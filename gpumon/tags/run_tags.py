@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from gpumon.run_facts import LARGEST
 from gpumon.tags import out_of_memory
 from gpumon.tags.client import Board
+from gpumon.tags.cpu_time import CpuTime
 from gpumon.tags.lifetime import ending
 from gpumon.tags.loader import Samples, samples_of
 from gpumon.tags.memory import NEVER, MemoryReader
@@ -65,6 +66,8 @@ class RunTags:
         self._unclosed = UnclosedEpoch(0, 0)
         self._pending = Pending()
         self._memory = MemoryReader(board)
+        if board.on:
+            board.cpu_time = CpuTime().seconds
         self.listener: EpochListener | None = None
 
     @property

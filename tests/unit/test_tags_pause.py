@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import process_time
 
 import pytest
 
@@ -79,3 +80,12 @@ def test_a_plan_is_published_once_and_what_the_user_said_stands(look: Callable[[
 def test_steps_that_make_no_sense_are_refused() -> None:
     with pytest.raises(UsageError, match="steps=-1"):
         gpumon.run("net", steps=-1)
+
+
+def test_the_end_of_a_run_tells_its_cpu_time(look: Callable[[], Poll]) -> None:
+    with gpumon.run("net"):
+        assert look().runs[0].facts.cpu_seconds == 0.0
+        until = process_time() + 0.1
+        while process_time() < until:
+            pass
+    assert look().runs[0].facts.cpu_seconds >= 0.08

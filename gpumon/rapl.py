@@ -1,0 +1,94 @@
+"""Energy of the CPU packages, by RAPL: counters of Intel's and AMD's processors under /sys/class/powercap.
+
+Most kernels let only root read them. A counter starts over at `max_energy_range_uj`, which is minutes at full load, so
+that it must be read more often than that.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gpumon.missing import NAN
+
+POWERCAP = "/sys/class/powercap"
+_ZONE = "intel-rapl:"
+"""Of AMD's processors too; `intel-rapl-mmio:` is the same counter by another way."""
+_MICRO = 1e-6
+
+
+class PackageReading(NamedTuple):
+    """The packages of a machine together."""
+
+    monotonic_ns: int
+    joules: float
+    """Since the first reading; NaN where that is unknown."""
+
+
+class _Zone(NamedTuple):
+    path: str
+    wraps_at: int
+    """µJ after which the counter starts over."""
+
+
+class PackageEnergy:
+    """The packages of this machine, found when they are asked for the first time."""
+
+    def __init__(self, root: str = POWERCAP, monotonic: Callable[[], int] = time.monotonic_ns) -> None:
+        self.unknown = ""
+        """Why their energy is unknown; empty while it is known."""
+        self._root = root
+        self._monotonic = monotonic
+        self._zones: list[_Zone] | None = None
+        self._last: list[int] = []
+        self._total = 0
+
+    def read(self) -> PackageReading:
+        """All packages now. Never raises."""
+        try:
+            if self._zones is None:
+                self._zones = self._find()
+            counters = [_number(f"{zone.path}/energy_uj") for zone in self._zones]
+        except PermissionError as error:
+            self.unknown = f"only root may read {error.filename}"
+        except (OSError, ValueError) as error:
+            self.unknown = f"RAPL cannot be read: {getattr(error, 'strerror', None) or error}"
+        else:
+            if counters:
+                self.unknown = ""
+                return PackageReading(self._monotonic(), self._added(counters) * _MICRO)
+            self.unknown = f"this machine shows no CPU package under {self._root}"
+        self._last = []
+        return PackageReading(self._monotonic(), NAN)
+
+    def _find(self) -> list[_Zone]:
+        try:
+            names = sorted(os.listdir(self._root))
+        except FileNotFoundError:
+            return []
+        zones = []
+        for name in names:
+            path = f"{self._root}/{name}"
+            # One colon: a part of a package has two, and the platform is no package.
+            if name.startswith(_ZONE) and name.count(":") == 1 and _text(f"{path}/name").startswith("package"):
+                zones.append(_Zone(path, _number(f"{path}/max_energy_range_uj")))
+        return zones
+
+    def _added(self, counters: list[int]) -> int:
+        assert self._zones is not None
+        if self._last:
+            for zone, before, now in zip(self._zones, self._last, counters, strict=True):
+                self._total += now - before if now >= before else now - before + zone.wraps_at
+        self._last = counters
+        return self._total
+
+
+def _number(path: str) -> int:
+    return int(_text(path))
+
+
+def _text(path: str) -> str:
+    with open(path) as file:
+        return file.read().strip()
