@@ -23,6 +23,7 @@ from gpumon.ledger.records import Record
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon.reports.compare_whole import BETWEEN, CPU, WHOLE, WholeRun, unknown_energy
+from gpumon.reports.config_differences import config_differences, config_document, config_lines
 from gpumon.reports.measure import TITLE, Measure, tensors_peak, usage_measure
 from gpumon.reports.run_json import SCHEMA, known
 from gpumon.reports.text_table import TextColumn, draw
@@ -187,6 +188,7 @@ def lines(comparison: Comparison, width: int) -> Iterator[str]:
         epochs = f"{units.counted(count, 'epoch')}{without}" if by_epochs else "whole run"
         yield "  ·  ".join((f"{letter}  {record.run.name}", record.run.id, record.run.user, epochs))
     yield ""
+    yield from config_lines(config_differences(records), letters(len(records)), width)
     if by_epochs:
         yield from _table(comparison.lines, width)
         yield ""
@@ -233,6 +235,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
             {"id": record.run.id, "name": record.run.name, "epochs": count, "left_out": left_out}
             for record, count, left_out in runs
         ],
+        "config": config_document(config_differences(comparison.records)),
         "measures": [_as_json(line) for line in comparison.lines],
         "whole": [_as_json(line) for line in comparison.whole],
         "notes": list(comparison.notes),
