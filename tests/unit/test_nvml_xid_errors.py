@@ -233,6 +233,25 @@ def test_a_gpu_that_was_watched_and_refuses_is_asked_again_soon(code: int, drive
     until(lambda: errors.state("GPU-1").why is OK)
 
 
+@pytest.mark.parametrize("code", [1, 2, NOT_SUPPORTED, NO_PERMISSION, 9, LOST, 16, 18, 25, 77, UNKNOWN])
+@pytest.mark.parametrize(
+    "function",
+    ["nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents", "nvmlEventSetCreate", "nvmlEventSetWait_v2"],
+)
+def test_each_code_of_each_call_is_a_reason_and_no_error_and_over_soon_after_it(
+    function: str, code: int, driver: Driver, errors: XidErrors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xid_errors, "_PAUSES", (0.0, 0.01, 0.02))
+    watched(errors)
+    works, driver.answers[function] = driver.answers[function], code
+    driver.told.put(UNKNOWN)  # which ends the wait for all
+    until(lambda: errors.state("GPU-1").why is not OK)
+    assert isnan(errors.state("GPU-1").code)
+    driver.answers[function] = works
+    until(lambda: all(errors.state(uuid).why is OK for uuid in HANDLES))
+    assert not errors._new
+
+
 def test_a_gpu_that_never_could_be_watched_is_asked_again_after_a_minute(driver: Driver, errors: XidErrors) -> None:
     driver.refusals["GPU-1"] = NO_PERMISSION
     watched(errors, "GPU-0", "GPU-2")
