@@ -18,12 +18,12 @@ from gpumon.cli.nothing_kept import played_instead, why_no_runs
 from gpumon.cli.options import add_places, resolve_options
 from gpumon.cli.streams import output_width
 from gpumon.errors import EXIT_OK, GpumonError, UsageError
+from gpumon.ledger.find import find
 from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.ledger.records import Record, RunTrace
 from gpumon.live import follow
 from gpumon.paths import Places, history_beside, ledger_paths
 from gpumon.reports.export_formats import FORMATS
-from gpumon.reports.find import find
 
 _REPLACED = "overwritten if it exists"
 _RUN = "id, name or unambiguous prefix of a run; 'last' is the newest"

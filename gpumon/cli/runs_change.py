@@ -12,9 +12,9 @@ from typing import Any
 from gpumon import units
 from gpumon.errors import GpumonError, UsageError
 from gpumon.ledger.change import LedgerChange
+from gpumon.ledger.find import find
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import RunRow
-from gpumon.reports.find import find
 
 _RUN = "id, name or unambiguous prefix of one of your runs; 'last' is the newest"
 

@@ -17,11 +17,11 @@ import pytest
 from gpumon.cli.nothing_kept import why_no_runs
 from gpumon.errors import GpumonError
 from gpumon.frame import Mark, RunState
+from gpumon.ledger.find import find
 from gpumon.ledger.migrations import VERSION
 from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.ledger.schema import WHOLE_RUN
 from gpumon.paths import places
-from gpumon.reports.find import find
 from tests.runs import BEGAN, GIB, HOSTILE, Book, measured, training, uuid_of
 
 NOW = BEGAN + 7200.0
@@ -354,7 +354,7 @@ def test_a_run_that_is_called_last_is_that_run(book: Book) -> None:
 
 
 def test_the_reader_loads_nothing_heavy() -> None:
-    modules = "gpumon.ledger.reader, gpumon.reports.find, gpumon.reports.compare, gpumon.cli.runs"
+    modules = "gpumon.ledger.reader, gpumon.ledger.find, gpumon.reports.compare, gpumon.cli.runs"
     code = f"import sys, {modules}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
