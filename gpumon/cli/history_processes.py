@@ -12,6 +12,7 @@ from gpumon.cli.nothing_kept import why_no_history
 from gpumon.cli.options import add_places, named_gpu
 from gpumon.cli.streams import output_width, say
 from gpumon.errors import EXIT_OK, GpumonError
+from gpumon.history.span import WindowSpan
 from gpumon.live import follow
 from gpumon.paths import Places, history_paths
 from gpumon.text import clean
@@ -70,12 +71,24 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
         say("gpumon: only what the daemon has in memory is shown, not the whole window: no file with history is found")
     if found.problem:
         say(f"gpumon: what was kept is missing here: {found.problem}")
+    left_out = _left_out(history_paths(where)[0], found.span) if is_kept and not found.problem else 0
     if arguments.json:
-        json.dump(processes.as_json(found), sys.stdout, allow_nan=False)
+        json.dump(processes.as_json(found, left_out), sys.stdout, allow_nan=False)
         print()
     elif arguments.csv:
         sys.stdout.writelines(processes.csv(found))
     else:
-        for line in processes.lines(found, output_width()):
+        for line in processes.lines(found, output_width(), left_out):
             print(line)
     return EXIT_OK
+
+
+def _left_out(path: str, span: WindowSpan) -> int:
+    """Return how many processes at once were not kept in a window, at most. Raises GpumonError."""
+    from gpumon.events.kinds import LEFT_OUT
+    from gpumon.events.process_watch import AGAIN
+    from gpumon.events.query import EventFilter, read_events
+
+    noted = read_events(path, span.begin - AGAIN, span.end, EventFilter(kinds=(LEFT_OUT,)))
+    counts = [event.details.get("left_out") for event in noted]
+    return max((count for count in counts if isinstance(count, int)), default=0)

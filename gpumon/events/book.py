@@ -12,6 +12,7 @@ from gpumon.clock import SECOND
 from gpumon.events.device_watch import DeviceWatch
 from gpumon.events.event import Key, Occurrence
 from gpumon.events.kinds import BY_NAME
+from gpumon.events.process_watch import ProcessWatch
 from gpumon.events.run_watch import RunWatch
 from gpumon.events.xid_watch import XidWatch
 from gpumon.frame import NAN, Tick
@@ -44,6 +45,7 @@ class EventBook:
         self._devices = DeviceWatch()
         self._runs = RunWatch()
         self._xids = XidWatch()
+        self._processes = ProcessWatch()
         self._events: deque[Occurrence] = deque(maxlen=_MOST)
         self._going_on: dict[Key, None] = {}
         self._first: Tick | None = None
@@ -58,6 +60,7 @@ class EventBook:
         self._note(self._devices.add(tick, judged, activity))
         self._note(self._runs.add(tick))
         self._note(self._xids.add(tick))
+        self._note(self._processes.add(tick))
 
     def finish(self, time_ns: int) -> None:
         """Note that the daemon stops at `time_ns` (ns since 1970)."""

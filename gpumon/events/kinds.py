@@ -24,6 +24,7 @@ class EventKind(NamedTuple):
 
 NOT_SEEN = "not_seen"
 XID = "xid"
+LEFT_OUT = "processes_left_out"
 EVENT_KINDS: tuple[EventKind, ...] = (
     EventKind("daemon_started", "daemon started", "info", "Its first sample.", unseen="daemon_stopped"),
     EventKind(
@@ -57,6 +58,7 @@ EVENT_KINDS: tuple[EventKind, ...] = (
     EventKind("driver_reloaded", "driver reloaded", "warning", "The first sample in which it answers again.",
               ends="driver_lost"),
     EventKind(XID, "XID error", "warning", "When the driver reported it; its severity is that of its code."),
+    EventKind(LEFT_OUT, "processes left out", "warning", "The first sample with more processes than are kept."),
     EventKind(NOT_SEEN, "end not seen", "info",
               "When something that had begun was seen last; nobody saw its end."),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpumon import units
 from gpumon.clock import SECOND
-from gpumon.events.kinds import BY_NAME, NOT_SEEN, XID
+from gpumon.events.kinds import BY_NAME, LEFT_OUT, NOT_SEEN, XID
 from gpumon.events.query import LoggedEvent
 from gpumon.frame import NAN
 from gpumon.metrics import BY_NAME as METRICS
@@ -103,6 +103,8 @@ def _about(event: LoggedEvent) -> Iterator[str]:
         times = found.get("times")
         yield f"{code}: {xid_of(code).meaning}"
         yield from (f"{units.counted(times, 'more report')} within a minute",) if isinstance(times, int) else ()
+    if event.kind.name == LEFT_OUT and isinstance(found.get("count"), int) and isinstance(found.get("left_out"), int):
+        yield f"{found['left_out']} of {found['count']}"
     if metric is not None:
         yield metric.title.removeprefix(_THROTTLED)
     for key, words in (("asked", "asked for {}"), ("free", "{} free")):

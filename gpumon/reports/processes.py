@@ -51,8 +51,8 @@ _WHOLE = 0.99
 """The share of the time from which on a measure counts as known."""
 
 
-def lines(found: ProcessWindow, width: int = 0) -> Iterator[str]:
-    """Yield a table, the process that came first at the top."""
+def lines(found: ProcessWindow, width: int = 0, left_out: int = 0) -> Iterator[str]:
+    """Yield a table, the process that came first at the top; `left_out`: those that were not kept at once, at most."""
     begin, end = found.span
     yield f"from {units.moment(begin)} to {units.moment(end)} ({units.duration(end - begin)})"
     if not found.processes:
@@ -65,13 +65,16 @@ def lines(found: ProcessWindow, width: int = 0) -> Iterator[str]:
     # A name or a user may end so, too.
     if any(row[column].endswith(_INCOMPLETE) for row in rows for column in kept if column in _MEASURED):
         yield f"{_INCOMPLETE} of a part of the time: for the rest, nothing is known of it"
+    if left_out:
+        yield f"and up to {units.counted(left_out, 'more process')} at once, which are not kept"
 
 
-def as_json(found: ProcessWindow) -> dict[str, Any]:
+def as_json(found: ProcessWindow, left_out: int = 0) -> dict[str, Any]:
     """Return the processes as JSON: s since 1970, seconds and base units; null is not known."""
     indexes = {device.uuid: device.index for device in found.gpus if device.index >= 0}
     return {
         "schema": SCHEMA, "begin": found.span.begin, "end": found.span.end, "problem": found.problem or None,
+        "left_out": left_out,
         "processes": [
             {
                 "uuid": use.process.device, "index": indexes.get(use.process.device),

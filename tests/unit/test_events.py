@@ -16,11 +16,13 @@ from gpumon.daemon.activity import ActivityPart
 from gpumon.errors import GpumonError
 from gpumon.events.device_watch import CAUSES
 from gpumon.events.kinds import BY_NAME, EVENT_KINDS, LASTING
+from gpumon.events.process_watch import ProcessWatch
 from gpumon.events.query import EventFilter, LoggedEvent, read_events
 from gpumon.frame import Mark, Run, RunState, Sample, Tick
 from gpumon.history.migrations import MIGRATIONS, VERSION
 from gpumon.metrics import Availability
 from gpumon.origin import Driver
+from gpumon.reports.events import details
 from tests.activity import keep
 from tests.builders import boundary, device, process, run, sample, tick
 
@@ -399,6 +401,25 @@ def test_a_write_that_fails_loses_no_event(path: Path) -> None:
         part.write(connection)
         part.write(connection)
         assert connection.execute("SELECT kind FROM event").fetchall() == [("daemon_started",)]
+
+
+def test_more_processes_at_once_than_are_kept_are_counted_once_and_each_hour(path: Path) -> None:
+    crowd = [process(pid + 1) for pid in range(1400)]
+
+    def seen(seconds: float, count: int) -> Tick:
+        return at(seconds, processes=crowd[:count])
+
+    counts = [(0, 1024), (1, 1030), (2, 1020), (3, 1040), (4, 1400), (5, 1024), (6, 900), (7, 1025)]
+    found = log(path, [seen(*one) for one in counts])
+    left = [event for event in found if event.kind.name == "processes_left_out"]
+    assert told(left) == [(1, "processes_left_out"), (4, "processes_left_out"), (7, "processes_left_out")]
+    assert [event.details for event in left] == [
+        {"count": count, "left_out": count - 1024} for count in (1030, 1400, 1025)
+    ]
+    assert details(left[0]) == "6 of 1030"
+    watch = ProcessWatch()
+    lasting = [bool(list(watch.add(seen(60 * minute, 1100)))) for minute in range(121)]
+    assert [minute for minute, is_noted in enumerate(lasting) if is_noted] == [0, 60, 120]
 
 
 def test_the_table_of_kinds_fits_together() -> None:

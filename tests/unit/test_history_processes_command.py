@@ -6,9 +6,11 @@ import csv
 import io
 import json
 import os
+import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
+from datetime import datetime
 from math import nan
 from pathlib import Path
 
@@ -100,6 +102,20 @@ def test_what_is_not_known_is_null_and_an_empty_cell(filled: float, printed: Pri
     assert tuple(head) == FIELDS
     assert dict(zip(head, alice, strict=True))["memory_used_peak_bytes"] == str(3 * GIB)
     assert dict(zip(head, other, strict=True))["memory_used_peak_bytes"] == ""
+
+
+def test_what_was_not_kept_is_counted(filled: float, path: Path, printed: Printed) -> None:
+    assert json.loads(printed("--json"))["left_out"] == 0
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(
+            "INSERT INTO event VALUES (?, 'processes_left_out', '', '', '', '', '', NULL, NULL, ?)",
+            (round((filled + 60) * SECOND), json.dumps({"count": 1030, "left_out": 6})),
+        )
+    assert json.loads(printed("--json"))["left_out"] == 6
+    assert printed().splitlines()[-1] == "and up to 6 more processes at once, which are not kept"
+    assert (
+        json.loads(printed("--json", "--until", str(datetime.fromtimestamp(filled - 100).isoformat())))["left_out"] == 0
+    )
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
