@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from gpumon.frame import RunState, Tick
+from gpumon.frame import RunState, Sample, Tick
 from gpumon.metrics import GPU_INDEX, PROCESSES, Availability
 
 _UTILIZATION = GPU_INDEX["gpu.utilization"]
 _OK, _ASLEEP = Availability.OK, Availability.ASLEEP
+
+
+def _is_still(sample: Sample) -> bool:
+    """Whether it is known to do nothing; of a MIG instance, on which nothing runs without a process, by its list."""
+    is_still = sample.values[_UTILIZATION] == 0 or sample.device.is_instance
+    return is_still and PROCESSES not in sample.device.missing
 
 
 def is_idle(tick: Tick) -> bool:
@@ -14,7 +20,6 @@ def is_idle(tick: Tick) -> bool:
     if not tick.samples or tick.processes or any(run.state is RunState.RUNNING for run in tick.runs):
         return False
     return all(
-        sample.state is _ASLEEP
-        or (sample.state is _OK and sample.values[_UTILIZATION] == 0 and PROCESSES not in sample.device.missing)
+        sample.state is _ASLEEP or (sample.state is _OK and (sample.device.is_divided or _is_still(sample)))
         for sample in tick.samples
     )

@@ -25,7 +25,7 @@ class DeviceUse(NamedTuple):
     """The use of a device over some hours: seconds, and joules of `energy`."""
 
     observed: float = 0.0
-    """In which it answered; of the rest of the time nothing is known."""
+    """In which it answered, and MIG did not divide it; of the rest of the time nothing is known."""
     identified: float = 0.0
     """Of `observed`: in which all who held it are known."""
     judged: float = 0.0
@@ -34,7 +34,7 @@ class DeviceUse(NamedTuple):
     busy: float = 0.0
     idle_held: float = 0.0
     metered: float = 0.0
-    """Of `observed`: for which `energy` is known."""
+    """For which `energy` is known: of `observed`, and of time in which MIG divided it."""
     energy: float = 0.0
     free: float = 0.0
     """In which it is known that nobody held it."""

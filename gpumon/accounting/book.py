@@ -6,6 +6,9 @@ between, and nothing is counted. A stretch that goes over the end of an hour is 
 Who holds a GPU holds it the whole time, alone or not. Its busy time and its energy are divided by the kernel time of
 each user's processes; where the driver does not tell it of every holder, they are the device's, and nobody's part is
 known.
+
+A GPU that MIG divides is neither held nor free: its instances are. Its own are the energy, and the time in which that
+was measured. Of an instance of which nobody knows whether it works, only who holds it is counted.
 """
 
 from __future__ import annotations
@@ -14,20 +17,21 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from gpumon.accounting.account import DEVICE_COLUMNS, USER_COLUMNS
-from gpumon.analysis.gpu_state import GpuState
+from gpumon.analysis.gpu_state import GpuState, working
 from gpumon.analysis.holders import HeldDevice
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Device, Tick
 from gpumon.history.gaps import is_gap
 from gpumon.history.tiers import HOUR
 from gpumon.metrics import GPU_INDEX, Availability
+from gpumon.missing import is_known
 from gpumon.vendors import PARTS
 
 _HOUR = HOUR * SECOND
 _ENERGY, _POWER = GPU_INDEX["gpu.energy"], GPU_INDEX["gpu.power"]
 # For each device at each tick; to look a member up in its class takes longer than all else that is done with it.
 _OK, _ASLEEP = Availability.OK, Availability.ASLEEP
-_BUSY, _HELD = GpuState.BUSY, GpuState.HELD
+_BUSY, _HELD, _ALLOCATED, _DIVIDED = GpuState.BUSY, GpuState.HELD, GpuState.ALLOCATED, GpuState.DIVIDED
 _UNJUDGED = (GpuState.UNKNOWN, GpuState.ASLEEP)
 
 _Key = TypeVar("_Key")
@@ -139,6 +143,13 @@ class AccountBook:
         busy, idle = state is _BUSY, state is _HELD
         judged = busy or idle or state not in _UNJUDGED
         sums = device.sums
+        if not device.is_whole and state is _ALLOCATED:
+            judged = is_known(working(sample))
+        elif state is _DIVIDED:
+            if metered:
+                sums[6] += seconds
+                sums[7] += joules
+            return
         sums[0] += seconds
         if is_identified:
             sums[1] += seconds

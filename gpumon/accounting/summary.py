@@ -11,6 +11,7 @@ from gpumon.accounting import query
 from gpumon.accounting.account import Account, DeviceUse
 from gpumon.accounting.query import HourUse, KeptAccounts, KnownDevice
 from gpumon.history.tiers import HOUR
+from gpumon.vendors import PARTS
 
 NOTICED = 90.0
 """Seconds of a device that were not seen, from which on they are worth telling: those of now are not written yet."""
@@ -91,8 +92,10 @@ def _group(
     hours: Sequence[HourUse], devices: Sequence[KnownDevice], begin: float, end: float, of: KnownDevice | None = None
 ) -> AccountGroup:  # fmt: skip
     use, accounts = query.total(hours), query.by_user(hours)
-    expected = [max(0.0, end - max(begin, device.first)) for device in devices if device.first < inf]
-    unseen = sum(expected) - use.observed
+    # Instances of MIG come and go: that one is not there is nothing that nobody saw.
+    whole = [device for device in devices if not device.uuid.startswith(PARTS)]
+    expected = [max(0.0, end - max(begin, device.first)) for device in whole if device.first < inf]
+    unseen = sum(expected) - sum(_seen(hour) for hour in hours)
     return AccountGroup(
         begin=begin,
         end=end,
@@ -102,6 +105,11 @@ def _group(
         use=use,
         unseen=unseen if unseen > NOTICED * len(expected) else 0.0,
     )
+
+
+def _seen(hour: HourUse) -> float:
+    """Seconds in which a GPU answered; while MIG divides it, only its energy is its own."""
+    return 0.0 if hour.device.startswith(PARTS) else max(hour.use.observed, hour.use.metered)
 
 
 def _date(day: time.struct_time, later: int) -> float:

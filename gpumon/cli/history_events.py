@@ -78,7 +78,7 @@ def _require_gpu(where: Places, path: str, name: str) -> None:
 
     with closing(follow(where)) as live:
         devices = kept_devices(path, live.since(0)) or {}
-    numbers = {uuid: str(device.index) for uuid, device in devices.items() if device.index >= 0}
+    numbers = {uuid: device.label for uuid, device in devices.items() if device.label}
     uuids = list(dict.fromkeys([*devices, *devices_of_events(path)]))
     if not name or (name not in uuids and name not in numbers.values()):
         raise unknown_gpu(name, [f"{numbers[uuid]} ({uuid})" if uuid in numbers else uuid for uuid in uuids])

@@ -26,7 +26,7 @@ class GpuContext(NamedTuple):
     @property
     def subject(self) -> Subject:
         device = self.status.sample.device
-        return Subject("gpu", device.uuid, f"GPU {device.index}")
+        return Subject("gpu", device.uuid, f"GPU {device.label}")
 
     def value(self, metric: str) -> float:
         """A metric by its name; NaN where it is missing."""

@@ -15,13 +15,13 @@ from gpumon.metrics import BY_NAME, Availability, Unit
 from gpumon.missing import is_known
 
 HOT = (BY_NAME["gpu.temperature"], BY_NAME["gpu.temperature_memory"])
-_MOST_INSTANCES = 1000
 THERMAL = (BY_NAME["gpu.throttled_hw_thermal"], BY_NAME["gpu.throttled_sw_thermal"])
 
 
 def lost(gpu: GpuContext) -> Iterator[Finding]:
     """The driver lost it."""
-    if gpu.status.sample.state is Availability.LOST:
+    sample = gpu.status.sample
+    if sample.state is Availability.LOST and not sample.device.is_instance:  # its GPU is lost, and says so
         yield _unavailable(gpu, "Reset it, or restart the machine.")
 
 
@@ -63,18 +63,19 @@ def heat(rates: Mapping[str, float]) -> Severity:
 def memory_nearly_full(gpu: GpuContext) -> Iterator[Finding]:
     """The next allocation may fail."""
     used, total = gpu.value("gpu.memory_used"), gpu.value("gpu.memory_total")
-    if gpu.is_current and used >= BY_NAME["gpu.memory_used"].critical * total:
+    is_divided = gpu.status.state is GpuState.DIVIDED  # then its instances say so
+    if gpu.is_current and not is_divided and used >= BY_NAME["gpu.memory_used"].critical * total:
         summary = f"memory is nearly full: {units.of_total(used, total)}"
         evidence = {"memory_used": used, "memory_total": total}
         yield Finding("memory_nearly_full", Severity.WARNING, gpu.subject, summary, "Reduce the batch size.", evidence)
 
 
 def divided(gpu: GpuContext) -> Iterator[Finding]:
-    """It is divided into MIG instances, of which no view tells one from another."""
+    """It is in MIG mode, and has no instance: nothing can run on it."""
     count = gpu.value("gpu.mig_instances")
-    if gpu.is_current and 0 < count < _MOST_INSTANCES:
-        summary = f"divided into {units.counted(int(count), 'MIG instance')}, which are shown as one"
-        action = "Its memory and processes are those of all instances; 'nvidia-smi' lists each."
+    if gpu.is_current and gpu.status.state is GpuState.DIVIDED and count == 0:
+        action = "Make instances with 'nvidia-smi mig', or switch MIG off."
+        summary = "in MIG mode without an instance: nothing can run on it"
         yield Finding("divided", Severity.INFO, gpu.subject, summary, action, {"mig_instances": count})
 
 

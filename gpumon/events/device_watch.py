@@ -103,12 +103,16 @@ class DeviceWatch:
                     yield from self._lose_sight(sample.device.uuid, before)
             elif (grown := self._grown(sample, tick)) is not None:
                 yield from self._see_throttling(sample.device.uuid, grown, tick)
-            if self._lost or sample.state in _LOST:
+            if (self._lost or sample.state in _LOST) and not sample.device.is_instance:
                 yield from self._see_lost(sample, tick, is_first=is_first)
             if one.state is _HELD or (self._idle and sample.device.uuid in self._idle):
                 yield from self._see_idle(one, tick, activity)
         if self._throttled:
             yield from self._end_throttling(tick)
+        if self._idle and before is not None:  # MIG instances come and go
+            there = {sample.device.uuid for sample in tick.samples}
+            for uuid in [uuid for uuid in self._idle if uuid not in there]:
+                yield from self._lose_sight(uuid, before)
 
     def finish(self) -> Iterator[Occurrence]:
         """Yield the ends of what nobody will see end."""

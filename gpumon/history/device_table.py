@@ -7,6 +7,7 @@ from gpumon.frame import Device
 from gpumon.history.read import OpenFile, reading
 from gpumon.missing import UNKNOWN_MODEL
 from gpumon.text import clean
+from gpumon.vendors import PARTS
 
 _MOST_NAME = 100
 """Characters of a name."""
@@ -15,8 +16,13 @@ _MOST_NAME = 100
 def device_table(file: OpenFile) -> dict[str, Device]:
     """Return every GPU of the table of devices by UUID. Raises sqlite3.Error, or ValueError for a damaged one."""
     rows = file.connection.execute("SELECT uuid, number, name FROM device") if file.has_people else ()
+    # A MIG instance has no number of its own, and which one of its GPU it was the table does not tell.
     return {
-        str(uuid): Device(str(uuid), max(-1, int(number)), clean(str(name), _MOST_NAME) or UNKNOWN_MODEL)
+        str(uuid): Device(
+            str(uuid),
+            -1 if str(uuid).startswith(PARTS) else max(-1, int(number)),
+            clean(str(name), _MOST_NAME) or UNKNOWN_MODEL,
+        )
         for uuid, number, name in rows
     }
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpumon.errors import UsageError
-from gpumon.frame import Device, Frame
+from gpumon.frame import Device, Frame, by_number
 from gpumon.missing import UNKNOWN_MODEL
 from gpumon.text import clean
+from gpumon.vendors import PARTS
 
 Wanted = int | str | Device
-"""A GPU by its index, by its UUID, or as itself."""
+"""A GPU by its index, by its UUID, or as itself; a MIG instance of now also by its label, such as `0:1`."""
 
 
 def devices_of(frames: Iterable[Frame]) -> dict[str, Device]:
@@ -35,8 +36,8 @@ def chosen(
         if isinstance(name, int):
             found += _with_index(name, known) or _with_index(name, kept() or {}) or _refused(name, known, kept() or {})
             continue
-        uuid = name.uuid if isinstance(name, Device) else name
-        if isinstance(name, str) and name not in known:
+        uuid = name.uuid if isinstance(name, Device) else _labeled(name, known)
+        if isinstance(name, str) and uuid not in known:
             others = kept()
             if others is not None and name not in others:
                 raise unknown_gpu(name, [*known, *others])
@@ -60,11 +61,21 @@ def named(
     uuids = list(dict.fromkeys(subjects))
     others = kept() if any(uuid not in known for uuid in uuids) else {}
     found = [known.get(uuid) or others.get(uuid) or Device(uuid, -1, UNKNOWN_MODEL) for uuid in uuids]
-    return sorted(found, key=lambda device: (device.index < 0, device.index, device.uuid))
+    return sorted(found, key=lambda device: (device.index < 0, *by_number(device), device.uuid))
+
+
+def _labeled(name: str, known: Mapping[str, Device]) -> str:
+    """The UUID of a MIG instance by its label, such as `0:1`; any other name as it is."""
+    return next((uuid for uuid, device in known.items() if device.is_instance and device.label == name), name)
 
 
 def _with_index(index: int, devices: Mapping[str, Device]) -> list[str]:
-    return sorted(uuid for uuid, device in devices.items() if device.index == index >= 0)
+    return sorted(uuid for uuid, device in devices.items() if device.index == index >= 0 and is_whole(device))
+
+
+def is_whole(device: Device) -> bool:
+    """Whether it is a GPU, and no MIG instance, of which history knows the UUID alone once it is gone."""
+    return not (device.is_instance or device.uuid.startswith(PARTS))
 
 
 def _refused(index: int, *known: Mapping[str, Device]) -> list[str]:

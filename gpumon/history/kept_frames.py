@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from gpumon.clock import SECOND
 from gpumon.database.write import NewerFile
-from gpumon.frame import NAN, Device, Frame, Sample
+from gpumon.frame import NAN, Device, Frame, Sample, by_number
 from gpumon.history.block import BadBlock, cells_of
 from gpumon.history.cell import HistoryCell
 from gpumon.history.device_table import device_table
@@ -124,7 +124,7 @@ def _names(file: OpenFile) -> Mapping[str, Device]:
 def _frame(shape: TierShape, number: int, of: Mapping[str, _Cell], before: Frame, known: _KnownDevices) -> Frame:
     time_ns = (number + 1) * shape.step * SECOND
     samples = [_sample(known.get(uuid), cell) for uuid, cell in sorted(of.items()) if uuid != HOST]
-    samples.sort(key=lambda sample: sample.device.index)
+    samples.sort(key=lambda sample: by_number(sample.device))
     host = _values(of[HOST]) if HOST in of else {}
     return Frame(
         number=0,

@@ -93,7 +93,7 @@ class CommandCost:
 
     def take(self, frame: Frame, ended: int = 0) -> None:
         """The next frame. `ended` is when the command ended; 0 while it runs."""
-        self.devices = len(frame.samples)
+        self.devices = sum(not sample.device.is_divided for sample in frame.samples)
         # Of a frame that is not full the processes are not known: what held before is taken to hold still.
         if frame.is_full and frame.monotonic_ns >= self._began and not (ended and frame.monotonic_ns > ended):
             self._holding = self._held_in(frame)

@@ -85,7 +85,7 @@ def _without(report: CommandReport, seconds: float) -> tuple[str, str]:
 
 def _device_lines(uses: Sequence[DeviceCost]) -> Iterator[SummaryLine]:
     names = {clean(short_name(use.device.name), 40): 0 for use in uses}
-    which = f"GPU {', '.join(str(use.device.index) for use in uses)}" if len(uses) <= 8 else f"{len(uses)} GPUs"
+    which = f"GPU {', '.join(use.device.label for use in uses)}" if len(uses) <= 8 else f"{len(uses)} GPUs"
     total = sum(use.seconds for use in uses)
     yield SummaryLine("GPU time", units.duration(total), f"{which}: {', '.join(names)}")
     energy = sum(use.energy for use in uses)
@@ -97,7 +97,7 @@ def _device_lines(uses: Sequence[DeviceCost]) -> Iterator[SummaryLine]:
     notes = [note for note in (_idle(idle), _spread(uses)) if note]
     yield SummaryLine("utilization", units.number(busy, Unit.RATIO), ", ".join(notes))
     fullest = max(uses, key=lambda use: -1.0 if not is_known(use.memory_peak) else use.memory_peak)
-    where = f", on GPU {fullest.device.index}" if len(uses) > 1 else ""
+    where = f", on GPU {fullest.device.label}" if len(uses) > 1 else ""
     peak = "" if not is_known(fullest.memory_peak) else f"peak, of {units.bytes_binary(fullest.memory_total)}{where}"
     yield SummaryLine("GPU memory", units.bytes_binary(fullest.memory_peak), peak or "not reported by the driver")
 

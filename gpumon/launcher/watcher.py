@@ -8,6 +8,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon import units
+from gpumon.device import by_number
 from gpumon.errors import GpumonError
 from gpumon.launcher.child import Ended
 from gpumon.launcher.process_tree import ProcessTree, read_parentage
@@ -166,7 +167,7 @@ def _tell(notice: CommandRun, cost: CommandCost, epochs: CommandTrainings) -> No
 
 def _report(cost: CommandCost, epochs: CommandTrainings, sampling: Sampling) -> CommandReport:
     return CommandReport(
-        uses=sorted(cost.uses.values(), key=lambda use: use.device.index),
+        uses=sorted(cost.uses.values(), key=lambda use: by_number(use.device)),
         trainings=epochs.trainings(),
         devices=cost.devices,
         hidden=not cost.uses and cost.hidden and has_own_pids(),

@@ -107,7 +107,7 @@ def _heading(kind: TotalKind) -> str:
 
 
 def _index(device: Device) -> str:
-    return str(device.index) if device.index >= 0 else ""
+    return device.label
 
 
 def _column(kind: TotalKind, totals: Sequence[Total]) -> list[str]:

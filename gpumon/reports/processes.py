@@ -58,7 +58,7 @@ def lines(found: ProcessWindow, width: int = 0, left_out: int = 0) -> Iterator[s
     if not found.processes:
         yield NOTHING
         return
-    numbers = {device.uuid: str(device.index) for device in found.gpus if device.index >= 0}
+    numbers = {device.uuid: device.label for device in found.gpus if device.label}
     rows = [_row(use, numbers) for use in found.processes]
     yield from draw(_COLUMNS, rows, width)
     kept, _ = fitting(_COLUMNS, rows, width)

@@ -16,7 +16,7 @@ def details(frame: Frame) -> Iterator[str]:
     """Lines on clocks that are held down, on metrics that GPUs lack, and on the sampling."""
     for sample in frame.samples:
         if names := clock_event_reasons(sample):
-            yield f"GPU {sample.device.index}: clock event reasons: {', '.join(names)}"
+            yield f"GPU {sample.device.label}: clock event reasons: {', '.join(names)}"
     yield from _lacking(frame)
     parts = [f"one sample every {frame.interval:g} s"]
     if frame.sample_duration:

@@ -8,7 +8,7 @@ from operator import or_
 
 from gpumon.clock import SECOND, Clock
 from gpumon.driver_calls import DriverCall
-from gpumon.frame import NAN, Boundary, Device, Driver, Origin, Process, Run, Sample, XidEvent
+from gpumon.frame import NAN, Boundary, Device, Driver, Origin, Process, Run, Sample, XidEvent, by_number
 from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.origin import Capability, SourceInfo
 from gpumon.sources.base import AsksDriver, Reading, Source
@@ -155,7 +155,7 @@ class CombinedSource:
                 device = self._device(one, sample.device)
                 if device is not None:
                     samples.append(sample._replace(device=device))
-        samples.sort(key=lambda sample: sample.device.index)
+        samples.sort(key=lambda sample: by_number(sample.device))
         known = [one.reading for one in self._members if one.reading is not None]
         boundaries = sorted((b for one in self._members for b in one.boundaries), key=lambda boundary: boundary.time_ns)
         new = {uuid: found for one in self._members for uuid, found in one.utilization_samples.items()}
@@ -186,10 +186,11 @@ class CombinedSource:
             return None
         before, shown = self._shown.get(uuid, (None, device))
         if before is not device:
-            if uuid not in self._indexes:
+            gpu = device.parent or uuid  # a MIG instance has the index of its GPU
+            if gpu not in self._indexes:
                 taken = set(self._indexes.values())
-                self._indexes[uuid] = device.index if device.index not in taken else max(taken) + 1
-            shown = device._replace(index=self._indexes[uuid], source=one.name)
+                self._indexes[gpu] = device.index if device.index not in taken else max(taken) + 1
+            shown = device._replace(index=self._indexes[gpu], source=one.name)
             self._shown[uuid] = device, shown
         return shown
 

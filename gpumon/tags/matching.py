@@ -36,17 +36,21 @@ class Match(NamedTuple):
 
 
 def devices_of(claim: Claim, devices: Sequence[Device], processes: Sequence[Process]) -> Match:
-    """The UUIDs of the devices that a run trains on; empty where they are unknown.
+    """The UUIDs of the devices that a run trains on, MIG instances among them; empty where they are unknown.
 
     First what the training claims; else where the driver lists its pid; else the numbers in
     CUDA_VISIBLE_DEVICES, where these count as the driver does. A device that only others
     use is refused.
     """
+    # What runs on a GPU that MIG divides runs on one of its instances: which one, the driver's list tells.
+    whole = [device for device in devices if not device.is_divided]
+    is_numbered = len(whole) == len(devices)  # CUDA counts instances in an order of its own
+    devices = whole
     claimed = [found for uuid in claim.devices if (found := _by_uuid(uuid, devices))]
     listed = [device.uuid for device in devices if _lists(processes, device.uuid, claim.pid)]
     if not claimed and listed:
         return Match(tuple(listed))
-    wanted = claimed or _by_number(claim, devices)
+    wanted = claimed or (_by_number(claim, devices) if is_numbered else [])
     refused = [uuid for uuid in wanted if _only_others(uuid, claim, processes)]
     reason = f"{', '.join(refused)}: in use, and by no process of {claim.user or f'uid {claim.uid}'}" if refused else ""
     kept = tuple(dict.fromkeys(uuid for uuid in wanted if uuid not in refused))

@@ -172,8 +172,8 @@ def test_a_row_shows_the_slowest_rank_all_gpus_and_the_memory_of_all() -> None:
         for rank in range(3)
     ]
     (joined,) = ranks_of(ranks)
-    indexes = {f"GPU-{index}": index for index in range(4)}
-    cells = [cell.text for cell in runs.row(joined, Epochs(), (), indexes, START)]
+    labels = {f"GPU-{index}": str(index) for index in range(4)}
+    cells = [cell.text for cell in runs.row(joined, Epochs(), (), labels, START)]
     assert {"3/4", "0-2", "88", "9.0 GiB"} <= set(cells)
     used = tuple(Process(1, "GPU-0", "compute", "python", "alice", memory_used=4 * GIB, run=f"r{n}") for n in range(2))
     assert memory_of(joined.all, used) == 8 * GIB, "the driver knows of contexts too"
@@ -245,7 +245,7 @@ def test_metrics_with_long_names_have_room() -> None:
     ("indexes", "text"), [((), ""), ((3,), "3"), ((2, 0, 1), "0-2"), ((0, 2, 3), "0,2-3"), ((5, 1), "1,5")]
 )
 def test_gpus_are_named_by_their_spans(indexes: tuple[int, ...], text: str) -> None:
-    known = {f"GPU-{index}": index for index in range(8)}
+    known = {f"GPU-{index}": str(index) for index in range(8)}
     assert runs.numbers([f"GPU-{index}" for index in indexes], known) == text
 
 

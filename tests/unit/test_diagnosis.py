@@ -159,14 +159,6 @@ def test_a_gpu_that_is_gone_after_a_fault_says_after_which(state: Availability) 
     assert (finding.action, finding.evidence) == (xid_of(79).action, {"xid": 79})
 
 
-def test_a_divided_gpu_is_said_to_show_its_instances_as_one() -> None:
-    (finding,) = of_gpu(sample(0, **CALM, mig_instances=3.0))
-    assert (finding.kind, finding.severity) == ("divided", Severity.INFO)
-    assert "3 MIG instances" in finding.summary
-    for count in (0.0, math.nan, math.inf):
-        assert of_gpu(sample(0, **CALM, mig_instances=count)) == []
-
-
 def test_a_gpu_that_is_asleep_needs_no_attention() -> None:
     assert of_gpu(sample(0, Availability.ASLEEP), seconds=302) == []
 

@@ -273,7 +273,7 @@ class View:
         """The subject for people: `GPU 3 · NVIDIA H100 80GB`, or the host."""
         sample = self.sample
         if sample is not None:
-            return f"GPU {sample.device.index} · {safe(sample.device.name)}"
+            return f"GPU {sample.device.label} · {safe(sample.device.name)}"
         return f"host {safe(self.hostname)}".rstrip()
 
     def _subjects(self) -> list[str]:

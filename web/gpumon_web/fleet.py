@@ -74,6 +74,9 @@ def gpu_row(status: GpuStatus, joined: Sequence[Ranks]) -> dict[str, Any]:
     return {
         "uuid": device.uuid,
         "index": device.index,
+        "label": device.label or str(device.index),
+        "order": device.index + (device.instance + 1) / 1024,
+        "parent": device.parent,
         "name": short_name(device.name),
         "state": status.state.value,
         "reason": "" if sample.state is Availability.OK else sample.reason,

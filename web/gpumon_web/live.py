@@ -168,12 +168,12 @@ class PageFeed:
         """Facts for the head of every page, and for the scripts that lead from page to page."""
         users = {run["user"] for run in now.runs.values()}
         users |= {holder["user"] or "" for gpu in now.gpus for holder in gpu.about["holders"]}
-        indices = [gpu.about["index"] for gpu in now.gpus]
+        labels = [gpu.about["label"] for gpu in now.gpus]
         return {
             "hostname": self._feed.about["hostname"],
             "users": sorted(users - {""}),
-            "home": gpu_address(indices[0]) if len(indices) == 1 else "",
-            "has_gpus": bool(indices),
+            "home": gpu_address(labels[0]) if len(labels) == 1 else "",
+            "has_gpus": bool(labels),
             "runs": [[run["id"], run["state"], run["epoch"], run["phase"]] for run in now.runs.values()],
         }
 

@@ -11,7 +11,7 @@ from gpumon.diagnosis.context import GpuContext
 from gpumon.diagnosis.finding import Finding
 from gpumon.diagnosis.gpu_rules import idle_text
 from gpumon.diagnosis.live import findings, is_news
-from gpumon.frame import Frame
+from gpumon.frame import Device, Frame
 from gpumon.history.recent import RecentHistory
 from gpumon_web import levels
 
@@ -52,11 +52,17 @@ def _free(statuses: Sequence[GpuStatus], now: float) -> Iterable[dict[str, str]]
     """One sentence for all GPUs that are free for long, by the one that is so for the shortest time."""
     if statuses:
         newest = max(statuses, key=lambda status: status.since.time if status.since else 0.0)
-        about = f"GPU {_ranges([status.sample.device.index for status in statuses])}"
+        about = f"GPU {_named([status.sample.device for status in statuses])}"
         more = " or longer" if len(statuses) > 1 and newest.since and not newest.since.at_least else ""
         link = f"#/gpu/{statuses[0].sample.device.uuid}" if len(statuses) == 1 else "#/fleet"
         text = f"free for {idle_text(GpuContext(status=newest, now=now))}{more}"
         yield {"kind": "free", "level": "ok", "about": about, "text": text, "action": "", "link": link}
+
+
+def _named(devices: Sequence[Device]) -> str:
+    """`0–3, 6`, and MIG instances by themselves."""
+    whole = _ranges([device.index for device in devices if not device.is_instance])
+    return ", ".join(filter(None, (whole, *(device.label for device in devices if device.is_instance))))
 
 
 def _ranges(numbers: Sequence[int]) -> str:

@@ -216,7 +216,7 @@ def _packed(value: Any) -> Packed:
 
 
 def _is_named(device: Any, text: str) -> bool:
-    return bool(text) and text in (device.uuid, str(device.index))
+    return bool(text) and text in (device.uuid, device.label)
 
 
 def _text(name: str) -> str:

@@ -104,7 +104,7 @@ def line(gpu: GpuCard, cells: int) -> Line:
     """Everything of a GPU in one line; who has it gets what room is left."""
     inner = cells - 1
     mark = Segment("▌" if gpu.selected else " ", theme.TITLE)
-    index = Segment(f"{gpu.sample.device.index:<2} ", theme.STRONG if gpu.selected else theme.TITLE)
+    index = Segment(f"{gpu.sample.device.label:<2} ", theme.STRONG if gpu.selected else theme.TITLE)
     bar_cells = max(0, min(30, (inner - 57) // 3))
     temperature, power = gpu.text("gpu.temperature"), gpu.text("gpu.power")
     head: Line = [mark, index]
@@ -140,7 +140,7 @@ def hidden(above: int, below: int, free: int) -> Line:
 def _name(gpu: GpuCard, cells: int) -> Line:
     device = gpu.sample.device
     name = short_name(safe(device.name))
-    left: Line = [Segment(f"GPU {device.index}", theme.TITLE), Segment(f"  {name}", theme.DIM)]
+    left: Line = [Segment(f"GPU {device.label}", theme.TITLE), Segment(f"  {name}", theme.DIM)]
     right: Line = [
         Segment(f"  {gpu.text('gpu.temperature')}", gpu.style("gpu.temperature")),
         Segment(f"  {gpu.text('gpu.power'):>5}", theme.PLAIN),

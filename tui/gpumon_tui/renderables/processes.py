@@ -10,7 +10,7 @@ from gpumon import units
 from gpumon.analysis.gpu_state import is_held
 from gpumon.analysis.video import use_video
 from gpumon.analysis.whereabouts import whereabouts
-from gpumon.frame import Process, Run, Sample
+from gpumon.frame import Device, Process, Run, Sample
 from gpumon.metrics import PROCESSES, Availability
 from gpumon_tui import theme
 from gpumon_tui.renderables.table import Cell, Row, TableColumn
@@ -42,9 +42,10 @@ def no_process(samples: Sequence[Sample], problem: str) -> str:
     silent = [sample for sample in samples if sample.state is not Availability.OK]
     if silent:
         return f"unknown: {problem or silent[0].state.reason}"
+    samples = [sample for sample in samples if not sample.device.is_divided]  # its instances tell
     for sample in samples:
         if PROCESSES in sample.device.missing:
-            return f"unknown on GPU {sample.device.index}: {sample.device.missing[PROCESSES].reason}"
+            return f"unknown on GPU {sample.device.label}: {sample.device.missing[PROCESSES].reason}"
     held = [is_held(sample, (), False) for sample in samples]
     if True in held:
         return "no process listed, but memory is in use (perhaps by another container)"
@@ -76,7 +77,11 @@ def columns(has: Extras) -> tuple[TableColumn, ...]:
 
 def are_told(samples: Sequence[Sample]) -> bool:
     """Whether it is known of each GPU which processes are on it."""
-    told = [sample.state is Availability.OK and PROCESSES not in sample.device.missing for sample in samples]
+    told = [
+        sample.state is Availability.OK and PROCESSES not in sample.device.missing
+        for sample in samples
+        if not sample.device.is_divided
+    ]
     return bool(told) and all(told)
 
 
@@ -85,7 +90,7 @@ def key(process: Process) -> Key:
     return process.pid, process.uuid
 
 
-def row(process: Process, index: int | None, run: Run | None, now: float, *, selected: bool, has: Extras) -> Row:
+def row(process: Process, device: Device | None, run: Run | None, now: float, *, selected: bool, has: Extras) -> Row:
     """Return the row of a process.
 
     `selected`: it runs on the GPU that is looked at; `has`: the columns that are there.
@@ -93,7 +98,7 @@ def row(process: Process, index: int | None, run: Run | None, now: float, *, sel
     video = process.encoder_utilization, process.decoder_utilization
     return (
         Cell(str(process.pid), theme.DIM),
-        Cell(units.MISSING if index is None else str(index), theme.TITLE if selected else theme.PLAIN),
+        Cell(units.MISSING if device is None else device.label, theme.TITLE if selected else theme.PLAIN),
         Cell(safe(process.user)),
         Cell(units.bytes_binary(process.memory_used)),
         Cell(units.percent(process.sm_utilization)),
@@ -107,12 +112,12 @@ def row(process: Process, index: int | None, run: Run | None, now: float, *, sel
     )
 
 
-def order(processes: tuple[Process, ...], indexes: Mapping[str, int]) -> list[Process]:
-    """By GPU, the largest first."""
-    unknown = len(indexes)
+def order(processes: tuple[Process, ...], devices: Mapping[str, Device]) -> list[Process]:
+    """By device, in the order of `devices`, the largest first."""
+    places = {uuid: place for place, uuid in enumerate(devices)}
     return sorted(
         processes,
-        key=lambda p: (indexes.get(p.uuid, unknown), -(p.memory_used if p.memory_used >= 0 else 0.0), p.pid),
+        key=lambda p: (places.get(p.uuid, len(places)), -(p.memory_used if p.memory_used >= 0 else 0.0), p.pid),
     )
 
 

@@ -54,7 +54,7 @@ def columns(all_runs: Iterable[Ranks]) -> tuple[TableColumn, ...]:
 
 
 def row(
-    ranks: Ranks, epochs: Epochs, processes: Sequence[Process], indexes: Mapping[str, int], now: float, lead: str = "",
+    ranks: Ranks, epochs: Epochs, processes: Sequence[Process], labels: Mapping[str, str], now: float, lead: str = "",
     told: Sequence[Finding] = (),
 ) -> Row:  # fmt: skip
     """One row for a run, as far as its slowest rank is.
@@ -74,7 +74,7 @@ def row(
         Cell(lead + safe(first.name), theme.RUN),
         Cell(safe(first.user)),
         Cell(ranks.present, theme.DIM),
-        Cell(numbers(ranks.gpus, indexes), theme.DIM),
+        Cell(numbers(ranks.gpus, labels), theme.DIM),
         Cell(units.epoch_place(slowest.epoch, slowest.epochs, slowest.base)),
         Cell(bar_text(far.done, 8) if first.epochs else "", style),
         Cell(_steps(slowest)),
@@ -87,9 +87,9 @@ def row(
     )
 
 
-def rank_row(run: Run, first: Run, processes: Sequence[Process], indexes: Mapping[str, int]) -> Row:
+def rank_row(run: Run, first: Run, processes: Sequence[Process], labels: Mapping[str, str]) -> Row:
     """A rank below its run: what differs from rank to rank, of metrics only those that `first` does not tell."""
-    gpus = numbers(run.gpus, indexes)
+    gpus = numbers(run.gpus, labels)
     word, style = STATES[run.state]
     quiet = theme.DIM
     return (
@@ -115,16 +115,17 @@ def note_row(note: Finding) -> Row:
     return (Cell(f"{INDENT}{INDENT}{note.summary}", style),)
 
 
-def numbers(uuids: Sequence[str], indexes: Mapping[str, int]) -> str:
-    """Devices by their indexes: `0-3`, `0,5`; empty where none is known."""
-    known = sorted(indexes[uuid] for uuid in uuids if uuid in indexes)
+def numbers(uuids: Sequence[str], labels: Mapping[str, str]) -> str:
+    """Devices by their labels: `0-3`, `0,5`, of MIG instances `0:1`; empty where none is known."""
+    known = [label for uuid in uuids if (label := labels.get(uuid))]
     spans: list[list[int]] = []
-    for index in known:
+    for index in sorted(int(label) for label in known if label.isdecimal()):
         if spans and index == spans[-1][1] + 1:
             spans[-1][1] = index
         else:
             spans.append([index, index])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+    whole = [str(first) if first == last else f"{first}-{last}" for first, last in spans]
+    return ",".join((*whole, *sorted(label for label in known if not label.isdecimal())))
 
 
 def _steps(run: Run) -> str:

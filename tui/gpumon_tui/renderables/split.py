@@ -20,7 +20,7 @@ def strip(sample: Sample, run: Run | None, cells: int, rows: int) -> list[Line]:
     """Bar and legend; of three rows or more the first is a title."""
     divided = breakdown_of(sample)
     used, total = sample.value("gpu.memory_used"), sample.value("gpu.memory_total")
-    index = f"GPU {sample.device.index}"
+    index = f"GPU {sample.device.label}"
     lines: list[Line] = []
     if rows >= TITLED_ROWS:
         title: Line = [Segment("Memory breakdown", theme.TITLE), Segment(f"  {index}", theme.PLAIN)]

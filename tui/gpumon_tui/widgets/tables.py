@@ -54,15 +54,15 @@ class Processes(Table):
 
     def rows(self) -> tuple[list[Hashable], LazyRows]:
         view = self.view
-        indexes = {sample.device.uuid: sample.device.index for sample in view.samples}
+        devices = {sample.device.uuid: sample.device for sample in view.samples}
         by_key = {run.key: run for run in view.runs}
-        ordered = processes.order(view.processes, indexes)
+        ordered = processes.order(view.processes, devices)
         subject, has = view.subject, processes.extras(view.processes)
 
         def row(place: int) -> Row:
             process = ordered[place]
-            index, run = indexes.get(process.uuid), by_key.get(process.run)
-            return processes.row(process, index, run, view.now, selected=process.uuid == subject, has=has)
+            device, run = devices.get(process.uuid), by_key.get(process.run)
+            return processes.row(process, device, run, view.now, selected=process.uuid == subject, has=has)
 
         return [processes.key(process) for process in ordered], LazyRows(len(ordered), row)
 
@@ -127,7 +127,7 @@ class RunTable(Table):
 
     def rows(self) -> tuple[list[Hashable], LazyRows]:
         view, entries = self.view, self._all()
-        indexes = {sample.device.uuid: sample.device.index for sample in view.samples}
+        labels = {sample.device.uuid: sample.device.label for sample in view.samples}
         all_fit = sum(self.room_wanted()) + len(entries) <= self.page
         has_below = any(entry.below for entry in entries)
         keys: list[Hashable] = []
@@ -142,7 +142,7 @@ class RunTable(Table):
             (ranks, notes, below), key, opened = shown[place]
             if key.rank:
                 run = next(run for run in ranks.all if run.key == key.rank)
-                return runs.rank_row(run, ranks.first, view.processes, indexes)
+                return runs.rank_row(run, ranks.first, view.processes, labels)
             if key.note >= 0:
                 return runs.note_row(notes[key.note])
             lead = runs.INDENT if not below else runs.OPEN if opened else runs.CLOSED
@@ -151,7 +151,7 @@ class RunTable(Table):
                 ranks=ranks,
                 epochs=view.epochs,
                 processes=view.processes,
-                indexes=indexes,
+                labels=labels,
                 now=view.now,
                 lead=lead if has_below else "",
                 told=told,

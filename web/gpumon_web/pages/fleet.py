@@ -71,22 +71,24 @@ def layout() -> Component:
 def live(now: Now, args: Args) -> Cells:
     """Headlines, rows and sentences."""
     del args
-    free = [gpu for gpu in now.gpus if gpu.about["state"] == GpuState.FREE.value]
+    # Of a GPU that MIG divides, its instances are what somebody can have.
+    usable = [gpu for gpu in now.gpus if gpu.about["state"] != GpuState.DIVIDED.value]
+    free = [gpu for gpu in usable if gpu.about["state"] == GpuState.FREE.value]
     return {
-        "free": f"{len(free)} of {len(now.gpus)}" if now.gpus else units.MISSING,
-        "others": others(now.gpus),
-        "chips": chips([gpu.about["index"] for gpu in free]),
-        **sums(now.gpus),
+        "free": f"{len(free)} of {len(usable)}" if usable else units.MISSING,
+        "others": others(usable),
+        "chips": chips([gpu.about["label"] for gpu in free]),
+        **sums([gpu for gpu in now.gpus if not gpu.about["parent"]]),
         "look": list(now.findings) or [{"text": "Nothing needs attention."}],
         "gpus": Rows(row(gpu, now) for gpu in now.gpus),
     }
 
 
-def chips(free: Sequence[int]) -> list[Cells]:
+def chips(free: Sequence[str]) -> list[Cells]:
     """Links to the free GPUs, and how many more there are."""
     found = [
-        link(str(index) if len(free) > 3 else f"GPU {index}", gpu_address(index), "chip", f"GPU {index}")
-        for index in free[:CHIPS]
+        link(label if len(free) > 3 else f"GPU {label}", gpu_address(label), "chip", f"GPU {label}")
+        for label in free[:CHIPS]
     ]
     return [*found, *([text(f"+{len(free) - CHIPS}", "mut")] if len(free) > CHIPS else [])]
 
@@ -96,7 +98,7 @@ def others(gpus: Sequence[Gpu]) -> str:
 
     def of(*states: GpuState) -> str:
         values = [state.value for state in states]
-        return ", ".join(str(gpu.about["index"]) for gpu in gpus if gpu.about["state"] in values)
+        return ", ".join(gpu.about["label"] for gpu in gpus if gpu.about["state"] in values)
 
     held = of(GpuState.HELD)
     unknown = of(GpuState.UNKNOWN, GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE, GpuState.IDLE)
@@ -137,7 +139,7 @@ def sums(gpus: Sequence[Gpu]) -> Cells:
         "power": power_text(power if drawing else None, limit, is_sum=True),
         "energy": some(drawing) or (f"{power * 0.024:.1f} kWh per day at this rate" if drawing else ""),
         "hottest": hottest[1] if hottest else None,
-        "where": f"GPU {hottest[0].about['index']}" if hottest else "",
+        "where": f"GPU {hottest[0].about['label']}" if hottest else "",
     }
 
 
@@ -149,10 +151,10 @@ def row(gpu: Gpu, now: Now) -> Cells:
     color = "warn" if state == GpuState.HELD.value else "mut" if state in _MUTED else ""
     return {
         "key": about["uuid"],
-        "index": about["index"],
+        "index": about["order"],
         "gpu": {
-            "state": state, "title": GpuState(state).title, "text": str(about["index"]), "before": "GPU ",
-            "name": about["name"], "link": gpu_address(about["index"]), "lasts": state in ("lost", "unreadable"),
+            "state": state, "title": GpuState(state).title, "text": about["label"], "before": "GPU ",
+            "name": about["name"], "link": gpu_address(about["label"]), "lasts": state in ("lost", "unreadable"),
         },
         "spark": {"series": about["uuid"], "user": user, "color": color},
         "now": values.get("gpu.utilization"),
@@ -186,7 +188,9 @@ def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
     lines += [_holder(holder) for holder in holders[:HOLDERS]]
     if rest := sum(holder["count"] for holder in holders[HOLDERS:]):
         lines.append(_more(about, f"and {rest} more {'process' if rest == 1 else 'processes'}"))
-    if about["processes_unknown"]:
+    if state == GpuState.DIVIDED.value:
+        lines.append(line(text(GpuState.DIVIDED.title, "mut")))
+    elif about["processes_unknown"]:
         lines.append(line(text(f"processes unknown: {about['processes_unknown']}"), css="mut"))
     elif (about["unlisted"] or not (about["empty"] or state in _SILENT)) and not runs and not about["holders"]:
         lines.append(line(text("unknown: the driver lists no process"), css="mut"))
@@ -229,7 +233,7 @@ def _holder(holder: Cells) -> Cells:
 
 
 def _more(about: Cells, words: str) -> Cells:
-    return line(link(words, gpu_address(about["index"]), "mut"))
+    return line(link(words, gpu_address(about["label"]), "mut"))
 
 
 def _percent(value: float) -> str:

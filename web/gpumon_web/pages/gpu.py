@@ -92,7 +92,7 @@ def live(now: Now, args: Args) -> Cells:
     return {
         **values,
         **numbers(gpu),
-        "title": f"GPU {about['index']}",
+        "title": f"GPU {about['label']}",
         "model": about["name"],
         "uuid": about["uuid"],
         "is_stale": state is GpuState.STALE,
@@ -114,17 +114,17 @@ def live(now: Now, args: Args) -> Cells:
 
 
 def find(gpus: Sequence[Gpu], named: str) -> Gpu | None:
-    """The GPU of a UUID or an index; the first one where `named` is empty."""
+    """The GPU of a UUID or a label; the first one where `named` is empty."""
     if not named:
         return gpus[0] if gpus else None
-    return next((gpu for gpu in gpus if named in (gpu.about["uuid"], str(gpu.about["index"]))), None)
+    return next((gpu for gpu in gpus if named in (gpu.about["uuid"], gpu.about["label"])), None)
 
 
 def place(gpu: Gpu, shown: Gpu | None) -> Cells:
     """A GPU among the others."""
     state = GpuState(gpu.about["state"])
     return {
-        "link": gpu_address(gpu.about["index"]), "text": str(gpu.about["index"]), "name": f"GPU {gpu.about['index']}",
+        "link": gpu_address(gpu.about["label"]), "text": gpu.about["label"], "name": f"GPU {gpu.about['label']}",
         "state": state.value, "title": state.title, "lasts": state in (GpuState.LOST, GpuState.UNREADABLE),
         "is_shown": gpu is shown,
     }  # fmt: skip
@@ -183,6 +183,8 @@ def divided(about: Cells) -> list[Cells]:
 
 def no_processes(about: Cells, now: Now) -> str | Cells:
     """The sentence in place of processes: none is there, none is listed, or they are unknown."""
+    if about["state"] == GpuState.DIVIDED.value:
+        return "Its processes are on its MIG instances."
     if about["processes_unknown"]:
         if not now.processes_known:
             return "This recording has no process data."
