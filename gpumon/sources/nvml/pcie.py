@@ -45,7 +45,8 @@ class ByteCounter:
     def total(self, handle: Any, number: int, narrow: bool, when: int) -> int | None:
         """The bytes counted at `when` (ns), of which the driver gave `number`, in 32 bits where it is `narrow`.
 
-        None where the counter may have started over more than once since the last time.
+        None where the counter may have started over more than once since the last time. What comes behind that lacks
+        what was counted meanwhile: nobody may subtract over it.
         """
         before, self.number = self.number, number
         passed, self._when = when - self._when, when
