@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gpumon.ledger.past import open_ledger as ledger
     from gpumon.live import connect
     from gpumon.tags.loop import run
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "connect", "run"]
+__all__ = ["__version__", "connect", "ledger", "run"]
 
-_HOMES = {"run": "gpumon.tags.loop", "connect": "gpumon.live"}
+_HOMES = {"run": "gpumon.tags.loop", "connect": "gpumon.live", "ledger": "gpumon.ledger.past"}
 
 
 def __getattr__(name: str) -> object:
@@ -23,6 +24,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "ledger":
+        return import_module("gpumon.ledger")  # a package that can be called
     found = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return found
 

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
+from typing import Any
 
 from gpumon.database.read import open_to_read
 from gpumon.errors import GpumonError
@@ -189,6 +190,11 @@ class Ledger:
             tags=self._tags(run_id),
         )
 
+    def about(self, run_id: str) -> Particulars:
+        """Parameters, program, notes and tags of a run."""
+        with self._reading():
+            return self._about(self._as_written(run_id))
+
     def _about(self, run_id: str) -> Particulars:
         return particulars(
             *(
@@ -279,13 +285,20 @@ class Ledgers:
         tags: Sequence[str] = (), where: Sequence[tuple[str, str]] = (),
     ) -> list[RunSummary]:  # fmt: skip
         """As `Ledger.runs`, of all of them."""
-        found: dict[str, RunSummary] = {}
-        for ledger in self._open:
-            for listed in ledger.runs(
+        return [
+            listed
+            for _, listed in self.runs_with_ledger(
                 user=user, name=name, since=since, running=running, limit=limit, tags=tags, where=where
-            ):
-                found.setdefault(listed.run.id, listed)
-        newest = sorted(found.values(), key=lambda listed: -listed.run.started)
+            )
+        ]
+
+    def runs_with_ledger(self, *, limit: int = 0, **chosen: Any) -> list[tuple[Ledger, RunSummary]]:
+        """As `runs`, each with the ledger that has it."""
+        found: dict[str, tuple[Ledger, RunSummary]] = {}
+        for ledger in self._open:
+            for listed in ledger.runs(limit=limit, **chosen):
+                found.setdefault(listed.run.id, (ledger, listed))
+        newest = sorted(found.values(), key=lambda each: -each[1].run.started)
         return newest[:limit] if limit else newest
 
     def candidates(self, beginning: str = "", limit: int = 0) -> list[tuple[Ledger, RunRow]]:

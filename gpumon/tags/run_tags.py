@@ -85,6 +85,15 @@ class RunTags:
         """Whether tags are published; false after the end, and where no board could be made."""
         return self._board.on
 
+    def __repr__(self) -> str:
+        epoch = f", epoch {self._board.epoch}" if self._board.epoch >= 0 else ""
+        return f"<run {self.id}{epoch}, step {self._board.steps}{'' if self.on else ', off'}>"
+
+    def _repr_html_(self) -> str:
+        from html import escape  # in notebooks only
+
+        return f"<code>{escape(repr(self))}</code>"
+
     def begin_epoch(self, number: int) -> None:
         """An epoch begins now; one that is open ends. For callbacks: a loop uses `epochs` or `epoch`."""
         self._begin_epoch(number)

@@ -32,7 +32,7 @@ WORDS: dict[str, list[list[str]]] = {
         ["runs", "export", "last", "--format", "json"], ["runs", "report", "last", "-o", "report.html"],
         ["runs", "list", "--tag", "good", "--where", "lr=0.1"], ["runs", "list", "--where", "lr"],
         ["runs", "tag", "last", "good"], ["runs", "tag", "last", "no-such", "--remove"],
-        ["runs", "note", "last", "one", "line"], ["runs", "rename", "last", "net"], ["runs", "rename", "last", ""],
+        ["runs", "note", "last", "one", "line"], ["runs", "rename", "last", "Übung"], ["runs", "rename", "last", ""],
         ["runs", "delete", "last"], ["runs", "delete", "nobody", "--yes"],
     ],
     "run": [["run", "--", "true"], ["run", "--", "no-such-command"], ["run"]],
