@@ -8,13 +8,14 @@ method of it ever raises into the training.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from time import monotonic_ns
 from typing import Any, ParamSpec
 from weakref import WeakSet
 
 from gpumon.callbacks.cell import end_with_cell
+from gpumon.callbacks.log_to import with_loggers, without_log
 from gpumon.errors import FrameworkError
 from gpumon.tags.loader import Samples
 from gpumon.tags.loop import run
@@ -68,17 +69,21 @@ class Hook:
         self.run: ActiveRun | None = None
         self._rests = False
 
-    def begin(self, epochs: int | None, base: int, env: Mapping[str, str] | None = None) -> None:
+    def begin(
+        self, epochs: int | None, base: int, env: Mapping[str, str] | None = None, loggers: Sequence[object] = ()
+    ) -> None:
         """A training of `epochs` in all begins; its framework counts them from `base` (0 or 1).
 
-        `env`: the environment, where the framework knows more of its ranks than stands there.
+        `env`: the environment, where the framework knows more of its ranks than stands there. `loggers`: those of the
+        training, for which `log_to` has the framework's name.
         """
         self.end(failed=True)  # no framework begins a second before the first has ended as it should
         for other in list(_resting):
             other.end()  # nothing follows it any more
         # A framework that trains until it is stopped plans as many as fit into an integer.
         planned = epochs if epochs and 0 < epochs <= MOST_EPOCHS else None
-        self.run = run(self._name, epochs=planned, framework=self._framework, env=env, **self._settings)
+        settings = with_loggers(self._settings, self._framework, loggers)
+        self.run = run(self._name, epochs=planned, framework=self._framework, env=env, **settings)
         self.run.describe(base=base)
         self.run.must_end()
         end_with_cell(self)
@@ -161,7 +166,7 @@ class Hook:
             self.run.log(metrics)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "run": None, "_rests": False}
+        return {**self.__dict__, "run": None, "_rests": False, "_settings": without_log(self._settings)}
 
     def __del__(self) -> None:
         # A callback that is dropped with its training, which did not come to its end: some say nothing of an exception.

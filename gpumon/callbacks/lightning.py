@@ -30,7 +30,7 @@ class _Tags:
     """The hooks, whichever package calls them."""
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `run_id`) are those of `gpumon.run`.
+        """`name` and `settings` (`devices`, `batch`, `run_id`, `log_to`) are those of `gpumon.run`.
 
         Raises FrameworkError where Lightning is missing or older than supported.
         """
@@ -51,7 +51,8 @@ class _Tags:
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         # In each rank, once torch.distributed is up: before, nobody could say which rank this is.
         self._in_epoch, self._step, self._since, self._seen = False, 0, 0, {}
-        self._hook.begin(trainer.max_epochs if stage == "fit" else None, 0, _environment(trainer))
+        planned = trainer.max_epochs if stage == "fit" else None
+        self._hook.begin(planned, 0, _environment(trainer), trainer.loggers)
 
     @guarded
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:

@@ -38,7 +38,7 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
     """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
-        """`name` and `settings` (`devices`, `batch`, `run_id`) are those of `gpumon.run`."""
+        """`name` and `settings` (`devices`, `batch`, `run_id`, `log_to`) are those of `gpumon.run`."""
         self._hook = Hook("transformers", name, **settings)
         self._before: str | None = None
         self._epoch = 0

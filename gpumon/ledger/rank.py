@@ -50,6 +50,8 @@ class RankRecorder:
         """ns since 1970."""
         self.state = RunState.RUNNING
         self.dirty = True
+        self.whole_ns = 0
+        """Epochs that ended until then are sampled in full; ns, CLOCK_MONOTONIC."""
         self.written_at = 0
         self.traced_at = 0
         self._over: list[LedgerRow] = []

@@ -25,7 +25,7 @@ WRITE_EVERY = 10 * SECOND
 """Nanoseconds between two writes of a run: a daemon that is killed loses no more."""
 TRACE_EVERY = 60 * SECOND
 _GONE_AFTER = GONE_AFTER * SECOND
-_SOON = SECOND
+_SOON = SECOND * 9 // 10  # each tick at 1 Hz, though ticks are not exactly a second apart
 _FIRST_POLLS = 3
 _LOOK_AGAIN = 30 * SECOND
 _MOST_HELD = 8192
@@ -231,8 +231,10 @@ class LedgerRecorder:
             known = rank.settle(read_until, self._recent)
             over = bool(rank.end_ns) and known >= rank.end_ns
             waited = tick.monotonic_ns - rank.written_at
-            # At its end a training waits a moment for its last epoch, which is sampled in full two ticks later.
-            if over or waited >= WRITE_EVERY or ((rank.dirty or rank.end_ns) and waited >= _SOON):
+            if rank.whole_ns < rank.timeline.left_ns <= horizon:
+                # Sampled in full now, whatever the driver's own samples add: a training's end waits for that.
+                rank.whole_ns, rank.dirty = rank.timeline.left_ns, True
+            if over or waited >= WRITE_EVERY or (rank.dirty and waited >= _SOON):
                 rank.dirty, rank.written_at = False, tick.monotonic_ns
                 self._add(rank, horizon, batch)
                 if over or tick.monotonic_ns - rank.traced_at >= TRACE_EVERY:

@@ -39,6 +39,8 @@ class EpochTimeline:
         """When the run began: ns, CLOCK_MONOTONIC; 0 while not known."""
         self.ended_ns = 0
         """When it ended, by its own word; 0 while it has not."""
+        self.left_ns = 0
+        """When the newest epoch that is over ended: ns, CLOCK_MONOTONIC; 0 before the first."""
         self.spans: list[PhaseStart] = []
         self.epochs: dict[int, Epoch] = {}
         """By ordinal: those that are open, or over and not settled."""
@@ -213,6 +215,7 @@ class EpochTimeline:
         if self.open is not None:
             self._close_phase(at)
             self.open.end = at
+            self.left_ns = at.monotonic_ns
             self.open = None
             self._since = at
             self.spans.append(PhaseStart(at.monotonic_ns, OUTSIDE, ""))

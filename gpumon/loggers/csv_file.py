@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 from gpumon.errors import GpumonError
 from gpumon.loggers.epoch_values import EPOCH_VALUES
-from gpumon.loggers.logger import EpochPlace
+from gpumon.loggers.logger import EpochPlace, Logger
 from gpumon.reports.csv_cells import csv_line
 
 COLUMNS = ("run", "epoch", "step", *(value.name for value in EPOCH_VALUES))
 
 
-class CsvLogger:
+class CsvLogger(Logger):
     """Appends to a file, which is closed between epochs. An unknown value is an empty cell."""
 
     def __init__(self, path: str, run: str) -> None:
@@ -32,6 +32,3 @@ class CsvLogger:
                 raise GpumonError("the file has other columns: name another one")
             measured = [values.get(value.name) for value in EPOCH_VALUES]
             file.write(("" if found else header) + csv_line([self._run, at.epoch, at.step, *measured]))
-
-    def close(self) -> None:
-        """Nothing waits."""

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 
+from gpumon.errors import GpumonError
 from gpumon.loggers.epoch_reader import EpochReader
 from gpumon.loggers.epoch_values import values_of
 from gpumon.loggers.logger import EpochPlace, Logger
@@ -33,6 +34,8 @@ class EpochLog:
         self._steps: dict[int, int] = {}
         """Steps at the end of each epoch that is not written yet, by its number."""
         self._step = 0
+        self._is_due = False
+        """Whether an epoch has ended that nobody has waited for."""
         self._lock = Lock()
 
     def start(self, board: str) -> None:
@@ -57,35 +60,54 @@ class EpochLog:
     def write(self, values: Mapping[str, float], at: EpochPlace) -> None:
         """Write the values of an epoch to each logger."""
         for logger in [*self._loggers]:
-            try:
-                logger.write(values, at)
-            except Exception as error:  # another program's, such as a server that does not answer
-                self._failures[id(logger)] += 1
-                _warn(logger, error)
-                if self._failures[id(logger)] >= MOST_FAILURES:
-                    self._loggers.remove(logger)
-            else:
+            if _guarded(logger, lambda to: to.write(values, at)):
                 self._failures[id(logger)] = 0
+                continue
+            self._failures[id(logger)] += 1
+            if self._failures[id(logger)] >= MOST_FAILURES:
+                self._loggers.remove(logger)
 
     def epoch_ended(self, epoch: int, step: int) -> None:
         """An epoch ended now, `step` steps after the training's begin."""
         self._steps[epoch] = self._step = step
+        self._is_due = True
         if len(self._steps) > _MOST_STEPS:
             del self._steps[next(iter(self._steps))]
         if self._reader is not None:
-            self._reader.epoch_ended()
+            self._reader.epoch_ended(epoch)
+            for logger in self._loggers:
+                _guarded(logger, lambda to: to.epoch_ended())
+
+    def run_paused(self) -> None:
+        """The run is over unless more follows; its last epochs are waited for, `wait` seconds at most."""
+        self._wait_once()
+        for logger in self._loggers:
+            _guarded(logger, lambda to: to.flush())
 
     def run_ended(self, *, waits: bool) -> None:
         """The run is over; if `waits`, its last epochs are waited for, `wait` seconds at most."""
-        if self._reader is not None:
-            self._reader.finish(self._wait if waits else 0.0)
+        if waits:
+            self._wait_once()
         self.come_by()
+        if self._reader is not None:
+            self._reader.stop()
         for logger in self._loggers:
-            try:
-                logger.close()
-            except Exception as error:
-                _warn(logger, error)
+            _guarded(logger, lambda to: to.close())
+
+    def _wait_once(self) -> None:
+        """Wait for the epochs that have ended since the last wait."""
+        if self._reader is not None and self._is_due:
+            self._is_due = False
+            self._reader.wait(self._wait)
+        self.come_by()
 
 
-def _warn(logger: Logger, error: Exception) -> None:
-    warn_once(f"log_to {logger.name}", f"log_to: {logger.name} failed: {type(error).__name__}: {error}")
+def _guarded(logger: Logger, call: Callable[[Logger], None]) -> bool:
+    """Whether `call` went well: a logger is another program's, such as a server that does not answer."""
+    try:
+        call(logger)
+    except Exception as error:
+        why = str(error) if isinstance(error, GpumonError) else f"{type(error).__name__}: {error}"
+        warn_once(f"log_to {logger.name}", f"log_to: {logger.name} failed: {why}")
+        return False
+    return True

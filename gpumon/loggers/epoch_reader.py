@@ -26,12 +26,14 @@ SOONEST, LATEST = 1.0, 30.0
 """Seconds between two looks at the ledger."""
 PATIENCE = 120.0
 """Seconds after the last epoch's end for which there are looks: the daemon waits for samples for 20."""
-AT_END = 0.1
-"""Seconds between looks once the run is over."""
+WHILE_WAITED = 0.1
+"""Seconds between looks while the training waits."""
 MOST = 512
 """Epochs of one look."""
 _WHOLE = 0.999
 """Share of an epoch's time that counts as all of it."""
+_A_LOOK = 0.5
+"""Seconds that the last look may take."""
 
 
 class EpochReader:
@@ -44,10 +46,14 @@ class EpochReader:
         self._clock = clock
         self._arrived: deque[EpochSummary] = deque()
         self._next = 0
+        self._ended: int | None = None
+        """Number of the epoch that ended last in the training."""
         self._ended_at = clock()
+        self._read: int | None = None
+        """Number of the one that was read last."""
         self._by_driver = False
-        self._last_look = False
-        self._wake, self._over, self._done = Event(), Event(), Event()
+        self._is_last = False
+        self._wake, self._waited, self._all, self._over = Event(), Event(), Event(), Event()
         self._daemon = follow(where)
         self._thread = Thread(target=self._run, name="gpumon-log", daemon=True)
 
@@ -56,33 +62,51 @@ class EpochReader:
         self._thread.start()
         return self
 
-    def epoch_ended(self) -> None:
-        """An epoch ended now: it will be written soon."""
-        self._ended_at = self._clock()
-        self._wake.set()
-
     @property
     def has_arrived(self) -> bool:
         """Whether there is an epoch to take."""
         return bool(self._arrived)
+
+    def epoch_ended(self, number: int) -> None:
+        """Expect an epoch in the ledger, which has ended now."""
+        self._ended, self._ended_at = number, self._clock()
+        self._wake.set()
 
     def take(self) -> list[EpochSummary]:
         """Return the epochs that have come since the last call."""
         arrived = self._arrived
         return [arrived.popleft() for _ in range(len(arrived))]
 
-    def finish(self, timeout: float) -> None:
-        """Wait until the last epoch of the run, which is over, has come: `timeout` seconds at most.
-
-        Waits for nothing where no daemon runs.
-        """
-        self._over.set()
+    def wait(self, timeout: float) -> None:
+        """Wait until the epoch that ended last has come: `timeout` seconds at most; not at all without a daemon."""
+        self._all.clear()
+        if self._over.is_set():
+            return
+        self._waited.set()
         self._wake.set()
-        if not self._done.wait(timeout):
-            self._last_look = True
+        if timeout > 0 and not self._all.wait(timeout):
+            self._is_last = True
             self._wake.set()
-            self._done.wait(min(timeout, 0.5))
-        self._done.set()
+            self._all.wait(_A_LOOK)
+        self._is_last = False
+        self._waited.clear()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._over.set()
+        self._waited.set()
+        self._wake.set()
+
+    def look(self) -> None:
+        """Take what the ledger has."""
+        for path in ledger_paths(self._where):
+            try:
+                with Ledger(path) as ledger:
+                    if run_id := ledger.run_of(self._key):
+                        self._read_run(ledger, run_id)
+                        return
+            except GpumonError as error:
+                warn_once("log_to ledger", f"log_to: {error}")
 
     def _run(self) -> None:
         try:
@@ -91,19 +115,20 @@ class EpochReader:
                 state = self._daemon.state()
                 why = state.text if not state.live else "the daemon records no runs"
                 warn_once("log_to", f"log_to has nothing to write yet: {why or NO_DAEMON}")
-            while not self._done.is_set():
-                over = self._over.is_set()
-                last = over and (self._last_look or not self._is_recorded())
-                if (self.look() and over) or last:
-                    return
+            while not self._over.is_set():
+                is_last = self._waited.is_set() and (self._is_last or not self._is_recorded())
+                self.look()
+                if self._read == self._ended or is_last:
+                    self._all.set()
                 self._wake.wait(self._pause())
                 self._wake.clear()
-                self._over.wait(SOONEST)  # epochs may be short, and there is time
+                self._waited.wait(SOONEST)  # epochs may be short, and there is time
         except Exception as error:  # a log is never worth a training
-            warn_once("log_to", f"log_to writes nothing: {type(error).__name__}: {error}")
+            warn_once("log_to", f"log_to writes nothing more: {type(error).__name__}: {error}")
         finally:
             self._daemon.close()
-            self._done.set()
+            self._over.set()
+            self._all.set()
 
     def _is_recorded(self) -> bool:
         """Whether a daemon runs that keeps a ledger of real trainings."""
@@ -111,40 +136,31 @@ class EpochReader:
 
     def _pause(self) -> float | None:
         """Seconds to the next look; None: until an epoch ends."""
-        if self._over.is_set():
-            return AT_END
+        if self._waited.is_set() and not self._all.is_set():
+            return WHILE_WAITED
         since = self._clock() - self._ended_at
         return None if since > PATIENCE else min(LATEST, max(SOONEST, since / 2))
 
-    def look(self) -> bool:
-        """Take what the ledger has; return whether nothing more is to come of a run that is over."""
-        for path in ledger_paths(self._where):
-            try:
-                with Ledger(path) as ledger:
-                    if run_id := ledger.run_of(self._key):
-                        return self._read(ledger, run_id)
-            except GpumonError as error:
-                warn_once("log_to ledger", f"log_to: {error}")
-        return False
-
-    def _read(self, ledger: Ledger, run_id: str) -> bool:
+    def _read_run(self, ledger: Ledger, run_id: str) -> None:
         # Asked first: what it calls settled does not change until the rows are read.
         settled = ledger.settled(run_id)
         record = ledger.record(run_id, phases=False, ordinals=(self._next, self._next + MOST))
-        mine = next(rank for rank in record.ranks if rank.key == self._key)
-        over = is_known(mine.ended)
         for epoch in aggregate.epochs(record):
-            is_final = settled.has(epoch.ordinal) and not over
-            if not is_final and not (over and (self._last_look or self._is_whole(epoch))):
-                return False
+            has_ended = is_known(epoch.ended)
+            is_good = self._is_last or self._is_whole(epoch, record.run.updated)
+            if not settled.has(epoch.ordinal) and not (self._waited.is_set() and has_ended and is_good):
+                return
             self._next = epoch.ordinal + 1
-            if is_known(epoch.ended):  # one that was left has no values of a whole epoch
+            if has_ended:  # one that was left has no values of a whole epoch
                 self._by_driver = self._by_driver or "driver" in epoch.utilization_from
                 self._arrived.append(epoch)
-        return over
+                self._read = epoch.epoch
 
-    def _is_whole(self, epoch: EpochSummary) -> bool:
-        """Whether an epoch of a run that is over was sampled up to its end; better samples may still come."""
-        has_better = "driver" in epoch.utilization_from or not self._by_driver
-        left = not is_known(epoch.ended)
-        return left or (epoch.sampled_share >= _WHOLE and has_better)
+    def _is_whole(self, epoch: EpochSummary, updated: float) -> bool:
+        """Whether an epoch was read up to its end, and by the driver's own samples where it was so before."""
+        if self._by_driver and "driver" not in epoch.utilization_from:
+            return False
+        # The last reading before its end holds beyond it, so that only counters show that one more is missing.
+        is_short = epoch.value("energy") < _WHOLE * epoch.value("power_mean") * epoch.seconds
+        is_read = updated >= epoch.ended + self._daemon.interval()
+        return is_read and not is_short and epoch.sampled_share >= _WHOLE

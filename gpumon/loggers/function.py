@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gpumon.loggers.logger import EpochPlace
+from gpumon.loggers.logger import EpochPlace, Logger
 
 
-class FunctionLogger:
+class FunctionLogger(Logger):
     """Calls `function` with a dict of values by name, and the epoch's number."""
 
     def __init__(self, function: Callable[[dict[str, float], int], object]) -> None:
@@ -17,6 +17,3 @@ class FunctionLogger:
     def write(self, values: Mapping[str, float], at: EpochPlace) -> None:
         """Call it. Whatever it raises passes through."""
         self._function(dict(values), at.epoch)
-
-    def close(self) -> None:
-        """Nothing waits."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 
 class EpochPlace(NamedTuple):
@@ -17,14 +17,22 @@ class EpochPlace(NamedTuple):
     """Seconds since 1970."""
 
 
-class Logger(Protocol):
+class Logger:
     """A place that values of epochs are written to, by the training's own thread. What it raises is only warned of."""
 
-    name: str
+    name = ""
     """For people, in a warning."""
+
+    def epoch_ended(self) -> None:
+        """Look for what the values of this epoch belong to, while the training has it open."""
 
     def write(self, values: Mapping[str, float], at: EpochPlace) -> None:
         """Write the known values of an epoch that ended some time ago."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Write what waits: the run is over, unless more follows."""
 
     def close(self) -> None:
-        """Write what waits: the run is over."""
+        """Flush, and let go of what this logger has opened: the run is over."""
+        self.flush()

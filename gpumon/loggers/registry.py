@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 from gpumon.errors import GpumonError, UsageError
+from gpumon.loggers import mlflow, wandb
 from gpumon.loggers.csv_file import CsvLogger
 from gpumon.loggers.function import FunctionLogger
 from gpumon.loggers.logger import Logger
+from gpumon.loggers.metrics_method import MetricsLogger, has_method
+from gpumon.loggers.mlflow import MlflowLogger
 from gpumon.loggers.tensorboard import TensorBoardDirectory, TensorBoardLogger, is_writer
+from gpumon.loggers.wandb import WandbLogger
 from gpumon.tags.warn import warn_once
 from gpumon.text import clean
 
 _BY_TEXT: Mapping[str, Callable[[str, str], Logger]] = {
     "csv": lambda path, run: CsvLogger(path, run),
+    "mlflow": lambda _, run: MlflowLogger(),
     "tensorboard": lambda directory, run: TensorBoardDirectory(directory or os.path.join("runs", run)),
+    "wandb": lambda _, run: WandbLogger(),
 }
 """By what stands before the colon; called with what stands behind it, and the id of the run."""
 _NEEDS_MORE = {"csv"}
+_HAS_MORE = {"csv", "tensorboard"}
 _BY_OBJECT: tuple[tuple[Callable[[object], bool], Callable[[Any], Logger]], ...] = (
     (is_writer, TensorBoardLogger),
+    (wandb.is_run, WandbLogger),
+    (mlflow.is_run, MlflowLogger),
+    (has_method, MetricsLogger),
     (callable, FunctionLogger),
 )
 
@@ -44,13 +55,15 @@ def loggers_of(log_to: object, run: str) -> list[Logger]:
 
 
 def _logger_of(one: object, run: str) -> Logger:
+    if isinstance(one, ModuleType):
+        one = one.__name__  # `log_to=wandb`: its active run
     if isinstance(one, os.PathLike):
         return CsvLogger(os.fsdecode(os.fspath(one)), run)
     if isinstance(one, str) and one.endswith(".csv") and ":" not in one:
         return CsvLogger(one, run)
     if isinstance(one, str):
-        kind, _, rest = one.partition(":")
-        if kind not in _BY_TEXT or (kind in _NEEDS_MORE and not rest):
+        kind, colon, rest = one.partition(":")
+        if kind not in _BY_TEXT or (kind in _NEEDS_MORE and not rest) or (colon and kind not in _HAS_MORE):
             raise _refused(one)
         return _BY_TEXT[kind](rest, run)
     for is_one, make in _BY_OBJECT:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from gpumon.errors import MissingPackage
-from gpumon.loggers.logger import EpochPlace
+from gpumon.loggers.logger import EpochPlace, Logger
 
 
 def is_writer(thing: object) -> bool:
@@ -16,7 +16,7 @@ def is_writer(thing: object) -> bool:
     return callable(getattr(thing, "add_scalar", None))
 
 
-class TensorBoardLogger:
+class TensorBoardLogger(Logger):
     """Writes to `writer`, which stays its owner's to close."""
 
     name = "TensorBoard"
@@ -29,7 +29,7 @@ class TensorBoardLogger:
         for name, value in values.items():
             self._writer.add_scalar(name, value, at.epoch, walltime=at.ended)
 
-    def close(self) -> None:
+    def flush(self) -> None:
         """Have it on disk."""
         self._writer.flush()
 

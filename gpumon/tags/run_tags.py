@@ -45,6 +45,9 @@ class EpochListener(Protocol):
     def epoch_ended(self, epoch: int, step: int) -> None:
         """An epoch has ended, `step` steps after the training's begin."""
 
+    def run_paused(self) -> None:
+        """The run is over unless more follows."""
+
     def run_ended(self, *, waits: bool) -> None:
         """The run is over; `waits`: and nothing is lost if this takes a moment."""
 
@@ -171,6 +174,8 @@ class RunTags:
         self._take_arrived()
         self._memory.at_boundary()
         self._board.pause()
+        if self.listener is not None and self._board.on:
+            self.listener.run_paused()
 
     def config(self, given: object = None, /, **more: object) -> None:
         """Keep parameters with the run, by name: a dict, a namespace of argparse, a dataclass, or keyword arguments.

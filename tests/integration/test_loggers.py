@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,10 +31,12 @@ LATE = {"gpu/utilization", "gpu/idle"}
 class Logged:
     """A training that has ended, and what it was logged to."""
 
-    def __init__(self, directory: Path, said: dict[str, Any], warned: str) -> None:
+    def __init__(self, directory: Path, said: dict[str, Any], warned: str, warned_by_lightning: str) -> None:
         self.directory = directory
         self.warned = warned
+        self.warned_by_lightning = warned_by_lightning
         self.run: str = said["run"]
+        self.mlflow: str = said["mlflow"]
         self.told: list[dict[str, Any]] = said["told"]
 
     @property
@@ -47,23 +50,30 @@ class Logged:
             return {epoch.epoch: values_of(epoch) for epoch in aggregate.epochs(ledger.record(self.run))}
 
 
-def train(program: str, *words: str, env: dict[str, str], directory: Path) -> Logged:
-    command = [sys.executable, "-m", program, *words]
-    done = subprocess.run(
-        command, env=env, cwd=directory, capture_output=True, text=True, timeout=3 * PATIENCE, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return Logged(directory, json.loads(done.stdout.splitlines()[-1]), done.stderr)
-
-
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory: pytest.TempPathFactory, driver_library: Path) -> Iterator[Logged]:
-    need("torch", "tensorboard")
+    """A loop by hand and a training by Lightning, at the same time."""
+    need("torch", "tensorboard", "wandb", "mlflow", "lightning")
     directory = tmp_path_factory.mktemp("logged")
+    offline = {
+        "WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off", "WANDB_X_DISABLE_STATS": "true",
+        "WANDB_DIR": str(directory), "MLFLOW_ALLOW_FILE_STORE": "true",
+        "MLFLOW_TRACKING_URI": (directory / "mlruns").as_uri(), "GIT_PYTHON_REFRESH": "quiet",
+    }  # fmt: skip
+    programs = ("tests.trainings.logged", "tests.trainings.logged_by_lightning")
     with Stub(driver_library) as stub:
-        env = {**environment(directory, stub.env()), "PYTHONPATH": str(ROOT)}
+        env = {**environment(directory, stub.env()), **offline, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
         with daemon("--interval", "0.1", env=env):
-            yield train("tests.trainings.logged", stub.uuid(0), env=env, directory=directory)
+            trainings = [
+                subprocess.Popen(
+                    [sys.executable, "-m", program, stub.uuid(i)], env=env, cwd=directory, stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE, text=True,
+                )
+                for i, program in enumerate(programs)
+            ]  # fmt: skip
+            said = [training.communicate(timeout=3 * PATIENCE) for training in trainings]
+            assert [training.returncode for training in trainings] == [0, 0], said
+            yield Logged(directory, json.loads(said[0][0].splitlines()[-1]), said[0][1], said[1][1])
 
 
 def scalars(directory: Path) -> dict[str, dict[int, float]]:
@@ -122,6 +132,70 @@ def test_csv_has_a_line_for_each_epoch(logged: Logged) -> None:
     }
     assert found == logged.values
     assert [(row["run"], row["step"]) for row in rows[:2]] == [(logged.run, "12"), (logged.run, "24")]
+
+
+def history(directory: Path) -> list[dict[str, Any]]:
+    """The rows that W&B has kept offline: its file is a log of records in blocks, each cut where a block ends."""
+    from wandb.proto import wandb_internal_pb2
+
+    (path,) = directory.glob("wandb/offline-run-*/*.wandb")
+    data, at, record = path.read_bytes(), 7, b""
+    rows = []
+    while at + 7 <= len(data):
+        left = (1 << 15) - at % (1 << 15)
+        _, size, kind = struct.unpack_from("<IHB", data, at) if left >= 7 else (0, 0, 0)
+        if kind == 0:
+            at += left
+            continue
+        record += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):
+            parsed = wandb_internal_pb2.Record()
+            parsed.ParseFromString(record)
+            record = b""
+            if parsed.WhichOneof("record_type") == "history":
+                cells = {item.key or "/".join(item.nested_key): item.value_json for item in parsed.history.item}
+                rows.append({name: json.loads(value) for name, value in cells.items()})
+    return rows
+
+
+def test_wandb_has_them_by_an_axis_of_their_own_and_no_row_of_the_author_is_lost_or_moved(logged: Logged) -> None:
+    rows = history(logged.directory)
+    assert [(row["_step"], row["loss"]) for row in rows if "loss" in row] == [(0, 1.0), (10, 0.5), (20, 1 / 3)]
+    found = {row["gpu/epoch"]: row for row in rows if "gpu/epoch" in row}
+    assert {
+        epoch: {name: v for name, v in row.items() if name.startswith("gpu/") and name != "gpu/epoch"}
+        for epoch, row in found.items()
+    } == logged.values
+
+
+def test_mlflow_has_them_in_the_active_run(logged: Logged) -> None:
+    metrics = logged.directory / "mlruns" / "0" / logged.mlflow / "metrics"
+    steps = {
+        str(path.relative_to(metrics)): {
+            int(step): float(value) for _, value, step in (line.split() for line in path.read_text().splitlines())
+        }
+        for path in metrics.rglob("*")
+        if path.is_file()
+    }
+    assert steps.pop("loss") == {0: 1.0, 1: 0.5, 2: 1 / 3}
+    assert by_epoch(steps) == logged.values
+
+
+def test_the_loggers_of_lightning_have_them_at_the_steps_of_the_loss(logged: Logged) -> None:
+    (path,) = logged.directory.glob("lit-csv/**/metrics.csv")
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    losses = [(row["epoch"], row["step"]) for row in rows if row["loss"]]
+    found = {(row["epoch"], row["step"]): row for row in rows if row["gpu/utilization"]}
+    assert list(found) == losses == [("0", "11"), ("1", "23")]
+    (events,) = logged.directory.glob("lit-tensorboard/**/events*")
+    charts = scalars(events.parent)
+    assert charts["gpu/energy_joules"] == {
+        11: pytest.approx(float(found["0", "11"]["gpu/energy_joules"])),
+        23: pytest.approx(float(found["1", "23"]["gpu/energy_joules"])),
+    }
+    assert "gpumon" not in logged.warned_by_lightning
 
 
 def test_a_logger_that_fails_is_warned_of_once_and_costs_the_others_nothing(logged: Logged) -> None:

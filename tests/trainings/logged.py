@@ -13,6 +13,8 @@ from typing import Any
 
 sys.modules["tensorflow"] = None  # type: ignore[assignment]  # tensorboard would import it, for half a minute
 
+import mlflow  # noqa: E402
+import wandb  # noqa: E402
 from torch.utils.tensorboard import SummaryWriter  # noqa: E402
 
 import gpumon  # noqa: E402
@@ -34,8 +36,12 @@ def broken(values: dict[str, float], epoch: int) -> None:
 def main(device: str) -> None:
     global running
     writer = SummaryWriter("writer")
-    loggers = [tell, broken, writer, "tensorboard:directory", "csv:values.csv"]
-    with gpumon.run("logged", epochs=EPOCHS, devices=device, batch=4, log_to=loggers, log_wait=60) as run:
+    loggers = [tell, broken, writer, "tensorboard:directory", "csv:values.csv", "wandb", "mlflow"]
+    with (
+        wandb.init(project="tests") as charts,
+        mlflow.start_run() as tracked,
+        gpumon.run("logged", epochs=EPOCHS, devices=device, batch=4, log_to=loggers, log_wait=60) as run,
+    ):
         for epoch in run.epochs():
             for _ in run.steps(range(12)):
                 time.sleep(0.1)
@@ -43,9 +49,11 @@ def main(device: str) -> None:
                 run.step()
                 time.sleep(0.05)
             writer.add_scalar("loss", 1 / (epoch + 1), epoch)
+            charts.log({"loss": 1 / (epoch + 1)}, step=10 * epoch)
+            mlflow.log_metric("loss", 1 / (epoch + 1), step=epoch)
         running = False
     writer.close()
-    print(json.dumps({"run": run.id, "told": told}))
+    print(json.dumps({"run": run.id, "told": told, "mlflow": tracked.info.run_id}))
 
 
 if __name__ == "__main__":
