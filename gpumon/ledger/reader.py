@@ -155,7 +155,7 @@ class Ledger:
             return next((row.text("run") for row in self._rows("SELECT run FROM rank WHERE key = ?", rank)), "")
 
     def settled(self, run_id: str) -> SettledEpochs:
-        """Return which epochs of a run are written for good, as of now: `record` may then be asked for them."""
+        """Return which epochs are written for good by the ranks that go on, as of now: `record` then has them so."""
         query = (
             "SELECT progress.state FROM rank LEFT JOIN progress ON progress.rank = rank.key"
             f" WHERE rank.run = ? AND rank.state = {RunState.RUNNING:d}"

@@ -145,10 +145,13 @@ class EpochReader:
         # Asked first: what it calls settled does not change until the rows are read.
         settled = ledger.settled(run_id)
         record = ledger.record(run_id, phases=False, ordinals=(self._next, self._next + MOST))
+        # Of a rank that has ended nobody knows what is settled.
+        goes_on = not any(is_known(rank.ended) for rank in record.ranks if rank.key == self._key)
         for epoch in aggregate.epochs(record):
+            is_final = goes_on and settled.has(epoch.ordinal)
             has_ended = is_known(epoch.ended)
             is_good = self._is_last or self._is_whole(epoch, record.run.updated)
-            if not settled.has(epoch.ordinal) and not (self._waited.is_set() and has_ended and is_good):
+            if not is_final and not (self._waited.is_set() and has_ended and is_good):
                 return
             self._next = epoch.ordinal + 1
             if has_ended:  # one that was left has no values of a whole epoch

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from typing import Any
 import pytest
 
 import gpumon
+from gpumon.callbacks.hook import Hook
+from gpumon.callbacks.log_to import with_loggers
 from gpumon.errors import UsageError
 from gpumon.ledger import aggregate
 from gpumon.ledger.reader import Ledger
@@ -23,6 +27,7 @@ from gpumon.loggers.epoch_reader import EpochReader
 from gpumon.loggers.epoch_values import EPOCH_VALUES, values_of
 from gpumon.loggers.logger import EpochPlace
 from gpumon.loggers.registry import loggers_of
+from gpumon.loggers.wandb import WandbLogger
 from gpumon.metrics import Unit
 from gpumon.paths import Places
 from gpumon.tags import warn
@@ -194,3 +199,73 @@ def test_a_training_without_log_to_reads_no_ledger() -> None:
 def test_the_docs_have_each_value_as_the_table_has_it() -> None:
     page = (Path(__file__).parents[2] / "docs" / "runs.md").read_text(encoding="utf-8")
     assert [value.name for value in EPOCH_VALUES if f"| `{value.name}` | {value.help} |\n" not in page] == []
+
+
+class Charts:
+    """A run of W&B: rows that only go up; what is written to an open row again takes the place of what it had."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.rows: dict[int, dict[str, float]] = {}
+        self.defined: list[str] = []
+
+    def define_metric(self, name: str, **_: Any) -> None:
+        self.defined.append(name)
+
+    def log(self, data: Mapping[str, float], step: int | None = None, commit: bool | None = None) -> None:
+        if step is not None:
+            assert step >= self.step, "W&B would drop this row"
+            self.step = step
+        self.rows.setdefault(self.step, {}).update(data)
+        if commit or (commit is None and step is None):
+            self.step += 1
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_wandb_keeps_each_epoch_and_moves_no_step_of_the_author(explicit: bool) -> None:
+    charts = Charts()
+    log = WandbLogger(charts)
+    for number in range(5):
+        charts.log({"loss": number}, step=number if explicit else None)
+        if number != 2:
+            log.write({"gpu/utilization": number / 10}, EpochPlace(number, 0, 0.0))
+    log.write({"gpu/utilization": 0.2}, EpochPlace(2, 0, 0.0))
+    assert [row["loss"] for row in charts.rows.values() if "loss" in row] == [0, 1, 2, 3, 4]
+    log.flush()
+    found = {row["gpu/epoch"]: row["gpu/utilization"] for row in charts.rows.values() if "gpu/epoch" in row}
+    assert found == {epoch: epoch / 10 for epoch in range(5)}
+    assert charts.defined == ["gpu/epoch", "gpu/*"]
+
+
+def test_where_no_run_is_active_a_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    log = EpochLog([WandbLogger()], Places, 0.0)
+    log.write({"gpu/utilization": 0.5}, PLACE)
+    log.write({"gpu/utilization": 0.5}, PLACE)
+    (said,) = caplog.messages
+    assert said == ("gpumon: log_to: wandb failed: no run is active: call wandb.init() before the first epoch ends")
+
+
+class Trainer:
+    """A logger of a framework, which no pickle can take along."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None: ...
+
+
+def test_the_name_of_a_framework_stands_for_its_own_loggers() -> None:
+    own, other = Trainer(), Path("a.csv")
+    assert with_loggers({"log_to": ["lightning", other]}, "lightning", [own])["log_to"] == [own, other]
+    assert with_loggers({"log_to": "lightning"}, "lightning", [])["log_to"] is None
+    assert with_loggers({"log_to": own, "batch": 4}, "lightning", [own]) == {"log_to": own, "batch": 4}
+    assert with_loggers({}, "lightning", [own]) == {}
+
+
+def test_a_callback_can_be_pickled_whatever_it_logs_to() -> None:
+    for log_to, kept in ((Trainer(), None), ("csv:a.csv", "csv:a.csv"), (Path("a.csv"), Path("a.csv"))):
+        hook = pickle.loads(pickle.dumps(Hook("torch", log_to=log_to, batch=4)))
+        assert hook._settings == {"log_to": kept, "batch": 4}
