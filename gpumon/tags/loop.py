@@ -66,9 +66,9 @@ def run(
     `tags` are words to find the run by; `run_id` is shared by all ranks of a run and follows from the launcher by
     default.
 
-    `log_to` names where gpumon writes its values of each epoch: "tensorboard", "csv:PATH", a
-    SummaryWriter, a function of a dict and the epoch's number, or a list of these (docs/runs.md). The end of the run
-    waits `log_wait` seconds at most for those of its last epochs.
+    `log_to` names where gpumon writes its values of each epoch: "tensorboard", "wandb", "mlflow", "csv:PATH", a
+    logger, a function of a dict and the epoch's number, or a list of these (docs/runs.md). The end of the run waits
+    `log_wait` seconds at most for those of its last epochs.
 
     Raises UsageError when an argument makes no sense, and nothing else: where tags cannot be
     published the run works all the same and publishes nothing.
