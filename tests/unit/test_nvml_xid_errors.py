@@ -284,7 +284,7 @@ def test_a_new_gpu_is_watched_and_one_that_left_is_not_told_of_by_name(driver: D
     until(lambda: errors.state("GPU-2").why is OK)
     assert driver.calls.count("nvmlEventSetCreate") == 1, "what is registered goes on"
     errors.follow(first)
-    assert errors.state("GPU-2").why is Availability.STALE
+    assert errors.state("GPU-2").why is Availability.TOO_EARLY
     driver.told.put(("GPU-unknown", XID, 48))
     assert taken(errors, 1)[0].uuid == "MIG-77", "the driver knows whose it is"
 

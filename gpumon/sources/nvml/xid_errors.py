@@ -96,7 +96,7 @@ class XidErrors:
             return XidState(NAN, Availability.NOT_SUPPORTED)
         one = self._followed.get(uuid)
         if one is None or one.why is not Availability.OK:
-            return XidState(NAN, one.why if one else Availability.STALE)
+            return XidState(NAN, one.why if one else Availability.TOO_EARLY)
         return XidState(float(one.worst), Availability.OK)
 
     def worst(self, uuid: str) -> int:
