@@ -1,0 +1,134 @@
+"""Ledgers of earlier versions: they are read as they are, a new daemon brings them to its version and continues them.
+
+`tests/ledgers/version-N.gz` is a ledger as the last gpumon with version N wrote it, from ticks 1 to 60 of
+`tests.builders`, one a second. `net-done` had GPU 0 (utilization 0.5, 400 W) from second 3 to 40 and three epochs of
+9.5 s, the first at second 5, each with 8 s of training, then validation; it waited 0.5 s in each of both, logged a loss
+of 1, 1/2 and 1/3, and a norm that was NaN in the second epoch, in which it ran out of memory. `vit-open` had GPU 1
+(0.25, 100 W) from second 20 on, one epoch from 25 to 45, and was in its second when the daemon ended.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.clock import SECOND
+from gpumon.database.write import open_to_write
+from gpumon.frame import Boundary, Mark, RunState
+from gpumon.ledger.change import LedgerChange
+from gpumon.ledger.migrations import LEDGER_FILE, VERSION
+from gpumon.ledger.reader import Ledger
+from gpumon.ledger.recorder import LedgerRecorder
+from gpumon.ledger.store import Store
+from gpumon.reports.run_json import whole
+from tests.builders import TIME, device, run, sample, tick
+from tests.programs import until
+
+LEDGERS = Path(__file__).parents[1] / "ledgers"
+RELEASED = (3,)
+NOW = TIME / SECOND + 60
+OPEN = "tag.1000.4712.open"
+
+
+@pytest.fixture(params=RELEASED)
+def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    found = tmp_path / "state" / "ledger.sqlite"
+    found.parent.mkdir(mode=0o700)
+    found.write_bytes(gzip.decompress((LEDGERS / f"version-{request.param}.gz").read_bytes()))
+    return found
+
+
+def migrate(path: Path) -> None:
+    """Open it as a daemon of today does."""
+    open_to_write(str(path), LEDGER_FILE, shared=False, uid=os.getuid(), log=print).close()
+
+
+def content(path: Path, columns: dict[str, list[str]] | None = None) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """All rows of all tables, in the given columns or those that there are."""
+    with closing(sqlite3.connect(path)) as db:
+        if columns is None:
+            tables = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+            columns = {
+                table: [name for (name,) in db.execute("SELECT name FROM pragma_table_info(?)", (table,))]
+                for table in tables
+            }
+        return {
+            table: sorted(db.execute(f"SELECT {', '.join(names)} FROM {table}").fetchall(), key=repr)
+            for table, names in columns.items()
+        }, columns
+
+
+def assert_is_as_it_was_written(path: Path) -> None:
+    with Ledger(str(path)) as ledger:
+        assert [(listed.run.id, listed.done) for listed in ledger.runs()] == [("vit-open", 1), ("net-done", 3)]
+        done = whole(ledger.record("net-done"), NOW)
+        going_on = whole(ledger.record("vit-open"), NOW)
+        traces = ledger.traces("net-done")
+    assert done["run"]["state"] == "finished"
+    assert (done["run"]["config"], done["run"]["tags"], done["run"]["notes"]) == ({}, [], [])
+    assert (done["total"]["energy"], done["total"]["steps"]) == (14000.0, 300)
+    epochs = done["epochs"]
+    assert [(epoch["seconds"], epoch["steps"], epoch["wait"]) for epoch in epochs] == [(9.5, 100, 1.0)] * 3
+    assert [epoch["energy"] for epoch in epochs] == pytest.approx([3800.0] * 3)
+    assert [epoch["metrics"]["loss"] for epoch in epochs] == [1.0, 1 / 2, 1 / 3]
+    assert [epoch["metrics"]["norm"] for epoch in epochs] == [2.0, "NaN", 2.0]
+    assert [(p["phase"], p["seconds"]) for p in epochs[0]["phases"]] == [("train", 8.0), ("validate", 1.5)]
+    assert [mark["mark"] for mark in done["marks"]] == ["out_of_memory"]
+    assert traces
+    assert going_on["run"]["state"] == "running"
+    assert next(epoch["energy"] for epoch in going_on["epochs"]) == pytest.approx(2000.0)
+
+
+def test_a_ledger_of_an_earlier_version_is_read_as_it_is(path: Path) -> None:
+    before = path.read_bytes()
+    assert_is_as_it_was_written(path)
+    assert path.read_bytes() == before
+
+
+def test_a_ledger_that_is_brought_to_this_version_has_lost_nothing(path: Path) -> None:
+    before, columns = content(path)
+    migrate(path)
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
+        assert db.execute("PRAGMA foreign_key_check").fetchall() == []
+    assert content(path, columns)[0] == before
+    assert_is_as_it_was_written(path)
+
+
+def test_runs_of_an_earlier_version_are_tagged_and_annotated_once_it_is_of_this_one(path: Path) -> None:
+    migrate(path)
+    with Ledger(str(path)) as ledger, LedgerChange(str(path), 0) as change:
+        run_row = ledger.record("net-done").run
+        change.tag(run_row, ["good"])
+        change.note(run_row, "kept", 1)
+        assert ledger.record("net-done").about.tags == ("good",)
+        assert len(ledger.runs(tags=["good"])) == 1
+
+
+def test_a_new_daemon_continues_a_run_that_an_earlier_version_began(path: Path) -> None:
+    said: list[str] = []
+    store = Store(str(path), os.getuid(), said.append).start()
+    until(lambda: store.known is not None)
+    recorder = LedgerRecorder(store)
+    going_on = run(OPEN, id="vit-open", name="vit", pid=4712, epochs=9, started=TIME / SECOND + 20)
+    going_on = going_on._replace(gpus=(device(1).uuid,))
+    ends = Boundary(OPEN, 4, Mark.EPOCH_END, 1, 100, "", 80 * SECOND, TIME + 80 * SECOND, metrics={"loss": 2.0})
+    for n in range(61, 91):
+        samples = [sample(1, utilization=0.25, power=100.0, energy=50.0 + 100 * n)]
+        state = RunState.FINISHED if n >= 85 else RunState.RUNNING
+        recorder.add(tick(n, samples, runs=[going_on._replace(step=n, state=state)], boundaries=[ends] * (n == 80)))
+    recorder.close()
+    with Ledger(str(path)) as ledger:
+        found = whole(ledger.record("vit-open"), NOW + 60)
+    assert said == []
+    assert [epoch["ended"] for epoch in found["epochs"]] == [TIME / SECOND + 45, TIME / SECOND + 80]
+    assert [epoch["metrics"]["loss"] for epoch in found["epochs"]] == [3.0, 2.0]
+    assert found["run"]["state"] == "finished"
+    json.dumps(found, allow_nan=False)
