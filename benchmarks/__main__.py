@@ -19,6 +19,7 @@ PROGRAMS = {
     "ledger": "a ledger of 2000 runs and 200 000 epochs",
     "tags": "what a tag costs a training",
     "callbacks": "what a callback adds, for each framework",
+    "loggers": "what writing values of epochs to a logger adds",
     "ring": "frames in and out of the ring",
     "history": "a month of history, and a day of it beside its peers",
     "recording": "recordings, next to compressed JSON lines",
