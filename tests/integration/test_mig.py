@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gpumon.live import follow
 from gpumon.metrics import FROM_DRIVERS, Availability
+from gpumon.paths import Places
 from tests.nvml import Process, Stub
+from tests.programs import daemon, environment, status, until
 from tests.sourced import Source, nvml_source
 
 GIB = 2.0**30
@@ -146,3 +151,60 @@ def test_instances_that_may_not_be_seen_have_a_reason(source: Source, stub: Stub
     stub.set_mig(0, 7)
     stub.set_error("nvmlDeviceGetMigDeviceHandleByIndex", NO_PERMISSION)
     assert source(1.0).gpus[0].missing["gpu.mig_instances"] is Availability.NO_PERMISSION
+
+
+def test_an_instance_whose_calls_hang_is_stale_alone(stub: Stub, live_dir: Path) -> None:
+    stub.set_mig(0, 2)
+    env = environment(live_dir, stub.env())
+    with daemon("--interval", "0.1", env=env):
+        until(lambda: [gpu["state"] for gpu in status(env)["gpus"]] == ["ok"] * 4)
+        stub.set_instance(0, 1, microseconds=60_000_000)
+        until(lambda: [gpu["state"] for gpu in status(env)["gpus"]] == ["ok", "ok", "stale", "ok"])
+        stub.set_instance(0, 1)
+        until(lambda: [gpu["state"] for gpu in status(env)["gpus"]] == ["ok"] * 4)
+
+
+def test_instances_come_and_go_under_a_daemon_and_keep_their_row(stub: Stub, live_dir: Path) -> None:
+    def gpus() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = status(env)["gpus"]
+        return found
+
+    def labels() -> list[str]:
+        return [gpu["label"] for gpu in gpus()]
+
+    env = environment(live_dir, stub.env())
+    stub.set_processes(0, [])
+    with daemon("--interval", "0.1", env=env):
+        until(lambda: labels() == ["0", "1"])
+        stub.set_processes(0, [Process(os.getpid(), instance=0)])
+        stub.set_instance(0, 1, is_empty=True)
+        stub.set_mig(0, 2)
+        until(lambda: labels() == ["0", "0:0", "0:1", "1"])
+        whole, first, second, _ = until(lambda: found if (found := gpus())[1]["processes"] else None)
+        assert [gpu["gpu_state"] for gpu in (whole, first, second)] == ["divided", "allocated", "free"]
+        assert (whole["processes"], len(first["processes"]), second["processes"]) == (None, 1, [])
+        assert first["parent"] == second["parent"] == whole["uuid"]
+        assert whole["energy"] > 0
+        assert first["energy"] is second["energy"] is first["power"] is first["utilization"] is None
+        stub.set_mig(0, None)
+        until(lambda: labels() == ["0", "1"])
+        until(lambda: gpus()[0]["utilization"] is not None)
+        stub.set_mig(0, 2)
+        again = until(lambda: found if len(found := gpus()) == 4 else None)
+        assert [gpu["uuid"] for gpu in again[1:3]] == [first["uuid"], second["uuid"]]
+        live = follow(Places(explicit=str(live_dir)))
+        frames = live.since(0)
+        ours = [[sample for sample in frame.samples if sample.device.is_instance] for frame in frames]
+        assert {len(one) for one in ours} == {0, 2}
+        live.close()
+
+
+def test_instances_are_there_within_three_seconds_of_frames(source: Source, stub: Stub) -> None:
+    """At a tick a second: one that notices, and those that follow."""
+    source(1.0)
+    source(2.0)
+    stub.set_mig(0, 2)
+    assert len(source(3.0).gpus) == 4
+    stub.set_mig(0, None)
+    source(4.0)
+    assert len(source(5.0).gpus) == 2
