@@ -42,7 +42,7 @@ def _lacking(frame: Frame) -> Iterator[str]:
 def call_costs(calls: Sequence[DriverCall]) -> Iterator[str]:
     """A line for each function of the driver: how often it was called, and how long that took."""
     if calls:
-        yield "driver calls since the daemon began:"
+        yield "driver calls since the daemon began, the dearest in all first:"
     width = max((len(call.function) for call in calls), default=0)
     for call in calls:
         seldom = f"; slow, so only every {call.every:.1f} s for a GPU" if call.every else ""

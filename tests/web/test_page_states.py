@@ -139,6 +139,17 @@ def test_a_server_without_a_gpu_says_so_and_what_to_do(browser: Browser, place: 
         expect(page.locator("main")).to_contain_text(re.compile("No GPU|No run|No such run"))
 
 
+def test_video_engines_of_processes_are_shown_where_one_uses_them(browser: Browser) -> None:
+    people = [process(1), process(2, encoder_utilization=0.25, decoder_utilization=0.0)]
+    served = Served([tick(1, [sample(0, utilization=0.5)], people)])
+    with on_a_port(served) as link, visit(browser, link) as visitor:
+        page = visitor.open("#/gpu/0")
+        expect(page.locator("#page-gpu thead")).to_contain_text(re.compile("Encoder.*Decoder"))
+        rows = page.locator("#page-gpu tbody tr")
+        expect(rows.filter(has_text="25 %")).to_contain_text("0 %")
+        expect(rows.filter(has_not_text="25 %")).not_to_contain_text("0 %")
+
+
 def test_a_daemon_that_falls_silent_on_a_machine_without_a_gpu_is_said_to_be_silent(browser: Browser) -> None:
     served = Served([tick(1, [], origin=Origin("nvml", "", "install the NVIDIA driver"))])
     with on_a_port(served) as link, visit(browser, link) as visitor:
