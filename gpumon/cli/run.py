@@ -109,12 +109,15 @@ def _watch(
     """Begin to look on; None, and why, where that cannot be."""
     try:
         # Only now: the command runs already.
-        from gpumon.launcher.command_run import name_of
+        from gpumon.launcher.command_run import name_of, script_of
         from gpumon.launcher.watcher import Watcher, WatchOptions
 
         arguments.name = arguments.name or name_of(words)
         source = source_of(arguments)
-        wanted = WatchOptions(arguments.name, where, source, arguments.interval, arguments.speed, gpm=arguments.gpm)
+        wanted = WatchOptions(
+            arguments.name, where, source, arguments.interval, arguments.speed,
+            gpm=arguments.gpm, script=script_of(words),
+        )  # fmt: skip
         watcher = Watcher(child.pid, began, wanted)
         watcher.start()
     except Exception as error:

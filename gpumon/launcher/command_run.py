@@ -12,28 +12,40 @@ from gpumon.tags.client import Board
 from gpumon.tags.cpu_time import CpuTime
 from gpumon.tags.description import Description
 from gpumon.tags.naming import default_name
+from gpumon.tags.program import script_facts
 from gpumon.tags.ranks import slug
 
 
 def name_of(words: Sequence[str]) -> str:
     """Return the short name of a command: `train` for `python -u train.py`, `make` for `/usr/bin/make all`."""
-    program = os.path.basename(words[0])
-    if program.startswith(("python", "torchrun", "accelerate", "bash", "sh", "uv")):
-        for script in words[1:]:
-            if script.endswith((".py", ".sh")):
-                return default_name([script])
-        if "-m" in words[:-1]:
-            return words[words.index("-m") + 1].rpartition(".")[2]
-    return program
+    script = script_of(words)
+    if script:
+        return default_name([script])
+    if _is_starter(words) and "-m" in words[:-1]:
+        return words[words.index("-m") + 1].rpartition(".")[2]
+    return os.path.basename(words[0])
+
+
+def script_of(words: Sequence[str]) -> str:
+    """Return the script that a command runs, as it stands there; empty where it runs none."""
+    scripts = (word for word in words[1:] if word.endswith((".py", ".sh")))
+    return next(scripts, "") if _is_starter(words) else ""
+
+
+def _is_starter(words: Sequence[str]) -> bool:
+    return os.path.basename(words[0]).startswith(("python", "torchrun", "accelerate", "bash", "sh", "uv"))
 
 
 class CommandRun:
-    """The board of a command: begins now, and gives way to a training inside it."""
+    """The board of a command: begins now, and gives way to a training inside it. `script`: the one that it runs."""
 
-    def __init__(self, name: str, where: Places) -> None:
+    def __init__(self, name: str, where: Places, script: str = "") -> None:
         described = Description(name=name, id=f"{slug(name)}-{os.urandom(4).hex()}")
         self._board = Board(lambda: tag_dir_for_client(where), described)
         self._board.cpu_time = CpuTime(own=False).seconds
+        if script:
+            facts = script_facts(script)
+            self._board.tell(lambda about: about._replace(program=facts))
 
     @property
     def id(self) -> str:

@@ -43,6 +43,8 @@ class WatchOptions(NamedTuple):
     speed: float
     gpm: bool = True
     """Whether the GPUs' performance counters are read, where no daemon does."""
+    script: str = ""
+    """The one that the command runs; its commit is kept with the run."""
 
 
 class CommandReport(NamedTuple):
@@ -105,7 +107,7 @@ class Watcher:
         from gpumon.launcher.boards import Boards
         from gpumon.launcher.epochs import CommandTrainings
 
-        name, where, source, interval, speed, gpm = self._wanted
+        name, where, source, interval, speed, gpm, script = self._wanted
         boards, epochs = Boards(where, self._pid, self._began, self.tree.holds), CommandTrainings()
         if self._over.is_set():  # before we had begun: no sample shows it any more
             _read(boards, epochs, boards.is_its)
@@ -124,7 +126,7 @@ class Watcher:
         )
         frames = sampling.frames(self._began)
         # After the first sample: a run's energy is known where it lies between two readings of the counter.
-        notice = CommandRun(name, where)
+        notice = CommandRun(name, where, script)
 
         def is_its_run(run: Run) -> bool:
             return run.key != notice.key and boards.is_its(run)

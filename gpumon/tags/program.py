@@ -66,6 +66,15 @@ def program(env: Mapping[str, str]) -> Program:
     return _program[0]
 
 
+def script_facts(path: str) -> dict[str, Parameter]:
+    """Script and commit of the program of another process; no process is started for it."""
+    facts: dict[str, Parameter] = {SCRIPT: os.path.basename(path)}
+    repository = repository_of(os.path.dirname(os.path.abspath(path)))
+    if repository is not None and (commit := commit_of(repository)):
+        facts[COMMIT] = commit
+    return facts
+
+
 def _script(argv: Sequence[str], main: Mapping[str, Any], env: Mapping[str, str]) -> tuple[str, str]:
     """The name of the script or notebook, and where it lies; empty for one that was typed in."""
     path = main.get("__file__")

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from gpumon.launcher.command_run import CommandRun, script_of
 from gpumon.paths import Places
 from gpumon.run_about import MOST_NOTES, MOST_TAGS, ROOM, About, Note, decode_about, encode_about
 from gpumon.tags import loop, program, warn, wire
@@ -387,6 +388,29 @@ def test_a_run_tells_its_program_at_its_end_at_the_latest(
         os.sched_yield()
     run.finish()
     assert told(tmp_path).program["dirty"] is False
+
+
+@pytest.mark.parametrize(
+    ("words", "script"),
+    [
+        (["python", "-u", "{}/train.py", "--token", "x"], "train.py"),
+        (["torchrun", "--nproc", "2", "{}/train.py"], "train.py"),
+        (["make", "{}/train.py"], ""),
+        (["python", "-m", "package"], ""),
+    ],
+)
+def test_a_plain_command_tells_its_script_and_commit_and_nothing_else(
+    tree: Path, tmp_path: Path, words: list[str], script: str
+) -> None:
+    (tmp_path / "live").mkdir(mode=0o700)
+    command = CommandRun("net", Places(explicit=str(tmp_path / "live"), uid=os.getuid()),
+                         script_of([word.format(tree) for word in words]))  # fmt: skip
+    if script:
+        assert told(tmp_path) == About({}, {"script": script, "commit": git(tree, "rev-parse", "HEAD")})
+    else:
+        with pytest.raises(StopIteration):
+            told(tmp_path)
+    command.withdraw()
 
 
 def test_only_the_first_process_of_a_machine_tells_the_program(tmp_path: Path) -> None:
