@@ -67,12 +67,13 @@ def config_differences(records: Sequence[Record]) -> ConfigComparison:
                     name, False, [program.get(name) for program in programs], [name in program for program in programs]
                 )
             )
-    commits = [program.get("commit") for program in programs if program.get("dirty")]
+    of_runs = {record.run.id: record.about.program for record in records}.values()
+    commits = [program.get("commit") for program in of_runs]
     return ConfigComparison(
         found,
         same,
         [place for place, config in enumerate(configs) if not config] if told else [],
-        any([program.get("commit") for program in programs].count(commit) > 1 for commit in commits),
+        any(program.get("dirty") and commits.count(program.get("commit")) > 1 for program in of_runs),
     )
 
 

@@ -29,7 +29,7 @@ class Program:
         self, argv: Sequence[str], main: Mapping[str, Any], modules: Mapping[str, Any], env: Mapping[str, str]
     ) -> None:
         self._modules = modules
-        self._facts: dict[str, Parameter] = {PYTHON: ".".join(map(str, sys.version_info[:3]))}
+        self._facts: dict[str, Parameter] = {}
         self._check: DirtyCheck | None = None
         script, directory = _script(argv, main, env)
         if script:
@@ -53,7 +53,7 @@ class Program:
     def facts(self) -> dict[str, Parameter]:
         """Facts that are known by now."""
         _ = self.is_settled
-        return {**self._facts, **_versions(self._modules)}
+        return {**self._facts, PYTHON: ".".join(map(str, sys.version_info[:3])), **_versions(self._modules)}
 
 
 _program: list[Program] = []
