@@ -143,3 +143,17 @@ def test_there_are_never_many_threads_and_what_waits_for_one_is_asked_in_the_end
 
         until(answered)
         assert {inquiry.take() for inquiry in gone} == {"late"}
+
+
+def test_threads_that_calls_have_held_end_where_others_took_their_place() -> None:
+    gate = Event()
+    with lanes() as asker, ExitStack() as after:
+        after.callback(gate.set)
+        for _ in range(3):
+            asker.ask([Inquiry(hanging(gate, Event())) for _ in range(4)], SECOND // 20)
+        until(lambda: threads() > 5)
+        gate.set()
+        until(lambda: threads() <= 5)
+        well = [Inquiry(lambda: "well") for _ in range(4)]
+        asker.ask(well, LONG)
+        assert [inquiry.take() for inquiry in well] == ["well"] * 4

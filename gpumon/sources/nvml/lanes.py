@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 from typing import Any, Generic, Protocol, TypeVar
 
 from gpumon.clock import SECOND, Clock
@@ -159,6 +159,9 @@ class Lanes:
         while (this := self._rounds.get()) is not None:
             self._work_on(this)
             del this  # with its jobs, which hold the driver's buffers
+            if len(self._free) >= self._most:  # others took the place of this one while its call hung
+                self._threads.remove(current_thread())
+                return
             self._free.append(None)
 
     def _work_on(self, this: _Round) -> None:
