@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import time
 from contextlib import closing
@@ -32,8 +33,17 @@ def path(history_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def filled(path: Path) -> float:
-    """An hour that ended a minute ago, with everything that may happen."""
+def filled(path: Path, kept: tuple[Path, float]) -> float:
+    """The begin of an hour that ended a minute ago, with everything that may happen."""
+    directory, begin = kept
+    shutil.copytree(directory, path.parent)
+    return begin
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """A directory with the history of such an hour, and its begin."""
+    path = tmp_path_factory.mktemp("kept") / "state" / "history.sqlite"
     begin = float(time.time() // 1 - 3660)
     key = "tag.1000.4711.abcd"
     oom = boundary(5, mark=Mark.OUT_OF_MEMORY)._replace(
@@ -67,7 +77,7 @@ def filled(path: Path) -> float:
         while len(history._ticks) > 200:
             time.sleep(0.005)
     history.close()
-    return begin
+    return path.parent, begin
 
 
 def test_events_stand_in_the_order_of_their_times_with_their_details(filled: float, printed: Printed) -> None:
