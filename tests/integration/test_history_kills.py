@@ -92,7 +92,8 @@ def measured(ring: list[Frame], uuid: str, strict: float) -> float:
     """Joules between frames that follow each other closely enough for a rate, by a limit that is `strict` times ours.
 
     Close to the limit a stretch may count or not: a device is read at another moment of a late tick than its counters
-    were, and a daemon that starts anew within the limit does not know what was between.
+    were, a busy machine lets time pass between the readings of a tick's two clocks, and a daemon that starts anew
+    within the limit does not know what was between.
     """
     longest = strict * PAUSE * max(INTERVAL, SHORTEST_INTERVAL)
     total = 0.0
