@@ -270,7 +270,7 @@ def test_a_daemon_with_one_gpu_that_hangs_for_ever_stops_at_once_and_the_next_on
         before = asleep(process)
         process.terminate()
         wait_for_end(process)
-        assert asleep(process) - before < 1.5
+        assert asleep(process) - before < RECOVERY, "a second at most, and what a busy disk adds to the last writes"
         with daemon("--interval", "0.1", env=environment(live_dir, stub.env())):
             expected = {index: OK if index != ONE else STALE for index in EACH}
             until(lambda: states(live.latest()) == expected)
