@@ -57,7 +57,9 @@ def test_torchrun_ddp(watched: Path, terminal: Terminal) -> None:
     terminal.shows("torchrun-ddp", "4/4")
     runs, frames = finished(watched, ranks=2)
     assert len({run.id for run in runs}) == 1
-    assert [(run.rank, run.world_size, run.epoch, run.step) for run in runs] == [(0, 2, 3, 160), (1, 2, 3, 160)]
+    assert [(run.rank, run.local_rank, run.world_size) for run in runs] == [(0, 0, 2), (1, 1, 2)]
+    assert [(run.state, run.epoch, run.step) for run in runs] == [(RunState.FINISHED, 3, 160)] * 2
+    assert [set(run.metrics) for run in runs] == [{"loss"}, {"loss"}]
     assert sorted(told(frames, Mark.EPOCH_BEGIN)) == sorted([(epoch, 40 * epoch, "train") for epoch in range(4)] * 2)
     assert runs[1].wait >= 4 * 40 * 0.005, "rank 1 reads slowly"
     ledger = shown(watched, runs[0])

@@ -43,17 +43,6 @@ def joined(found: list[Told], epochs: list[int], steps: int) -> str:
     return found[0].run.id
 
 
-def test_torchrun(live_dir: Path) -> None:
-    need("torch")
-    script = EXAMPLES / "torchrun_ddp.py"
-    command = ["-m", "torch.distributed.run", "--nproc-per-node", 2, "--master-port", free_port()]
-    train([*command, script, "--epochs", 2], live_dir, may_abort=True)
-    found = told(live_dir)
-    joined(found, [0, 1], 80)
-    assert [set(one.run.metrics) for one in found] == [{"loss"}, {"loss"}]
-    assert found[1].run.wait >= 2 * 40 * 0.005, "rank 1 reads slowly"
-
-
 @pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
 def test_lightning(live_dir: Path, strategy: str) -> None:
     """With ddp the first rank is the process that starts the others; with ddp_spawn none is, and all are pickled to."""
