@@ -3,13 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-# Tests mostly wait for processes: two workers left half of two cores idle. A file's tests stay together, since they
+# Tests mostly wait for processes: fewer workers would leave two cores idle. A file's tests stay together, since they
 # share what is slow to start, and files run in their order: those with a browser last, since it keeps an event loop in
 # its worker.
 # `make test ARGS="-n 0"` runs them one after the other.
+WORKERS := -n 4 --dist loadfile --no-loadscope-reorder
 # Tests start gpumon some hundred times: compile it once, also where Python is told to keep no byte code.
 COMPILE = $(BIN)/python -m compileall -q gpumon tui web tests
-WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help tui web test test-all lint gpu bench clean
 .DEFAULT_GOAL := help
@@ -23,11 +23,11 @@ tui: $(VENV)/installed  ## the terminal view (ARGS="--source sim" for a simulati
 web: $(VENV)/installed  ## the browser view
 	@$(BIN)/gpumon web $(ARGS)
 
-test: $(VENV)/tests lint  ## everything that a change must pass
+test: $(VENV)/tests lint $(VENV)/rewritten  ## everything that a change must pass
 	$(COMPILE)
 	$(BIN)/python -m pytest $(WORKERS) -m "not slow and not gpu" $(ARGS)
 
-test-all: $(VENV)/tests lint  ## with soaks, fuzzing and the long stress runs
+test-all: $(VENV)/tests lint $(VENV)/rewritten  ## with soaks, fuzzing and the long stress runs
 	$(COMPILE)
 	$(BIN)/python -m pytest $(WORKERS) -m "not gpu" $(ARGS)
 
@@ -62,3 +62,10 @@ $(VENV)/installed: pyproject.toml | $(VENV)/bin/python
 $(VENV)/tests: pyproject.toml tests/setup.sh | $(VENV)/bin/python
 	sh tests/setup.sh $(BIN)
 	@touch $@ $(VENV)/installed
+
+# pytest rewrites the assertions of every test module when it loads it, for some ten seconds, and each worker would do so.
+$(VENV)/rewritten: $(wildcard tests/*.py tests/*/*.py) | $(VENV)/tests
+	@for part in "unit contracts" "integration tui web"; do \
+	  env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -q --collect-only $$(printf 'tests/%s ' $$part) >/dev/null 2>&1 & \
+	done; wait
+	@touch $@
