@@ -65,6 +65,7 @@ class Hook:
     def __init__(self, framework: str, name: str | None = None, **settings: Any) -> None:
         self._framework = framework
         self._name = name
+        self._config = settings.pop("config", None)
         self._settings = settings
         self.run: ActiveRun | None = None
         self._rests = False
@@ -85,6 +86,8 @@ class Hook:
         settings = with_loggers(self._settings, self._framework, loggers)
         self.run = run(self._name, epochs=planned, framework=self._framework, env=env, **settings)
         self.run.describe(base=base)
+        if self._config is not None:
+            self.run.config(self._config)
         self.run.must_end()
         end_with_cell(self)
 
@@ -92,6 +95,7 @@ class Hook:
         """The training is over, by `error` where it is known; without one nothing happens."""
         if self.run is not None:
             ended, self.run, self._rests = self.run, None, False
+            _resting.discard(self)
             ended.end(error if error is not None or not failed else sys.exc_info()[1], failed=failed)
 
     def rest(self) -> None:
@@ -106,7 +110,9 @@ class Hook:
         if self.run is None or not self._rests:
             return False
         self._rests = False
+        _resting.discard(self)
         self.run.must_end()
+        self.run.begin_phase("")
         return True
 
     def plan(self, steps: object) -> None:

@@ -37,6 +37,7 @@ class GpuMonitor:
         """`name` and `settings` (`devices`, `batch`, `run_id`, `directory`) are those of `gpumon.run`."""
         self._hook = Hook("ignite", name, **settings)
         self._training = False
+        self._alone = True
         self._before = ""
         self._since = 0
 
@@ -106,8 +107,10 @@ class GpuMonitor:
 
     @guarded
     def _evaluation_started(self, engine: Engine, phase: str) -> None:
-        if not self._training and not self._hook.goes_on():
-            self._hook.begin(None, 1)
+        if not self._training:
+            self._alone = not self._hook.goes_on()
+            if self._alone:
+                self._hook.begin(None, 1)
         self._before = self._hook.phase(phase)
 
     @guarded
@@ -115,6 +118,8 @@ class GpuMonitor:
         self._hook.log({f"{phase}_{name}": value for name, value in _numbers(engine.state.metrics).items()})
         if self._training:
             self._hook.phase(self._before)
+        elif self._alone:
+            self._hook.end()
         else:
             self._hook.rest()
 

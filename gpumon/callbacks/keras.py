@@ -21,10 +21,11 @@ from threading import get_ident
 from typing import Any
 from weakref import WeakValueDictionary
 
+from gpumon.callbacks.around import CHECKPOINT, Phase, marked
 from gpumon.callbacks.fetching import epoch_iterator, is_fitting, watch
 from gpumon.callbacks.hook import Hook, failed, guarded, missing, require
 from gpumon.tags.loader import Samples, counted
-from gpumon.tags.values import whole
+from gpumon.tags.values import Arriving, number_of, whole
 
 _OLDEST = 3
 try:
@@ -58,6 +59,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         self._hook = Hook(f"keras/{keras.backend.backend()}", name, **settings)
         self._new = True
         self._training = False
+        self._alone = True
         self._thread = 0
         self._before = ""
         self._done = 0
@@ -65,6 +67,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         self._each = 1
         self._ends: deque[int] = deque(maxlen=_THREADS)
         self._outer: GpuMonitor | None = None
+        self._rate: float | Arriving | None = None
 
     def set_params(self, params: Any) -> None:
         """A list of callbacks was made: what is called next is no part of what was called before."""
@@ -79,11 +82,14 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         self._hook.begin((self.params or {}).get("epochs"), 1)
         self._each = getattr(self._model, "steps_per_execution", 1)
         self._watch("fit")
+        self._hook.config(_known(self._model))
+        self._rate = _rate_of(getattr(self._model, "optimizer", None))
+        self._tell_rate()
 
     @guarded
     def on_train_end(self, logs: Any = None) -> None:
         self._training = False
-        self._hook.end()
+        self._hook.rest()
         if self._outer is not None:
             _fitting[self._thread], self._outer = self._outer, None
 
@@ -100,6 +106,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         self._hook.at_step(self._done)
         self._hook.log(_ordered(logs))
         self._hook.end_epoch()
+        self._tell_rate()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         # No `self.model` here: JAX would copy its state back into the model.
@@ -153,6 +160,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
             last = whole(adapter.partial_batch_size) if adapter.has_partial_batch else size
             batches = whole(adapter.num_batches) if iterator.steps_per_epoch is None else 0
             self._hook.samples(counted(size, size * ((batches or 0) - 1) + (last or size), batches or 0))
+            self._hook.config({"batch_size": size})
         if keras.backend.backend() != "tensorflow":
             watch(iterator, self._hook.waited, guarded(self._look_at) if method == "fit" and size is None else None)
 
@@ -165,15 +173,31 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
     def _enter(self, inside: str, alone: str) -> None:
         if self._new:
             self._new = self._training = False
-            self._hook.begin(None, 1)
+            self._alone = not self._hook.goes_on()  # an evaluation after a training belongs to it
+            if self._alone:
+                self._hook.begin(None, 1)
         self._before = self._hook.phase(inside if self._training else alone)
 
     def _leave(self, logs: Mapping[str, Any] | None) -> None:
         self._hook.phase(self._before)
         if not self._training:
             self._hook.log(_ordered(logs))
-            self._hook.end()
+            if self._alone:
+                self._hook.end()
+            else:
+                self._hook.rest()
             self._new = True
+
+    def phase_of_saving(self) -> Phase | None:
+        """How to mark what is saved; None outside of a training."""
+        return self._hook.phase if self._training else None
+
+    def _tell_rate(self) -> None:
+        """Keep the learning rate with the run once it is known: a GPU that has it is not waited for."""
+        rate = self._rate
+        if rate is not None and (isinstance(rate, float) or rate.ready()):
+            self._rate = None
+            self._hook.config({"learning_rate": float(f"{rate if isinstance(rate, float) else rate.value():.6g}")})
 
     def _begun(self) -> int:
         """Steps of this epoch once its last batch has begun; the ends of some may still be on their way."""
@@ -192,7 +216,42 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
         return steps
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_outer": None}
+        return {**self.__dict__, "_outer": None, "_rate": None}
+
+
+def _known(model: Any) -> dict[str, object]:
+    """Parameters of a training, none of which is read from a GPU."""
+    optimizer, loss = getattr(model, "optimizer", None), getattr(model, "loss", None)
+    return {
+        "optimizer": type(optimizer).__name__ if optimizer is not None else None,
+        "precision": model.dtype_policy.name,
+        "loss": loss if isinstance(loss, str) else None,
+    }
+
+
+def _rate_of(optimizer: Any) -> float | Arriving | None:
+    """The learning rate with which a training begins; None: it follows a schedule, or a GPU has it for itself."""
+    rate = getattr(optimizer, "_learning_rate", None)
+    value = getattr(rate, "value", None)
+    here = "cpu" in str(getattr(value, "device", "")).lower()
+    if here:
+        return float(keras.ops.convert_to_numpy(rate))
+    torch = keras.backend.backend() == "torch" and hasattr(value, "is_cuda")
+    return number_of("learning_rate", value) if torch else None
+
+
+def _saving(callback: Any) -> Phase | None:
+    """For what a callback saves in this thread: how the training that runs there marks it."""
+    monitor = _fitting.get(get_ident())
+    return monitor.phase_of_saving() if monitor is not None else None
+
+
+for _kind, _method in (
+    ("ModelCheckpoint", "_save_model"), ("BackupAndRestore", "_save_model"), ("OrbaxCheckpoint", "_save_checkpoint"),
+):  # fmt: skip
+    _holder = getattr(keras.callbacks, _kind, None)
+    if hasattr(_holder, _method):
+        setattr(_holder, _method, marked(getattr(_holder, _method), _saving, CHECKPOINT))
 
 
 def _ordered(logs: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -14,11 +14,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from time import monotonic_ns
 from typing import Any
 
+from gpumon.callbacks.around import CHECKPOINT, marked
 from gpumon.callbacks.hook import Hook, failed, guarded, require
 from gpumon.errors import FrameworkError
 
@@ -42,6 +44,7 @@ class _Tags:
         self._in_epoch = False
         self._since = 0
         self._seen: dict[str, Any] = {}
+        self._trains = False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         adopt_callbacks()  # a spawned rank may come here before it has imported Lightning
@@ -50,18 +53,26 @@ class _Tags:
     @guarded
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         # In each rank, once torch.distributed is up: before, nobody could say which rank this is.
-        self._in_epoch, self._step, self._since, self._seen = False, 0, 0, {}
-        planned = trainer.max_epochs if stage == "fit" else None
-        self._hook.begin(planned, 0, _environment(trainer), trainer.loggers)
+        self._in_epoch, self._since = False, 0
+        if stage == "fit" or not self._hook.goes_on():  # a validation or test after a training belongs to it
+            self._step, self._seen, self._trains = 0, {}, stage == "fit"
+            planned = trainer.max_epochs if stage == "fit" else None
+            self._hook.begin(planned, 0, _environment(trainer), trainer.loggers)
+        _mark_saving(trainer, self)
 
     @guarded
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         self._leave(trainer)
+        if self._trains:
+            self._hook.rest()
+        else:
+            self._hook.end()
 
     @guarded
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         # Neither on_train_end nor teardown follows.
-        self._leave(trainer, failed=True)
+        self._leave(trainer)
+        self._hook.end(failed=True)
 
     @guarded
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -69,6 +80,8 @@ class _Tags:
         if len(trainer.optimizers) == 1:  # several count several steps for the same batch
             self._hook.batch_of(trainer.train_dataloader, trainer.accumulate_grad_batches)
         self._come_to(trainer.global_step)  # after a resume: the steps before are not of its first epoch
+        self._hook.plan(trainer.max_steps)
+        self._hook.config(_known(trainer))
 
     @guarded
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
@@ -141,10 +154,10 @@ class _Tags:
         self._seen = metrics
         self._hook.log(fresh)
 
-    def _leave(self, trainer: Any, *, failed: bool = False) -> None:
+    def _leave(self, trainer: Any) -> None:
         self._in_epoch = False
         _watch_fetching(trainer, None)
-        self._hook.end(failed=failed)
+        _mark_saving(trainer, None)
 
     def _before_fetch(self, own: Callable[[], None]) -> Callable[[], None]:
         def call() -> None:
@@ -208,6 +221,29 @@ def _environment(trainer: Any) -> Mapping[str, str] | None:
         return None
     here = trainer.world_size // max(1, trainer.num_nodes)
     return {**os.environ, "LOCAL_RANK": str(trainer.local_rank), "LOCAL_WORLD_SIZE": str(here)}
+
+
+def _known(trainer: Any) -> dict[str, object]:
+    """Parameters of a training; of several optimizers the first."""
+    optimizer = trainer.optimizers[0] if trainer.optimizers else None
+    group = (getattr(optimizer, "param_groups", None) or [{}])[0]
+    rate = group.get("initial_lr", group.get("lr"))
+    return {
+        "optimizer": type(optimizer).__name__ if optimizer is not None else None,
+        "learning_rate": rate if isinstance(rate, float | int) else None,  # else a tensor, maybe of a GPU
+        "batch_size": getattr(trainer.train_dataloader, "batch_size", None),
+        "precision": trainer.precision,
+        "accumulate_grad_batches": trainer.accumulate_grad_batches,
+        "gradient_clip_val": trainer.gradient_clip_val,
+    }
+
+
+def _mark_saving(trainer: Any, tags: _Tags | None) -> None:
+    """Have what the trainer saves be a phase of its own; None ends that."""
+    trainer.__dict__.pop("save_checkpoint", None)
+    if tags is not None:
+        save = marked(type(trainer).save_checkpoint, lambda _: tags._hook.phase, CHECKPOINT)
+        trainer.save_checkpoint = partial(save, trainer)
 
 
 def _watch_fetching(trainer: Any, tags: _Tags | None) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from time import monotonic_ns
 from typing import Any
 
+from gpumon.callbacks.around import CHECKPOINT
 from gpumon.callbacks.hook import Hook, failed, guarded, missing, require
 
 _OLDEST = 5
@@ -41,14 +42,20 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
         """`name` and `settings` (`devices`, `batch`, `run_id`, `log_to`) are those of `gpumon.run`."""
         self._hook = Hook("transformers", name, **settings)
         self._before: str | None = None
+        self._phase = ""
         self._epoch = 0
         self._in_epoch = False
+        self._training = False
         self._since = 0
+        self._logged = 0
 
     @guarded
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._epoch, self._in_epoch, self._before, self._since = 0, False, None, 0
+        self._epoch, self._in_epoch, self._before, self._phase, self._since = 0, False, None, "", 0
+        self._training, self._logged = True, state.global_step
         self._hook.begin(state.num_train_epochs, 1)
+        self._hook.plan(state.max_steps)
+        self._hook.config(_known(args))
         if args.world_size > 1:
             self._hook.wait_unknown()
         self._hook.batch_of(kwargs.get("train_dataloader"), args.gradient_accumulation_steps)
@@ -57,11 +64,12 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
 
     @guarded
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._hook.end()
+        self._training, self._before, self._phase = False, None, ""
+        self._hook.rest()
 
     @guarded
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._end_evaluation()
+        self._end_phase()
         # A float that may be off in its last digit, and stays behind when an epoch is broken off.
         self._epoch = max(int((state.epoch or 0) + 1e-6) + 1, self._epoch + 1)
         self._hook.begin_epoch(self._epoch)
@@ -72,74 +80,103 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._in_epoch, self._since = False, 0
         self._hook.end_epoch()
-        if control.should_evaluate and not control.should_log:
-            self._begin_evaluation()
+        self._announced(state, control)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         try:
             self._hook.waited_since(self._since)
             self._since = 0
             if self._before is not None:  # it was announced and never came
-                self._end_evaluation()
+                self._end_phase()
         except Exception as error:
             failed("GpuMonitor.on_step_begin", error)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         try:
             self._hook.at_step(state.global_step)
-            if control.should_evaluate and not control.should_log:
-                self._begin_evaluation()
             self._wait_begins(args)
+            self._announced(state, control)
         except Exception as error:
             failed("GpuMonitor.on_step_end", error)
 
     @guarded
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        self._since = 0
         logs = logs or {}
         if "train_runtime" in logs:
             return  # the sums over the whole training belong to no epoch
         self._hook.log({name: logs[name] for name in sorted(logs, key=_rank_of) if _is_shown(name)})
-        if control.should_evaluate:
-            self._begin_evaluation()
-        else:
+        if self._before is None:
             # To log, the Trainer has waited for the GPU: what has passed since the step is no wait for data.
+            self._logged = state.global_step
             self._wait_begins(args)
+            self._announced(state, control)
 
     @guarded
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._before is None:
-            self._begin_evaluation()
+        # The first sign of one that nobody announced, or of a second one where a checkpoint was announced.
+        if self._phase != "evaluate" and (self._training or self._hook.goes_on()):
+            self._begin_phase("evaluate")
 
     @guarded
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._end_evaluation()
-        self._wait_begins(args)
+        self._end_phase()
+        if self._training:
+            self._wait_begins(args)
+            self._announced(state, control)
 
     @guarded
     def on_predict(self, args: Any, state: Any, control: Any, metrics: Any, **kwargs: Any) -> None:
-        self._end_evaluation()
+        self._end_phase()
 
     @guarded
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._end_phase()
         self._wait_begins(args)
 
     def _wait_begins(self, args: Any) -> None:
         # Several ranks count the tokens of a step together before it begins: they also wait for each other.
         self._since = monotonic_ns() if args.world_size == 1 and self._in_epoch else 0
 
-    def _begin_evaluation(self) -> None:
-        # There is no hook for its beginning: it follows the end of a step or epoch, and its log, that announced it;
-        # else the first batch is the first sign.
-        self._since = 0
-        if self._before is None:
-            self._before = self._hook.phase("evaluate")
+    def _announced(self, state: Any, control: Any) -> None:
+        """Begin what follows now. There is no hook for its beginning: after a step or epoch the Trainer logs, evaluates
+        and saves, each if it has announced it. It logs a step only once."""
+        if control.should_log and state.global_step > self._logged:
+            return
+        if control.should_evaluate and self._phase != "evaluate":
+            self._begin_phase("evaluate")
+        elif control.should_save and not self._phase:
+            self._begin_phase(CHECKPOINT)
 
-    def _end_evaluation(self) -> None:
-        self._since = 0
+    def _begin_phase(self, name: str) -> None:
+        self._since, self._phase = 0, name
+        before = self._hook.phase(name)
+        if self._before is None:
+            self._before = before
+
+    def _end_phase(self) -> None:
+        self._since, self._phase = 0, ""
         if self._before is not None:
             before, self._before = self._before, None
-            self._hook.phase(before)
+            if self._training:
+                self._hook.phase(before)
+            else:
+                self._hook.rest()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_training": False, "_before": None, "_phase": ""}
+
+
+def _known(args: Any) -> dict[str, object]:
+    """Parameters of a training."""
+    precision = next((name for name in ("bf16", "fp16", "tf32") if getattr(args, name, None)), None)
+    names = ("learning_rate", "gradient_accumulation_steps", "weight_decay", "warmup_steps", "max_grad_norm", "seed")
+    return {
+        "optimizer": str(getattr(args.optim, "value", args.optim)),
+        "batch_size": args.per_device_train_batch_size,
+        "precision": precision or "fp32",
+        "lr_scheduler": str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
+        **{name: getattr(args, name, None) for name in names},
+    }
 
 
 def _rank_of(name: str) -> int:

@@ -65,7 +65,7 @@ def test_boundaries_lie_between_the_neighbors_of_the_same_hook(cases: Cases) -> 
         for hook, marks in (
             ("on_train_begin", one.times(Mark.RUN_BEGIN)), ("on_epoch_begin", one.times(Mark.EPOCH_BEGIN)),
             ("on_test_begin", one.times(Mark.PHASE, "validate")), ("on_test_end", one.times(Mark.PHASE, "train")),
-            ("on_epoch_end", one.times(Mark.EPOCH_END)), ("on_train_end", one.times(Mark.RUN_END)),
+            ("on_epoch_end", one.times(Mark.EPOCH_END)), ("on_train_end", [one.trained]),
         ):  # fmt: skip
             before, after = ([time for name, time in seen[side] if name == hook] for side in ("before", "after"))
             assert len(before) == len(marks) == len(after), (case, hook)
@@ -94,7 +94,7 @@ def test_a_training_that_goes_on_counts_on_from_its_initial_epoch(cases: Cases) 
 def test_steps_are_right_where_nobody_knew_their_number(cases: Cases) -> None:
     assert ends(cases["steps told"]) == [(1, 5), (2, 10)]
     # Keras begins an eighth batch on two backends, and finds that there is none.
-    steps = [(b.mark.name, b.step) for b in cases["no length"].boundaries[2:]]
+    steps = [(mark, step) for mark, _, step, _ in cases["no length"].marks()[2:]]
     assert steps == [("PHASE", 7), ("PHASE", 7), ("EPOCH_END", 7), ("RUN_END", 7)]
 
 
@@ -108,7 +108,7 @@ def test_several_steps_in_one_execution_are_counted_one_by_one(cases: Cases) -> 
         assert not cases.all("three at once"), "Keras itself refuses it there"
         return
     assert ends(cases["three at once"]) == [(1, 4), (2, 8)]
-    assert [b.step for b in cases["three at once"].boundaries if b.mark is Mark.PHASE] == [4, 4, 8, 8]
+    assert [b.step for b in cases["three at once"].phases] == [4, 4, 8, 8]
 
 
 def test_a_training_that_raises_has_failed_when_its_process_ends(cases: Cases) -> None:
@@ -135,6 +135,31 @@ def test_an_evaluation_and_a_prediction_by_themselves_are_runs_without_epochs(ca
         ]  # fmt: skip
         assert one.run.state is RunState.FINISHED
     assert set(cases["evaluation"].run.metrics) == {"loss", "mae"}
+
+
+def test_evaluate_and_predict_with_the_callback_of_a_training_belong_to_its_run(cases: Cases) -> None:
+    (one,) = cases.all("then evaluated well")
+    again = [("PHASE", ""), ("PHASE", "evaluate"), ("PHASE", ""), ("PHASE", ""), ("PHASE", "predict"), ("PHASE", "")]
+    assert [(mark, phase) for mark, _, _, phase in one.marks()] == [
+        ("RUN_BEGIN", ""), ("EPOCH_BEGIN", "train"), ("EPOCH_END", ""), *again, ("RUN_END", ""),
+    ]  # fmt: skip
+    assert one.run.state is RunState.FINISHED
+    assert one.times(Mark.RUN_END)[0] == max(b.monotonic_ns for b in one.boundaries if b.phase == "paused")
+
+
+def test_what_keras_saves_is_a_phase_in_the_epoch_or_behind_it(cases: Cases) -> None:
+    for case, phases in (("saved within", ["train", "train"]), ("saved behind", ["", ""])):
+        one = cases[case]
+        assert [b.epoch for b in one.boundaries if b.mark is Mark.CHECKPOINT] == [1, 2], case
+        assert [b.phase for b in one.phases if b.monotonic_ns < one.trained] == phases, "what was before goes on"
+        for begin, (saved, end) in zip(one.times(Mark.CHECKPOINT), cases.seen[case]["saved"], strict=True):
+            assert begin <= saved <= end <= min(b.monotonic_ns for b in one.phases if b.monotonic_ns > begin)
+
+
+def test_the_parameters_that_keras_knows_are_told(cases: Cases) -> None:
+    known = {"optimizer": "SGD", "learning_rate": 0.01, "batch_size": 8, "precision": "float32", "loss": "mse"}
+    assert known.items() <= cases["whole"].config.items()
+    assert "learning_rate" not in cases["schedule"].config, "it changes"
 
 
 def test_each_fit_is_a_run_and_a_copied_callback_tells_of_its_own(cases: Cases) -> None:

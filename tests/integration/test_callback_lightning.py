@@ -81,7 +81,7 @@ def test_boundaries_lie_between_the_neighbors_of_the_same_hook(
     for case in ("whole", "resumed", "waits"):
         times: Times = cases.seen[case]
         before, after = ([time for name, time in times[side] if name == hook] for side in ("before", "after"))
-        found = cases[case].times(mark, phase)
+        found = cases[case].times(mark, phase) if hook != "teardown" else [cases[case].trained]
         assert len(found) == len(before) == len(after) > 0
         assert all(a <= time <= b for a, time, b in zip(before, found, after, strict=True)), (case, found)
 
@@ -134,7 +134,8 @@ def test_resumed_in_mid_epoch_it_goes_on_with_that_epoch(cases: Cases) -> None:
 def test_an_exception_ends_the_run_as_failed_then_and_there(cases: Cases, case: str, state: RunState) -> None:
     one = cases[case]
     assert one.run.state is state
-    assert [mark for mark, *_ in one.marks()] == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_ABORTED", "RUN_END"]
+    marks = [mark for mark, *_ in one.marks() if mark not in ("CHECKPOINT", "PHASE")]  # it saves before it is stopped
+    assert marks == ["RUN_BEGIN", "EPOCH_BEGIN", "EPOCH_ABORTED", "RUN_END"]
     times = [dict(cases.seen[case][side])["on_exception"] for side in ("before", "after")]
     assert times[0] <= one.times(Mark.RUN_END)[0] <= times[1]
 
@@ -153,7 +154,7 @@ def test_the_wait_for_data_is_the_loaders_and_nothing_elses(cases: Cases) -> Non
     assert one.run.wait * 1e9 <= ended - began - seen["worked"], "no step is, of training or validation"
     waits = [b.wait for b in one.boundaries]
     assert waits == sorted(waits)
-    for start, end in pairwise(b for b in one.boundaries if b.mark == Mark.PHASE):
+    for start, end in pairwise(one.phases):
         if start.phase == "validate":
             assert start.wait == end.wait, "the loader of the validation is not in it"
 
@@ -169,6 +170,41 @@ def test_one_instance_serves_both_packages_one_after_the_other(cases: Cases) -> 
     first, second = cases.all("other")
     assert first.marks() == second.marks()
     assert first.run.id != second.run.id
+
+
+def test_validate_test_and_predict_after_a_training_belong_to_its_run(cases: Cases) -> None:
+    (one,) = cases.all("then tested")
+    assert [mark for mark in one.marks()[1:] if mark[0] != "EPOCH_BEGIN"] == [
+        ("PHASE", 0, 2, "validate"), ("PHASE", 0, 2, "train"), ("EPOCH_END", 0, 2, ""),
+        *[("PHASE", 0, 2, phase) for stage in ("validate", "test", "predict") for phase in ("", stage, "")],
+        ("RUN_END", 0, 2, ""),
+    ]  # fmt: skip
+    assert one.run.state is RunState.FINISHED
+    assert "test_loss" in one.run.metrics
+    assert one.times(Mark.RUN_END)[0] == max(b.monotonic_ns for b in one.boundaries if b.phase == "paused")
+
+
+def test_what_fails_after_a_training_is_the_failure_of_the_run(cases: Cases) -> None:
+    one = cases["then failed"]
+    assert one.run.state is RunState.FAILED
+    assert [mark for mark, *_ in one.marks()][-1] == "RUN_END"
+
+
+def test_a_checkpoint_is_a_phase_where_the_trainer_saves_it(cases: Cases) -> None:
+    one, seen = cases["saves"], cases.seen["saves"]["saved"]
+    found = [(b.epoch, b.monotonic_ns) for b in one.boundaries if b.mark is Mark.CHECKPOINT]
+    assert [epoch for epoch, _ in found] == [0, 0, 0, 1, 1, 1], "two in the epoch, and one behind its end"
+    ends = [min(b.monotonic_ns for b in one.phases if b.monotonic_ns > begin) for _, begin in found]
+    assert all(begin <= a <= b <= end for (_, begin), (a, b), end in zip(found, seen, ends, strict=True))
+    assert [b.phase for b in one.phases] == 2 * ["train", "train", ""], "what was before goes on"
+    assert cases.seen["saves"]["left as it was"]
+
+
+def test_the_steps_that_are_planned_and_the_parameters_that_are_known_are_told(cases: Cases) -> None:
+    one = cases["saves"]
+    assert (one.run.facts.planned_steps, one.run.epochs) == (16, 0)
+    known = {"optimizer": "SGD", "learning_rate": 0.1, "batch_size": 8, "precision": "32-true", "given": 3}
+    assert known.items() <= one.config.items()
 
 
 ALONE = """

@@ -44,10 +44,18 @@ def test_epochs_count_from_one_and_the_evaluation_follows_each(cases: Cases) -> 
         ("EPOCH_END", 1, 4, ""),
         ("PHASE", 1, 4, "evaluate"),
         ("PHASE", 1, 4, ""),
+        ("CHECKPOINT", 1, 4, "checkpoint"),
+        ("PHASE", 1, 4, ""),
         ("EPOCH_BEGIN", 2, 4, "train"),
         ("EPOCH_END", 2, 8, ""),
         ("PHASE", 2, 8, "evaluate"),
         ("PHASE", 2, 8, ""),
+        ("CHECKPOINT", 2, 8, "checkpoint"),
+        ("PHASE", 2, 8, ""),
+        ("PHASE", 2, 8, ""),
+        ("PHASE", 2, 8, "evaluate"),
+        ("PHASE", 2, 8, ""),
+        ("PHASE", 2, 8, "evaluate"),
         ("RUN_END", 2, 8, ""),
     ]
     run = cases["whole"].run
@@ -63,20 +71,41 @@ def test_boundaries_lie_between_the_neighbors_of_the_same_hook(cases: Cases) -> 
     for case in ("whole", "resumed", "steps", "broken off"):
         for hook, mark in hooks.items():
             before, after = ([t for name, t in cases.seen[case][side] if name == hook] for side in ("before", "after"))
-            before = before[: len(after)]  # the evaluation afterward is a run of its own
-            found = cases[case].times(mark)
+            found = cases[case].times(mark) if hook != "on_train_end" else [cases[case].trained]
             assert len(found) == len(before) > 0
             assert all(a <= time <= b for a, time, b in zip(before, found, after, strict=True)), (case, hook)
 
 
 def test_an_evaluation_lasts_from_what_announced_it_to_its_hook(cases: Cases) -> None:
-    seen = cases.seen["whole"]
+    seen, phases = cases.seen["whole"], cases["whole"].phases
     began = [t for name, t in seen["before"] if name == "on_epoch_end"]
-    # Those of the evaluation that stands alone come last.
+    # Those of the evaluation after the training come last.
     ended = [[t for name, t in seen[side] if name == "on_evaluate"][:2] for side in ("before", "after")]
-    phases = cases["whole"].times(Mark.PHASE)
-    assert all(a <= time for a, time in zip(began, phases[0::2], strict=True))
-    assert all(a <= time <= b for a, time, b in zip(ended[0], phases[1::2], ended[1], strict=True))
+    begins = [i for i, b in enumerate(phases) if b.phase == "evaluate"][:2]
+    assert all(a <= phases[i].monotonic_ns for a, i in zip(began, begins, strict=True))
+    ends = [phases[i + 1].monotonic_ns for i in begins]
+    assert all(a <= time <= b for a, time, b in zip(ended[0], ends, ended[1], strict=True))
+
+
+def test_a_checkpoint_lasts_from_the_end_of_the_evaluation_to_its_hook(cases: Cases) -> None:
+    one, seen = cases["whole"], cases.seen["whole"]
+    begins = one.times(Mark.CHECKPOINT)
+    evaluated = [t for name, t in seen["before"] if name == "on_evaluate"][:2]
+    saved = [[t for name, t in seen[side] if name == "on_save"] for side in ("before", "after")]
+    ends = [next(b.monotonic_ns for b in one.phases if b.monotonic_ns > begin) for begin in begins]
+    assert all(a <= time for a, time in zip(evaluated, begins, strict=True))
+    assert all(a <= time <= b for a, time, b in zip(saved[0], ends, saved[1], strict=True))
+
+
+def test_a_checkpoint_in_mid_epoch_and_one_without_an_evaluation_are_phases_too(cases: Cases) -> None:
+    found = [(b.epoch, b.step) for b in cases["steps"].boundaries if b.mark is Mark.CHECKPOINT]
+    assert found == [(1, 5), (2, 10), (2, 11)]
+
+
+def test_the_steps_that_are_planned_and_the_parameters_that_are_known_are_told(cases: Cases) -> None:
+    assert cases["steps"].run.facts.planned_steps == 11
+    known = {"optimizer": "adamw_torch", "learning_rate": 0.001, "batch_size": 8, "precision": "fp32"}
+    assert known.items() <= {**cases["steps"].config, "optimizer": cases["steps"].config["optimizer"][:11]}.items()
 
 
 def test_what_is_logged_stays_with_its_epoch_and_running_times_are_left_out(cases: Cases) -> None:
@@ -99,11 +128,17 @@ def test_evaluation_in_mid_epoch_is_a_phase_and_the_last_epoch_may_be_short(case
         ("EPOCH_BEGIN", 1, 0, "train"),
         ("PHASE", 1, 4, "evaluate"),
         ("PHASE", 1, 4, "train"),
+        ("CHECKPOINT", 1, 5, "checkpoint"),
+        ("PHASE", 1, 5, "train"),
         ("PHASE", 1, 8, "evaluate"),
         ("PHASE", 1, 8, "train"),
         ("EPOCH_END", 1, 8, ""),
         ("EPOCH_BEGIN", 2, 8, "train"),
+        ("CHECKPOINT", 2, 10, "checkpoint"),
+        ("PHASE", 2, 10, "train"),
         ("PHASE", 2, 11, "evaluate"),
+        ("PHASE", 2, 11, "train"),
+        ("CHECKPOINT", 2, 11, "checkpoint"),
         ("PHASE", 2, 11, "train"),
         ("EPOCH_END", 2, 11, ""),
         ("RUN_END", 2, 11, ""),
@@ -133,12 +168,16 @@ def test_the_wait_for_data_is_the_loaders_and_nothing_elses(cases: Cases, case: 
     began, ended = one.times(Mark.RUN_BEGIN)[0], one.times(Mark.RUN_END)[0]
     assert seen["slept"] <= one.run.wait * 1e9 + 1, "each read of the training's texts is in it"
     assert one.run.wait * 1e9 <= ended - began - seen["worked"], "no step is, of training or evaluation"
-    evaluations = [b.wait for b in one.boundaries if b.mark == Mark.PHASE]
+    evaluations = [b.wait for b in one.phases]
     assert evaluations[0::2] == evaluations[1::2], "the loader of the evaluation is not in it"
 
 
-def test_evaluate_and_predict_after_a_training_are_no_part_of_it(cases: Cases) -> None:
-    assert [one.marks()[-1] for one in cases.all("whole")] == [("RUN_END", 2, 8, "")]
+def test_evaluate_and_predict_after_a_training_belong_to_it_and_pauses_count_for_nothing(cases: Cases) -> None:
+    (one,) = cases.all("whole")
+    after = [(mark, phase) for mark, _, _, phase in one.marks(pauses=True)][-8:]
+    again = [("PHASE", ""), ("PHASE", "evaluate"), ("PHASE", "paused")]
+    assert after == [("PHASE", "paused"), *again, *again, ("RUN_END", "")]
+    assert one.times(Mark.RUN_END)[0] == one.boundaries[-2].monotonic_ns, "it ended with the last of them"
 
 
 @pytest.mark.parametrize("case", ["caught", "failed"])

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ import pytest
 
 from gpumon.frame import Boundary, Mark, Run
 from gpumon.paths import Places
+from gpumon.run_about import NOTHING_TOLD, Parameter
+from gpumon.run_facts import PAUSED
 from gpumon.tags.reader import TagReader
 from tests.conftest import ROOT, cannot
 from tests.programs import environment
@@ -25,10 +27,17 @@ class Told(NamedTuple):
 
     run: Run
     boundaries: list[Boundary]
+    config: Mapping[str, Parameter] = {}
 
-    def marks(self) -> list[tuple[str, int, int, str]]:
-        """Mark, epoch, step and phase of each boundary but those of logging."""
-        return [(b.mark.name, b.epoch, b.step, b.phase) for b in self.boundaries if b.mark != Mark.LOG]
+    def marks(self, *, pauses: bool = False) -> list[tuple[str, int, int, str]]:
+        """Mark, epoch, step and phase of each boundary but those of logging, and of pauses unless asked for."""
+        shown = [b for b in self.boundaries if b.mark != Mark.LOG and (pauses or b.phase != PAUSED)]
+        return [(b.mark.name, b.epoch, b.step, b.phase) for b in shown]
+
+    @property
+    def phases(self) -> list[Boundary]:
+        """Where phases begin, without checkpoints and pauses."""
+        return [b for b in self.boundaries if b.mark == Mark.PHASE and b.phase != PAUSED]
 
     def logged(self, epoch: int) -> dict[str, float]:
         """What was logged last with `epoch`."""
@@ -38,9 +47,15 @@ class Told(NamedTuple):
                 found.update(boundary.metrics)
         return found
 
+    @property
+    def trained(self) -> int:
+        """When (ns, monotonic) the training was over: a validation or test of the same run may have followed."""
+        return next(b.monotonic_ns for b in self.boundaries if b.phase == PAUSED or b.mark is Mark.RUN_END)
+
     def times(self, mark: Mark, phase: str | None = None) -> list[int]:
         """When (ns, monotonic) the boundaries of `mark` were, of those into `phase` where it is given."""
-        return [b.monotonic_ns for b in self.boundaries if b.mark == mark and phase in (None, b.phase)]
+        shown = [b for b in self.boundaries if b.mark == mark and b.phase != PAUSED]
+        return [b.monotonic_ns for b in shown if phase in (None, b.phase)]
 
 
 def need(*packages: str) -> None:
@@ -87,5 +102,8 @@ def told(live_dir: Path) -> list[Told]:
     reader = TagReader(Places(explicit=str(live_dir), uid=os.getuid()))
     poll = reader.poll()
     reader.close()
-    found = [Told(run, [b for b in poll.boundaries if b.run == run.key]) for run in poll.runs]
+    found = [
+        Told(run, [b for b in poll.boundaries if b.run == run.key], poll.about.get(run.key, NOTHING_TOLD).config)
+        for run in poll.runs
+    ]
     return sorted(found, key=lambda one: (one.run.rank, one.boundaries[0].monotonic_ns))

@@ -129,7 +129,7 @@ batches = Batches(0)
 def model(kind: Any = keras.Sequential, **settings: Any) -> Any:
     """A tiny one, compiled."""
     net = kind([keras.Input((4,)), keras.layers.Dense(8, activation="relu"), keras.layers.Dense(1)])
-    net.compile(optimizer="sgd", loss="mse", metrics=["mae"], **settings)
+    net.compile(**{"optimizer": "sgd", "loss": "mse", "metrics": ["mae"], **settings})
     return net
 
 
@@ -179,6 +179,32 @@ def faults(net: Any) -> None:
     gc.collect()
 
 
+class Saver(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+    """Takes the time of what it saves."""
+
+    def _should_save_model(self, *given: Any) -> bool:
+        self.began = time.monotonic_ns()
+        return bool(super()._should_save_model(*given))
+
+    def saved_in(self, times: list[tuple[int, int]], net: Any) -> Saver:
+        own = net.save_weights
+        net.save_weights = lambda *given, **more: (own(*given, **more), times.append((self.began, time.monotonic_ns())))
+        return self
+
+
+def saves() -> None:
+    """Checkpoints before and behind the monitor."""
+    directory = tempfile.mkdtemp()
+    for case, behind in (("saved within", False), ("saved behind", True)):
+        net, times = model(), []
+        saver = Saver(f"{directory}/{behind}.weights.h5", save_weights_only=True).saved_in(times, net)
+        callbacks = [GpuMonitor(case), saver] if behind else [saver, GpuMonitor(case)]
+        net.fit(X, Y, batch_size=BATCH, epochs=2, callbacks=callbacks, verbose=0)
+        told[case] = {"saved": times}
+    net = model(optimizer=keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.1, 4, 0.9)))
+    net.fit(X, Y, batch_size=BATCH, epochs=1, callbacks=[GpuMonitor("schedule")], verbose=0)
+
+
 class Probe(keras.callbacks.Callback):  # type: ignore[misc]
     """Trains another model within the training of this one: as tuners do, and probes. The first of these fails."""
 
@@ -224,6 +250,11 @@ def main() -> None:
         fit("three at once", several, X, Y, batch_size=BATCH, epochs=2, validation_data=(X, Y))
     held = {"model": net, "batches": [(X[:16], Y[:16]), (X[16:], Y[16:])], "x_held": X, "y_held": Y}
     exec(recipe("train_on_batch"), {"gpumon": gpumon, **held})
+    same = GpuMonitor("then evaluated well")
+    net.fit(X, Y, batch_size=BATCH, epochs=1, callbacks=[same], verbose=0)
+    net.evaluate(X, Y, batch_size=BATCH, callbacks=[same], verbose=0)
+    net.predict(X, batch_size=BATCH, callbacks=[same], verbose=0)
+    saves()
     again = GpuMonitor("again")
     for _ in range(2):
         net.fit(X, Y, batch_size=BATCH, epochs=1, callbacks=[again], verbose=0)

@@ -20,6 +20,7 @@ assert not {"torch", "lightning", "pytorch_lightning"} & set(sys.modules), "the 
 
 import lightning.pytorch as lightning  # noqa: E402
 import torch  # noqa: E402
+from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 HOOKS = (
@@ -72,6 +73,7 @@ def model(package: Any, *, fail: BaseException | None = None, pause: float = 0, 
             self.net = torch.nn.Linear(4, 1)
             self.automatic_optimization = optimizers == 1
             self.slept = 0
+            self.fail_test: BaseException | None = None
 
         def loss(self, batch: Any) -> Any:
             return self.net(batch).pow(2).mean()
@@ -98,6 +100,8 @@ def model(package: Any, *, fail: BaseException | None = None, pause: float = 0, 
             self.log("val_loss", self.loss(batch))
 
         def test_step(self, batch: Any, number: int) -> None:
+            if self.fail_test is not None:
+                raise self.fail_test
             self.log("test_loss", self.loss(batch))
 
         def predict_step(self, batch: Any, number: int) -> Any:
@@ -134,6 +138,31 @@ def loader(count: int = 64, pause: float = 0) -> Any:
     return DataLoader(Points(count, pause), batch_size=8)
 
 
+class Saving(ModelCheckpoint):
+    """Takes the time of what it saves."""
+
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        super().__init__(*given, **settings)
+        self.saved: list[tuple[int, int]] = []
+
+    def on_save_checkpoint(self, trainer: Any, module: Any, checkpoint: Any) -> None:
+        began = time.monotonic_ns()
+        time.sleep(0.005)
+        self.saved.append((began, time.monotonic_ns()))
+
+
+def saving(directory: str) -> None:
+    """Checkpoints in mid-epoch and at the end of each epoch, in a training that plans steps."""
+    kept: dict[str, Any] = {"dirpath": f"{directory}/kept", "save_top_k": -1}
+    savers = [Saving(**kept, filename="{step}", every_n_train_steps=4), Saving(**kept, filename="e{epoch}")]
+    usual: dict[str, Any] = {**QUIET, "enable_checkpointing": True}
+    made = lightning.Trainer(callbacks=[GpuMonitor("saves", config={"given": 3}), *savers], max_steps=16, **usual)
+    made.fit(model(lightning), loader())
+    told["saves"] = {
+        "saved": sorted(savers[0].saved), "left as it was": "save_checkpoint" not in vars(made),
+    }  # fmt: skip
+
+
 def main(directory: str) -> None:
     whole = trainer("whole", max_epochs=2, val_check_interval=4, accumulate_grad_batches=2)
     whole.fit(model(lightning), loader(), loader(16))
@@ -154,6 +183,20 @@ def main(directory: str) -> None:
     slow, module = loader(16, pause=0.005), model(lightning, pause=0.03)
     trainer("waits", max_epochs=2, num_sanity_val_steps=0).fit(module, slow, loader(16, pause=0.005))
     told["waits"] |= {"slept": slow.dataset.slept, "worked": module.slept}
+
+    tested = lightning.Trainer(callbacks=[GpuMonitor("then tested")], max_epochs=1, num_sanity_val_steps=0, **QUIET)
+    net = model(lightning)
+    tested.fit(net, loader(16), loader(8))
+    tested.validate(net, loader(8), verbose=False)
+    tested.test(net, loader(8), verbose=False)
+    tested.predict(net, loader(8))
+
+    failing = lightning.Trainer(callbacks=[GpuMonitor("then failed")], max_epochs=1, **QUIET)
+    failing.fit(net, loader(16))
+    net.fail_test = ValueError("boom")
+    with suppress(ValueError):
+        failing.test(net, loader(8), verbose=False)
+    saving(directory)
 
     one = trainer("alone")
     one.validate(model(lightning), loader(8), verbose=False)

@@ -26,7 +26,7 @@ from transformers import (  # noqa: E402
 
 from gpumon.callbacks.transformers import GpuMonitor  # noqa: E402
 
-HOOKS = ("on_train_begin", "on_epoch_begin", "on_epoch_end", "on_evaluate", "on_train_end")
+HOOKS = ("on_train_begin", "on_epoch_begin", "on_epoch_end", "on_evaluate", "on_save", "on_train_end")
 told: dict[str, dict[str, Any]] = {}
 
 
@@ -125,7 +125,10 @@ def main(directory: str) -> None:
     whole.evaluate()
     whole.predict(Texts(8))
     train("resumed", directory, resume=f"{directory}/checkpoint-4", num_train_epochs=3, gradient_accumulation_steps=2)
-    train("steps", directory, max_steps=11, eval_strategy="steps", eval_steps=4, logging_strategy="epoch")
+    train(
+        "steps", directory, max_steps=11, eval_strategy="steps", eval_steps=4, logging_strategy="epoch",
+        save_strategy="steps", save_steps=5, learning_rate=0.001,
+    )  # fmt: skip
     train("broken off", directory, num_train_epochs=2, stop=3)
     texts = Texts(16, pause=0.005)
     train("waits", directory, num_train_epochs=2, texts=texts, pause=0.03, eval_strategy="epoch", logging_strategy="no")
