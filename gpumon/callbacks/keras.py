@@ -189,7 +189,7 @@ class GpuMonitor(keras.callbacks.Callback):  # type: ignore[misc]  # typed or no
             self._new = True
 
     def phase_of_saving(self) -> Phase | None:
-        """How to mark what is saved; None outside of a training."""
+        """Way to mark what is saved; None outside of a training."""
         return self._hook.phase if self._training else None
 
     def _tell_rate(self) -> None:
@@ -241,7 +241,7 @@ def _rate_of(optimizer: Any) -> float | Arriving | None:
 
 
 def _saving(callback: Any) -> Phase | None:
-    """For what a callback saves in this thread: how the training that runs there marks it."""
+    """Way to mark what a callback saves in this thread; None where no training of ours runs."""
     monitor = _fitting.get(get_ident())
     return monitor.phase_of_saving() if monitor is not None else None
 

@@ -14,6 +14,7 @@ import pytest
 from gpumon.frame import Frame, Mark, Run, RunState
 from gpumon.live import follow
 from gpumon.paths import Places
+from gpumon.run_facts import PAUSED
 from tests.programs import environment, gpumon, status, until
 from tests.trainings import Told, train
 
@@ -56,8 +57,9 @@ def tagged(live_dir: Path, runs: int) -> list[Told]:
 
 
 def told(frames: list[Frame], mark: Mark) -> list[tuple[int, int, str]]:
-    """Epoch, step and phase of each boundary of `mark`."""
-    return [(b.epoch, b.step, b.phase) for frame in frames for b in frame.boundaries if b.mark is mark]
+    """Epoch, step and phase of each boundary of `mark`, without pauses."""
+    found = [b for frame in frames for b in frame.boundaries if b.mark is mark and b.phase != PAUSED]
+    return [(b.epoch, b.step, b.phase) for b in found]
 
 
 def shown(live_dir: Path, run: Run) -> dict[str, Any]:
