@@ -111,6 +111,12 @@ class Run(NamedTuple):
         return units.epoch(self.epoch, self.epochs, self.base)
 
     @property
+    def step_text(self) -> str:
+        """The step for people, such as `140/300` of a plan; empty before the first where none are planned."""
+        planned = round(self.facts.planned_steps)
+        return f"{self.step}/{planned}" if planned else str(self.step or "")
+
+    @property
     def resumed(self) -> bool:
         """Whether it continues what an earlier process began, as far as its first epoch shows."""
         return self.first_epoch > self.base
@@ -128,6 +134,7 @@ class Mark(IntEnum):
     OUT_OF_MEMORY = 7
     LOG = 8  # numbers that belong to an epoch that is over
     EPOCH_ABORTED = 9  # the open epoch is over before its end; or the one that was over last was none
+    STEPS = 10  # a row of steps of a run without epochs is over
 
 
 class Boundary(NamedTuple):

@@ -17,9 +17,10 @@ class Progress(NamedTuple):
     """NaN where the plan or the pace is unknown."""
 
     done: float
-    """Share of the planned epochs, 0 to 1, with what earlier processes did of a resumed run."""
+    """Share of the planned epochs, 0 to 1, with what earlier processes did of a resumed run; without such a plan of
+    the planned steps."""
     left: float
-    """Seconds until the last planned epoch ends; NaN for a run that is over."""
+    """Seconds until the last planned epoch or step ends; NaN for a run that is over."""
     epoch: float
     """Mean seconds of an epoch."""
 
@@ -35,9 +36,10 @@ def progress(ranks: Ranks, epochs: Epochs, now: float) -> Progress:
 
 
 def share_done(run: Run, duration: float, now: float) -> float:
-    """Return the share of the planned epochs that is done, by `duration` seconds an epoch."""
+    """Return the share of the planned epochs, or steps, that is done, by `duration` seconds an epoch."""
     if not run.epochs:
-        return NAN
+        planned = run.facts.planned_steps
+        return min(1.0, run.step / planned) if planned > 0 else NAN
     whole = max(0, run.epoch - run.base)
     if run.state is RunState.FINISHED:
         part = 1.0
@@ -49,13 +51,23 @@ def share_done(run: Run, duration: float, now: float) -> float:
 
 
 def time_left(run: Run, duration: float, now: float) -> float:
-    """Return the seconds until the last planned epoch ends, by `duration` seconds an epoch."""
-    if not run.epochs or run.epoch < 0:
+    """Return the seconds until the last planned epoch, or step, ends, by `duration` seconds an epoch."""
+    if not run.epochs:
+        return _steps_left(run)
+    if run.epoch < 0:
         return NAN
     after = max(0, run.base + run.epochs - 1 - run.epoch)  # a run may continue beyond its plan
     spent = now - run.epoch_started
     current = max(0.0, duration - spent) if is_known(spent) else duration
     return after * duration + current
+
+
+def _steps_left(run: Run) -> float:
+    """Seconds until the last planned step, by the mean of those made so far; of what is between them, too."""
+    planned, spent = run.facts.planned_steps, run.updated - run.started
+    if not planned > 0 or not run.step > 0 or not spent > 0:
+        return NAN
+    return max(0.0, planned - run.step) * spent / run.step
 
 
 def _part(run: Run, duration: float, at: float) -> float:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Sample
 from gpumon.ledger.schema import OTHER
-from gpumon.ledger.timeline import OUTSIDE, EpochTimeline
+from gpumon.ledger.step_rows import NO_ROW, StepRows
+from gpumon.ledger.timeline import OUTSIDE, EpochTimeline, PhaseStart
 from gpumon.ledger.usage import COUNTERS, HOLD, HOLD_LEAST, UsageSums, merged, usage_sums_of
 from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.missing import is_known
@@ -98,6 +99,8 @@ class DeviceUsage:
         """Of settled epochs, and of what cannot be told to be of one or of none."""
         self.outside: dict[str, UsageSums] = {}
         """Of what lies in no epoch, by phase."""
+        self.rows: dict[int, UsageSums] = {}
+        """Of rows of steps, by number: what lies in them is also among `outside`."""
         self._last: DeviceSample | None = None
         self._counted: DeviceSample | None = None
         """The last whose counters were taken: a driver may give the same ones twice."""
@@ -148,6 +151,7 @@ class DeviceUsage:
             "uuid": self.uuid, "rest": self.rest.as_json(), "busy": self._busy_at,
             "parts": [[ordinal, phase, part.as_json()] for (ordinal, phase), part in self.parts.items()],
             "outside": {phase: part.as_json() for phase, part in self.outside.items()},
+            "rows": [[number, part.as_json()] for number, part in self.rows.items()],
             "last": [last.monotonic_ns, counters, counted.counters_ns] if last and counted else None,
         }  # fmt: skip
 
@@ -157,8 +161,8 @@ class DeviceUsage:
             return
         held = a.monotonic_ns + max(HOLD * a.interval_ns, HOLD_LEAST)
         for begun, over, span in timeline.pieces(max(a.monotonic_ns, begin), min(b.monotonic_ns, held, end)):
-            part = self._part(span.ordinal, span.phase, timeline)
-            part.hold(a.values, (over - begun) / SECOND, taken_here=begun == a.monotonic_ns)
+            for part in self._parts(span, timeline):
+                part.hold(a.values, (over - begun) / SECOND, taken_here=begun == a.monotonic_ns)
 
     def _count(self, b: DeviceSample, timeline: EpochTimeline, begin: int, end: int) -> None:
         """Counters grew evenly from those that were taken last to those of `b`, by their own stamps."""
@@ -175,8 +179,8 @@ class DeviceUsage:
         # Within a long gap it is unknown what came before a boundary and what after: only the run counts it.
         split = length > max(HOLD * a.interval_ns, HOLD_LEAST, STRAIGHT) and len(pieces) > 1
         for begun, over, span in pieces:
-            part = self.rest if split else self._part(span.ordinal, span.phase, timeline)
-            part.count(grown, (over - begun) / length, (over - begun) / SECOND)
+            for part in (self.rest,) if split else self._parts(span, timeline):
+                part.count(grown, (over - begun) / length, (over - begun) / SECOND)
 
     def _follow_busy(
         self, busy: deque[tuple[int, float]], timeline: EpochTimeline, until: int, begin: int, end: int
@@ -187,11 +191,32 @@ class DeviceUsage:
         for monotonic, ratio in list(busy)[bisect_right(busy, at, key=_first) :]:
             since, to = max(at, monotonic - _LONGEST_BUSY), min(monotonic, until)
             for begun, over, span in timeline.pieces(max(since, begin), min(to, end)) if to > since else ():
-                self._part(span.ordinal, span.phase, timeline).busy.add(ratio, (over - begun) / SECOND)
+                for part in self._parts(span, timeline):
+                    part.busy.add(ratio, (over - begun) / SECOND)
             at = max(at, to)
             if monotonic > until:
                 break
         self._busy_at = at
+
+    def join_rows(self, rows: StepRows) -> None:
+        """Follow rows of steps that were absorbed by others, or are none any more."""
+        for number in [number for number in self.rows if number in rows.absorbed]:
+            sums, into = self.rows.pop(number), rows.resolve(number)
+            self._row(into).merge(sums)
+        if not rows.rows:
+            self.rows.clear()
+
+    def _row(self, number: int) -> UsageSums:
+        sums = self.rows.get(number)
+        if sums is None:
+            sums = self.rows[number] = UsageSums()
+        return sums
+
+    def _parts(self, span: PhaseStart, timeline: EpochTimeline) -> tuple[UsageSums, ...]:
+        part = self._part(span.ordinal, span.phase, timeline)
+        if span.row == NO_ROW or not timeline.rows.rows or span.phase == PAUSED:
+            return (part,)
+        return part, self._row(timeline.rows.resolve(span.row))
 
     def _part(self, ordinal: int, phase: str, timeline: EpochTimeline) -> UsageSums:
         if ordinal == OUTSIDE:
@@ -214,6 +239,7 @@ def device_usage_of(found: Mapping[str, Any]) -> DeviceUsage:
     share.rest = usage_sums_of(found["rest"])
     share.parts = {(ordinal, phase): usage_sums_of(part) for ordinal, phase, part in found["parts"]}
     share.outside = {phase: usage_sums_of(part) for phase, part in found.get("outside", {}).items()}
+    share.rows = {number: usage_sums_of(part) for number, part in found.get("rows", ())}
     share._busy_at = found["busy"]
     if found["last"]:
         monotonic, counters, *stamp = found["last"]

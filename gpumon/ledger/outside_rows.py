@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from gpumon.frame import NAN
 from gpumon.ledger.device import DeviceUsage
 from gpumon.ledger.epoch import Moment, PhaseTotals
-from gpumon.ledger.epoch_rows import column_of, peak_columns, row_of_usage
+from gpumon.ledger.epoch_rows import column_of, numbers, peak_columns, row_of_usage
 from gpumon.ledger.framework_peak import Peak
-from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH
+from gpumon.ledger.schema import OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOCH
+from gpumon.ledger.step_rows import joined
 from gpumon.ledger.timeline import OUTSIDE, EpochTimeline
 from gpumon.ledger.usage import UsageSums, merged
 from gpumon.ledger.write import LedgerRow
@@ -54,6 +55,29 @@ def outside_rows(
         for name, part in phases.items():
             own = parts.get(name) or UsageSums()
             yield row_of_usage(key, OUTSIDE_EPOCHS, name, share, sums=own, seconds=part.seconds)
+
+
+def rows_of_steps(
+    key: str, timeline: EpochTimeline, shares: Mapping[str, DeviceUsage], until: Moment
+) -> Iterator[LedgerRow]:  # fmt: skip
+    """Rows of steps until a moment, of a rank without epochs that marks its steps; without marks there are none."""
+    rows = timeline.rows
+    for share in shares.values():
+        share.join_rows(rows)
+    if len(rows.rows) < 2:
+        return
+    groups = rows.shown(max(until.step, timeline.last.step))
+    place = 0
+    for group in groups:
+        columns = joined(group).columns(until)
+        if not columns["steps"]:
+            continue  # behind the last step, or all in evaluation: the phases have it
+        metrics = {name: value for row in group for name, value in row.metrics.items()}
+        yield LedgerRow("step_row", {"rank": key, "ordinal": place, **columns, "metrics": numbers(metrics)})
+        for share in shares.values():
+            sums = merged({row.number: share.rows[row.number] for row in group if row.number in share.rows})
+            yield row_of_usage(key, STEP_ROWS - place, WHOLE_EPOCH, share, sums=sums, seconds=columns["seconds"])
+        place += 1
 
 
 def _peaks(timeline: EpochTimeline) -> dict[str, Peak]:

@@ -12,7 +12,7 @@ from gpumon.ledger.about_rows import about_rows
 from gpumon.ledger.device import REMEMBERED, DeviceUsage, RecentSamples, device_usage_of
 from gpumon.ledger.epoch import Moment
 from gpumon.ledger.epoch_rows import column_of, epoch_rows, numbers, row_of_usage
-from gpumon.ledger.outside_rows import outside_rows
+from gpumon.ledger.outside_rows import outside_rows, rows_of_steps
 from gpumon.ledger.package_usage import PackageUsage, package_usage_of
 from gpumon.ledger.rank_traces import RankTraces
 from gpumon.ledger.schema import WHOLE_EPOCH, WHOLE_RUN
@@ -55,6 +55,8 @@ class RankRecorder:
         self.written_at = 0
         self.traced_at = 0
         self._over: list[LedgerRow] = []
+        self.shown_rows = 0
+        """Rows of steps that were written last."""
         self._peak = NAN
         self._moments: list[Moment] = []
         """Steps and wait as the last two ticks had them."""
@@ -182,6 +184,9 @@ class RankRecorder:
             sums = {uuid: share.of(epoch.ordinal) for uuid, share in self.shares.items()}
             yield from epoch_rows(run, timeline, self.shares, epoch, until, sums=sums)
         yield from outside_rows(key, timeline, self.shares, now)
+        steps = [*rows_of_steps(key, timeline, self.shares, now)]
+        self.shown_rows = sum(row.table == "step_row" for row in steps)
+        yield from steps
         seconds = self._lasted(now.monotonic_ns)
         for share in self.shares.values():
             yield row_of_usage(key, WHOLE_RUN, WHOLE_EPOCH, share, sums=share.whole(), seconds=seconds)

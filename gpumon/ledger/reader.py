@@ -24,7 +24,7 @@ from gpumon.ledger.migrations import OUTSIDE_SINCE, VERSION
 from gpumon.ledger.records import USAGE_INDEX, DeviceRow, Particulars, Record, RunRow, RunSummary, RunTrace
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
 from gpumon.ledger.settled import SettledEpochs, settled_epochs
-from gpumon.ledger.table_columns import ResultColumns, epoch_rows, outside_rows, phase_rows, usage_rows
+from gpumon.ledger.table_columns import ResultColumns, epoch_rows, outside_rows, phase_rows, step_rows, usage_rows
 from gpumon.missing import is_known
 from gpumon.text import clean
 
@@ -116,7 +116,7 @@ class Ledger:
             ranks = self._rows("SELECT * FROM rank WHERE run = ? ORDER BY rank, key", run_id)
             whole = f"SELECT * FROM usage WHERE rank {_RANKS} AND ordinal = {WHOLE_RUN}"
             usage = f"SELECT * FROM usage WHERE {part} AND ordinal >= 0"
-            outside = f"SELECT * FROM usage WHERE rank {_RANKS} AND ordinal = {OUTSIDE_EPOCHS}"
+            outside = f"SELECT * FROM usage WHERE rank {_RANKS} AND ordinal <= {OUTSIDE_EPOCHS}"
             usage += "" if phases else f" AND phase = '{WHOLE_EPOCH}'"
             marks = self._rows(f"SELECT * FROM mark WHERE rank {_RANKS} ORDER BY time, number", run_id)
             return Record(
@@ -137,6 +137,11 @@ class Ledger:
                 about=self._about(run_id),
                 outside=outside_rows(
                     self._columns(f"SELECT * FROM outside WHERE rank {_RANKS} ORDER BY rank, place, phase", run_id)
+                )
+                if self._has_outside
+                else [],
+                step_rows=step_rows(
+                    self._columns(f"SELECT * FROM step_row WHERE rank {_RANKS} ORDER BY rank, ordinal", run_id)
                 )
                 if self._has_outside
                 else [],

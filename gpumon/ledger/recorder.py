@@ -246,6 +246,7 @@ class LedgerRecorder:
 
     def _add(self, rank: RankRecorder, horizon: int, batch: Batch) -> None:
         batch.add(rank.rows(horizon))
+        batch.row_counts[rank.run.key] = rank.shown_rows
         batch.late += rank.late()
         batch.left += rank.left()
 

@@ -184,6 +184,27 @@ class EpochRow(NamedTuple):
     peak: LivePeak = LivePeak()
 
 
+class StepRow(NamedTuple):
+    """Some steps behind each other of a rank without epochs: a long training has 20 to 50 such rows."""
+
+    rank: str
+    ordinal: int
+    """Counts the rows of the rank, from 0."""
+    first_step: int
+    """Number of steps that were made before."""
+    steps: int
+    begun: float
+    ended: float
+    """NaN while it is open."""
+    seconds: float
+    trained: float
+    """Seconds among them without evaluation and checkpoints, to which `steps` belong."""
+    wait: float
+    wait_of: float
+    metrics: Mapping[str, float]
+    """Metrics that were logged in it last."""
+
+
 class PhaseRow(NamedTuple):
     """A phase of an epoch of a rank."""
 
@@ -262,8 +283,10 @@ class Record(NamedTuple):
     about: Particulars = Particulars()
     outside: Sequence[PhaseRow] = ()
     """Stretches of ranks outside their epochs, by phase, and (`schema.WHOLE_EPOCH`) all of them together."""
+    step_rows: Sequence[StepRow] = ()
+    """Of a run without epochs."""
     outside_usage: Sequence[UsageRow] = ()
-    """Usage of devices in these."""
+    """Usage of devices in these: `ordinal` is `schema.OUTSIDE_EPOCHS`, or `schema.STEP_ROWS` less the row's."""
 
     @property
     def devices(self) -> list[DeviceRow]:

@@ -18,6 +18,8 @@ from gpumon.metrics import IDLE, Unit
 
 WHOLE_RUN = -1
 OUTSIDE_EPOCHS = -2
+STEP_ROWS = -1000
+"""`ordinal` in `usage` of the first row of steps; those behind it count down."""
 WHOLE_EPOCH = ""
 OTHER = "other"
 """Phase of what lies outside epochs and in no phase."""

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 from gpumon.frame import NAN
 from gpumon.json_value import parse_logged
-from gpumon.ledger.records import EpochRow, LivePeak, PhaseRow, UsageRow
+from gpumon.ledger.records import EpochRow, LivePeak, PhaseRow, StepRow, UsageRow
 from gpumon.ledger.schema import OUTSIDE_EPOCHS, USAGE, WHOLE_EPOCH
 from gpumon.missing import is_known
 from gpumon.text import clean
 
-T = TypeVar("T", EpochRow, PhaseRow, UsageRow)
+T = TypeVar("T", EpochRow, PhaseRow, StepRow, UsageRow)
 _SPANS = 64
 _INFINITE = float("inf")
 _NO_METRICS: Mapping[str, float] = {}
@@ -122,6 +122,24 @@ def outside_rows(table: ResultColumns) -> list[PhaseRow]:
     )
     unknown = {row.rank for row in rows if row.phase == WHOLE_EPOCH and not is_known(row.seconds)}
     return [row for row in rows if row.rank not in unknown]
+
+
+def step_rows(table: ResultColumns) -> list[StepRow]:
+    """Rows of `step_row`."""
+    return _rows(
+        StepRow,
+        rank=table.text("rank"),
+        ordinal=table.whole("ordinal"),
+        first_step=table.whole("first_step"),
+        steps=table.whole("steps"),
+        begun=table.time("begun"),
+        ended=table.time("ended"),
+        seconds=table.real("seconds"),
+        trained=table.real("trained"),
+        wait=_waits(table),
+        wait_of=table.real("wait_of"),
+        metrics=table.parsed("metrics", metrics_of),
+    )
 
 
 def usage_rows(table: ResultColumns) -> list[UsageRow]:

@@ -12,6 +12,7 @@ from gpumon.frame import NAN, Boundary, Mark, waited_between
 from gpumon.ledger.epoch import Epoch, Moment, PhaseTotals, epoch_of
 from gpumon.ledger.framework_peak import Peak, PeakCounter, peak_counter_of
 from gpumon.ledger.schema import OTHER
+from gpumon.ledger.step_rows import NO_ROW, StepRows, step_rows_of
 from gpumon.missing import is_known
 from gpumon.run_facts import PAUSED
 
@@ -28,6 +29,8 @@ class PhaseStart(NamedTuple):
     start: int
     ordinal: int
     phase: str
+    row: int = NO_ROW
+    """Number of the row of steps, outside epochs."""
 
 
 class EpochTimeline:
@@ -61,6 +64,9 @@ class EpochTimeline:
         self.outside: dict[str, PhaseTotals] | None = {}
         """Phases outside epochs; None where an older version kept the begin of this run, which did not count them."""
         self.outside_peaks: dict[str, Peak] = {}
+        self.rows = StepRows()
+        self._row_since = Moment(0, 0, NAN)
+        """Since when the present phase lasts in the open row of steps."""
         self._since = Moment(0, 0, NAN)
         self._by_number: dict[int, int] = {}
 
@@ -80,6 +86,7 @@ class EpochTimeline:
         if boundary.number == 1 or not self.begun_ns:
             self.begun_ns = at.monotonic_ns
         if change.begun:
+            self.rows.forget()
             self.open = Epoch(self.next, boundary.epoch, boundary.time_ns, at)
             self.epochs[self.next] = self.open
             self._by_number[boundary.epoch] = self.next
@@ -92,9 +99,12 @@ class EpochTimeline:
             if self.spans and self.spans[-1].ordinal == OUTSIDE:
                 self._close_outside(at)
                 self._since = at
+            self.rows.end(at, boundary.metrics)
             self.ended_ns = at.monotonic_ns
         elif mark in (Mark.OUT_OF_MEMORY, Mark.CHECKPOINT):
             self.marks.append(boundary)
+        if not self.next and mark is not Mark.RUN_END and (mark is Mark.STEPS or not self.rows.rows):
+            self._mark_row(boundary, at)
         if mark in (Mark.EPOCH_END, Mark.EPOCH_ABORTED, Mark.RUN_END, Mark.LOG):
             self._log(boundary.epoch, boundary.metrics, again=mark in (Mark.EPOCH_ABORTED, Mark.RUN_END))
         self._enter(at, self.open.ordinal if self.open else OUTSIDE, boundary.phase)
@@ -192,7 +202,7 @@ class EpochTimeline:
             "open": self.open.ordinal if self.open else None, "logged": self.logged, "next": self.next,
             "last": self.last, "since": self._since, "peak": self.peak.as_json(),
             "outside": self.outside and {name: part.as_json() for name, part in self.outside.items()},
-            "outside_peaks": self.outside_peaks,
+            "outside_peaks": self.outside_peaks, "rows": self.rows.as_json(), "row_since": self._row_since,
         }  # fmt: skip
 
     def _read_peak(self, value: float, missed: int) -> None:
@@ -228,18 +238,30 @@ class EpochTimeline:
             self._close_outside(at)
         elif now is not None and self.open is not None and now.ordinal == self.open.ordinal:
             self._close_phase(at)
-        self._since = at
-        self.spans.append(PhaseStart(at.monotonic_ns, ordinal, phase))
+        self._since = self._row_since = at
+        self.spans.append(PhaseStart(at.monotonic_ns, ordinal, phase, self.rows.current))
 
     def _close_outside(self, at: Moment) -> None:
         """A phase outside epochs is over; between two epochs back to back there was none."""
         if self.outside is not None and at.monotonic_ns > self._since.monotonic_ns:
             phase = self.spans[-1].phase or OTHER
             self.outside[phase] = self._with_outside(self.outside.get(phase), at)
+            self.rows.spent(self.spans[-1].phase, self._row_since, at)
+            self._row_since = at
 
     def _with_outside(self, so_far: PhaseTotals | None, until: Moment) -> PhaseTotals:
         after = max(0, self._since.monotonic_ns - self.begun_ns) / SECOND
         return (so_far or PhaseTotals()).plus(_between(self._since, until), after)
+
+    def _mark_row(self, boundary: Boundary, at: Moment) -> None:
+        """A row of steps begins, with the run or where the one before ends."""
+        if self.rows.rows and self.spans:
+            self.rows.spent(self.spans[-1].phase, self._row_since, at)
+            self.rows.rows[-1].metrics.update(boundary.metrics)
+        self._row_since = at
+        self.rows.begin(boundary.time_ns, at)
+        if self.spans:
+            self.spans.append(self.spans[-1]._replace(start=at.monotonic_ns, row=self.rows.current))
 
     def _close_phase(self, at: Moment) -> None:
         assert self.open is not None
@@ -275,6 +297,8 @@ def timeline_of(found: Mapping[str, Any]) -> EpochTimeline:
     outside = found.get("outside")
     timeline.outside = None if outside is None else {name: PhaseTotals(*row) for name, row in outside.items()}
     timeline.outside_peaks = {phase: Peak(*peak) for phase, peak in found.get("outside_peaks", {}).items()}
+    if "rows" in found:
+        timeline.rows, timeline._row_since = step_rows_of(found["rows"]), Moment(*found["row_since"])
     if "peak" in found:
         timeline.peak = peak_counter_of(found["peak"])
     timeline._by_number = {epoch.epoch: epoch.ordinal for epoch in timeline.epochs.values()}

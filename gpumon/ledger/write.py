@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from gpumon.frame import RunState
+from gpumon.ledger.schema import STEP_ROWS
 
 KEYS: dict[str, tuple[str, ...]] = {
     "run": ("id",),
@@ -70,6 +71,8 @@ class Batch:
         self.late: list[LateMetrics] = []
         self.left: list[tuple[str, int]] = []
         """Keys of ranks, and numbers of epochs that have been written with an end and had none."""
+        self.row_counts: dict[str, int] = {}
+        """By key of the rank, how many rows of steps it has; those behind them go."""
         self.died: list[tuple[str, int]] = []
         """Keys of ranks that were left running and are gone, unless their run was updated after that time (ns)."""
         self.withdrawn: list[str] = []
@@ -90,6 +93,7 @@ class Batch:
         self.add(newer.rows.values())
         self.late += newer.late
         self.left += newer.left
+        self.row_counts |= newer.row_counts
         self.died += newer.died
         self.withdrawn += newer.withdrawn
         return self
@@ -110,6 +114,10 @@ def write(connection: sqlite3.Connection, batch: Batch, trace_room: int = TRACE_
             "UPDATE epoch SET ended = NULL WHERE rank = ?1 AND ordinal = "
             "(SELECT max(ordinal) FROM epoch WHERE rank = ?1 AND epoch = ?2)",
             batch.left,
+        )
+        connection.executemany("DELETE FROM step_row WHERE rank = ?1 AND ordinal >= ?2", batch.row_counts.items())
+        connection.executemany(
+            f"DELETE FROM usage WHERE rank = ?1 AND ordinal <= {STEP_ROWS} - ?2", batch.row_counts.items()
         )
         runs = {row.values["id"] for row in batch.rows.values() if row.table == "run"}
         for key, since in batch.died:

@@ -23,13 +23,14 @@ from gpumon.ledger.records import (
     Record,
     RunRow,
     RunTrace,
+    StepRow,
     UsageRow,
 )
 from gpumon.ledger.schema import USAGE, WHOLE_EPOCH
 from gpumon.ledger.step_counts import StepCounts
 from gpumon.missing import is_known
 from gpumon.reports.csv_cells import csv_line, named, utc
-from gpumon.reports.export_whole import EPOCH, whole_parts
+from gpumon.reports.export_whole import EPOCH, STEPS, whole_parts
 from gpumon.reports.run_json import device_of, known, metrics_of, values_of, whole
 
 LOGGED = "logged."
@@ -117,7 +118,12 @@ FIELDS: tuple[ExportField, ...] = (
     ExportField(
         "part",
         lambda row: row.part,
-        "Part of the run: an epoch, between (all that is outside epochs), or run (the whole).",
+        "Part of the run: an epoch, between (all that is outside epochs), steps (of a run without epochs), or run.",
+    ),
+    ExportField(
+        "first_step",
+        lambda row: row.epoch.epoch if row.part == STEPS else None,
+        "Steps that were made before, of a row of steps.",
     ),
 )
 """Behind them come the metrics that were logged, on rows of whole epochs and of the whole run."""
@@ -240,7 +246,7 @@ def reached(peak: LivePeak) -> int | None:
 
 
 def _logged(record: Record) -> list[str]:
-    stretches: tuple[EpochRow | RankRow, ...] = (*record.epochs, *record.ranks)
+    stretches: tuple[EpochRow | StepRow | RankRow, ...] = (*record.epochs, *record.step_rows, *record.ranks)
     return list(dict.fromkeys(name for stretch in stretches for name in stretch.metrics))
 
 

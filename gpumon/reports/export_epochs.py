@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from gpumon.diagnosis.past import epoch_findings
-from gpumon.ledger.aggregate import epochs
+from gpumon.ledger.aggregate import epochs, whole
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record
-from gpumon.ledger.schema import USAGE
+from gpumon.ledger.schema import STEP_ROWS, USAGE
+from gpumon.ledger.step_summary import step_summaries
 from gpumon.metrics import Unit
 from gpumon.reports.csv_cells import BYTE_ORDER_MARK, Cell, csv_line, named, utc
 from gpumon.reports.export import LOGGED, reached
@@ -32,7 +33,7 @@ def _derived(name: str) -> Callable[[EpochSummary], Cell]:
 
 
 FIELDS: tuple[EpochField, ...] = (
-    EpochField("epoch", lambda epoch: epoch.epoch),
+    EpochField("epoch", lambda epoch: epoch.epoch if epoch.ordinal >= 0 else None),
     EpochField("begun_utc", lambda epoch: utc(epoch.begun)),
     EpochField("ended_utc", lambda epoch: utc(epoch.ended)),
     EpochField("begun_seconds", lambda epoch: known(epoch.begun)),
@@ -53,13 +54,16 @@ FIELDS: tuple[EpochField, ...] = (
     EpochField(named("energy_per_step", Unit.JOULES), _derived("energy_per_step")),
     EpochField(named("energy_per_sample", Unit.JOULES), _derived("energy_per_sample")),
     EpochField("findings", lambda epoch: " ".join(finding.kind for finding in epoch_findings(epoch))),
+    EpochField("first_step", lambda epoch: epoch.epoch if epoch.ordinal <= STEP_ROWS else None),
 )
-"""Behind them come the metrics that were logged."""
+"""Behind them come the metrics that were logged. A run without epochs has rows of its steps, and one of all of it."""
 
 
 def lines(record: Record) -> Iterator[str]:
     """Yield the table as CSV, a line at a time, its heading first. For spreadsheets: with a byte order mark."""
     found = epochs(record)
+    if not found:
+        found = [*step_summaries(record), whole(record, [], record.run.updated)]
     names = list(dict.fromkeys(name for epoch in found for name in epoch.metrics))
     yield BYTE_ORDER_MARK + csv_line([*(field.name for field in FIELDS), *(LOGGED + name for name in names)])
     for epoch in found:

@@ -1,4 +1,4 @@
-"""The rows of a table of a run that are of no epoch: what lies between its epochs, and the whole of it."""
+"""The rows of a table of a run that are of no epoch: rows of steps, what lies between its epochs, and the whole."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from gpumon.frame import NAN
 from gpumon.ledger.records import EpochRow, LivePeak, PhaseRow, RankRow, Record
-from gpumon.ledger.schema import OUTSIDE_EPOCHS, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.ledger.schema import OUTSIDE_EPOCHS, STEP_ROWS, WHOLE_EPOCH, WHOLE_RUN
 
-EPOCH, BETWEEN, RUN = "epoch", "between", "run"
+EPOCH, BETWEEN, STEPS, RUN = "epoch", "between", "steps", "run"
 """Parts of a run that have rows."""
 
 Part = tuple[EpochRow, str, tuple[PhaseRow, ...]]
@@ -16,7 +16,7 @@ Part = tuple[EpochRow, str, tuple[PhaseRow, ...]]
 
 
 def whole_parts(record: Record) -> Iterator[Part]:
-    """Yield for each rank the stretch outside its epochs, where that is known, and the whole.
+    """Yield for each rank its rows of steps, the stretch outside its epochs, where that is known, and the whole.
 
     Without epochs the phases are those of the whole.
     """
@@ -24,6 +24,22 @@ def whole_parts(record: Record) -> Iterator[Part]:
     outside: dict[str, list[PhaseRow]] = {}
     for row in record.outside:
         outside.setdefault(row.rank, []).append(row)
+    for step in record.step_rows:
+        yield (
+            EpochRow(
+                rank=step.rank,
+                ordinal=STEP_ROWS - step.ordinal,
+                epoch=step.first_step,
+                begun=step.begun,
+                ended=step.ended,
+                seconds=step.seconds,
+                steps=step.steps,
+                wait=step.wait,
+                metrics=step.metrics,
+            ),
+            STEPS,
+            (),
+        )
     for rank in record.ranks:
         rows = outside.get(rank.key, [])
         phases = tuple(row for row in rows if row.phase != WHOLE_EPOCH)

@@ -19,6 +19,7 @@ from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.outside import between, outside_phases
 from gpumon.ledger.records import DeviceRow, MarkRow, RankRow, Record, RunRow, RunSummary
 from gpumon.ledger.schema import USAGE
+from gpumon.ledger.step_summary import step_summaries
 from gpumon.reports.about import about_json
 from gpumon.run_facts import facts_as_json
 
@@ -53,6 +54,10 @@ def whole(record: Record, now: float) -> dict[str, Any]:
         "run": {**run_of(record.run, now), **about_json(record.about)},
         "total": {**total_of(total), "phases": [] if epochs else parts},
         "between": {**_phase(together), "phase": None, "phases": parts} if together is not None else None,
+        "steps": [
+            {**_stretch(row), "ordinal": place, "epoch": None, "first_step": row.epoch}
+            for place, row in enumerate(step_summaries(record))
+        ],
         "findings": [finding_json(finding) for finding in findings(record, total, now)],
         "epochs": [
             {**epoch_of(epoch, phases.get(epoch.ordinal, ())), "verdict": verdict(epoch, running).kind}

@@ -10,7 +10,8 @@ from gpumon.ledger.combine import totals
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.outside import between, is_worth_a_row, outside_phases
 from gpumon.ledger.records import RankRow, Record, UsageRow
-from gpumon.ledger.schema import OTHER, USAGE, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.ledger.schema import OTHER, STEP_ROWS, USAGE, WHOLE_EPOCH, WHOLE_RUN
+from gpumon.ledger.step_summary import step_summaries, steps_text
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon.reports.text_table import TextColumn, distinct
@@ -49,6 +50,8 @@ COLUMNS = (
     TextColumn("J/SAMPLE", 34),
     TextColumn(HEADING["throttled_share"], 65),
 )
+_STEPS_COLUMN = TextColumn("STEP", 100, right=False, most=24)
+"""In place of the first, where rows are of steps."""
 _RANKS = (
     TextColumn("RANK", 100),
     TextColumn("PID", 60),
@@ -75,7 +78,8 @@ def epoch_table(
 
     `outside`: the rows of `outside_rows`.
     """
-    names = list(dict.fromkeys(name for stretch in (*epochs, total) for name in stretch.metrics))[:_METRICS]
+    stretches = (*epochs, *(row for _, row in outside), total)
+    names = list(dict.fromkeys(name for stretch in stretches for name in stretch.metrics))[:_METRICS]
     logged = [TextColumn(text, 88 if i == 0 else 56 - i) for i, text in enumerate(distinct(names, _NAME_WIDTH))]
     named: list[TitledRow] = []
     for epoch in epochs:
@@ -91,7 +95,8 @@ def epoch_table(
     nothing = {place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) == {units.MISSING}}
     # Of which nobody knows anything, the note below says it once.
     rows = [tuple("" if place in nothing else cell for place, cell in enumerate(row)) for row in rows]
-    return [*COLUMNS, *logged], rows
+    first = COLUMNS[0] if epochs or not any(row.ordinal <= STEP_ROWS for _, row in outside) else _STEPS_COLUMN
+    return [first, *COLUMNS[1:], *logged], rows
 
 
 def outside_rows(
@@ -99,9 +104,12 @@ def outside_rows(
 ) -> list[TitledRow]:  # fmt: skip
     """Rows of what lies outside the epochs of a run, with a row for each of its `phases`.
 
-    A run without epochs has no other rows than these phases; where it has none, there are no rows.
+    A run without epochs has no other rows than these phases, and rows of its steps where it marked them.
     """
     parts, together = outside_phases(record), between(record, epochs)
+    if not epochs and record.step_rows:
+        rows = [(steps_text(row) + (OPEN if not is_known(row.ended) else ""), row) for row in step_summaries(record)]
+        return [*rows, *(_titled(part) for part in parts if part.phase != OTHER)]
     if together is not None and is_worth_a_row(together, parts, total):
         return [(BETWEEN, together), *(_titled(part) for part in parts if phases)]
     return [_titled(part) for part in parts] if not epochs and any(part.phase != OTHER for part in parts) else []

@@ -168,11 +168,13 @@ def _rank(run: Run, labels: Mapping[str, str], frame: Frame) -> str:
 
 def _step(run: Run) -> str:
     """Empty before the first: not every training counts its steps."""
-    return f"step {run.step}" if run.step else ""
+    return f"step {run.step_text}" if run.step_text else ""
 
 
 def _epoch(run: Run) -> str:
-    return f"epoch {run.epoch_text}" if run.epoch >= 0 else "before its first epoch"
+    if run.epoch >= 0:
+        return f"epoch {run.epoch_text}"
+    return "before its first epoch" if run.epochs else ""  # not every program has epochs
 
 
 def _model(sample: Sample) -> str:

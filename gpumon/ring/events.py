@@ -128,7 +128,7 @@ def read_boundary(raw: bytes, at: int, known: Known) -> Boundary | None:
     """A boundary of a slot; None where its run or its mark is unknown."""
     run_id, number, mark, phase, epoch, step, monotonic, time, *amounts = BOUNDARY.unpack_from(raw, at)
     run = known.runs.get(run_id)
-    if run is None or not Mark.EPOCH_BEGIN <= mark <= Mark.EPOCH_ABORTED:
+    if run is None or not Mark.EPOCH_BEGIN <= mark <= Mark.STEPS:
         return None
     wait, asked, free = believable(amounts)
     return Boundary(

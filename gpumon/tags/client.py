@@ -19,6 +19,7 @@ from gpumon.run_facts import PAUSED
 from gpumon.tags import lifetime, wire
 from gpumon.tags.board_file import make_board, supported, write_about, write_description
 from gpumon.tags.description import MAX_PHASES, TRAIN, WORD_LENGTH, Description
+from gpumon.tags.step_rows import RowEnd
 from gpumon.tags.warn import warn_once
 from gpumon.text import clean
 
@@ -141,6 +142,13 @@ class Board:
             self._event(wire.CHECKPOINT if name == "checkpoint" else wire.PHASE)
             self.publish()
         return before
+
+    def end_row(self, end: RowEnd) -> None:
+        """Publish that a row of steps ended there, with what was logged in it."""
+        with self._lock:
+            now = self._monotonic()
+            self._event(wire.STEPS, at=(end.monotonic_ns, self._now() - (now - end.monotonic_ns)), end=end)
+            self._logged = list(wire.NOTHING_LOGGED)
 
     def pause(self) -> None:
         """Publish that the run ends here unless a phase or an epoch follows."""
@@ -274,6 +282,7 @@ class Board:
         epoch: int | None = None,
         logged: wire.Metrics | None = None,
         at: tuple[int, int] | None = None,
+        end: RowEnd | None = None,
     ) -> None:
         mapped = self._map
         if mapped is None:
@@ -288,8 +297,8 @@ class Board:
                     number=number,
                     monotonic_ns=at[0] if at else monotonic_ns or self._monotonic(),
                     time_ns=at[1] if at else self._now(),
-                    step=_int64(self.steps),
-                    wait_ns=min(self.wait_ns, wire.NOT_KNOWN),
+                    step=_int64(end.step if end else self.steps),
+                    wait_ns=min(end.wait_ns if end else self.wait_ns, wire.NOT_KNOWN),
                     epoch=self._epoch if epoch is None else _int32(epoch),
                     aux=aux,
                     asked=asked,

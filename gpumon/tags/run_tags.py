@@ -16,6 +16,7 @@ from gpumon.tags.cpu_time import CpuTime
 from gpumon.tags.lifetime import ending
 from gpumon.tags.loader import Samples, samples_of
 from gpumon.tags.memory import NEVER, MemoryReader
+from gpumon.tags.step_rows import RowEnd, StepRows
 from gpumon.tags.telling import Telling
 from gpumon.tags.values import Pending, whole
 from gpumon.tags.warn import warn_once
@@ -69,6 +70,7 @@ class RunTags:
         self._unclosed = UnclosedEpoch(0, 0)
         self._pending = Pending()
         self._memory = MemoryReader(board)
+        self._rows = StepRows()
         if board.on:
             board.cpu_time = CpuTime().seconds
         self.listener: EpochListener | None = None
@@ -109,6 +111,12 @@ class RunTags:
     def begin_phase(self, name: str) -> str:
         """The phase `name` begins now; gives the one before, to go back to. For callbacks."""
         self._memory.at_boundary()
+        if self._first is None:
+            # No row ends within what is over now.
+            now = monotonic_ns()
+            if self._board.steps:
+                self._mark_row(now)
+            self._rows.note(RowEnd(self._board.steps, now, self._board.wait_ns))
         return self._board.phase(name)
 
     def at_step(self, step: int, since: int = 0) -> None:
@@ -270,6 +278,8 @@ class RunTags:
             return
         self._due = now + STEP_EVERY
         self._board.publish(now)
+        if self._first is None and self._board.steps:
+            self._mark_row(now)
         if now >= self._memory.due_ns:
             self._memory.read(now)
         if self._pending:
@@ -281,6 +291,14 @@ class RunTags:
             # CUDA may have come up since, or the model may have moved: looked up again at 1, 2, 4, 8, …
             self._find_devices()
             self._telling.look()
+
+    def _mark_row(self, now: int) -> None:
+        """Publish that a row of steps is over, in a training without epochs."""
+        board = self._board
+        end = self._rows.passed(RowEnd(board.steps, now, board.wait_ns))
+        if end is not None:
+            self._memory.at_boundary()
+            board.end_row(end)
 
     def _take_arrived(self) -> None:
         for epoch, metrics in sorted(self._pending.collect().items()):

@@ -46,6 +46,8 @@ class ActiveRun(RunTags):
         super().__init__(board, look, telling)
         self._again = again
         self._planned = epochs
+        self._told = 0
+        """Steps by `log(step=…)`, as long as nothing else counts any."""
 
     @overload
     def epochs(self, over: int | None = None, *, start: int = 0) -> Iterator[int]: ...
@@ -125,14 +127,15 @@ class ActiveRun(RunTags):
         finally:
             self.begin_phase(before)
 
-    def log(self, metrics: Mapping[str, object] | None = None, /, *_: object, **more: object) -> None:
+    def log(self, metrics: Mapping[str, object] | None = None, /, *told: object, **more: object) -> None:
         """Show numbers with the run, and keep them with its epoch: up to 8 names.
 
         A CUDA tensor is never waited for: its value shows with a later step or log. `step=`, or a second argument, as
-        other loggers take it, is left aside: gpumon counts steps by itself.
+        other loggers take it, is how many steps were made so far: it counts in a loop that has neither `steps()` nor
+        `step()`, which count by themselves.
         """
         self._take_arrived()
-        more.pop("step", None)
+        step = more.pop("step", told[0] if told else None)
         given = dict(metrics) if isinstance(metrics, Mapping) else {}
         if metrics is not None and not isinstance(metrics, Mapping):
             warn_once("log", f"run.log({type(metrics).__name__}): give names, such as run.log(loss=loss)")
@@ -146,6 +149,17 @@ class ActiveRun(RunTags):
                 self._pending.add(str(name), number, self._board.epoch)
         if known:
             self._board.log(known)
+        if step is not None:
+            self._told_step(step)
+
+    def _told_step(self, step: object) -> None:
+        """Take the number of steps of a loop that counts them by itself."""
+        made = whole(step)
+        if made is None or not self._told <= made <= LARGEST or self._board.steps != self._told:
+            return
+        self._told = self._board.steps = made
+        if (now := monotonic_ns()) >= self._due:
+            self._at_due(now)
 
     def finish(self, *, failed: bool = False) -> None:
         """End the run: as interrupted while a KeyboardInterrupt is handled. A second call does nothing."""

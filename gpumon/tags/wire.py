@@ -122,7 +122,7 @@ interrupted has also failed, for readers that do not know the difference."""
 
 # The numbers of `gpumon.frame.Mark`, which a training does not import; a test holds them together.
 EPOCH_BEGIN, EPOCH_END, PHASE, CHECKPOINT, RUN_END, RUN_BEGIN, OUT_OF_MEMORY, LOG = 1, 2, 3, 4, 5, 6, 7, 8
-EPOCH_ABORTED = 9
+EPOCH_ABORTED, STEPS = 9, 10
 
 NAME = re.compile(r"tag\.(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})\.[0-9a-f]{8}", re.ASCII)
 """The name of a board: uid of its owner and pid as the training sees itself."""

@@ -126,7 +126,7 @@ def test_a_report_is_a_page(env: dict[str, str], filled: Book, tmp_path: Path) -
 
 def test_a_run_is_exported(env: dict[str, str], filled: Book, tmp_path: Path) -> None:
     done = gpumon("runs", "export", "resnet50-1", "--format", "csv", env=env)
-    assert len(list(csv.DictReader(io.StringIO(done.stdout)))) == 6 * 3
+    assert len(list(csv.DictReader(io.StringIO(done.stdout)))) == 6 * 3 + 1
     gpumon("runs", "export", "resnet50-1", "--format", "csv", "-o", tmp_path / "x.csv", env=env)
     assert (tmp_path / "x.csv").read_text(encoding="utf-8") == done.stdout
     found = json.loads(gpumon("runs", "export", "resnet50-1", "--format", "json", env=env).stdout)

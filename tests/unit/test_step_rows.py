@@ -1,0 +1,200 @@
+"""Trainings without epochs: rows of their steps, from the training to the table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import gpumon
+from gpumon.clock import SECOND
+from gpumon.frame import Boundary, Mark, Run, RunState
+from gpumon.ledger import aggregate
+from gpumon.ledger.outside import outside_phases
+from gpumon.ledger.step_summary import step_summaries, steps_text
+from gpumon.paths import Places
+from gpumon.reports import export, export_epochs, html, run_json, run_text
+from gpumon.step_size import MOST_ROWS, mark_size, row_size
+from gpumon.tags.reader import Poll, TagReader
+from gpumon.tags.step_rows import RowEnd, StepRows
+from gpumon.tags.wire import NOT_KNOWN
+from tests.builders import TIME, run
+from tests.unit.test_ledger_recorder import GPU, Course, Memory, keep, on, spread
+from tests.unit.test_whole_runs import NOW, WATTS, kept, ticks
+
+MS = 1_000_000
+
+
+@pytest.fixture
+def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Poll]]:
+    monkeypatch.setenv("GPUMON_DIR", str(tmp_path))
+    reader = TagReader(Places(explicit=str(tmp_path), uid=os.getuid()))
+    yield reader.poll
+    reader.close()
+
+
+def marks(steps: int, every: int, each: int = MS) -> list[RowEnd]:
+    """The ends of rows of a training of so many steps, of which every so manyth is published."""
+    rows = StepRows()
+    found = [rows.passed(RowEnd(step, step * each, 0)) for step in range(1, steps + 1) if (step - 1) % every == 0]
+    return [end for end in found if end is not None]
+
+
+@pytest.mark.parametrize("steps", [20, 50, 51, 99, 100, 101, 250, 251, 999, 12345, 10**6])
+def test_a_long_training_has_20_to_50_rows(steps: int) -> None:
+    assert 20 <= math.ceil(steps / row_size(steps)) <= MOST_ROWS
+    assert row_size(steps) % mark_size(steps) == 0
+    assert str(row_size(steps)).strip("0") in ("1", "2", "5")
+
+
+def test_rows_end_at_round_numbers_at_the_time_that_lies_between_two_publications() -> None:
+    ends = marks(3000, every=47)
+    assert ends[-1].step == 2900
+    assert all(end.step % mark_size(end.step) == 0 for end in ends)
+    assert all(end.monotonic_ns == end.step * MS for end in ends)
+
+
+def test_what_is_published_grows_with_the_logarithm_of_the_length() -> None:
+    assert len(marks(10**6, every=1)) < 900
+    assert len(marks(10**5, every=50)) < 400
+
+
+def test_no_row_ends_before_a_phase_that_was_published_meanwhile() -> None:
+    rows = StepRows()
+    assert rows.passed(RowEnd(1, 10 * MS, 0)) == RowEnd(1, 10 * MS, 0)
+    rows.note(RowEnd(1, 900 * MS, 0))  # an evaluation has just ended
+    assert rows.passed(RowEnd(3, 1000 * MS, 0)) == RowEnd(3, 1000 * MS, 0)
+
+
+def test_a_wait_that_became_unknown_is_not_interpolated() -> None:
+    rows = StepRows()
+    rows.passed(RowEnd(99, 10 * MS, 5))
+    assert rows.passed(RowEnd(127, 20 * MS, NOT_KNOWN)) == RowEnd(125, 20 * MS, NOT_KNOWN)
+
+
+def test_a_loop_without_epochs_marks_its_steps_and_one_with_epochs_does_not(look: Callable[[], Poll]) -> None:
+    with gpumon.run("net", steps=3) as tags:
+        for step in range(1, 4):
+            tags._due = 0
+            tags.step()
+            tags.log({"loss": 1 / step})
+    found = [(one.step, dict(one.metrics)) for one in look().boundaries if one.mark is Mark.STEPS]
+    assert found == [(1, {}), (2, {"loss": 1.0}), (3, {"loss": 0.5})]
+    with gpumon.run("epochs", epochs=1) as tags:
+        for _ in tags.epochs():
+            tags._due = 0
+            tags.step()
+    assert not [one for one in look().boundaries if one.mark is Mark.STEPS]
+
+
+def test_the_step_of_a_log_counts_where_nothing_else_does(look: Callable[[], Poll]) -> None:
+    with gpumon.run("net") as tags:
+        tags.log({"loss": 1.0}, step=40)
+        tags.log({"loss": 0.5}, 80)
+        tags.log({"loss": 0.5}, step=70)
+        assert look().runs[0].step == 80
+        tags.log({"loss": 0.25}, step="many")
+        assert look().runs[0].step == 80
+    with gpumon.run("counted") as tags:
+        tags.step()
+        tags.log({"loss": 1.0}, step=40)
+        tags.log({"loss": 1.0})
+        assert look().runs[-1].step == 1
+
+
+def stepped(steps: int, each: float, evaluate: int = 0) -> tuple[list[Boundary], float]:
+    """The boundaries of a training by steps; behind every `evaluate` of them half a second of evaluation."""
+    make, rows, at = Course(), StepRows(), 1.0
+    found = [make(Mark.RUN_BEGIN, at, -1, "")]
+    for step in range(1, steps + 1):
+        at += each
+        end = rows.passed(RowEnd(step, round(at * SECOND), round(step * 0.25 * each * SECOND)))
+        wait = step * 0.25 * each
+        if end is not None:
+            found.append(make(Mark.STEPS, at, -1, "", end.step, wait, metrics={"loss": 1 / step}))
+        if evaluate and step % evaluate == 0:
+            found.append(make(Mark.PHASE, at, -1, "evaluate", step, wait))
+            at += 0.5
+            found.append(make(Mark.PHASE, at, -1, "", step, wait))
+    return [*found, make(Mark.RUN_END, at, -1, "", steps, steps * 0.25 * each, metrics={"loss": 1 / steps})], at
+
+
+def of_steps(steps: int, each: float) -> Run:
+    return run(
+        gpus=(GPU,), started=(TIME + SECOND) / SECOND, epoch=-1, epochs=0, step=steps, wait=steps * 0.25 * each,
+        metrics={"loss": 1 / steps},
+    )  # fmt: skip
+
+
+def test_three_hundred_steps_with_six_evaluations_have_thirty_rows_in_every_output(tmp_path: Path) -> None:
+    ledger = Memory()
+    boundaries, end = stepped(300, 0.2, evaluate=50)
+    keep(ledger, ticks(math.ceil(end) + 3, boundaries, of_steps(300, 0.2)))
+    record = kept(ledger, tmp_path)
+    rows = step_summaries(record)
+    assert [steps_text(row) for row in rows] == [f"{first}–{first + 9}" for first in range(1, 300, 10)]
+    assert {row.steps for row in rows} == {10}
+    total = aggregate.whole(record, [], NOW)
+    assert (total.steps, total.seconds) == (300, pytest.approx(63.0))
+    assert sum(row.seconds for row in rows) == pytest.approx(63.0 - 0.5), "the last evaluation is behind them"
+    assert sum(row.value("energy") for row in rows) == pytest.approx(WATTS * 62.5, rel=1e-6)
+    assert all(row.steps_per_second == pytest.approx(5.0) for row in rows), "without evaluation"
+    assert all(row.wait_share == pytest.approx(0.25) for row in rows)
+    assert [part.times for part in outside_phases(record) if part.phase == "evaluate"] == [6]
+    lines = list(run_text.lines(record, NOW, 0))
+    (heading,) = (line for line in lines if line.startswith("STEP "))
+    assert heading.split()[-1] == "loss"
+    assert sum("–" in line.split()[0] for line in lines if line[:1].isdigit()) == 30
+    assert [line.split()[0] for line in lines if line.startswith(("  ", "all"))] == ["evaluate", "all"]
+    told = run_json.whole(record, NOW)
+    assert [row["first_step"] for row in told["steps"]] == list(range(0, 300, 10))
+    assert told["steps"][0]["metrics"] == {"loss": 0.1}
+    table = list(csv.DictReader(io.StringIO("".join(export.lines(record)))))
+    assert [row["first_step"] for row in table if row["part"] == "steps"] == [str(one) for one in range(0, 300, 10)]
+    heading, *_ = made = list(export_epochs.lines(record))
+    assert len(made) == 1 + 30 + 1
+    assert "291–300" in html.page(record, [], NOW)
+
+
+def test_rows_of_a_training_that_goes_on_are_joined_in_the_ledger_too(tmp_path: Path) -> None:
+    ledger = Memory()
+    boundaries, end = stepped(120, 0.5)
+    keep(ledger, ticks(math.ceil(end) + 3, boundaries, of_steps(120, 0.5)))
+    record = kept(ledger, tmp_path)
+    assert [row.steps for row in record.step_rows] == [5] * 24
+    assert sum(row.ordinal <= -1000 for row in record.outside_usage) == 24
+    assert step_summaries(record)[3].value("energy") == pytest.approx(WATTS * 2.5, rel=1e-6)
+
+
+def test_the_open_row_of_a_running_training_has_what_came_so_far(tmp_path: Path) -> None:
+    ledger = Memory()
+    boundaries, _ = stepped(30, 0.5)
+    keep(ledger, ticks(12, boundaries[:20], of_steps(22, 0.5)))
+    record = kept(ledger, tmp_path)
+    assert record.run.state is RunState.RUNNING
+    assert [math.isnan(row.ended) for row in record.step_rows][-2:] == [False, True]
+    assert " …" in next(line for line in run_text.lines(record, NOW, 0) if line.startswith("20"))
+
+
+def test_a_training_that_comes_to_epochs_has_no_rows_of_steps(tmp_path: Path) -> None:
+    make, ledger = Course(), Memory()
+    found = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.STEPS, 2.0, -1, "", 1), make(Mark.STEPS, 3.0, -1, "", 2),
+        make(Mark.EPOCH_BEGIN, 13.0, 0, "train", 3), make(Mark.EPOCH_END, 18.0, 0, "", 9),
+        make(Mark.RUN_END, 18.0, 0, "", 9),
+    ]  # fmt: skip
+    keep(ledger, spread([on(n) for n in range(22)], found))
+    record = kept(ledger, tmp_path)
+    assert (record.step_rows, step_summaries(record)) == ([], [])
+    assert len(record.epochs) == 1
+
+
+def test_a_command_has_no_rows_of_steps(tmp_path: Path) -> None:
+    make, ledger = Course(), Memory()
+    keep(ledger, ticks(9, [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.RUN_END, 6.0, -1, "")]))
+    assert kept(ledger, tmp_path).step_rows == []
