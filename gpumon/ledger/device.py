@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from gpumon.clock import SECOND
 from gpumon.frame import NAN, Sample
 from gpumon.ledger.schema import OTHER
-from gpumon.ledger.step_rows import NO_ROW, StepRows
+from gpumon.ledger.step_rows import NO_ROW, StepStretches
 from gpumon.ledger.timeline import OUTSIDE, EpochTimeline, PhaseStart
 from gpumon.ledger.usage import COUNTERS, HOLD, HOLD_LEAST, UsageSums, merged, usage_sums_of
 from gpumon.metrics import GPU_METRICS, Availability
@@ -198,7 +198,7 @@ class DeviceUsage:
                 break
         self._busy_at = at
 
-    def join_rows(self, rows: StepRows) -> None:
+    def join_rows(self, rows: StepStretches) -> None:
         """Follow rows of steps that were absorbed by others, or are none any more."""
         for number in [number for number in self.rows if number in rows.absorbed]:
             sums, into = self.rows.pop(number), rows.resolve(number)

@@ -14,7 +14,7 @@ from gpumon.step_size import mark_size, row_size
 NO_ROW = -1
 
 
-class StepRow:
+class StepStretch:
     """A stretch of a rank between two marks, or some of them behind each other."""
 
     def __init__(self, number: int, begun_ns: int, begin: Moment) -> None:
@@ -30,16 +30,16 @@ class StepRow:
         self.aside_steps = 0
         """Steps made in evaluation."""
         self.metrics: dict[str, float] = {}
-        """What was logged in it last, by name."""
+        """Values that were logged in it last, by name."""
 
-    def absorb(self, later: StepRow) -> None:
+    def absorb(self, later: StepStretch) -> None:
         """Go on until the end of the row behind this one."""
         self.end = later.end
         self.aside += later.aside
         self.aside_steps += later.aside_steps
         self.metrics.update(later.metrics)
 
-    def copy(self) -> StepRow:
+    def copy(self) -> StepStretch:
         """Return one that may absorb others."""
         return step_row_of(self.as_json())
 
@@ -61,20 +61,20 @@ class StepRow:
         return [self.number, self.begun_ns, self.begin, self.end, self.aside, self.aside_steps, dict(self.metrics)]
 
 
-def step_row_of(found: Sequence[Any]) -> StepRow:
-    """Restore the result of `StepRow.as_json`."""
+def step_row_of(found: Sequence[Any]) -> StepStretch:
+    """Restore the result of `StepStretch.as_json`."""
     number, begun_ns, begin, end, aside, aside_steps, metrics = found
-    row = StepRow(number, begun_ns, Moment(*begin))
+    row = StepStretch(number, begun_ns, Moment(*begin))
     row.end = Moment(*end) if end else None
     row.aside, row.aside_steps, row.metrics = aside, aside_steps, dict(metrics)
     return row
 
 
-class StepRows:
+class StepStretches:
     """The rows of a rank, in their order; none once it has an epoch. The last one is open."""
 
     def __init__(self) -> None:
-        self.rows: list[StepRow] = []
+        self.rows: list[StepStretch] = []
         self.absorbed: dict[int, int] = {}
         """Rows that were absorbed, and the number of the row that has them."""
         self._next = 0
@@ -89,7 +89,7 @@ class StepRows:
         if self.rows:
             self.rows[-1].end = at
             self._join(mark_size(at.step))
-        self.rows.append(StepRow(self._next, begun_ns, at))
+        self.rows.append(StepStretch(self._next, begun_ns, at))
         self._next += 1
 
     def end(self, at: Moment, metrics: Mapping[str, float]) -> None:
@@ -110,7 +110,7 @@ class StepRows:
         """The training has epochs: nothing of its steps is a row."""
         self.rows, self.absorbed = [], {}
 
-    def shown(self, steps: int) -> list[list[StepRow]]:
+    def shown(self, steps: int) -> list[list[StepStretch]]:
         """The rows by those that stand together in one of a run that has made `steps`."""
         return _together(self.rows, row_size(steps))
 
@@ -134,15 +134,15 @@ class StepRows:
         self.rows = kept
 
 
-def step_rows_of(found: Sequence[Any]) -> StepRows:
-    """Restore the result of `StepRows.as_json`."""
-    rows = StepRows()
+def step_rows_of(found: Sequence[Any]) -> StepStretches:
+    """Restore the result of `StepStretches.as_json`."""
+    rows = StepStretches()
     stored, absorbed, rows._next = found
     rows.rows, rows.absorbed = [step_row_of(row) for row in stored], dict(absorbed)
     return rows
 
 
-def joined(group: Sequence[StepRow]) -> StepRow:
+def joined(group: Sequence[StepStretch]) -> StepStretch:
     """Rows behind each other as one."""
     row = group[0].copy()
     for later in group[1:]:
@@ -150,9 +150,9 @@ def joined(group: Sequence[StepRow]) -> StepRow:
     return row
 
 
-def _together(rows: Sequence[StepRow], size: int) -> list[list[StepRow]]:
+def _together(rows: Sequence[StepStretch], size: int) -> list[list[StepStretch]]:
     """Rows behind each other that make `size` steps together."""
-    groups: list[list[StepRow]] = []
+    groups: list[list[StepStretch]] = []
     for row in rows:
         if groups and row.begin.step % size:
             groups[-1].append(row)

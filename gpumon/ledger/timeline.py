@@ -12,7 +12,7 @@ from gpumon.frame import NAN, Boundary, Mark, waited_between
 from gpumon.ledger.epoch import Epoch, Moment, PhaseTotals, epoch_of
 from gpumon.ledger.framework_peak import Peak, PeakCounter, peak_counter_of
 from gpumon.ledger.schema import OTHER
-from gpumon.ledger.step_rows import NO_ROW, StepRows, step_rows_of
+from gpumon.ledger.step_rows import NO_ROW, StepStretches, step_rows_of
 from gpumon.missing import is_known
 from gpumon.run_facts import PAUSED
 
@@ -64,7 +64,7 @@ class EpochTimeline:
         self.outside: dict[str, PhaseTotals] | None = {}
         """Phases outside epochs; None where an older version kept the begin of this run, which did not count them."""
         self.outside_peaks: dict[str, Peak] = {}
-        self.rows = StepRows()
+        self.rows = StepStretches()
         self._row_since = Moment(0, 0, NAN)
         """Since when the present phase lasts in the open row of steps."""
         self._since = Moment(0, 0, NAN)

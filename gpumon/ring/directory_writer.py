@@ -198,7 +198,8 @@ def _facts(run: Run) -> tuple[Any, ...]:
 
 
 def _told(facts: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(zip((*_STATIC, *RunFacts._fields, "metrics"), facts, strict=True))
+    named = zip((*_STATIC, *RunFacts._fields, "metrics"), facts, strict=True)
+    return {name: fact for name, fact in named if fact or name not in RunFacts._fields}  # others cost room for nothing
 
 
 def _run_size(facts: tuple[Any, ...]) -> int:

@@ -16,7 +16,7 @@ from gpumon.tags.cpu_time import CpuTime
 from gpumon.tags.lifetime import ending
 from gpumon.tags.loader import Samples, samples_of
 from gpumon.tags.memory import NEVER, MemoryReader
-from gpumon.tags.step_rows import RowEnd, StepRows
+from gpumon.tags.step_rows import RowEnd, StepMarker
 from gpumon.tags.telling import Telling
 from gpumon.tags.values import Pending, whole
 from gpumon.tags.warn import warn_once
@@ -70,7 +70,7 @@ class RunTags:
         self._unclosed = UnclosedEpoch(0, 0)
         self._pending = Pending()
         self._memory = MemoryReader(board)
-        self._rows = StepRows()
+        self._rows = StepMarker()
         if board.on:
             board.cpu_time = CpuTime().seconds
         self.listener: EpochListener | None = None

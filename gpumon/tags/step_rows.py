@@ -19,7 +19,7 @@ class RowEnd(NamedTuple):
     wait_ns: int
 
 
-class StepRows:
+class StepMarker:
     """Follows the steps of one run, as often as they are published."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from gpumon.paths import Places
 from gpumon.reports import export, export_epochs, html, run_json, run_text
 from gpumon.step_size import MOST_ROWS, mark_size, row_size
 from gpumon.tags.reader import Poll, TagReader
-from gpumon.tags.step_rows import RowEnd, StepRows
+from gpumon.tags.step_rows import RowEnd, StepMarker
 from gpumon.tags.wire import NOT_KNOWN
 from tests.builders import TIME, run
 from tests.unit.test_ledger_recorder import GPU, Course, Memory, keep, on, spread
@@ -40,7 +40,7 @@ def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
 
 def marks(steps: int, every: int, each: int = MS) -> list[RowEnd]:
     """The ends of rows of a training of so many steps, of which every so manyth is published."""
-    rows = StepRows()
+    rows = StepMarker()
     found = [rows.passed(RowEnd(step, step * each, 0)) for step in range(1, steps + 1) if (step - 1) % every == 0]
     return [end for end in found if end is not None]
 
@@ -65,14 +65,14 @@ def test_what_is_published_grows_with_the_logarithm_of_the_length() -> None:
 
 
 def test_no_row_ends_before_a_phase_that_was_published_meanwhile() -> None:
-    rows = StepRows()
+    rows = StepMarker()
     assert rows.passed(RowEnd(1, 10 * MS, 0)) == RowEnd(1, 10 * MS, 0)
     rows.note(RowEnd(1, 900 * MS, 0))  # an evaluation has just ended
     assert rows.passed(RowEnd(3, 1000 * MS, 0)) == RowEnd(3, 1000 * MS, 0)
 
 
 def test_a_wait_that_became_unknown_is_not_interpolated() -> None:
-    rows = StepRows()
+    rows = StepMarker()
     rows.passed(RowEnd(99, 10 * MS, 5))
     assert rows.passed(RowEnd(127, 20 * MS, NOT_KNOWN)) == RowEnd(125, 20 * MS, NOT_KNOWN)
 
@@ -109,7 +109,7 @@ def test_the_step_of_a_log_counts_where_nothing_else_does(look: Callable[[], Pol
 
 def stepped(steps: int, each: float, evaluate: int = 0) -> tuple[list[Boundary], float]:
     """The boundaries of a training by steps; behind every `evaluate` of them half a second of evaluation."""
-    make, rows, at = Course(), StepRows(), 1.0
+    make, rows, at = Course(), StepMarker(), 1.0
     found = [make(Mark.RUN_BEGIN, at, -1, "")]
     for step in range(1, steps + 1):
         at += each
