@@ -85,12 +85,24 @@ WHOLE = tuple(dict.fromkeys(prefix for vendor in VENDORS for prefix in vendor.wh
 PARTS = tuple(dict.fromkeys(prefix for vendor in VENDORS for prefix in vendor.parts))
 IDENTIFIERS = WHOLE + PARTS
 """Beginnings of all identifiers of devices."""
+_SHORT = 12
+"""Characters of an identifier that tell it from others."""
 
 
 def maker(model: str, uuid: str = "") -> Vendor | None:
     """The maker of a card: by the name of its model, else by its identifier; None for an unknown one."""
     named = next((vendor for vendor in VENDORS if model.startswith(f"{vendor.name} ")), None)
     return named or next((vendor for vendor in VENDORS if uuid.startswith(vendor.whole + vendor.parts)), None)
+
+
+def is_part(uuid: str) -> bool:
+    """Whether a UUID is that of a part of a GPU, such as a MIG instance."""
+    return uuid.startswith(PARTS)
+
+
+def numbered(uuid: str, number: int) -> str:
+    """The device of which only UUID and number are known: `GPU 0`, or `GPU 0 MIG-6770756d` of an instance of it."""
+    return f"GPU {number} {uuid[:_SHORT]}" if is_part(uuid) else f"GPU {number}"
 
 
 def short_name(model: str) -> str:

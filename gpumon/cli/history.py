@@ -27,6 +27,7 @@ from gpumon.live import follow
 from gpumon.paths import Places, history_paths
 from gpumon.reports.text_table import TextColumn, draw
 from gpumon.units import bytes_binary, counted, moment, span
+from gpumon.vendors import is_part
 
 _MORE: dict[str, ModuleType] = {
     "totals": history_totals, "accounts": history_accounts, "processes": history_processes, "events": history_events,
@@ -101,7 +102,8 @@ def _show(found: Overview) -> None:
     for one in found.others:
         size = counted(one.rows, "row") if one.rows else bytes_binary(one.bytes)
         rows.append((one.name, moment(one.begin), moment(one.end), span(one.end - one.begin), size))
-    print(f"{found.path}  {bytes_binary(found.bytes)}  {counted(len(found.subjects), 'GPU')}")
+    gpus = sum(not is_part(uuid) for uuid in found.subjects)
+    print(f"{found.path}  {bytes_binary(found.bytes)}  {counted(gpus, 'GPU')}")
     for line in draw(_COLUMNS, rows) if rows else [EMPTY]:
         print(line)
     if found.damaged:

@@ -57,7 +57,7 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
     # Those of this very moment are in it: without an end, it ends behind now.
     end = span.end if arguments.until is not None else now + 1
     if arguments.gpu is not None:
-        _require_gpu(where, paths[0], arguments.gpu)
+        arguments.gpu = _require_gpu(where, paths[0], arguments.gpu)
     wanted = EventFilter(arguments.kind, arguments.gpu or "", arguments.user, arguments.run)
     found = read_events(paths[0], span.begin, end, wanted)
     if arguments.json:
@@ -71,8 +71,11 @@ def run(where: Places, arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _require_gpu(where: Places, path: str, name: str) -> None:
-    """Raise UsageError for a GPU that neither the file nor the ring knows: "no events" would be a claim about it."""
+def _require_gpu(where: Places, path: str, name: str) -> str:
+    """Return the name of a GPU; of a MIG instance that is there, its UUID.
+
+    Raises UsageError for one that neither the file nor the ring knows: "no events" would be a claim about it.
+    """
     from gpumon.history.devices import unknown_gpu
     from gpumon.history.open import kept_devices
 
@@ -82,3 +85,4 @@ def _require_gpu(where: Places, path: str, name: str) -> None:
     uuids = list(dict.fromkeys([*devices, *devices_of_events(path)]))
     if not name or (name not in uuids and name not in numbers.values()):
         raise unknown_gpu(name, [f"{numbers[uuid]} ({uuid})" if uuid in numbers else uuid for uuid in uuids])
+    return next((uuid for uuid, device in devices.items() if device.is_instance and device.label == name), name)

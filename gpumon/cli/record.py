@@ -177,7 +177,7 @@ class _Recording:
             recorded = Recorded(frame, context if frame.is_full else context._replace(part=part))
             self._writer.add(self._anonymizer.recorded(recorded) if self._anonymizer else recorded)
             self._first, self._last = self._first or frame.time, frame.time
-            self._devices = max(self._devices, len(frame.samples))
+            self._devices = max(self._devices, sum(not sample.device.is_instance for sample in frame.samples))
             self._number = frame.number
 
 

@@ -12,6 +12,7 @@ from gpumon.events.event import EventSubject, details_of
 from gpumon.events.kinds import BY_NAME, XID, EventKind
 from gpumon.frame import NAN
 from gpumon.history.read import reading
+from gpumon.vendors import is_part, numbered
 from gpumon.xids import xid_of
 
 _LATEST = 2**62
@@ -75,11 +76,13 @@ def devices_of_events(path: str) -> list[str]:
 def _read(
     connection: sqlite3.Connection, begin: float, end: float, wanted: EventFilter, limit: int
 ) -> list[LoggedEvent]:
+    devices = [(str(uuid), number) for uuid, number in connection.execute("SELECT uuid, number FROM device")]
     where, values = ["time >= ?", "time < ?"], [_ns(begin), _ns(end)]
     chosen: list[str | int] = [*values]
     if wanted.device:
-        where.append("device IN (SELECT ? UNION SELECT uuid FROM device WHERE CAST(number AS TEXT) = ?)")
-        chosen += [wanted.device] * 2
+        meant = [uuid for uuid, number in devices if str(number) == wanted.device and not is_part(uuid)]
+        where.append(f"device IN (?{', ?' * len(meant)})")
+        chosen += [wanted.device, *meant]
     for column, value in (("user", wanted.user), ("run", wanted.run)):
         if value:
             where.append(f"{column} = ?")
@@ -87,7 +90,7 @@ def _read(
     if wanted.kinds:
         where.append(f"kind IN ({', '.join('?' * len(wanted.kinds))})")
         chosen += wanted.kinds
-    numbers = {str(uuid): f"GPU {number}" for uuid, number in connection.execute("SELECT uuid, number FROM device")}
+    numbers = {uuid: numbered(uuid, number) for uuid, number in devices}
     rows = connection.execute(
         "SELECT time, kind, device, user, run, cause, lasted, until, details FROM event"
         f" WHERE {' AND '.join(where)} ORDER BY time DESC, kind DESC LIMIT ?", (*chosen, limit),

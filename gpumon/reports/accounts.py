@@ -11,6 +11,7 @@ from gpumon.accounting.summary import AccountGroup
 from gpumon.metrics import Unit
 from gpumon.reports.csv_cells import Cell, csv_line, utc
 from gpumon.reports.text_table import TextColumn, draw
+from gpumon.vendors import numbered
 
 SCHEMA = 1
 FIELDS = (
@@ -146,7 +147,7 @@ def _sum(text: str, known: float, of: float) -> str:
 def _label(group: AccountGroup, by: str) -> str:
     device = group.device
     if device is not None:
-        return f"GPU {device.number}  {device.name}" if device.number >= 0 else device.uuid
+        return f"{numbered(device.uuid, device.number)}  {device.name}" if device.number >= 0 else device.uuid
     if by == "user":
         return ""
     text = units.moment(group.begin)

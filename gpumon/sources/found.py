@@ -15,7 +15,8 @@ def found(origin: Origin, driver: Driver, samples: Sequence[Sample]) -> str:
             found(part.origin, part.driver, [one for one in samples if one.device.source == part.origin.source])
             for part in origin.parts
         )
-    parts = [counted(len(samples), "GPU") if samples else "no GPU"]
+    number = sum(not sample.device.is_instance for sample in samples)
+    parts = [counted(number, "GPU") if number else "no GPU"]
     parts += [f"driver {driver.version}"] if driver.version else []
     parts += [origin.label] if origin.label else []
     return ": ".join(text for text in (origin.source, ", ".join(parts), origin.problem) if text)

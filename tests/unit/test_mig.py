@@ -16,13 +16,17 @@ from gpumon.clock import SECOND
 from gpumon.device import Device, by_number
 from gpumon.diagnosis.now import Judged
 from gpumon.frame import Driver, Frame, Origin, Process, Sample, Tick
+from gpumon.history.device_table import devices_in
+from gpumon.history.devices import chosen
 from gpumon.idleness import is_idle
 from gpumon.metrics import PROCESSES, Availability
+from gpumon.reports.accounts import lines as account_lines
 from gpumon.reports.status_json import document
 from gpumon.reports.status_processes import process_lines
 from gpumon.reports.status_text import lines
 from gpumon.ring.reader import RingReader
 from gpumon.ring.writer import RingWriter
+from gpumon.sources.found import found
 from gpumon.tags.matching import Claim, devices_of
 from tests.activity import keep
 from tests.builders import TIME, device, frame_of, process, run, sample, tick
@@ -91,8 +95,8 @@ def test_an_instance_of_which_nobody_knows_who_is_on_it_is_not_called_free() -> 
 
 
 def test_devices_are_in_order_and_an_instance_has_a_label() -> None:
-    found = [one.device for one in (WHOLE, SECOND_PART, gpu(), FIRST)]
-    assert [one.label for one in sorted(found, key=by_number)] == ["0", "0:0", "0:1", "1"]
+    mixed = [one.device for one in (WHOLE, SECOND_PART, gpu(), FIRST)]
+    assert [one.label for one in sorted(mixed, key=by_number)] == ["0", "0:0", "0:1", "1"]
     assert Device("MIG-1", -1, "").label == ""
 
 
@@ -189,3 +193,21 @@ def test_accounts_count_an_instance_once_and_the_energy_of_its_gpu_once(
     (group,) = summary(found, MIDNIGHT, MIDNIGHT + HOUR, "user")
     assert group.unseen == pytest.approx(HOUR - 60.0), "of one GPU, not of three devices"
     assert group.rest.energy == pytest.approx(use.energy), "nobody's part of it is known"
+
+
+def test_history_tells_an_instance_from_its_gpu(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "history.sqlite"
+    keep(path, [at(second, [gpu(energy=300.0 * second), FIRST], [on(FIRST)]) for second in range(3)])
+    groups = summary(read_accounts(str(path)), MIDNIGHT, MIDNIGHT + HOUR, "device")
+    labels = [line.split("  ")[0:2] for line in account_lines(groups, "device") if line.startswith("GPU 0")]
+    assert [label[0] for label in labels] == ["GPU 0", "GPU 0 MIG-0-0"]
+    known = {one.device.uuid: one.device for one in (gpu(), FIRST)}
+    assert chosen(0, known, dict) == [device().uuid], "the GPU, not what it is divided into"
+    assert chosen("0:0", known, dict) == [FIRST.device.uuid]
+    kept = devices_in(str(path))
+    assert chosen(0, {}, lambda: kept) == [device().uuid]
+    assert kept[FIRST.device.uuid].label == "", "which one it was the file does not tell"
+
+
+def test_a_source_with_instances_counts_its_gpus() -> None:
+    assert found(Origin("nvml"), Driver(), [gpu(), FIRST, SECOND_PART, WHOLE]).endswith("2 GPUs")

@@ -104,7 +104,7 @@ def line(gpu: GpuCard, cells: int) -> Line:
     """Everything of a GPU in one line; who has it gets what room is left."""
     inner = cells - 1
     mark = Segment("▌" if gpu.selected else " ", theme.TITLE)
-    index = Segment(f"{gpu.sample.device.label:<2} ", theme.STRONG if gpu.selected else theme.TITLE)
+    index = Segment(f"{gpu.sample.device.label:<3}", theme.STRONG if gpu.selected else theme.TITLE)
     bar_cells = max(0, min(30, (inner - 57) // 3))
     temperature, power = gpu.text("gpu.temperature"), gpu.text("gpu.power")
     head: Line = [mark, index]
