@@ -29,12 +29,14 @@ from gpumon.ledger.records import (
 from gpumon.ledger.schema import USAGE, WHOLE_EPOCH
 from gpumon.ledger.step_counts import StepCounts
 from gpumon.missing import is_known
-from gpumon.reports.csv_cells import csv_line, named, utc
+from gpumon.reports.csv_cells import Cell, csv_line, named, utc
 from gpumon.reports.export_whole import EPOCH, STEPS, whole_parts
 from gpumon.reports.run_json import device_of, known, metrics_of, values_of, whole
 
 LOGGED = "logged."
 """Before the names of logged metrics, so that none looks like a column of ours."""
+CONFIG = "config."
+"""Before the names of parameters."""
 
 
 class _Row(NamedTuple):
@@ -129,12 +131,21 @@ FIELDS: tuple[ExportField, ...] = (
 """Behind them come the metrics that were logged, on rows of whole epochs and of the whole run."""
 
 
+def config_columns(record: Record) -> dict[str, Cell]:
+    """Return the parameters of a run by the names of their columns: the same in every row, last in each."""
+    return {
+        CONFIG + name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in record.about.config.items()
+    }
+
+
 def lines(record: Record) -> Iterator[str]:
     """Yield the table as CSV, a line at a time, its heading first. For programs: comma, UTF-8 without a mark."""
     names = _logged(record)
-    yield csv_line([*(field.name for field in FIELDS), *(LOGGED + name for name in names)])
+    config = config_columns(record)
+    yield csv_line([*(field.name for field in FIELDS), *(LOGGED + name for name in names), *config])
     for row in _rows(record):
-        yield csv_line([*(field.of(row) for field in FIELDS), *_metrics(row, names)])
+        yield csv_line([*(field.of(row) for field in FIELDS), *_metrics(row, names), *config.values()])
 
 
 def parquet(record: Record) -> bytes:
@@ -150,6 +161,7 @@ def parquet(record: Record) -> bytes:
     columns = {field.name: [field.of(row) for row in rows] for field in FIELDS}
     for i, name in enumerate(names):
         columns[LOGGED + name] = [_metrics(row, names)[i] for row in rows]
+    columns |= {name: [value] * len(rows) for name, value in config_columns(record).items()}
     kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
     arrays = {
         name: pyarrow.array(cells, kinds[next((type(cell) for cell in cells if cell is not None), float)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 from contextlib import closing
@@ -18,7 +20,7 @@ from gpumon.ledger.reader import Ledger
 from gpumon.ledger.recorder import LedgerRecorder
 from gpumon.ledger.store import KnownRuns
 from gpumon.ledger.write import Batch, LedgerRow, write
-from gpumon.reports import html, run_json, run_list, run_text
+from gpumon.reports import export, html, run_json, run_list, run_text
 from gpumon.run_about import About, Note
 from tests.builders import TIME, run, tick
 from tests.runs import BEGAN, HOSTILE, Book, training
@@ -215,6 +217,17 @@ def test_particulars_are_in_the_report_and_escaped(shown: Ledger) -> None:
     assert "<h2>Config</h2>" in page
     assert "tags: good" in page
     assert "<script>alert(1)" not in page
+
+
+def test_parameters_are_the_last_columns_of_the_table(shown: Ledger) -> None:
+    with closing(shown):
+        record = shown.record("resnet50-1a2b")
+    rows = list(csv.DictReader(io.StringIO("".join(export.lines(record)))))
+    assert {row["config.lr"] for row in rows} == {"0.1"}
+    assert list(rows[0])[-2] == "config.lr"
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(io.BytesIO(export.parquet(record)))
+    assert table["config.lr"].to_pylist() == [0.1] * len(rows)
 
 
 def test_what_strangers_wrote_into_a_ledger_is_bounded(tmp_path: Path) -> None:
