@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,10 +85,10 @@ def test_a_counter_that_only_root_may_read_is_unknown_and_told(tmp_path: Path, m
     tree = Powercap(tmp_path)
     opened = open
 
-    def refused(path: str, *rest: object) -> object:
-        if path.endswith("energy_uj"):
+    def refused(path: Any, *rest: Any, **more: Any) -> object:
+        if str(path).endswith("energy_uj"):
             raise PermissionError(13, "Permission denied", path)
-        return opened(path)
+        return opened(path, *rest, **more)  # threads of other tests may open theirs just now
 
     monkeypatch.setattr("builtins.open", refused)
     meter = tree.meter()
