@@ -24,6 +24,8 @@ from gpumon.tags.warn import warn_once
 from gpumon.text import clean
 
 _SLOTS = tuple(slice(offset, offset + wire.STATE_SIZE) for offset in wire.STATES)
+OF_NO_EPOCH = -1
+"""Number in place of an epoch's, of what is logged after the training."""
 _EVENT_HEAD = slice(wire.EVENT_HEAD, wire.EVENT_HEAD + 8)
 
 
@@ -69,6 +71,8 @@ class Board:
         self._metrics = list(wire.NOTHING_LOGGED)
         self._logged = list(wire.NOTHING_LOGGED)
         self._in_epoch = False
+        self._trained = False
+        """Whether the training is over: what is logged from now on belongs to no epoch."""
         self._paused = (0, 0)
         """When it was paused last, ns: monotonic and wall clock."""
         self._memory = 0
@@ -117,6 +121,7 @@ class Board:
             self._epoch = _int32(epoch)
             self._epoch_begin = self._monotonic()
             self._in_epoch = True
+            self._trained = False
             self._logged = list(wire.NOTHING_LOGGED)
             if self._phase == 0 or self.description.phases[self._phase] == PAUSED:
                 self._phase = 1
@@ -156,6 +161,7 @@ class Board:
             self.must_end = False
             self._tell_cpu_time()
             self._paused = self._monotonic(), self._now()
+            self._trained = True
             self.phase(PAUSED)
 
     @property
@@ -193,6 +199,8 @@ class Board:
         """
         if self._map is None:
             return
+        if epoch is None and self._trained:
+            epoch = OF_NO_EPOCH
         with self._lock:
             names = self.description.metrics
             fresh = [name for name in metrics if name not in names]
