@@ -24,6 +24,8 @@ class MigInstances:
         self._clock = clock
         self._mig = Mig(library, answers)
         self._sure_until = 0.0
+        self._silent: set[str] = set()
+        """UUIDs of those that did not answer at the last tick."""
         self.due = self._mig.due
         """Seconds: when to look next."""
         self.is_on = False
@@ -43,10 +45,12 @@ class MigInstances:
         return self._mig.is_due(now)
 
     def watch(self, now: float) -> None:
-        """Look soon where an instance does not answer: it may be gone."""
-        if any(one.state is not _OK for one in self.all):
+        """Look soon where an instance does not answer any more: it may be gone."""
+        silent = {one.uuid for one in self.all if one.state is not _OK}
+        if silent - self._silent:
             self._mig.look_soon(now)
             self.due = self._mig.due
+        self._silent = silent
 
     def look(self, now: float) -> bool:
         """Ask the driver, and return whether anything is other than before."""
