@@ -5,8 +5,6 @@ bounds of both stand here once: the writer keeps them so that it always fits, th
 hostile.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping
