@@ -38,6 +38,7 @@ from gpumon.ring.layout import (
 from gpumon.ring.predecessor import Predecessor, open_predecessor, tick_of
 from gpumon.ring.reader import RingReader
 from gpumon.ring.sizes import plan, rows_for
+from gpumon.ring.widen import Widening, can_widen
 
 FRAME_LADDER = (3600, 1800, 900, 300)
 """Frames kept; when the file system has no room for one, the next is tried."""
@@ -251,6 +252,8 @@ class RingWriter:
         numbers = past.numbers[-self.layout.frames :]
         if old.layout == self.layout and self._directory.has_rows_of(past.known):
             self._copy(old, numbers)
+        elif can_widen(old.layout, self.layout) and self._directory.has_rows_of(past.known):
+            self._widen(past, numbers)
         else:
             full_since = numbers[-1] - self.layout.n_slots if numbers else 0
             for frame in old.frames(numbers):
@@ -259,14 +262,30 @@ class RingWriter:
         self.head = numbers[-1] if numbers else 0
 
     def _copy(self, old: RingReader, numbers: Sequence[int]) -> None:
-        for number, raw in whole_events(old.fd, old.layout):
-            self._events.copy(number, raw)
-        for happened in read_events(old.fd, old.layout, old.directory()).values():
-            self._events.know(happened.runs)
+        self._copy_events(old)
         for number in numbers:
             for area, slot in ((self._full, old.raw(number)), (self._values, old.raw_values(number))):
                 if slot is not None:
                     os.pwrite(self.fd, slot, area.at(number))
+
+    def _copy_events(self, old: RingReader) -> None:
+        for number, raw in whole_events(old.fd, old.layout):
+            self._events.copy(number, raw)
+        for happened in read_events(old.fd, old.layout, old.directory()).values():
+            self._events.know(happened.runs)
+
+    def _widen(self, past: Predecessor, numbers: Sequence[int]) -> None:
+        """Copy into more rows: values as bytes, and the few full frames anew."""
+        old, widening = past.reader, Widening(past.reader.layout, self.layout)
+        self._copy_events(old)
+        for number in numbers:
+            if (raw := old.raw_values(number)) is not None:
+                os.pwrite(self.fd, widening.slot(raw), self._values.at(number))
+        for frame in old.frames(numbers[-self.layout.n_slots :]):
+            if frame.is_full:
+                tick = tick_of(frame, past.known)
+                end, _, counts, dropped_runs = self._encoder.encode(tick, frame.boundaries)
+                self._store(self._full, self._encoder.buffer, end, tick, frame.number, (*counts, dropped_runs))
 
 
 def _allocate(path: str, rows: int) -> tuple[int, str, Layout]:
