@@ -41,7 +41,10 @@ class EpochLog:
     def start(self, board: str) -> None:
         """Begin to look for the epochs of the rank whose tags are in the file `board`; without one nothing happens."""
         if board and self._loggers:
-            self._reader = EpochReader(os.path.basename(board), self._where()).start()
+            try:
+                self._reader = EpochReader(os.path.basename(board), self._where()).start()
+            except Exception as error:  # no thread, no directory
+                warn_once("log_to", f"log_to writes nothing: {type(error).__name__}: {error}")
 
     def come_by(self) -> None:
         """Write what has come."""

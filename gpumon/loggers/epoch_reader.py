@@ -16,6 +16,7 @@ from gpumon.errors import GpumonError
 from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledger
+from gpumon.ledger.records import Record
 from gpumon.live import NO_DAEMON, follow
 from gpumon.missing import is_known
 from gpumon.origin import Capability
@@ -53,6 +54,7 @@ class EpochReader:
         """Number of the one that was read last."""
         self._by_driver = False
         self._is_last = False
+        self._problem = ""
         self._wake, self._waited, self._all, self._over = Event(), Event(), Event(), Event()
         self._daemon = follow(where)
         self._thread = Thread(target=self._run, name="gpumon-log", daemon=True)
@@ -106,7 +108,9 @@ class EpochReader:
                         self._read_run(ledger, run_id)
                         return
             except GpumonError as error:
-                warn_once("log_to ledger", f"log_to: {error}")
+                if str(error) == self._problem:  # not one that passes, such as a file in the making
+                    warn_once("log_to ledger", f"log_to: {error}")
+                self._problem = str(error)
 
     def _run(self) -> None:
         try:
@@ -150,7 +154,7 @@ class EpochReader:
         for epoch in aggregate.epochs(record):
             is_final = goes_on and settled.has(epoch.ordinal)
             has_ended = is_known(epoch.ended)
-            is_good = self._is_last or self._is_whole(epoch, record.run.updated)
+            is_good = self._is_last or self._is_whole(epoch, record)
             if not is_final and not (self._waited.is_set() and has_ended and is_good):
                 return
             self._next = epoch.ordinal + 1
@@ -159,11 +163,12 @@ class EpochReader:
                 self._arrived.append(epoch)
                 self._read = epoch.epoch
 
-    def _is_whole(self, epoch: EpochSummary, updated: float) -> bool:
+    def _is_whole(self, epoch: EpochSummary, record: Record) -> bool:
         """Whether an epoch was read up to its end, and by the driver's own samples where it was so before."""
         if self._by_driver and "driver" not in epoch.utilization_from:
             return False
         # The last reading before its end holds beyond it, so that only counters show that one more is missing.
-        is_short = epoch.value("energy") < _WHOLE * epoch.value("power_mean") * epoch.seconds
-        is_read = updated >= epoch.ended + self._daemon.interval()
+        rows = [row for row in record.whole_epochs if row.ordinal == epoch.ordinal]
+        is_short = any(row.value("energy") < _WHOLE * row.value("power_mean") * row.value("seconds") for row in rows)
+        is_read = record.run.updated >= epoch.ended + self._daemon.interval()
         return is_read and not is_short and epoch.sampled_share >= _WHOLE

@@ -38,6 +38,7 @@ from gpumon.vendors import IDENTIFIERS, NVIDIA
 
 LOG_WAIT = 3.0
 """Seconds that the end of a run may wait for the values of its last epochs, if it logs them."""
+LONGEST_WAIT = 3600
 _begun: Counter[str] = Counter()
 """Runs that this process has begun, by name: one that only rank 0 begins does not shift the others."""
 
@@ -106,6 +107,8 @@ def run(
     log = None
     if log_to is not None and where.rank == 0:
         # By its name, since it reads the ledger: a training without loggers never imports that.
+        if not isinstance(log_wait, int | float) or not 0 <= log_wait <= LONGEST_WAIT:
+            raise UsageError(f"log_wait={clean(repr(log_wait), 80)}: give seconds from 0 to {LONGEST_WAIT}")
         attach = import_module("gpumon.loggers.attach")
         log = attach.epoch_log(log_to, run=described.id, where=places, wait=log_wait)
 

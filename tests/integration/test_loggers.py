@@ -230,3 +230,35 @@ def test_an_interrupted_training_ends_at_once(watched: Path, stub: Stub) -> None
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, env=env, cwd=watched, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
+
+
+RANK = """
+import gpumon, sys, time
+with gpumon.run("ranks", epochs=2, devices=sys.argv[1], log_to="csv:ranks.csv", log_wait=600) as run:
+    for epoch in run.epochs():
+        for _ in range(12):
+            run.step()
+            time.sleep(0.1)
+"""
+
+
+def test_the_first_rank_writes_for_all_of_them(watched: Path, stub: Stub) -> None:
+    env = {
+        **environment(watched), "PYTHONPATH": str(ROOT), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511",
+    }  # fmt: skip
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, stub.uuid(i)], env={**env, "RANK": str(i), "LOCAL_RANK": str(i)}, cwd=watched
+        )
+        for i in range(2)
+    ]
+    assert [rank.wait(timeout=2 * PATIENCE) for rank in ranks] == [0, 0]
+    with (watched / "ranks.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["0", "1"]
+    with Ledger(str(watched / "state" / LEDGER)) as ledger:
+        record = ledger.record(rows[0]["run"])
+        expected = [epoch.value("energy") for epoch in aggregate.epochs(record)]
+    assert len(record.ranks) == len(record.devices) == 2
+    assert [float(row["gpu/energy_joules"]) for row in rows] == expected

@@ -40,7 +40,7 @@ def main(device: str) -> None:
     with (
         wandb.init(project="tests") as charts,
         mlflow.start_run() as tracked,
-        gpumon.run("logged", epochs=EPOCHS, devices=device, batch=4, log_to=loggers, log_wait=60) as run,
+        gpumon.run("logged", epochs=EPOCHS, devices=device, batch=4, log_to=loggers, log_wait=600) as run,
     ):
         for epoch in run.epochs():
             for _ in run.steps(range(12)):

@@ -33,7 +33,7 @@ class Net(lightning.LightningModule):  # type: ignore[misc]
 
 
 def main(device: str) -> None:
-    monitor = GpuMonitor("lit", devices=device, log_to="lightning", log_wait=60)
+    monitor = GpuMonitor("lit", devices=device, log_to="lightning", log_wait=600)
     trainer = lightning.Trainer(
         max_epochs=2, accelerator="cpu", logger=[CSVLogger("lit-csv"), TensorBoardLogger("lit-tensorboard")],
         callbacks=[monitor], enable_progress_bar=False, enable_checkpointing=False, enable_model_summary=False,

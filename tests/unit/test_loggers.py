@@ -29,7 +29,7 @@ from gpumon.loggers.logger import EpochPlace
 from gpumon.loggers.registry import loggers_of
 from gpumon.loggers.wandb import WandbLogger
 from gpumon.metrics import Unit
-from gpumon.paths import Places
+from gpumon.paths import LEDGER, Places
 from gpumon.tags import warn
 from tests.runs import GIB, Book, measured
 
@@ -111,6 +111,12 @@ def test_an_epoch_is_settled_when_every_rank_says_so(states: list[str | None], e
 def test_what_is_no_logger_is_refused_in_one_line(given: object) -> None:
     with pytest.raises(UsageError, match=r'^log_to=.*: give "csv:PATH", .*a path, a logger, or a function$'):
         gpumon.run("refused", log_to=given)
+
+
+@pytest.mark.parametrize("given", ["3 s", -1, float("nan"), float("inf"), None])
+def test_a_wait_that_is_none_is_refused_in_one_line(given: Any) -> None:
+    with pytest.raises(UsageError, match=r"^log_wait=.*: give seconds from 0 to 3600$"):
+        gpumon.run("refused", log_to="csv:a.csv", log_wait=given)
 
 
 def test_a_logger_that_cannot_be_made_is_left_out_with_a_warning(
@@ -269,3 +275,19 @@ def test_a_callback_can_be_pickled_whatever_it_logs_to() -> None:
     for log_to, kept in ((Trainer(), None), ("csv:a.csv", "csv:a.csv"), (Path("a.csv"), Path("a.csv"))):
         hook = pickle.loads(pickle.dumps(Hook("torch", log_to=log_to, batch=4)))
         assert hook._settings == {"log_to": kept, "batch": 4}
+
+
+def test_a_ledger_in_the_making_is_no_problem_and_one_that_stays_unreadable_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / LEDGER
+    reader = EpochReader("tag.1", Places(explicit=str(tmp_path), state=str(tmp_path)))
+    path.touch()
+    reader.look()
+    path.write_bytes(b"no database" * 100)
+    reader.look()
+    assert not caplog.messages
+    reader.look()
+    reader.look()
+    (said,) = caplog.messages
+    assert "ledger.sqlite is damaged" in said
