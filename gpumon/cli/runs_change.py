@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpumon import units
 from gpumon.errors import GpumonError, UsageError
-from gpumon.ledger.change import LedgerChange
 from gpumon.ledger.find import find
 from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import RunRow
+
+if TYPE_CHECKING:
+    from gpumon.ledger.change import LedgerChange
 
 _RUN = "id, name or unambiguous prefix of one of your runs; 'last' is the newest"
 
@@ -73,7 +74,7 @@ def tag(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
 def delete(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     """`gpumon runs delete`."""
     found = {one[1].id: one for one in (_exactly(ledgers, wanted, now) for wanted in arguments.runs)}
-    hostname = socket.gethostname()
+    hostname = os.uname().nodename
     for ledger, run in found.values():
         with _changing(ledger) as change:
             change.may_delete(run, now, hostname)
@@ -89,6 +90,8 @@ ACTIONS: dict[str, Any] = {"rename": rename, "note": note, "tag": tag, "delete":
 
 
 def _changing(ledger: Ledger) -> LedgerChange:
+    from gpumon.ledger.change import LedgerChange  # `runs list` and `runs show` write nothing
+
     return LedgerChange(ledger.path, os.geteuid())
 
 

@@ -6,12 +6,15 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from gpumon.ledger.decode import Cells
 from gpumon.ledger.records import NoteRow, Particulars
 from gpumon.ledger.table_columns import parsed_json
-from gpumon.ledger.write import LedgerRow
 from gpumon.run_about import NAME_LENGTH, NOTE_LENGTH, TAG_LENGTH, About, Parameter, bounded_text, bounded_value
+
+if TYPE_CHECKING:
+    from gpumon.ledger.write import LedgerRow
 
 
 class ParameterKind(IntEnum):
@@ -24,6 +27,8 @@ class ParameterKind(IntEnum):
 
 def about_rows(run: str, rank: int, about: About) -> Iterator[LedgerRow]:
     """Yield the rows of what a rank of `run` publishes."""
+    from gpumon.ledger.write import LedgerRow  # readers need none of what writes
+
     omitted = {"": about.omitted} if about.omitted else {}
     for kind, values in (
         (ParameterKind.CONFIG, about.config),
