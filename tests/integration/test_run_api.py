@@ -551,12 +551,13 @@ def test_a_training_loads_little_of_gpumon(tmp_path: Path) -> None:
     assert not heavy & set(loaded)
     ours = {name for name in loaded if name.startswith("gpumon.")}
     assert ours <= {
-        "gpumon.errors", "gpumon.paths", "gpumon.procfs", "gpumon.run_facts", "gpumon.text", "gpumon.trust",
-        "gpumon.vendors", "gpumon.tags", "gpumon.tags.wire", "gpumon.tags.board_file", "gpumon.tags.client",
-        "gpumon.tags.description", "gpumon.tags.devices", "gpumon.tags.lifetime", "gpumon.tags.loader",
-        "gpumon.tags.loop",
-        "gpumon.tags.memory", "gpumon.tags.naming", "gpumon.tags.out_of_memory", "gpumon.tags.ranks",
-        "gpumon.tags.run_tags", "gpumon.tags.running", "gpumon.tags.sweep", "gpumon.tags.values", "gpumon.tags.warn",
+        "gpumon.errors", "gpumon.paths", "gpumon.procfs", "gpumon.run_about", "gpumon.run_facts", "gpumon.step_size",
+        "gpumon.tags", "gpumon.tags.board_file", "gpumon.tags.client", "gpumon.tags.cpu_time",
+        "gpumon.tags.description", "gpumon.tags.devices", "gpumon.tags.git", "gpumon.tags.lifetime",
+        "gpumon.tags.loader", "gpumon.tags.loop", "gpumon.tags.memory", "gpumon.tags.naming",
+        "gpumon.tags.out_of_memory", "gpumon.tags.program", "gpumon.tags.ranks", "gpumon.tags.run_tags",
+        "gpumon.tags.running", "gpumon.tags.step_rows", "gpumon.tags.sweep", "gpumon.tags.telling",
+        "gpumon.tags.values", "gpumon.tags.warn", "gpumon.tags.wire", "gpumon.text", "gpumon.trust", "gpumon.vendors",
     }  # fmt: skip
 
 
