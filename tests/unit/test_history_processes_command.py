@@ -195,7 +195,7 @@ def test_the_overview_counts_processes(filled: float, capsys: pytest.CaptureFixt
     assert main(["history"]) == 0
     rows = capsys.readouterr().out.splitlines()
     assert any(row.split()[0] == "processes" and row.endswith("2 rows") for row in rows)
-    assert any(row.startswith("processes 10 s") and row.endswith("B") for row in rows)
+    assert any(row.strip().startswith("processes 10 s") and row.endswith("B") for row in rows)
 
 
 def test_in_python_none_is_all_and_what_is_no_process_is_refused(filled: float) -> None:
