@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from time import monotonic_ns
 from typing import NamedTuple
@@ -24,6 +24,7 @@ _DIFF = (
     "-c", "core.fsmonitor=false", "diff", "--quiet", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty",
     "HEAD", "--",
 )  # fmt: skip
+_OWN = {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 _PASSED_ON = ("PATH", "HOME", "XDG_CONFIG_HOME")
 """Variables that git needs to be found and to know its user's settings; none is kept."""
 
@@ -77,25 +78,25 @@ def commit_of(repository: Repository) -> str:
 
 
 class DirtyCheck:
-    """git, asked whether the files of a tree differ from its commit. Files that git does not know count for nothing."""
+    """git, asked whether what runs differs from the commit.
 
-    def __init__(self, repository: Repository, env: Mapping[str, str]) -> None:
+    It does where a file that git knows was changed, or where git does not know `script` at all; other files that git
+    does not know count for nothing.
+    """
+
+    def __init__(self, repository: Repository, env: Mapping[str, str], script: str = "") -> None:
         self.answer: bool | None = None
         """None while it is not known."""
         self._pid = 0
         self._since = monotonic_ns()
+        self._tree = repository.tree
+        self._env = {name: env[name] for name in _PASSED_ON if name in env} | _OWN
+        self._next = ("ls-files", "--error-unmatch", "--", script) if script else ()
         try:
-            if os.stat(f"{repository.git_dir}/index").st_size > _LARGEST_INDEX:
-                return
-            passed = {name: env[name] for name in _PASSED_ON if name in env}
-            nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
-            # Neither a thread nor a copy of this process: both would disturb a training that forks, or is large.
-            self._pid = os.posix_spawnp(
-                "git", ["git", "-C", repository.tree, *_DIFF], {**passed, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
-                file_actions=nothing,
-            )  # fmt: skip
-        except (OSError, ValueError):
-            self._pid = 0  # no git, or no index
+            if os.stat(f"{repository.git_dir}/index").st_size <= _LARGEST_INDEX:
+                self._ask(_DIFF)
+        except OSError:
+            return  # nothing was ever added
 
     def is_over(self) -> bool:
         """Whether no answer is to come any more. Never waits."""
@@ -112,8 +113,20 @@ class DirtyCheck:
                     os.kill(self._pid, signal.SIGKILL)
             return False
         self._pid = 0
-        self.answer = {0: False, 1: True}.get(os.waitstatus_to_exitcode(status))
+        answer = {0: False, 1: True}.get(os.waitstatus_to_exitcode(status))
+        if answer is False and self._next:
+            words, self._next = self._next, ()
+            self._ask(words)
+            return not self._pid
+        self.answer = answer
         return True
+
+    def _ask(self, words: Sequence[str]) -> None:
+        """Start git; without it the answer stays unknown."""
+        nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
+        with suppress(OSError, ValueError):
+            # Neither a thread nor a copy of this process: both would disturb a training that forks, or is large.
+            self._pid = os.posix_spawnp("git", ["git", "-C", self._tree, *words], self._env, file_actions=nothing)
 
 
 def _is_id(text: str) -> bool:

@@ -38,7 +38,7 @@ class Program:
         repository = repository_of(directory) if directory and not _is_installed(directory) else None
         if repository is not None and (commit := commit_of(repository)):
             self._facts[COMMIT] = commit
-            self._check = DirtyCheck(repository, env)
+            self._check = DirtyCheck(repository, env, "" if is_notebook(argv) else f"{directory}/{script}")
 
     @property
     def is_settled(self) -> bool:
@@ -60,9 +60,9 @@ _program: list[Program] = []
 
 
 def program(env: Mapping[str, str]) -> Program:
-    """The program that this process runs; looked at once."""
-    if not _program:
-        _program.append(Program(sys.argv, vars(sys.modules["__main__"]), sys.modules, env))
+    """The program that this process runs: looked at once, as its code was read; cells of a notebook change."""
+    if not _program or is_notebook(sys.argv):
+        _program[:] = [Program(sys.argv, vars(sys.modules["__main__"]), sys.modules, env)]
     return _program[0]
 
 
@@ -86,9 +86,10 @@ def _script(argv: Sequence[str], main: Mapping[str, Any], env: Mapping[str, str]
 
 
 def _is_installed(directory: str) -> bool:
-    return any(
-        directory == root or directory.startswith(f"{root}/") for root in (sys.prefix, sys.base_prefix, sys.exec_prefix)
-    )
+    parts = directory.split("/")
+    if "site-packages" in parts or "dist-packages" in parts:
+        return True
+    return directory in {f"{root}/bin" for root in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
 
 
 def _versions(modules: Mapping[str, Any]) -> dict[str, Parameter]:

@@ -241,6 +241,8 @@ class RunTags:
             self.listener.come_by()
         self._epoch = opened = object()
         self._find_devices()
+        if self._telling.is_pending:
+            self._telling.look()
         try:
             epoch = int(number)  # type: ignore[call-overload]
         except (TypeError, ValueError, OverflowError):

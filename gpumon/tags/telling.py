@@ -25,6 +25,8 @@ class Telling:
         self._board = board
         self._of = of
         self._program: Program | None = None
+        self.is_pending = False
+        """Whether more of the program is to come."""
         self._by_framework: set[str] = set()
 
     def begin(self) -> None:
@@ -36,19 +38,20 @@ class Telling:
                 warn_once("program", f"script and commit do not show: {type(error).__name__}: {error}")
         self.look()
 
-    def look(self) -> bool:
-        """Publish the program anew; true while more of it is to come."""
+    def look(self) -> None:
+        """Publish the program anew, as far as it is known by now."""
+        self.is_pending = False
         if self._program is None:
-            return False
+            return
         try:
             facts = self._program.facts()
             is_settled = self._program.is_settled
         except Exception as error:
             self._program = None
             warn_once("program", f"script and commit do not show: {type(error).__name__}: {error}")
-            return False
+            return
         self._board.tell(lambda about: about._replace(program=facts))
-        return not is_settled
+        self.is_pending = not is_settled
 
     def config(self, given: object, more: Mapping[str, object], *, by_framework: bool = False) -> None:
         """Publish parameters; those that the user gave stand against those that a framework knows."""

@@ -290,10 +290,10 @@ def tree(tmp_path: Path) -> Path:
     return made
 
 
-def is_dirty(tree: Path) -> bool | None:
+def is_dirty(tree: Path, script: str = "") -> bool | None:
     repository = repository_of(str(tree))
     assert repository is not None
-    check = DirtyCheck(repository, os.environ)
+    check = DirtyCheck(repository, os.environ, script and str(tree / script))
     while not check.is_over():
         os.sched_yield()
     return check.answer
@@ -326,6 +326,8 @@ def test_a_tree_is_dirty_once_a_file_of_it_was_changed(tree: Path) -> None:
     (tree / "new.py").write_text("not added\n")
     os.utime(tree / "train.py")
     assert is_dirty(tree) is False
+    assert is_dirty(tree, "deep/../train.py") is False
+    assert is_dirty(tree, "new.py") is True, "what runs is in no commit"
     (tree / "train.py").write_text("print()\n")
     assert is_dirty(tree) is True
     git(tree, "add", "train.py")
@@ -376,6 +378,24 @@ def test_a_notebook_is_told_by_its_name(tree: Path, monkeypatch: pytest.MonkeyPa
     found = Program(["/x/ipykernel_launcher.py"], {"__file__": "/x/y.py"}, {}, {"JPY_SESSION_NAME": "/a/b.ipynb"})
     assert found.facts()["script"] == "b"
     assert found.facts()["commit"] == git(tree, "rev-parse", "HEAD")
+
+
+def test_a_notebook_is_looked_at_for_each_run_and_a_script_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree)
+    monkeypatch.setattr(program, "_program", [])
+    monkeypatch.setattr("sys.argv", ["/x/ipykernel_launcher.py"])
+    first = program.program({}).facts()["commit"]
+    git(tree, "commit", "-q", "--allow-empty", "-m", "second")
+    assert program.program({}).facts()["commit"] == git(tree, "rev-parse", "HEAD") != first
+    monkeypatch.setattr("sys.argv", ["train.py"])
+    assert program.program({}) is program.program({})
+
+
+def test_an_installed_program_has_no_commit_of_what_stands_around_it(tree: Path) -> None:
+    installed = tree / "env" / "site-packages" / "package"
+    installed.mkdir(parents=True)
+    found = Program(["train"], {"__file__": str(installed / "train.py")}, {}, os.environ).facts()
+    assert set(found) == {"script", "python"}
 
 
 def test_a_run_tells_its_program_at_its_end_at_the_latest(
