@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from gpumon import units
 from gpumon.diagnosis.past import findings
 from gpumon.frame import Mark, RunState
+from gpumon.ledger.combine import total_of
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import MarkRow, Record
 from gpumon.metrics import Unit
@@ -26,6 +27,7 @@ _SHOWN_ELSEWHERE = frozenset(("out_of_memory", "diverged", "died", "failed"))
 def notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
     """Yield what a reader must know to read the numbers right."""
     yield utilization_note(total, going_on=record.run.state is RunState.RUNNING)
+    yield from cpu_cost(record, total.seconds)
     peaks = {live_peak(stretch)[0] for stretch in (*epochs, total)}
     if AT_MOST in peaks:
         yield f"{AT_MOST} upper bound: the framework reached its peak earlier."
@@ -47,6 +49,20 @@ def notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -
     for finding in findings(record, total, record.run.updated):
         if finding.kind not in _SHOWN_ELSEWHERE:
             yield f"{finding.summary[:1].upper()}{finding.summary[1:]}. {finding.action}".rstrip()
+
+
+def cpu_cost(record: Record, seconds: float) -> Iterator[str]:
+    """Yield a sentence about CPU time and CPU energy of a run that took `seconds`, as far as they are known."""
+    spent = total_of([rank.facts.cpu_seconds or math.nan for rank in record.ranks] or [math.nan])
+    energy = max((one for rank in record.ranks if is_known(one := rank.package_energy)), default=math.nan)
+    parts = []
+    if is_known(spent):
+        cores = f" ({units.figures(spent / seconds)} cores on average)" if seconds > 0 else ""
+        parts.append(f"{units.span(spent)} of CPU time{cores}")
+    if is_known(energy):
+        parts.append(f"{units.number(energy, Unit.JOULES)} in the CPU packages of the machine")
+    if parts:
+        yield f"Used {', '.join(parts)}."
 
 
 def diverged(epochs: Sequence[EpochSummary]) -> Iterator[str]:

@@ -148,11 +148,13 @@ class Board:
             self.publish()
         return before
 
-    def end_row(self, end: RowEnd) -> None:
-        """Publish that a row of steps ended there, with what was logged in it."""
+    def end_rows(self, ends: Sequence[RowEnd]) -> None:
+        """Publish that rows of steps ended there; the last has what was logged since the rows before."""
         with self._lock:
-            now = self._monotonic()
-            self._event(wire.STEPS, at=(end.monotonic_ns, self._now() - (now - end.monotonic_ns)), end=end)
+            apart = self._now() - self._monotonic()
+            for end in ends:
+                logged = None if end is ends[-1] else wire.NOTHING_LOGGED
+                self._event(wire.STEPS, at=(end.monotonic_ns, end.monotonic_ns + apart), end=end, logged=logged)
             self._logged = list(wire.NOTHING_LOGGED)
 
     def pause(self) -> None:

@@ -115,7 +115,7 @@ class RunTags:
             # No row ends within what is over now.
             now = monotonic_ns()
             if self._board.steps:
-                self._mark_row(now)
+                self._mark_rows(now)
             self._rows.note(RowEnd(self._board.steps, now, self._board.wait_ns))
         return self._board.phase(name)
 
@@ -281,7 +281,7 @@ class RunTags:
         self._due = now + STEP_EVERY
         self._board.publish(now)
         if self._first is None and self._board.steps:
-            self._mark_row(now)
+            self._mark_rows(now)
         if now >= self._memory.due_ns:
             self._memory.read(now)
         if self._pending:
@@ -294,13 +294,13 @@ class RunTags:
             self._find_devices()
             self._telling.look()
 
-    def _mark_row(self, now: int) -> None:
-        """Publish that a row of steps is over, in a training without epochs."""
+    def _mark_rows(self, now: int) -> None:
+        """Publish which rows of steps are over, in a training without epochs."""
         board = self._board
-        end = self._rows.passed(RowEnd(board.steps, now, board.wait_ns))
-        if end is not None:
+        ends = self._rows.passed(RowEnd(board.steps, now, board.wait_ns))
+        if ends:
             self._memory.at_boundary()
-            board.end_row(end)
+            board.end_rows(ends)
 
     def _take_arrived(self) -> None:
         for epoch, metrics in sorted(self._pending.collect().items()):

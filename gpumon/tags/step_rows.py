@@ -23,34 +23,31 @@ class StepMarker:
     """Follows the steps of one run, as often as they are published."""
 
     def __init__(self) -> None:
-        self.next = 1
-        """The step from which `passed` has more to tell."""
-        self._told = 0
         self._before = RowEnd(0, 0, 0)
 
-    def passed(self, now: RowEnd) -> RowEnd | None:
-        """The end of a row that lies between this and the last call, if any.
+    def passed(self, now: RowEnd) -> list[RowEnd]:
+        """The ends of rows that lie between the last call and this one.
 
         Between two calls, which are 50 ms apart at most while steps are fast, steps are taken to be equally long.
         """
         before, self._before = self._before, now
-        if now.step < self.next:
-            return None
         size = mark_size(now.step)
-        end = now.step // size * size
-        self.next = end + size
-        if end <= self._told:
-            return None
-        self._told = end
-        if not before.monotonic_ns or end <= before.step or end == now.step or NOT_KNOWN in (before[2], now[2]):
-            return now._replace(step=end)
-        share = (end - before.step) / (now.step - before.step)
-        return RowEnd(
-            step=end,
-            monotonic_ns=before.monotonic_ns + round(share * (now.monotonic_ns - before.monotonic_ns)),
-            wait_ns=before.wait_ns + round(share * (now.wait_ns - before.wait_ns)),
-        )
+        # Of what came before the first call it is unknown when each step was made.
+        first = before.step // size * size + size if before.monotonic_ns else max(size, now.step // size * size)
+        return [_between(before, now, step) for step in range(first, now.step + 1, size)]
 
     def note(self, now: RowEnd) -> None:
         """Note where the training stands when something else was published: no row ends before it."""
         self._before = now
+
+
+def _between(before: RowEnd, now: RowEnd, step: int) -> RowEnd:
+    """The moment at which a training that was here and there made that step."""
+    if not before.monotonic_ns or step == now.step or NOT_KNOWN in (before.wait_ns, now.wait_ns):
+        return now._replace(step=step)
+    share = (step - before.step) / (now.step - before.step)
+    return RowEnd(
+        step=step,
+        monotonic_ns=before.monotonic_ns + round(share * (now.monotonic_ns - before.monotonic_ns)),
+        wait_ns=before.wait_ns + round(share * (now.wait_ns - before.wait_ns)),
+    )
