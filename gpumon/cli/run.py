@@ -17,6 +17,7 @@ from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
+from gpumon.auto import KNOWN, prepare
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options, source_of
 from gpumon.clock import SECOND
 from gpumon.errors import UsageError
@@ -41,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--auto",
         action="store_true",
-        help="record trainings by Keras, Lightning, Transformers, XGBoost and LightGBM, without changing their code",
+        help=f"record trainings by {KNOWN}, without changing their code",
     )
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)
@@ -55,8 +56,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dir:
         env["GPUMON_DIR"] = os.path.abspath(arguments.dir)  # its trainings publish where we look
     if arguments.auto:
-        from gpumon.auto import prepare
-
         env = prepare(env, arguments.name)
     where, trouble = _resolve_options(arguments)
     adopt_orphans()  # before there can be any
@@ -72,7 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
     ended = child.wait(watcher.tree.holds if watcher else lambda pid: pid == child.pid)
     at = monotonic_ns()
     try:
-        _tell(watcher, arguments.name or words[0], ended, began_ns=began, ended_ns=at, trouble=trouble)
+        awaited = KNOWN if arguments.auto else ""
+        name = arguments.name or words[0]
+        _tell(watcher, name, ended, began_ns=began, ended_ns=at, trouble=trouble, awaited=awaited)
     except Exception as error:
         try:
             sys.stderr.write(f"gpumon: the cost of this command is unknown: {type(error).__name__}: {error}\n")
@@ -125,12 +126,21 @@ def _watch(
     return watcher, trouble
 
 
-def _tell(watcher: Watcher | None, name: str, ended: Ended, *, began_ns: int, ended_ns: int, trouble: str) -> None:
+def _tell(
+    watcher: Watcher | None,
+    name: str,
+    ended: Ended,
+    *,
+    began_ns: int,
+    ended_ns: int,
+    trouble: str,
+    awaited: str,
+) -> None:
     """Print what it cost."""
     from gpumon.launcher.summary import text
     from gpumon.launcher.watcher import CommandReport
 
-    report = watcher.finish(ended, ended_ns) if watcher is not None else CommandReport()
+    report = watcher.finish(ended, ended_ns)._replace(awaited=awaited) if watcher is not None else CommandReport()
     if trouble:
         report = report._replace(problem=trouble)
     color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")

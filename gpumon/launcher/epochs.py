@@ -23,6 +23,8 @@ class Training(NamedTuple):
     """Mean of an epoch; NaN before the first was whole."""
     metrics: Mapping[str, float]
     """The metrics that it logged last, the losses first."""
+    steps: int = 0
+    """Over the whole run; 0 where they are not counted."""
 
 
 class _Rank:
@@ -85,7 +87,7 @@ class CommandTrainings:
     def _training(self, run: Run) -> Training:
         rank = self._ranks.get(run.key, _Rank())
         seconds = rank.total / rank.epochs / SECOND if rank.epochs else NAN
-        return Training(run.id, run.name, rank.epochs, seconds, _losses(run.metrics))
+        return Training(run.id, run.name, rank.epochs, seconds, _losses(run.metrics), run.step)
 
 
 def _losses(metrics: Mapping[str, float]) -> dict[str, float]:

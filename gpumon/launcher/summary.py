@@ -65,6 +65,8 @@ def _lines(ended: Ended, seconds: float, report: CommandReport) -> Iterator[Summ
             yield SummaryLine("", "", report.problem)
     else:
         yield SummaryLine("GPU time", *_without(report, seconds))
+    if report.awaited and not report.trainings:
+        yield SummaryLine("trainings", "0", f"--auto knows {report.awaited}, in a Python that heeds PYTHONPATH")
     for training in report.trainings[-_SHOWN:]:
         yield _training(training, alone=len(report.trainings) == 1)
     if len(report.trainings) > _SHOWN:
@@ -118,4 +120,6 @@ def _training(training: Training, *, alone: bool) -> SummaryLine:
     if training.epochs:
         parts.append(f"{units.brief(training.seconds)} each")
     parts += [f"{clean(name, 40)} {units.plain(value)}" for name, value in training.metrics.items()]
+    if training.steps and not training.epochs:  # of boosted trees, say
+        return SummaryLine("steps", str(training.steps), ", ".join(parts))
     return SummaryLine("epochs", str(training.epochs), ", ".join(parts))

@@ -60,6 +60,8 @@ class CommandReport(NamedTuple):
     """Why nothing, or not all, is known; empty when all is well."""
     shown_as: str = ""
     """The run that the ledger has of it; empty when it has none."""
+    awaited: str = ""
+    """Frameworks whose trainings were to be recorded without a change to their code; empty when none were."""
 
 
 class Watcher:

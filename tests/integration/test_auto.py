@@ -146,10 +146,20 @@ def test_epochs_of_an_unchanged_training_are_told(env: dict[str, str], tmp_path:
 
 
 def test_boosting_rounds_of_an_unchanged_training_are_told(env: dict[str, str], live_dir: Path, tmp_path: Path) -> None:
-    done = plain([str(script("boosted", tmp_path))], prepare(env, "nightly"))
+    words = [sys.executable, script("boosted", tmp_path)]
+    done = gpumon("run", "--auto", "--name", "nightly", "--interval", "0.2", "--", *words, env=env, timeout=600)
     assert done.returncode == 0, done.stderr
+    assert re.findall(r"^  steps +(\d+)  nightly", done.stderr, re.MULTILINE) == ["3", "4"], done.stderr
     found = [(one.run.name, one.run.framework, one.run.step, one.run.state) for one in told(live_dir)]
     assert found == [("nightly", "xgboost", 3, RunState.FINISHED), ("nightly", "lightgbm", 4, RunState.FINISHED)]
+
+
+def test_where_no_training_was_found_a_line_says_what_is_looked_for(env: dict[str, str]) -> None:
+    said = "trainings  +0  --auto knows Keras, .*, in a Python that heeds PYTHONPATH"
+    for options, found in ((["--auto"], True), ([], False)):
+        done = gpumon("run", *options, "--", sys.executable, "-E", "-c", "pass", env=env)
+        assert done.returncode == 0
+        assert bool(re.search(said, done.stderr)) == found, done.stderr
 
 
 ALL = """
