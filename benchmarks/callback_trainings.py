@@ -3,6 +3,7 @@
 Every framework fetches its batches from the same loader, which notes the time of each fetch. From one
 fetch to the next is a step with all its hooks; from the last of an epoch to the first of the next is
 what an epoch adds. So nothing of a framework is replaced, and its start and end are not in the figures.
+Boosted trees fetch nothing: there an objective notes the times, a step is a round, and 100 rounds count as an epoch.
 """
 
 from __future__ import annotations
@@ -54,6 +55,14 @@ class Loader:
                 self.work()
             fetched.append((time.process_time_ns(), time.perf_counter_ns()))
             yield batch
+
+    def come_by(self) -> None:
+        """Note a round of a training that fetches nothing."""
+        if not self.epochs or len(self.epochs[-1]) == len(self.batches):
+            self.epochs.append([])
+        if self.work:
+            self.work()
+        self.epochs[-1].append((time.process_time_ns(), time.perf_counter_ns()))
 
     def steps(self, clock: int) -> list[float]:
         """µs from fetch to fetch within epochs; the first epoch warms up where there are more."""
@@ -245,11 +254,136 @@ def transformers_fit() -> tuple[Train, list[str], list[Any]]:
     return train, ["gpumon", EMPTY], [{"x": x, "labels": y} for x, y in _batches()]
 
 
+def ignite_run() -> tuple[Train, list[str], list[Any]]:
+    """`Engine.run` of Ignite."""
+    import torch
+    from ignite.engine import Engine, Events
+
+    from gpumon.callbacks.ignite import GpuMonitor
+
+    layer = torch.nn.Linear(16, 1)
+    optimizer = torch.optim.SGD(layer.parameters(), 0.01)
+
+    def step(engine: Any, batch: Any) -> float:
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(layer(batch[0]), batch[1]).backward()
+        optimizer.step()
+        return 0.5
+
+    def train(who: str, loader: Loader, epochs: int) -> None:
+        engine = Engine(step)
+        if who == "gpumon":
+            GpuMonitor("benchmark").attach(engine)
+        elif who:
+            for event in (Events.GET_BATCH_STARTED, Events.GET_BATCH_COMPLETED, Events.ITERATION_COMPLETED):
+                engine.add_event_handler(event, lambda: None)
+        engine.run(loader, max_epochs=epochs)
+
+    return train, ["gpumon", EMPTY], _batches()
+
+
+def accelerate_log() -> tuple[Train, list[str], list[Any]]:
+    """A loop that logs each step by Accelerate."""
+    import torch
+    from accelerate import Accelerator
+    from accelerate.tracking import GeneralTracker
+
+    from gpumon.callbacks.accelerate import GpuMonitorTracker
+
+    class Empty(GeneralTracker):  # type: ignore[misc]
+        name = "empty"
+        requires_logging_directory = False
+        tracker = None
+
+    layer = torch.nn.Linear(16, 1)
+    optimizer = torch.optim.SGD(layer.parameters(), 0.01)
+
+    def train(who: str, loader: Loader, epochs: int) -> None:
+        trackers: dict[str, Callable[[], list[Any]]] = {
+            "gpumon": lambda: [GpuMonitorTracker("benchmark")],
+            EMPTY: lambda: [Empty()],
+        }
+        accelerator = Accelerator(cpu=True, log_with=trackers[who]() if who else None)
+        accelerator.init_trackers("benchmark")
+        for _ in range(epochs):
+            for step, batch in enumerate(loader):
+                optimizer.zero_grad()
+                accelerator.backward(torch.nn.functional.mse_loss(layer(batch[0]), batch[1]))
+                optimizer.step()
+                accelerator.log({"loss": 0.5}, step=step)
+        accelerator.end_training()
+
+    return train, ["gpumon", EMPTY], _batches()
+
+
+def xgboost_train() -> tuple[Train, list[str], list[Any]]:
+    """`xgboost.train`, which evaluates each round."""
+    import xgboost
+
+    from gpumon.callbacks.xgboost import GpuMonitor
+
+    x, y = _table()
+    data = xgboost.DMatrix(x, y)
+
+    def train(who: str, loader: Loader, epochs: int) -> None:
+        def objective(prediction: Any, data: Any) -> Any:
+            loader.come_by()
+            return prediction - y, y * 0 + 1
+
+        made: dict[str, Callable[[], Any]] = {
+            "gpumon": lambda: GpuMonitor("benchmark"), EMPTY: xgboost.callback.TrainingCallback,
+        }  # fmt: skip
+        xgboost.train(
+            {"nthread": 1, "max_depth": 2}, data, epochs * len(loader), evals=[(data, "train")], obj=objective,
+            verbose_eval=False, callbacks=[made[who]()] if who else [],
+        )  # fmt: skip
+
+    return train, ["gpumon", EMPTY], list(range(STEPS))
+
+
+def lightgbm_train() -> tuple[Train, list[str], list[Any]]:
+    """`lightgbm.train`, which evaluates each round."""
+    import lightgbm
+
+    from gpumon.callbacks.lightgbm import GpuMonitor
+
+    x, y = _table()
+
+    def train(who: str, loader: Loader, epochs: int) -> None:
+        def objective(prediction: Any, data: Any) -> Any:
+            loader.come_by()
+            return prediction - y, y * 0 + 1
+
+        made: dict[str, Callable[[], Any]] = {"gpumon": lambda: GpuMonitor("benchmark"), EMPTY: lambda: _nothing}
+        data = lightgbm.Dataset(x, y)
+        lightgbm.train(
+            {"num_threads": 1, "num_leaves": 4, "verbose": -1, "objective": objective, "metric": "l2"}, data,
+            epochs * len(loader), valid_sets=[data], callbacks=[made[who]()] if who else [],
+        )  # fmt: skip
+
+    return train, ["gpumon", EMPTY], list(range(STEPS))
+
+
+def _nothing(env: Any) -> None:
+    """Do nothing after a round of LightGBM."""
+
+
+def _table() -> tuple[Any, Any]:
+    import numpy as np
+
+    x = np.random.default_rng(1).normal(size=(200, 4))
+    return x, x.sum(axis=1)
+
+
 FRAMEWORKS: dict[str, Callable[[], tuple[Train, list[str], list[Any]]]] = {
     "plain loop": plain,
     "Keras on torch": keras_fit,
     "Lightning": lightning_fit,
     "Transformers": transformers_fit,
+    "Ignite": ignite_run,
+    "Accelerate": accelerate_log,
+    "XGBoost": xgboost_train,
+    "LightGBM": lightgbm_train,
 }
 
 

@@ -29,6 +29,10 @@ FRAMEWORKS = {
     "Keras on torch": "keras",
     "Lightning": "lightning",
     "Transformers": "transformers",
+    "Ignite": "ignite",
+    "Accelerate": "accelerate",
+    "XGBoost": "xgboost",
+    "LightGBM": "lightgbm",
 }
 """Packages that each requires."""
 _ROUNDS, _PAIRS = 80, 40
