@@ -43,13 +43,13 @@ class Timed:
         self._time(lambda: self._own.epoch_ended(epoch, step))
         self.by_epoch.append(0.0)
 
-    def run_paused(self) -> None:
+    def run_paused(self, rows_to: int) -> None:
         """Pass it on."""
-        self._own.run_paused()
+        self._own.run_paused(rows_to)
 
-    def run_ended(self, *, waits: bool) -> None:
+    def run_ended(self, rows_to: int, *, waits: bool) -> None:
         """Pass it on."""
-        self._own.run_ended(waits=waits)
+        self._own.run_ended(rows_to, waits=waits)
 
     def _time(self, call: Any) -> None:
         begun = time.perf_counter()

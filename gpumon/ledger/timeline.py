@@ -43,7 +43,7 @@ class EpochTimeline:
         self.ended_ns = 0
         """When it ended, by its own word; 0 while it has not."""
         self.left_ns = 0
-        """When the newest epoch that is over ended: ns, CLOCK_MONOTONIC; 0 before the first."""
+        """When the newest epoch that is over ended, or the run: ns, CLOCK_MONOTONIC; 0 before the first."""
         self.spans: list[PhaseStart] = []
         self.epochs: dict[int, Epoch] = {}
         """By ordinal: those that are open, or over and not settled."""
@@ -100,7 +100,7 @@ class EpochTimeline:
                 self._close_outside(at)
                 self._since = at
             self.rows.end(at, boundary.metrics)
-            self.ended_ns = at.monotonic_ns
+            self.ended_ns = self.left_ns = at.monotonic_ns
         elif mark in (Mark.OUT_OF_MEMORY, Mark.CHECKPOINT):
             self.marks.append(boundary)
         if not self.next and mark is not Mark.RUN_END and (mark is Mark.STEPS or not self.rows.rows):

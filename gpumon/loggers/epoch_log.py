@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 
 from gpumon.errors import GpumonError
+from gpumon.ledger.schema import STEP_ROWS
 from gpumon.loggers.epoch_reader import EpochReader
 from gpumon.loggers.epoch_values import values_of
 from gpumon.loggers.logger import EpochPlace, Logger
@@ -36,6 +37,7 @@ class EpochLog:
         self._step = 0
         self._is_due = False
         """Whether an epoch has ended that nobody has waited for."""
+        self._rows_to = 0
         self._lock = Lock()
 
     def start(self, board: str) -> None:
@@ -54,7 +56,11 @@ class EpochLog:
         try:
             for epoch in reader.take():
                 values = values_of(epoch)
-                place = EpochPlace(epoch.epoch, self._steps.pop(epoch.epoch, self._step), epoch.ended)
+                if epoch.ordinal <= STEP_ROWS:
+                    last = epoch.epoch + (epoch.steps or 0)
+                    place = EpochPlace(last, last, epoch.ended)
+                else:
+                    place = EpochPlace(epoch.epoch, self._steps.pop(epoch.epoch, self._step), epoch.ended)
                 if values:
                     self.write(values, place)
         finally:
@@ -81,27 +87,29 @@ class EpochLog:
             for logger in self._loggers:
                 _guarded(logger, lambda to: to.epoch_ended())
 
-    def run_paused(self) -> None:
+    def run_paused(self, rows_to: int) -> None:
         """The run is over unless more follows; its last epochs are waited for, `wait` seconds at most."""
-        self._wait_once()
+        self._wait_once(rows_to)
         for logger in self._loggers:
             _guarded(logger, lambda to: to.flush())
 
-    def run_ended(self, *, waits: bool) -> None:
+    def run_ended(self, rows_to: int, *, waits: bool) -> None:
         """The run is over; if `waits`, its last epochs are waited for, `wait` seconds at most."""
         if waits:
-            self._wait_once()
+            self._wait_once(rows_to)
         self.come_by()
         if self._reader is not None:
             self._reader.stop()
         for logger in self._loggers:
             _guarded(logger, lambda to: to.close())
 
-    def _wait_once(self) -> None:
-        """Wait for the epochs that have ended since the last wait."""
-        if self._reader is not None and self._is_due:
-            self._is_due = False
-            self._reader.wait(self._wait)
+    def _wait_once(self, rows_to: int) -> None:
+        """Wait for the epochs that have ended since the last wait, or for rows of steps up to `rows_to`."""
+        if self._reader is not None and (self._is_due or rows_to > self._rows_to):
+            self._is_due, self._rows_to = False, rows_to
+            for logger in self._loggers if rows_to else ():
+                _guarded(logger, lambda to: to.epoch_ended())
+            self._reader.wait(self._wait, rows_to)
         self.come_by()
 
 

@@ -17,6 +17,7 @@ from gpumon.ledger import aggregate
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.reader import Ledger
 from gpumon.ledger.records import Record
+from gpumon.ledger.step_summary import step_summaries
 from gpumon.live import NO_DAEMON, follow
 from gpumon.missing import is_known
 from gpumon.origin import Capability
@@ -27,6 +28,8 @@ SOONEST, LATEST = 1.0, 30.0
 """Seconds between two looks at the ledger."""
 PATIENCE = 120.0
 """Seconds after the last epoch's end for which there are looks: the daemon waits for samples for 20."""
+SETTLED_AFTER = 25.0
+"""Seconds after which no sample of a row of steps is to come."""
 WHILE_WAITED = 0.1
 """Seconds between looks while the training waits."""
 MOST = 512
@@ -52,6 +55,8 @@ class EpochReader:
         self._ended_at = clock()
         self._read: int | None = None
         """Number of the one that was read last."""
+        self._rows_to = self._rows_read = 0
+        """Steps to which rows are expected, and were read."""
         self._by_driver = False
         self._is_last = False
         self._problem = ""
@@ -79,8 +84,12 @@ class EpochReader:
         arrived = self._arrived
         return [arrived.popleft() for _ in range(len(arrived))]
 
-    def wait(self, timeout: float) -> None:
-        """Wait until the epoch that ended last has come: `timeout` seconds at most; not at all without a daemon."""
+    def wait(self, timeout: float, rows_to: int = 0) -> None:
+        """Wait until the epoch that ended last has come: `timeout` seconds at most; not at all without a daemon.
+
+        `rows_to`: in a training without epochs, the step to which its rows of steps lead.
+        """
+        self._rows_to = rows_to
         self._all.clear()
         if self._over.is_set():
             return
@@ -122,7 +131,7 @@ class EpochReader:
             while not self._over.is_set():
                 is_last = self._waited.is_set() and (self._is_last or not self._is_recorded())
                 self.look()
-                if self._read == self._ended or is_last:
+                if (self._read == self._ended and self._rows_read >= self._rows_to) or is_last:
                     self._all.set()
                 self._wake.wait(self._pause())
                 self._wake.clear()
@@ -143,6 +152,8 @@ class EpochReader:
         if self._waited.is_set() and not self._all.is_set():
             return WHILE_WAITED
         since = self._clock() - self._ended_at
+        if self._ended is None:  # a training without epochs never says that a row of steps has ended
+            return LATEST
         return None if since > PATIENCE else min(LATEST, max(SOONEST, since / 2))
 
     def _read_run(self, ledger: Ledger, run_id: str) -> None:
@@ -162,6 +173,18 @@ class EpochReader:
                 self._by_driver = self._by_driver or "driver" in epoch.utilization_from
                 self._arrived.append(epoch)
                 self._read = epoch.epoch
+
+        for row in step_summaries(record) if not self._next else ():
+            # Short rows become one, whose last step is that of the last of them.
+            to = row.epoch + (row.steps or 0)
+            is_final = goes_on and row.ended + SETTLED_AFTER < record.run.updated
+            is_good = self._is_last or self._is_whole(row, record)
+            if to <= self._rows_read:
+                continue
+            if not is_final and not (self._waited.is_set() and is_known(row.ended) and is_good):
+                break
+            self._rows_read = to
+            self._arrived.append(row)
 
     def _is_whole(self, epoch: EpochSummary, record: Record) -> bool:
         """Whether an epoch was read up to its end, and by the driver's own samples where it was so before."""

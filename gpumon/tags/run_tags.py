@@ -46,10 +46,10 @@ class EpochListener(Protocol):
     def epoch_ended(self, epoch: int, step: int) -> None:
         """An epoch has ended, `step` steps after the training's begin."""
 
-    def run_paused(self) -> None:
-        """The run is over unless more follows."""
+    def run_paused(self, rows_to: int) -> None:
+        """The run is over unless more follows; without epochs, its rows of steps lead to step `rows_to`, else 0."""
 
-    def run_ended(self, *, waits: bool) -> None:
+    def run_ended(self, rows_to: int, *, waits: bool) -> None:
         """The run is over; `waits`: and nothing is lost if this takes a moment."""
 
 
@@ -183,7 +183,7 @@ class RunTags:
         self._memory.at_boundary()
         self._board.pause()
         if self.listener is not None and self._board.on:
-            self.listener.run_paused()
+            self.listener.run_paused(self._board.steps if self._first is None else 0)
 
     def config(self, given: object = None, /, **more: object) -> None:
         """Keep parameters with the run, by name: a dict, a namespace of argparse, a dataclass, or keyword arguments.
@@ -232,7 +232,7 @@ class RunTags:
         listener = self.listener if self._board.on else None
         self._board.close(failed=failed, interrupted=how.interrupted)
         if listener is not None:
-            listener.run_ended(waits=not broken)
+            listener.run_ended(self._board.steps if self._first is None else 0, waits=not broken)
 
     def _begin_epoch(self, number: object) -> object:
         if self._epoch is not None:

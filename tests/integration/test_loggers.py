@@ -262,3 +262,26 @@ def test_the_first_rank_writes_for_all_of_them(watched: Path, stub: Stub) -> Non
         expected = [epoch.value("energy") for epoch in aggregate.epochs(record)]
     assert len(record.ranks) == len(record.devices) == 2
     assert [float(row["gpu/energy_joules"]) for row in rows] == expected
+
+
+STEPS = """
+import gpumon, sys, time
+with gpumon.run("steps", devices=sys.argv[1], log_to="csv:steps.csv", log_wait=600) as run:
+    for _ in range(40):
+        run.step()
+        time.sleep(0.1)
+"""
+
+
+def test_a_training_without_epochs_logs_its_rows_of_steps(watched: Path, stub: Stub) -> None:
+    env = {**environment(watched), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", STEPS, stub.uuid(0)]
+    done = subprocess.run(command, env=env, cwd=watched, capture_output=True, text=True, timeout=2 * PATIENCE)
+    assert (done.returncode, done.stderr) == (0, "")
+    with (watched / "steps.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    steps = [int(row["step"]) for row in rows]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == 40
+    assert len(rows) >= 10
+    assert all(row["gpu/utilization"] and row["gpu/steps_per_second"] for row in rows)

@@ -168,7 +168,7 @@ def test_a_logger_that_keeps_failing_gets_no_more(caplog: pytest.LogCaptureFixtu
     log = EpochLog([failing], Places, 0.0)
     for _ in range(10):
         log.write({"gpu/utilization": 0.5}, PLACE)
-    log.run_ended(waits=True)
+    log.run_ended(0, waits=True)
     assert failing.calls == MOST_FAILURES
     assert caplog.messages == ["gpumon: log_to: server failed: TimeoutError: no answer"]
 
