@@ -15,7 +15,7 @@ from gpumon_web.run_head import far, length_range
 from gpumon_web.run_page import ROWS, run_document
 from gpumon_web.run_rows import LOGGED, epoch, logged_names
 from tests.builders import TIME, boundary, device, run, sample, tick
-from tests.runs import BEGAN, GIB, Book, training, uuid_of
+from tests.runs import BEGAN, GIB, HOSTILE, Book, training, uuid_of
 from tests.web.served import Served
 
 NET = "net-1a2b"
@@ -44,6 +44,24 @@ def test_a_run_that_is_over_says_how_many_epochs_it_did_and_how_long_it_took(tmp
     assert values["mean_range"].startswith("from 10")
     assert values["state"] == {"tag": "finished", "level": "", "now": False}
     assert found.again > 60
+
+
+def test_tags_parameters_and_notes_of_a_run_are_on_its_page_and_a_change_of_them_makes_it_new(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, NET, 3)
+        before = run_document([str(book.path)], NET, "", None, None, BEGAN + 1000, None)[1]
+        assert kept(document(book)).values["about"] == []
+        book.add("parameter", run=NET, kind=0, name="lr", place=0, value="0.1", rank=0)
+        book.add("parameter", run=NET, kind=1, name="script", place=0, value='"train.py"', rank=0)
+        book.add("note", run=NET, time=TIME, text=f"tried {HOSTILE}", author="bob")
+        book.add("tag", run=NET, tag="good", removed=0)
+        found, after = run_document([str(book.path)], NET, "", None, None, BEGAN + 1000, before)
+        lines = [(line["about"], line["text"]) for line in kept(document(book)).values["about"]]
+    assert found is not None
+    assert after != before
+    assert lines[:3] == [("tags", "good"), ("program", "train.py"), ("lr", "0.1")]
+    assert lines[3][1].endswith("(bob)")
+    assert "\x1b" not in lines[3][1]
 
 
 def test_a_run_whose_end_nobody_recorded_is_not_said_to_have_ended(tmp_path: Path) -> None:

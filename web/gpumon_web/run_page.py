@@ -24,6 +24,7 @@ from gpumon.ledger.reader import Ledger, Ledgers
 from gpumon.ledger.records import Record, RunRow
 from gpumon.paths import history_beside
 from gpumon.reports import run_json
+from gpumon.reports.about import about_json
 from gpumon.reports.export_epochs import lines
 from gpumon_web.answers import NOTHING, UNCHANGED, Packed
 from gpumon_web.course import Logged, extended, recent_course, with_newest
@@ -120,6 +121,7 @@ def _page(ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring |
         "summary": summary(found),
         "ranks": [run_json.rank_of(rank) for rank in record.ranks],
         "marks": [run_json.mark_of(mark, record.ranks) for mark in record.marks],
+        "about": about_json(record.about),
         "live": live,
         "device": uuid or None,
         "devices": [run_json.device_of(one) for one in devices],
@@ -204,4 +206,4 @@ def find_run(ledgers: Ledgers, run: str) -> tuple[Ledger, RunRow] | None:
 
 def _version(ledger: Ledger, row: RunRow) -> str:
     """Changes with each word of the run that is written: text, because a NaN equals nothing."""
-    return repr((ledger.path, row))
+    return repr((ledger.path, row, ledger.about(row.id)))

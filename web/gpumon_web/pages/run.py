@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gpumon_web.page import Args, Cells, KeptValues, Now, Page, Rows
+from gpumon_web.run_about import particulars
 from gpumon_web.run_course import choice, course
 from gpumon_web.run_head import facts, far, going, length_range, usage
 from gpumon_web.run_rows import EPOCHS, RANKS, epoch, logged_names, note, rank
@@ -51,6 +52,7 @@ def layout() -> Component:
             hidden_if("without", card("Course", drawn, tools=[devices])),
             shown_if("noted", card("Noted", bound("noted", "notes", html.Ul, className="look"))),
             hidden_if("without", card("Epochs", epochs, tools=[bound("csv", "download")])),
+            shown_if("about", card("Config and notes", bound("about", "notes", html.Ul, className="look"))),
             shown_if("has_ranks", card("Ranks", table("ranks", "Ranks", RANKS, "rank"))),
             bound("without", "text", html.P, className="empty"),
         ]
@@ -90,6 +92,7 @@ def kept(document: Cells) -> KeptValues:
         "mean_range": length_range(summary),
         **usage(document.get("total") or {}),
         "noted": noted[-NOTED:][::-1],
+        "about": [*particulars(document.get("about") or {})],
         "has_ranks": bool(ranks),
         "ranks": Rows(rank(one) for one in ranks),
         "logged_names": logged_names(found),
@@ -114,7 +117,7 @@ def rest(document: Cells) -> KeptValues:
 _LIVE = ("title", "state", "epoch_is", "epoch", "epoch_below", "bar", "left_is", "left", "left_below")
 """Values that the ring tells of a run that goes on."""
 _KEPT = (
-    *_LIVE, "facts", "mean", "mean_range", "utilization", "idle", "energy", "power", "noted", "has_ranks",
+    *_LIVE, "facts", "mean", "mean_range", "utilization", "idle", "energy", "power", "noted", "about", "has_ranks",
     "logged_names", "most_energy", "csv", "devices",
 )  # fmt: skip
 """Values that are none where there is no such run."""

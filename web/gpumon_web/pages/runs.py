@@ -36,7 +36,7 @@ def layout() -> Component:
         empty="No runs yet. A training appears here once it uses a gpumon callback or gpumon.run().",
         no_match="No matching runs.",
     )  # fmt: skip
-    field = search("runs", "Name or user", "Filter runs by name or user")
+    field = search("runs", "Name, user or tag", "Filter runs by name, user or tag")
     problem = bound("problem", "text", html.P, className="empty")
     return html.Div(
         [html.Div([html.H1("Runs"), field], className="head"), card("Runs", problem, found, has_head=False)]
@@ -75,7 +75,7 @@ def row(run: Cells) -> Cells:
         "energy": run.get("energy"),
         "gpus": gpus if isinstance(gpus, (int, float)) else len(ring.get("gpus") or ()) or None,
         "framework": run["framework"] or units.MISSING,
-        "search": f"{run['name']} {run['user']} {run['id']}".lower(),
+        "search": " ".join((run["name"], run["user"], run["id"], *run.get("tags", ()))).lower(),
     }
 
 
