@@ -152,6 +152,11 @@ class Hook:
         if self.run is not None:
             self.run.at_step(step, since)
 
+    def made_by_now(self, step: int) -> None:
+        """The training has made `step` steps; when each was made is unknown."""
+        if self.run is not None:
+            self.run.made_by_now(step)
+
     def waited(self, nanoseconds: int) -> None:
         """So long did the training wait for data."""
         if self.run is not None:

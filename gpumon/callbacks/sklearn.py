@@ -79,19 +79,19 @@ class GpuMonitor:
             score = getattr(estimator, "best_score_", None)
             self._hook.log({} if score is None else {"best_score": score})
         elif context.max_subtasks == 0:
-            self._came_to(self._done + 1)
+            self._done += 1
+            self._hook.at_step(self._done)
             if context.task_name == _REFIT:
                 self._hook.phase("")
         elif self._open:
             phase, before = self._open.pop()
-            self._came_to(max(self._done, before + sum(task.max_subtasks == 0 for task in context)))
+            done = before + sum(task.max_subtasks == 0 for task in context)
+            if done > self._done:  # in other processes
+                self._done = done
+                self._hook.made_by_now(done)
             self._hook.phase(phase)
 
     @guarded
     def teardown(self, estimator: Any, context: Any) -> None:
         """The fit is over, or has failed."""
         self._hook.end(failed=not self._whole)
-
-    def _came_to(self, done: int) -> None:
-        self._done = done
-        self._hook.at_step(done)

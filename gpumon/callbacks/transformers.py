@@ -55,12 +55,12 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
         self._training, self._logged = True, state.global_step
         self._hook.begin(state.num_train_epochs, 1)
         self._hook.plan(state.max_steps)
-        self._hook.config(_known(args))
         if args.world_size > 1:
             self._hook.wait_unknown()
         self._hook.batch_of(kwargs.get("train_dataloader"), args.gradient_accumulation_steps)
         if state.global_step:
             self._hook.at_step(state.global_step)
+        self._hook.config(_known(args))
 
     @guarded
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -131,6 +131,16 @@ class RunTags:
         if now >= self._due:
             self._at_due(now)
 
+    def made_by_now(self, step: int) -> None:
+        """The training has made `step` steps of the whole run, and it is unknown when each: no row ends among them.
+
+        For callbacks.
+        """
+        now, board = monotonic_ns(), self._board
+        board.steps = step
+        self._rows.note(RowEnd(step, now, board.wait_ns))
+        board.publish(now)
+
     def waited(self, nanoseconds: int) -> None:
         """So long did the training wait for data; published with the next step. For callbacks."""
         if self._board.wait_ns != NOT_KNOWN:

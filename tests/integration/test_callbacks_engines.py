@@ -132,6 +132,9 @@ def test_a_tracker_shows_what_is_logged(cases: Cases) -> None:
     for one, case in zip(tracked, ("by name", "accelerate"), strict=True):
         assert one.run.state is RunState.FINISHED
         assert one.run.metrics["loss"] == pytest.approx(cases.seen[case]["loss"])
+        config = shown(cases.live_dir, one.run)["run"]["config"]
+        assert config["learning_rate"] == 0.001
+        assert "k-123" not in str(config), "a secret"
 
 
 def test_the_run_of_a_tracker_takes_epochs_and_steps(cases: Cases) -> None:

@@ -52,6 +52,15 @@ def test_the_ledger_has_the_rounds_too(cases: Cases, framework: str) -> None:
     assert (rank["steps"], rank["steps_planned"]) == (6, 6)
 
 
+def test_parameters_of_a_training_are_kept_with_it(cases: Cases) -> None:
+    for case, expected in (
+        ("xgboost", {"max_depth": 2, "seed": 0}), ("lightgbm", {"num_leaves": 4, "metric": "l2"}),
+        ("search", {"class": "GridSearchCV", "estimator": "<Ridge>", "param_grid.alpha": "0.1, 1.0, 10.0"}),
+    ):  # fmt: skip
+        found = shown(cases.live_dir, cases[case].run)["run"]["config"]
+        assert expected.items() <= found.items(), case
+
+
 def test_begin_and_end_lie_between_the_neighbors_of_xgboosts_hooks(cases: Cases) -> None:
     for case in ("xgboost", "xgboost, early", "xgboost, stopped"):
         seen, one = cases.seen[case], cases[case]
@@ -120,6 +129,8 @@ def test_the_fits_of_a_search_are_steps_and_its_parts_are_phases(cases: Cases) -
 def test_fits_in_other_processes_are_counted_when_the_search_is_over(cases: Cases) -> None:
     one = cases["search, elsewhere"]
     assert [(step, phase) for _, _, step, phase in one.marks()] == [(0, ""), (0, "search"), (6, ""), (6, "")]
+    assert not one.times(Mark.STEPS), "when each was made is unknown"
+    assert cases["search"].times(Mark.STEPS), "in this process it is known"
 
 
 def test_a_search_that_halves_counts_the_fits_of_all_its_rounds(cases: Cases) -> None:

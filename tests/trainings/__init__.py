@@ -30,8 +30,9 @@ class Told(NamedTuple):
     config: Mapping[str, Parameter] = {}
 
     def marks(self, *, pauses: bool = False) -> list[tuple[str, int, int, str]]:
-        """Mark, epoch, step and phase of each boundary but those of logging, and of pauses unless asked for."""
-        shown = [b for b in self.boundaries if b.mark != Mark.LOG and (pauses or b.phase != PAUSED)]
+        """Mark, epoch, step and phase of each boundary but those of logs and rows, and of pauses unless asked for."""
+        found = [b for b in self.boundaries if b.mark not in (Mark.LOG, Mark.STEPS)]
+        shown = [b for b in found if pauses or b.phase != PAUSED]
         return [(b.mark.name, b.epoch, b.step, b.phase) for b in shown]
 
     @property
