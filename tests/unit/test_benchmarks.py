@@ -11,7 +11,19 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import callback_trainings, callbacks, core, month_values, report, ring, tags, terminal, tui, usage
+from benchmarks import (
+    callback_trainings,
+    callbacks,
+    core,
+    ledger,
+    month_values,
+    report,
+    ring,
+    tags,
+    terminal,
+    tui,
+    usage,
+)
 from benchmarks.history_peer import Peer, Question
 from benchmarks.history_tables import PARQUET, ROWS
 from benchmarks.month import fill
@@ -21,6 +33,7 @@ from gpumon.database.write import open_to_write
 from gpumon.events.kinds import BY_NAME
 from gpumon.history.migrations import HISTORY_FILE
 from gpumon.history.overview import overview
+from gpumon.ledger.reader import Ledger
 from gpumon.metrics import GPU_INDEX, GPU_METRICS, Kind
 from tests.conftest import ROOT
 
@@ -88,6 +101,14 @@ def test_the_readme_of_the_benchmarks_has_its_markers_and_every_program() -> Non
     for name in command.PROGRAMS:
         assert f"`{name}`" in text
         assert (ROOT / "benchmarks" / f"{name}.py").exists()
+
+
+def test_a_ledger_to_measure_is_one_of_so_many_runs(tmp_path: Path) -> None:
+    ledger.fill(tmp_path / "ledger.sqlite", 3, 2)
+    with Ledger(str(tmp_path / "ledger.sqlite")) as filled:
+        assert [(listed.done, listed.gpus) for listed in filled.runs(where=[("batch", "32")])] == [(2, 1)] * 3
+        record = filled.record(filled.runs(tags=["swept"])[0].run.id)
+    assert (len(record.epochs), len(record.phases), len(record.usage)) == (2, 4, 7)
 
 
 def test_figures() -> None:
