@@ -21,7 +21,7 @@ from gpumon.ledger.step_summary import step_summaries
 from gpumon.live import NO_DAEMON, follow
 from gpumon.missing import is_known
 from gpumon.origin import Capability
-from gpumon.paths import Places, ledger_paths
+from gpumon.paths import Places, ledger_path, ledger_paths
 from gpumon.tags.warn import warn_once
 
 SOONEST, LATEST = 1.0, 30.0
@@ -99,6 +99,9 @@ class EpochReader:
             self._is_last = True
             self._wake.set()
             self._all.wait(_A_LOOK)
+            if self._read is None and not self._rows_read:
+                said = ledger_path(self._where) or "the state directory"
+                warn_once("log_to nothing", f"log_to wrote nothing: {said} had nothing of this run after {timeout:g} s")
         self._is_last = False
         self._waited.clear()
 

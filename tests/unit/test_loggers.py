@@ -291,3 +291,12 @@ def test_a_ledger_in_the_making_is_no_problem_and_one_that_stays_unreadable_is(
     reader.look()
     (said,) = caplog.messages
     assert "ledger.sqlite is damaged" in said
+
+
+def test_where_the_ledger_never_had_the_run_a_line_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    reader = EpochReader("tag.1", Places(explicit=str(tmp_path), state="/var/lib/other", usual_state=True))
+    reader.epoch_ended(0)
+    reader.wait(0.01)
+    assert caplog.messages == [
+        "gpumon: log_to wrote nothing: /var/lib/other/ledger.sqlite had nothing of this run after 0.01 s"
+    ]
