@@ -6,7 +6,7 @@ gets a `Frame`. Live, recorded, replayed and simulated data are all frames.
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gpumon import units
 from gpumon.device import Device as Device
@@ -16,9 +16,11 @@ from gpumon.missing import NAN as NAN
 from gpumon.origin import Driver as Driver
 from gpumon.origin import Origin as Origin
 from gpumon.process import Process as Process
-from gpumon.run_about import About
 from gpumon.run_facts import RunFacts
 from gpumon.vendors import maker
+
+if TYPE_CHECKING:
+    from gpumon.run_about import About
 
 TRAINING = "train"
 """The phase that is training itself: what any epoch is in, unless the training says otherwise."""
@@ -240,7 +242,7 @@ class Tick(NamedTuple):
     Not stored in the ring."""
     withdrawn: Sequence[str] = ()
     """Keys of runs that were taken back, because another run tells more of the same. Not stored in the ring."""
-    about: Mapping[str, About] = {}
+    about: Mapping[str, "About"] = {}
     """Particulars of runs, by key. Not stored in the ring: the ledger has them."""
     unread: int = 0
     """Trainings whose boards were not read, because their users have too many."""
