@@ -26,11 +26,19 @@ def marked(method: Callable[..., Any], phase_of: Callable[[Any], Phase | None], 
             phase = phase_of(self)
             before = phase(name) if phase is not None else ""
         except Exception as error:  # a tag is never worth a checkpoint
+            phase = None
             failed(name, error)
         try:
             return method(self, *args, **kwargs)
         finally:
             if phase is not None:
-                phase(before)
+                _back(phase, before)
 
     return call
+
+
+def _back(phase: Phase, before: str) -> None:
+    try:
+        phase(before)
+    except Exception as error:
+        failed(before, error)

@@ -49,6 +49,8 @@ class Net(LightningModule):
         loss = self.layer(batch[0]).pow(2).mean()
         self.log("loss", loss)
         return loss
+    def validation_step(self, batch, index):
+        self.log("val_loss", self.layer(batch[0]).pow(2).mean())
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), 0.1)
 OWN = []
@@ -59,7 +61,9 @@ trainer = Trainer(
     max_epochs=3, accelerator="cpu", devices=1, callbacks=OWN, logger=False, enable_checkpointing=False,
     enable_progress_bar=False, enable_model_summary=False,
 )
-trainer.fit(Net(), DataLoader(TensorDataset(torch.ones(32, 4)), batch_size=8))
+net, loader = Net(), DataLoader(TensorDataset(torch.ones(32, 4)), batch_size=8)
+trainer.fit(net, loader)
+trainer.validate(net, loader, verbose=False)
 print("epochs", trainer.current_epoch)
 """
 TRANSFORMERS = """
@@ -140,7 +144,8 @@ def test_epochs_of_an_unchanged_training_are_told(env: dict[str, str], tmp_path:
     words = [sys.executable, path, tmp_path / "out"]
     done = gpumon("run", "--auto", "--name", "nightly", "--interval", "0.2", "--", *words, env=env, timeout=600)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^  epochs +3  \S+ m?s each, \S*loss \S+$", done.stderr, re.MULTILINE), done.stderr
+    (found,) = re.findall(r"^  epochs +.*$", done.stderr, re.MULTILINE)  # what follows a training is no other run
+    assert re.fullmatch(r"  epochs +3  \S+ m?s each(, \S*loss \S+)+", found), done.stderr
     assert re.search(r"gpumon runs show nightly-[0-9a-f]{8}\n$", done.stderr), done.stderr
     assert done.stdout.splitlines()[-1].startswith("epochs")
 

@@ -15,7 +15,7 @@ from tests.programs import daemon, environment
 from tests.trainings import Told, need, train
 from tests.trainings.beside import shown, tagged
 
-EPOCH = 1.2
+EPOCH = 1.05
 """Seconds: energy is known from one second on."""
 FRAMEWORKS = ("transformers", "lightning", "keras")
 CLOSE = 0.005

@@ -1,0 +1,83 @@
+"""What all callbacks share: runs that rest, parameters, and phases around what a framework does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.callbacks.around import marked
+from gpumon.callbacks.hook import Hook
+from gpumon.frame import RunState
+from tests.trainings import told
+
+
+@pytest.fixture
+def live(live_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GPUMON_DIR", str(live_dir))
+    return live_dir
+
+
+def test_a_run_that_rests_ends_as_finished_with_the_next_training_of_another(live: Path) -> None:
+    first, second = Hook("test", "first"), Hook("test", "second")
+    first.begin(1, 0)
+    first.rest()
+    second.begin(1, 0)
+    states = {one.run.name: one.run.state for one in told(live)}
+    assert states == {"first": RunState.FINISHED, "second": RunState.RUNNING}
+    assert not first.goes_on(), "it has ended"
+    second.end()
+
+
+def test_one_that_goes_on_does_not_end_with_the_next_and_fails_if_nobody_ends_it(live: Path) -> None:
+    first, second = Hook("test", "first"), Hook("test", "second")
+    first.begin(1, 0)
+    first.rest()
+    assert first.goes_on()
+    assert not first.goes_on(), "it does already"
+    second.begin(1, 0)
+    assert {one.run.state for one in told(live)} == {RunState.RUNNING}
+    del first
+    assert {one.run.name: one.run.state for one in told(live)}["first"] is RunState.FAILED
+    second.end()
+
+
+def test_given_parameters_stand_against_those_of_the_framework(live: Path) -> None:
+    hook = Hook("test", "given", config={"learning_rate": 0.5})
+    hook.begin(None, 0)
+    hook.config({"learning_rate": 0.1, "optimizer": "SGD", "precision": None})
+    hook.end()
+    assert told(live)[0].config == {"learning_rate": 0.5, "optimizer": "SGD"}
+
+
+class Saver:
+    """Something of a framework's."""
+
+    def save(self, path: str) -> str:
+        if not path:
+            raise OSError("no path")
+        return path
+
+
+def test_a_method_is_a_phase_whatever_it_raises_and_saves_whatever_the_phase_raises(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    phases: list[str] = []
+
+    def enter(name: str) -> str:
+        phases.append(name)
+        return "train"
+
+    def broken(_: Any) -> Any:
+        raise RuntimeError("a tag is never worth a checkpoint")
+
+    save = marked(Saver.save, lambda _: enter, "checkpoint")
+    assert save(Saver(), "there") == "there"
+    with pytest.raises(OSError, match="no path"):
+        save(Saver(), "")
+    assert phases == ["checkpoint", "train", "checkpoint", "train"]
+    assert marked(Saver.save, lambda _: None, "checkpoint")(Saver(), "there") == "there"
+    assert marked(Saver.save, broken, "another")(Saver(), "there") == "there"
+    assert marked(Saver.save, lambda _: broken, "a third")(Saver(), "there") == "there"
+    assert [record.getMessage().split(":")[1].strip() for record in caplog.records] == ["another", "a third"]
