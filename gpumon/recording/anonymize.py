@@ -14,9 +14,13 @@ from gpumon.frame import EVALUATION, TRAINING, Boundary, Device, Frame, Origin, 
 from gpumon.origin import SourceInfo
 from gpumon.recording.content import Context, KnownParts, Recorded
 from gpumon.recording.encode import nanoseconds
+from gpumon.run_facts import PAUSED
 
-_PHASES = frozenset((TRAINING, *EVALUATION, "checkpoint", "warmup", ""))
-_FRAMEWORKS = frozenset(("torch", "keras", "lightning", "transformers", "tensorflow", "jax", "gpumon run", ""))
+_PHASES = frozenset((TRAINING, *EVALUATION, PAUSED, "checkpoint", "warmup", "search", "refit", ""))
+_FRAMEWORKS = frozenset((
+    "torch", "keras", "lightning", "transformers", "tensorflow", "jax", "ignite", "accelerate", "xgboost", "lightgbm",
+    "sklearn", "gpumon run", "",
+))  # fmt: skip
 _METRICS = frozenset(("loss", "val_loss", "accuracy", "val_accuracy", "learning_rate", "lr", "grad_norm"))
 _LABELS = frozenset(("", "SIMULATED"))
 _FIRST_PID = 1000
