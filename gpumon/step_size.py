@@ -10,9 +10,9 @@ MOST_ROWS = 50
 
 def row_size(steps: int) -> int:
     """Return the number of steps of each row of a training that has made `steps`."""
-    size, factors = 1, cycle((2.0, 2.5, 2.0))
+    size, doubled = 1, cycle((4, 5, 4))
     while steps > MOST_ROWS * size:
-        size = round(size * next(factors))
+        size = size * next(doubled) // 2
     return size
 
 

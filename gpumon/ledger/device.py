@@ -203,8 +203,9 @@ class DeviceUsage:
         for number in [number for number in self.rows if number in rows.absorbed]:
             sums, into = self.rows.pop(number), rows.resolve(number)
             self._row(into).merge(sums)
-        if not rows.rows:
-            self.rows.clear()
+        known = {row.number for row in rows.rows}
+        for number in [number for number in self.rows if number not in known]:
+            del self.rows[number]
 
     def _row(self, number: int) -> UsageSums:
         sums = self.rows.get(number)

@@ -12,6 +12,8 @@ from gpumon.missing import is_known
 from gpumon.step_size import mark_size, row_size
 
 NO_ROW = -1
+_MOST_ABSORBED = 4096
+"""A training marks hundreds in its life; nothing asks for the rows that others absorbed longer ago."""
 
 
 class StepStretch:
@@ -84,13 +86,16 @@ class StepStretches:
         """Number of the open row."""
         return self.rows[-1].number if self.rows else NO_ROW
 
-    def begin(self, begun_ns: int, at: Moment) -> None:
-        """A row begins, where the one before ends."""
+    def begin(self, begun_ns: int, at: Moment) -> bool:
+        """A row begins, where the one before ends; not where no step was made since, as an honest board never tells."""
         if self.rows:
+            if at.step <= self.rows[-1].begin.step:
+                return False
             self.rows[-1].end = at
             self._join(mark_size(at.step))
         self.rows.append(StepStretch(self._next, begun_ns, at))
         self._next += 1
+        return True
 
     def end(self, at: Moment, metrics: Mapping[str, float]) -> None:
         """The run has ended, and with it its last row, in which these were logged."""
@@ -132,6 +137,8 @@ class StepStretches:
                 self.absorbed[later.number] = group[0].number
             kept.append(group[0])
         self.rows = kept
+        while len(self.absorbed) > _MOST_ABSORBED:
+            del self.absorbed[next(iter(self.absorbed))]
 
 
 def step_rows_of(found: Sequence[Any]) -> StepStretches:

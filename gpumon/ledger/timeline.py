@@ -19,6 +19,8 @@ from gpumon.run_facts import PAUSED
 OUTSIDE = -1
 """Ordinal of what lies in no epoch."""
 KEPT_SPANS = 4096
+_MOST_OUTSIDE = 32
+"""Phases outside epochs: a board has 12 names at a time, and a strange one may change them for ever."""
 _LOST = (OUTSIDE - 1, "")
 """Where the run was between boundaries that were lost."""
 
@@ -232,6 +234,8 @@ class EpochTimeline:
 
     def _enter(self, at: Moment, ordinal: int, phase: str) -> None:
         now = self.spans[-1] if self.spans else None
+        if ordinal == OUTSIDE and self.outside and phase not in self.outside and len(self.outside) >= _MOST_OUTSIDE:
+            phase = ""
         if now is not None and (now.ordinal, now.phase) == (ordinal, phase):
             return
         if now is not None and now.ordinal == OUTSIDE:
@@ -259,8 +263,7 @@ class EpochTimeline:
             self.rows.spent(self.spans[-1].phase, self._row_since, at)
             self.rows.rows[-1].metrics.update(boundary.metrics)
         self._row_since = at
-        self.rows.begin(boundary.time_ns, at)
-        if self.spans:
+        if self.rows.begin(boundary.time_ns, at) and self.spans:
             self.spans.append(self.spans[-1]._replace(start=at.monotonic_ns, row=self.rows.current))
 
     def _close_phase(self, at: Moment) -> None:

@@ -200,3 +200,18 @@ def test_a_command_has_no_rows_of_steps(tmp_path: Path) -> None:
     make, ledger = Course(), Memory()
     keep(ledger, ticks(9, [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.RUN_END, 6.0, -1, "")]))
     assert kept(ledger, tmp_path).step_rows == []
+
+
+def test_what_a_strange_board_marks_stays_bounded(tmp_path: Path) -> None:
+    make, ledger = Course(), Memory()
+    found = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
+    found += [make(Mark.STEPS, 1 + 0.001 * n, -1, "", 7) for n in range(1, 3000)]
+    found += [make(Mark.STEPS, 4 + 0.001 * n, -1, "", 7 + n) for n in range(1, 9000)]
+    recorder = keep(ledger, ticks(15, found, of_steps(9000, 0.1)), close=False)
+    (rank,) = recorder._ranks.values()
+    assert len(rank.timeline.rows.rows) <= 101
+    assert len(rank.timeline.rows.absorbed) <= 4096
+    assert all(len(share.rows) <= 101 for share in rank.shares.values())
+    recorder.close()
+    assert 20 <= len(kept(ledger, tmp_path).step_rows) <= MOST_ROWS
+    assert row_size(1 << 62) > 0

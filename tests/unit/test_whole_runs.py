@@ -266,3 +266,13 @@ def test_where_boundaries_were_lost_nothing_is_told_of_what_lies_between_epochs(
     keep(ledger, ticks(24, marks))
     record = kept(ledger, tmp_path)
     assert (list(record.outside), between(record, aggregate.epochs(record))) == ([], None)
+
+
+def test_phases_outside_epochs_with_ever_new_names_are_bounded(tmp_path: Path) -> None:
+    make, ledger = Course(), Memory()
+    marks = [make(Mark.RUN_BEGIN, 1.0, -1, "")]
+    marks += [make(Mark.PHASE, 1.0 + 0.01 * n, -1, f"phase {n}") for n in range(1, 500)]
+    keep(ledger, ticks(12, [*marks, make(Mark.RUN_END, 9.0, -1, "")]))
+    parts = outside_phases(kept(ledger, tmp_path))
+    assert len(parts) <= 34
+    assert sum(part.seconds for part in parts) == pytest.approx(8.0)
