@@ -35,7 +35,7 @@ class AlreadyRunning(GpumonError):
     def __init__(self, directory: str, pid: int) -> None:
         super().__init__(
             f"a daemon already runs for {directory} (pid {pid}): "
-            f"join it with 'gpumon tui', or stop it with 'kill {pid}'"
+            f"join it with 'gpumon tui', or stop it with 'gpumon daemon stop'"
         )
         self.pid = pid
 

@@ -16,7 +16,7 @@ from gpumon.frame import NAN, Driver, Frame, Origin, Process
 from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon.paths import Places, history_paths, places, refused_rings, ring_paths
-from gpumon.ring.layout import RUNNING
+from gpumon.ring.layout import RUNNING, Superblock
 from gpumon.ring.reader import Heartbeat, RingReader
 from gpumon.units import clock, duration
 
@@ -243,6 +243,14 @@ class Live:
     def writer_pid(self) -> int:
         """The process that writes the ring; 0 when there is none."""
         return self._reader.written_by.pid if self._reader else 0
+
+    def writer(self) -> Superblock | None:
+        """The process that writes the ring, or wrote it last; None where there is none."""
+        return self._reader.written_by if self._reader else None
+
+    def version(self) -> str:
+        """Version of gpumon that writes the ring; empty where it does not say so."""
+        return known.gpumon if (known := self._try(lambda reader: reader.directory())) else ""
 
     def interval(self) -> float:
         """Seconds between frames as planned."""

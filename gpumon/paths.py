@@ -85,6 +85,14 @@ def _absolute(path: str) -> str:
         return path
 
 
+def live_dirs(where: Places) -> list[str]:
+    """The live directories that exist and are believed, the first to look at first."""
+    return [
+        directory for directory in where.candidates()
+        if (where.explicit or is_trusted(directory, where.uid)) and os.path.isdir(directory)
+    ]  # fmt: skip
+
+
 def ring_paths(where: Places) -> list[str]:
     """The rings that exist and are believed, the first to look at first."""
     return [path for path, believed in _rings(where) if believed]

@@ -1,6 +1,7 @@
 """Facts of this boot and of processes, from /proc: who wrote a file, and whether it still lives."""
 
 import os
+import time
 from functools import cache
 from typing import NamedTuple
 
@@ -64,6 +65,11 @@ def start_time(pid: int | str = "self", proc: str = "/proc") -> int:
     """Clock ticks after boot at which `pid` began; 0 where nobody tells."""
     found = read_stat(pid, proc)
     return found.started if found else 0
+
+
+def began(started: int) -> float:
+    """Return seconds since 1970 of a start in clock ticks after boot, by the clock as it is set now."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + started / os.sysconf("SC_CLK_TCK")
 
 
 def is_alive(pid: int, started: int) -> bool:

@@ -25,6 +25,8 @@ COMMANDS = {
 _GO_ON = (["daemon"], ["web"], ["run"], ["record"])
 """Commands that go on although nobody reads what they say."""
 _HELP = (["-h"], ["--help"])
+_ANSWERS = (["daemon", "status"],)
+"""Commands whose purpose is their output, unlike that of the others of the same word."""
 _BRIEF = ("status",)
 """Commands that end so soon that parsing no options would be a tenth of their time."""
 
@@ -58,7 +60,8 @@ def entry() -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0 fine, 1 failed, 2 usage, 3 no GPU can be read."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    streams.prepare(forgiving=arguments[:1] in _GO_ON and arguments[1:2] not in _HELP)
+    goes_on = arguments[:1] in _GO_ON and arguments[1:2] not in _HELP and arguments[:2] not in _ANSWERS
+    streams.prepare(forgiving=goes_on)
     try:
         code = _run(arguments)
         sys.stdout.flush()

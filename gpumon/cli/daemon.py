@@ -2,7 +2,7 @@
 
 One daemon serves any number of views and is the only process that talks to the driver. It runs in the
 foreground, as service managers expect; --detach runs it in the background. SIGTERM and SIGINT stop it,
-even while the driver hangs.
+even while the driver hangs. With a subcommand: look at the daemon that runs, stop it, or restart it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,19 @@ import select
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from gpumon.cli.options import add_places, add_source, playback_of, resolve_options, source_of
 from gpumon.cli.streams import say
-from gpumon.errors import EXIT_OK, GpumonError
+from gpumon.errors import EXIT_OK, GpumonError, UsageError
 from gpumon.paths import LOG, Places
 
+SUBCOMMANDS = {
+    "status": "show whether a daemon runs, since when, what it samples and what it lacks",
+    "stop": "stop your daemon, and wait until it has stopped",
+    "restart": "stop your daemon, and start one with the same options in the background",
+}
+_OF_ALL = ("action", "dir", "state_dir")
 _PATIENCE = 3.0
 """Seconds without a first sample until that is said."""
 _RUNS = "+"
@@ -27,6 +34,7 @@ _RUNS = "+"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(action="")
     parser.add_argument(
         "--detach", action="store_true", help="run in the background, and return after the first sample"
     )
@@ -41,13 +49,51 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "(default: as always)",
     )  # fmt: skip
     add_places(parser)
+    commands: Any = parser.add_subparsers(metavar="COMMAND", title="subcommands")
+    for name, text in SUBCOMMANDS.items():
+        # What is not given must not hide what was given before the subcommand.
+        below = commands.add_parser(
+            name, help=text, description=f"{text[0].upper()}{text[1:]}.", argument_default=argparse.SUPPRESS,
+            formatter_class=parser.formatter_class,
+        )  # fmt: skip
+        below.set_defaults(action=name)
+        add_places(below)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.action:
+        _refuse_options(arguments)
+        return _control(arguments)
     where, arguments = resolve_options(arguments)
     if not arguments.detach:
         return _serve(where, arguments, lambda text, _: print(text, flush=True))
     return _detach(where, arguments)
+
+
+def _refuse_options(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for an option of a daemon that starts: none does here with it."""
+    given = [name for name, value in vars(arguments).items() if name not in _OF_ALL and value not in (None, False)]
+    if given:
+        raise UsageError(
+            f"'gpumon daemon {arguments.action}' takes --dir and --state-dir alone: other options are for a daemon "
+            "that starts"
+        )
+
+
+def _control(arguments: argparse.Namespace) -> int:
+    given = arguments.dir, arguments.state_dir
+    where, _ = resolve_options(arguments)
+    if arguments.action == "status":
+        from gpumon.cli.daemon_status import show
+
+        return show(where)
+    if arguments.action == "stop":
+        from gpumon.cli.daemon_stop import stop
+
+        return stop(where)
+    from gpumon.cli.daemon_restart import restart
+
+    return restart(where, *given)
 
 
 def _serve(where: Places, arguments: argparse.Namespace, tell: Callable[[str, str], object]) -> int:

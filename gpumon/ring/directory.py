@@ -41,6 +41,8 @@ class Known(NamedTuple):
     next_ids: tuple[int, int]
     ledger: str = ""
     """Why the daemon keeps no run just now, for people; empty when it does, or has none to keep."""
+    gpumon: str = ""
+    """Version of gpumon that writes; empty where an earlier one does, which does not say so."""
 
 
 NOTHING = Known(
@@ -90,6 +92,7 @@ def _parse(version: int, found: Any) -> Known:
         hostname=_text(found["hostname"]),
         next_ids=(int(first), int(second)),
         ledger=_text(found.get("ledger", ""), 1024),
+        gpumon=_text(found.get("gpumon", ""), 64),
     )
 
 

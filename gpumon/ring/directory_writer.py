@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 from zlib import crc32
 
+from gpumon import __version__
 from gpumon.errors import RingError
 from gpumon.frame import Device, Driver, Origin, Run
 from gpumon.missing import is_known
@@ -158,6 +159,7 @@ class Directory:
                 "driver": _written_driver(self.driver),
                 "hostname": self.hostname,
                 "ledger": self.ledger,
+                "gpumon": __version__,
                 "next": [self._next_string, self._next_run],
             },
             separators=(",", ":"),

@@ -13,6 +13,7 @@ import fcntl
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 from gpumon.errors import AlreadyRunning, GpumonError
 from gpumon.procfs import is_alive, start_time
@@ -22,6 +23,35 @@ _RECORD = 64
 _NONE = -1
 SILENT_AFTER = 30.0
 """Seconds without a heartbeat after which a living owner counts as hung."""
+
+
+class Holder(NamedTuple):
+    """The process that holds a lock, as it wrote itself down."""
+
+    pid: int
+    """0 where nothing readable is written."""
+    started: int
+    """Clock ticks after boot; with the pid it names a process for ever."""
+    uid: int
+    """Owner of the file."""
+
+
+def holder_of(path: str) -> Holder | None:
+    """Return the process that holds the lock at `path`; None where none does, or there is no such file.
+
+    Raises OSError where the file cannot be read, such as another user's.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given up at once: a daemon that starts now tries again
+    except BlockingIOError:
+        return Holder(*_owner(fd), os.fstat(fd).st_uid)
+    finally:
+        os.close(fd)
+    return None
 
 
 class WriterLock:

@@ -1,0 +1,189 @@
+"""`gpumon daemon status`, `stop` and `restart` on real daemons: no other process is ever signaled."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import gpumon as package
+from gpumon.cli import daemon_found, daemon_stop
+from gpumon.cli.daemon_found import find_daemon
+from gpumon.errors import GpumonError
+from gpumon.paths import Places
+from gpumon.procfs import start_time
+from gpumon.ring.lock import holder_of
+from tests.nvml import Stub
+from tests.programs import PATIENCE, command, daemon, environment, gpumon, until
+
+_SIMULATED = "sim, SIMULATED, driver 570.86.15"
+
+
+@pytest.fixture
+def env(live_dir: Path) -> Iterator[dict[str, str]]:
+    """The environment of a user; a daemon that is left in his directory is ended."""
+    yield environment(live_dir)
+    holder = holder_of(str(live_dir / "lock"))
+    if holder is not None:
+        with suppress(ProcessLookupError):
+            os.kill(holder.pid, signal.SIGTERM)
+        until(lambda: holder_of(str(live_dir / "lock")) is None)
+
+
+def facts(text: str) -> dict[str, str]:
+    return dict(line.split(None, 1) for line in text.splitlines())
+
+
+def test_status_tells_what_runs_since_when_and_what_it_samples(env: dict[str, str], live_dir: Path) -> None:
+    with daemon("--source", "sim", "--interval", "0.25", env=env) as process:
+        done = gpumon("daemon", "status", env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    told = facts(done.stdout)
+    assert told["daemon"] == f"pid {process.pid}, live"
+    assert told["directory"] == str(live_dir)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d, for \d+ (s|min)", told["since"])
+    assert (told["interval"], told["version"]) == ("0.25 s", package.__version__)
+    assert told["source"] == _SIMULATED
+    assert re.fullmatch(r"frame \d+, \d\S* s ago", told["newest"])
+    assert "lacks" not in told
+
+
+def test_status_says_what_a_daemon_lacks_and_no_gpu_that_can_be_read_is_3(stub: Stub, live_dir: Path) -> None:
+    env = environment(live_dir, stub.env())
+    with daemon("--interval", "0.1", env=env):
+        stub.set_lost(0)
+        done = until(lambda: "lacks" in (one := gpumon("daemon", "status", env=env)).stdout and one)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert facts(done.stdout)["lacks"].startswith("GPU 0: ")
+        stub.set_lost(1)
+        done = until(lambda: (one := gpumon("daemon", "status", env=env)).returncode == 3 and one)
+        assert "GPU 1: " in done.stdout
+
+
+def test_a_daemon_that_is_suspended_is_not_called_live(env: dict[str, str]) -> None:
+    with daemon("--source", "sim", "--interval", "0.1", env=env) as process:
+        process.send_signal(signal.SIGSTOP)
+        done = until(lambda: (one := gpumon("daemon", "status", env=env)).returncode == 3 and one)
+        assert f"pid {process.pid}, stale: last seen" in done.stdout
+
+
+def test_where_none_runs_status_and_stop_say_so(env: dict[str, str], live_dir: Path) -> None:
+    for word in ("status", "stop"):
+        done = gpumon("daemon", word, env=env)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"no daemon is running: start one with 'gpumon daemon --detach' (looked in {live_dir})" in done.stderr
+
+
+def test_stop_returns_once_the_directory_is_free(env: dict[str, str], live_dir: Path) -> None:
+    with daemon("--source", "sim", env=env) as process:
+        done = gpumon("daemon", "stop", env=env)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == f"daemon {process.pid} stopped: {live_dir} is free\n"
+        assert process.wait(timeout=PATIENCE) == 0
+    assert gpumon("daemon", "status", env=env).returncode == 1
+
+
+def test_a_daemon_whose_driver_hangs_is_stopped_all_the_same(stub: Stub, live_dir: Path) -> None:
+    env = environment(live_dir, stub.env())
+    with daemon("--interval", "0.1", env=env) as process:
+        stub.set_latency(None, 3_600_000_000)
+        until(lambda: gpumon("daemon", "status", env=env).returncode == 3)
+        assert gpumon("daemon", "stop", env=env).returncode == 0
+        assert process.wait(timeout=PATIENCE) == 0
+
+
+def test_restart_gives_the_new_daemon_the_options_of_the_old_one(env: dict[str, str], live_dir: Path) -> None:
+    began = gpumon("daemon", "--detach", "--source", "sim", env=env | {"GPUMON_INTERVAL": "0.5"})
+    first = int(began.stdout.split()[2].rstrip(":"))
+    pids = [first]
+    for _ in range(2):  # the second time it is one that `restart` started
+        done = gpumon("daemon", "restart", env=env)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.splitlines()[0] == f"daemon {pids[-1]} stopped: {live_dir} is free"
+        told = facts(gpumon("daemon", "status", env=env).stdout)
+        pids.append(int(told["daemon"].removeprefix("pid ").removesuffix(", live")))
+        assert (told["interval"], told["source"]) == ("0.5 s", _SIMULATED)
+    assert len(set(pids)) == 3
+
+
+def test_restart_without_a_daemon_starts_one_and_says_so(env: dict[str, str]) -> None:
+    done = gpumon("daemon", "restart", env=env | {"GPUMON_SOURCE": "sim"})
+    assert done.returncode == 0
+    assert "no daemon was running" in done.stderr
+    assert "live" in gpumon("daemon", "status", env=env).stdout
+
+
+def test_options_of_a_daemon_that_starts_are_refused_with_a_subcommand(env: dict[str, str]) -> None:
+    done = gpumon("daemon", "--interval", "2", "stop", env=env)
+    assert done.returncode == 2
+    assert "takes --dir and --state-dir alone" in done.stderr
+
+
+def test_a_lock_that_is_free_names_no_process_to_signal(env: dict[str, str], live_dir: Path) -> None:
+    """As after a daemon that was killed, whose pid is another process by now."""
+    with subprocess.Popen(["sleep", "60"]) as bystander:
+        (live_dir / "lock").write_text(f"{bystander.pid} {start_time(bystander.pid)}")
+        assert gpumon("daemon", "stop", env=env).returncode == 1
+        assert bystander.poll() is None
+        bystander.kill()
+
+
+def test_a_lock_that_is_held_and_names_a_process_of_another_start_signals_nobody(
+    env: dict[str, str], live_dir: Path
+) -> None:
+    with daemon("--source", "sim", env=env) as process, subprocess.Popen(["sleep", "60"]) as bystander:
+        os.truncate(live_dir / "lock", 0)
+        (live_dir / "lock").write_text(f"{bystander.pid} {start_time(bystander.pid) - 1}")
+        done = gpumon("daemon", "stop", env=env)
+        assert done.returncode == 1
+        assert "cannot be seen from here" in done.stderr
+        assert (bystander.poll(), process.poll()) == (None, None)
+        bystander.kill()
+
+
+def test_a_daemon_of_another_user_is_left_alone(
+    env: dict[str, str], live_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with daemon("--source", "sim", env=env) as process:
+        found = find_daemon(Places(explicit=str(live_dir), uid=os.getuid()))
+        monkeypatch.setattr(daemon_stop.os, "getuid", lambda: found.holder.uid + 1)
+        with pytest.raises(GpumonError, match=r"belongs to .*: only that user can stop it"):
+            daemon_stop.end(found)
+        assert process.poll() is None
+
+
+def test_a_daemon_whose_lock_may_not_be_read_is_known_by_its_ring(
+    env: dict[str, str], live_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    with daemon("--source", "sim", env=env) as process:
+        monkeypatch.setattr(daemon_found, "holder_of", refused)
+        assert find_daemon(Places(explicit=str(live_dir), uid=os.getuid())).pid == process.pid
+
+
+def test_the_main_process_of_a_unit_is_left_to_its_service_manager(env: dict[str, str], live_dir: Path) -> None:
+    script = 'export SYSTEMD_EXEC_PID=$$ INVOCATION_ID=1; exec "$@"'
+    with subprocess.Popen(
+        ["sh", "-c", script, "sh", *command("daemon", "--source", "sim")], env=env, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("gpumon daemon")
+        for word in ("stop", "restart"):
+            done = gpumon("daemon", word, env=env)
+            assert done.returncode == 1
+            assert "use 'systemctl" in done.stderr
+        assert process.poll() is None
+        process.terminate()
+
+
+def test_a_daemon_that_was_started_from_a_shell_of_a_unit_is_its_users(env: dict[str, str]) -> None:
+    with daemon("--source", "sim", env=env | {"INVOCATION_ID": "1", "SYSTEMD_EXEC_PID": str(os.getpid())}):
+        assert gpumon("daemon", "stop", env=env).returncode == 0
