@@ -30,7 +30,7 @@ MOST_PARTS = 80
 ASSETS = Path(gpumon_web.__file__).parent / "assets"
 NAMING = (
     "data-bind", "data-show", "data-unless", "data-dim", "data-empty-from", "data-subject", "data-outline",
-    "data-columns", "data-most",
+    "data-columns", "data-most", "data-titled",
 )  # fmt: skip
 """Attributes that name a value."""
 GIB = 2.0**30

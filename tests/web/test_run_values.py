@@ -56,12 +56,15 @@ def test_tags_parameters_and_notes_of_a_run_are_on_its_page_and_a_change_of_them
         book.add("note", run=NET, time=TIME, text=f"tried {HOSTILE}", author="bob")
         book.add("tag", run=NET, tag="good", removed=0)
         found, after = run_document([str(book.path)], NET, "", None, None, BEGAN + 1000, before)
-        lines = [(line["about"], line["text"]) for line in kept(document(book)).values["about"]]
+        values = kept(document(book)).values
     assert found is not None
     assert after != before
-    assert lines[:3] == [("tags", "good"), ("program", "train.py"), ("lr", "0.1")]
-    assert lines[3][1].endswith("(bob)")
-    assert "\x1b" not in lines[3][1]
+    pieces = [[piece.get("tag") or (piece.get("fact", ""), piece["text"]) for piece in line["line"]]
+              for line in values["about"]]  # fmt: skip
+    assert pieces == [["good"], [("", "train.py")], [("lr", "0.1")]]
+    (note,) = values["notes"]
+    assert note["text"].endswith("(bob)")
+    assert "\x1b" not in note["text"]
 
 
 def test_a_run_whose_end_nobody_recorded_is_not_said_to_have_ended(tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ def test_the_epochs_of_a_training_show_as_they_end(
             expect(page.locator("#page-fleet tbody tr").first).to_contain_text(name)
             page.locator("#page-fleet").get_by_role("link", name=name).first.click()
             expect(page.locator("#page-run h1")).to_have_text(name)
-            rows = page.get_by_role("table", name="Epochs").locator("tbody tr")
+            numbered = page.get_by_role("rowheader", name=re.compile(r"^\d+$"))
+            rows = page.get_by_role("table", name="Epochs").locator("tbody tr").filter(has=numbered)
             for done in range(1, EPOCHS + 1):
                 row = rows.filter(has=page.get_by_role("rowheader", name=str(first + done - 1), exact=True))
                 # An epoch has ended when its loss is there and what it was is said of it.

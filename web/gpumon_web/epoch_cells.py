@@ -9,7 +9,7 @@ from typing import Any
 from gpumon.diagnosis.past import verdict
 from gpumon.frame import TRAINING, RunState
 from gpumon.json_value import shown
-from gpumon.ledger import aggregate, phase_summary
+from gpumon.ledger import phase_summary
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import Record
 from gpumon.missing import is_known
@@ -21,11 +21,6 @@ EPOCH = (
     "memory_used_peak",
 )  # fmt: skip
 """Columns of the table of epochs."""
-
-
-def all_epochs(record: Record) -> list[dict[str, Any]]:
-    """Its epochs as rows."""
-    return rows(record, aggregate.epochs(record))
 
 
 def rows(record: Record, found: Sequence[EpochSummary]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gpumon import units
 from gpumon.analysis.clock_events import what_holds_clocks
 from gpumon.analysis.epochs import Epochs
 from gpumon.analysis.gpu_state import Activity
@@ -18,7 +19,7 @@ from gpumon.analysis.progress import progress
 from gpumon.analysis.ranks import Ranks, ranks_of
 from gpumon.analysis.whereabouts import whereabouts
 from gpumon.figures.memory_parts import COLORS
-from gpumon.frame import Driver, Frame, Origin, Process, RunState, Sample
+from gpumon.frame import Driver, Frame, Origin, Process, Run, RunState, Sample
 from gpumon.history.recent import RecentHistory
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.missing import is_known
@@ -186,11 +187,20 @@ def run_row(ranks: Ranks, frame: Frame, epochs: Epochs) -> dict[str, Any]:
         "started": known(run.started),
         "updated": known(run.updated) if not running else None,
         "epoch": run.epoch_text if run.epoch >= 0 else "",
+        "step_text": _step_text(run),
         "phase": run.phase,
         "resumed": run.first_epoch if run.resumed else None,
         "progress": known(round(now.done, 3)),
         "left": coarse_time(now.left),
     }
+
+
+def _step_text(run: Run) -> str:
+    """`140 of 300` of a run without epochs, `140` where it has no plan; empty where it counts none."""
+    if run.epoch >= 0 or run.epochs:
+        return ""
+    planned = round(run.facts.planned_steps)
+    return f"{units.count(run.step)} of {units.count(planned)}" if planned else f"{run.step:,}" if run.step else ""
 
 
 def coarse(memory: float) -> float | None:

@@ -8,12 +8,11 @@ from typing import Any
 from gpumon.ledger.records import Record
 from gpumon.reports import run_json
 from gpumon_web.answers import UNCHANGED, Packed
-from gpumon_web.epoch_cells import all_epochs
 from gpumon_web.listed_runs import Live, list_of_runs
 from gpumon_web.packing import packed
 from gpumon_web.page import Cells, KeptValues, Rows
 from gpumon_web.pages import PAGES
-from gpumon_web.run_page import Ring, of_record, run_document
+from gpumon_web.run_page import Ring, all_rows, of_record, run_document
 
 
 def of_list(
@@ -43,7 +42,7 @@ def rest_of_run(paths: Sequence[str], run: str, known: Any, page: str) -> Packed
     """All rows of the tables of which these values have the newest."""
 
     def made(record: Record) -> Packed:
-        document = {"run": run_json.run_of(record.run, record.run.updated), "epochs": all_epochs(record)}
+        document = {"run": run_json.run_of(record.run, record.run.updated), **all_rows(record)}
         rest = PAGES[page].rest
         assert rest is not None
         return packed(_sent(rest(document), []))

@@ -49,6 +49,8 @@ class Column(NamedTuple):
     """`unit`: the unit is smaller than the number; `big`: so, and the number is large."""
     most: str = ""
     """The value that is the largest of the column, so that all its cells have one unit."""
+    titled: str = ""
+    """The value that is its heading instead, where there is one."""
     each_of: str = ""
     """The value that names the columns in its place: one for each name, whose cells are under it in the row's cell."""
 

@@ -55,11 +55,13 @@ def headlines(*cards: Component, css: str = "", dims: str = "") -> Component:
     return html.Div(list(cards), className=f"headlines {css}".strip(), **(data(dim=dims) if dims else {}))
 
 
-def card(title: str, *children: Component, tools: Sequence[Component] = (), has_head: bool = True) -> Component:
-    """A framed part of a page; `tools` stand in its head."""
+def card(
+    title: str, *children: Component, tools: Sequence[Component] = (), has_head: bool = True, titled: str = ""
+) -> Component:
+    """A framed part of a page; `tools` stand in its head. `titled` names a value that is its title instead."""
     if not has_head:
         return html.Section(list(children), className="card", **aria(label=title))
-    head = html.Div([html.H2(title), *tools], className="cardhead")
+    head = html.Div([bound(titled, "text", html.H2) if titled else html.H2(title), *tools], className="cardhead")
     return html.Section([head, *children], className="card", **aria(label=title))
 
 
@@ -150,7 +152,7 @@ def _heading(column: Column) -> Component:
     named = data(
         col=column.key, kind=known_kind(column.kind), by=column.sorts_by or column.key, unit=column.small_unit,
         head="1" if column.is_head else "", most=column.most, columns=column.each_of, sort="1" if column.sort else "",
-        help=column.help,
+        help=column.help, titled=column.titled,
     )  # fmt: skip
     classes = " ".join((*css, column.css)).strip()
     return html.Th(column.title, scope="col", role="columnheader", className=classes, **named)

@@ -1,32 +1,36 @@
-"""Particulars of a run on its page: its tags, its program, its parameters, and notes."""
+"""The particulars of a run on its page: tags, program, parameters and notes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from gpumon import units
 from gpumon.reports.about import program_words, written
 from gpumon_web.page import Cells
-
-SHOWN = 100
-"""Parameters; the report and the export have all."""
+from gpumon_web.tokens import line, tag, text
 
 
-def particulars(about: Cells) -> Iterator[Cells]:
-    """Yield the lines of the card; none of a run that told nothing."""
-    if about.get("tags"):
-        yield _line("tags", ", ".join(about["tags"]))
-    if about.get("program"):
-        yield _line("program", "  ·  ".join(program_words(about["program"])))
-    config = [*(about.get("config") or {}).items()]
-    for name, value in config[:SHOWN]:
-        yield _line(name, written(value))
-    if len(config) > SHOWN:
-        yield _line("config", f"and {len(config) - SHOWN} more parameters")
-    for note in about.get("notes") or ():
-        by = f" ({note['author']})" if note["author"] else ""
-        line = _line("note", f"{note['text']}{by}")
-        yield line if note["time"] is None else {**line, "time": note["time"]}
+def about(particulars: Cells) -> list[Cells]:
+    """The lines of its card: tags, program, parameters; empty where nothing was told."""
+    tags = [tag(name) for name in particulars["tags"]]
+    program = [text(words, "fact") for words in program_words(particulars["program"])]
+    # A text may be empty, and is a value all the same.
+    config = [
+        {"fact": name, "text": written(value) or '""', "time": None} for name, value in particulars["config"].items()
+    ]
+    omitted = particulars["omitted"]
+    left_out = f"{units.count(omitted)} of the parameters and notes had no room and were not kept" if omitted else ""
+    return [
+        line(*pieces, css="facts")
+        for pieces in (tags, program, config, [text(left_out, "fact")] if left_out else [])
+        if pieces
+    ]
 
 
-def _line(about: str, text: str) -> Cells:
-    return {"level": "", "about": about, "text": text}
+def notes(particulars: Cells) -> list[Cells]:
+    """Its notes, oldest first, each with who wrote it later, and when."""
+    return [
+        {
+            "text": f"{note['text']} ({note['author']})" if note["author"] else note["text"],
+            **({} if note["time"] is None else {"time": note["time"]}),
+        }
+        for note in particulars["notes"]
+    ]

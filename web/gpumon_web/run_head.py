@@ -12,9 +12,10 @@ from gpumon_web.tokens import bar, fact, person, share
 def going(run: Cells, time: float) -> Cells:
     """The progress of a run at `time`; its epoch and phase only where the ring tells them."""
     started = NAN if run["started"] is None else float(run["started"])
+    steps = run.get("step_text")
     return {
-        "epoch_is": "Epoch",
-        "epoch": run.get("epoch") or None,
+        "epoch_is": "Step" if steps else "Epoch",
+        "epoch": run.get("epoch") or steps or None,
         "epoch_below": run.get("phase") or None,
         "bar": _bar(run),
         "left_is": "Time left",
@@ -24,8 +25,10 @@ def going(run: Cells, time: float) -> Cells:
 
 
 def far(document: Cells, run: Cells) -> Cells:
-    """Epoch and time left of a run that goes on; of one that is over, its number of epochs and how long it took."""
+    """Epoch, or step, and time left of a run that goes on; of one that is over, how many it did, and how long."""
     summary, found, planned = document.get("summary") or {}, document["epochs"], run.get("epochs_planned")
+    if not found and not planned and not run.get("epoch"):
+        return by_steps(document, run)
     # The number of the last epoch is another than how many there were, where they count from 0.
     done = f"{summary.get('done') or 0}{f' of {planned}' if planned else ''}"
     if run["state"] == "running":
@@ -33,12 +36,44 @@ def far(document: Cells, run: Cells) -> Cells:
         kept = {**going(run, document["now"]), "epoch": last, "epoch_below": f"{done} done"}
         # The ring tells these as long as they are so; what it told once would outlast the run.
         return {**kept, "left": units.MISSING, "left_below": ""} if document.get("live") else kept
-    ended = run.get("ended")
     return {
         "epoch_is": "Epochs done",
         "epoch": done,
         "epoch_below": f"last: epoch {found[-1]['epoch']}" if found else "",
         "bar": _bar(run),
+        **_took(document, run),
+    }
+
+
+def by_steps(document: Cells, run: Cells) -> Cells:
+    """The same of a run without epochs: its steps, where it counts any."""
+    done = (document.get("total") or {}).get("steps")
+    planned = max((rank["steps_planned"] or 0 for rank in document["ranks"]), default=0)
+    steps = "" if done is None else f"{units.count(done)}{f' of {units.count(round(planned))}' if planned else ''}"
+    if run["state"] == "running":
+        kept = {**going(run, document["now"]), "epoch_is": "Step", "epoch": steps or units.MISSING, "epoch_below": ""}
+        return {**kept, "left": units.MISSING, "left_below": ""} if document.get("live") else kept
+    return {
+        "epoch_is": "Steps done", "epoch": steps or units.MISSING, "epoch_below": "", "bar": [], **_took(document, run),
+    }  # fmt: skip
+
+
+def pace(summary: Cells, whole: Cells | None) -> Cells:
+    """The mean length of the epochs of a run; of `whole`, the total of a run without epochs, its steps per second."""
+    if whole is None:
+        mean = units.MISSING if summary.get("mean") is None else units.brief(summary["mean"])
+        return {"mean_is": "Epoch time", "mean": mean, "mean_range": length_range(summary)}
+    rate, cost = whole["steps_per_second"], whole["energy_per_step"]
+    return {
+        "mean_is": "Steps per second",
+        "mean": units.MISSING if rate is None else units.figures(rate),
+        "mean_range": "" if cost is None else f"{units.figures(cost)} J per step",
+    }
+
+
+def _took(document: Cells, run: Cells) -> Cells:
+    ended = run.get("ended")
+    return {
         "left_is": "Took",
         "left": document["run"].get("seconds"),
         "left_below": {"text": "ended", "time": ended} if ended is not None else "end not recorded",

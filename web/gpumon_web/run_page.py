@@ -28,9 +28,10 @@ from gpumon.reports.about import about_json
 from gpumon.reports.export_epochs import lines
 from gpumon_web.answers import NOTHING, UNCHANGED, Packed
 from gpumon_web.course import Logged, extended, recent_course, with_newest
-from gpumon_web.epoch_cells import all_epochs, rows, summary
+from gpumon_web.epoch_cells import rows, summary
 from gpumon_web.listed_runs import Live
 from gpumon_web.packing import compressed, packed
+from gpumon_web.stretch_cells import stretches
 
 ROWS = 100
 """Epochs that come with a run; a page asks for the rest when somebody wants to see them."""
@@ -96,7 +97,14 @@ def run_document(
 def epochs(paths: Sequence[str], run: str, known: Any) -> Packed | str:
     """Every epoch of a run, as rows of the page's table."""
 
-    return of_record(paths, run, known, lambda record: packed({"epochs": all_epochs(record)}))
+    return of_record(paths, run, known, lambda record: packed(all_rows(record)))
+
+
+def all_rows(record: Record) -> dict[str, Any]:
+    """Every epoch of a run, and what is beside them."""
+    found = aggregate.epochs(record)
+    total = aggregate.whole(record, found, record.run.updated)
+    return {"epochs": rows(record, found), "parts": stretches(record, found, total)}
 
 
 def table(paths: Sequence[str], run: str, known: Any) -> Packed | str:
@@ -110,12 +118,14 @@ def _page(ledger: Ledger, run: str, device: str, live: Live | None, ring: Ring |
     chosen = next((one for one in devices if one.uuid == device), devices[0] if devices else None)
     uuid = chosen.uuid if chosen else ""
     found = aggregate.epochs(record)
+    total = aggregate.whole(record, found, now)
     kept = _course(ledger.path, record, run_series(record, traces, uuid or "-"), uuid), run_series(record, traces, "")
     recent = recent_of(record, uuid, ring, *kept) if ring else Recent(*kept)
     return {
         "schema": run_json.SCHEMA,
         "run": run_json.run_of(record.run, now),
-        "total": run_json.total_of(aggregate.whole(record, found, now)),
+        "total": run_json.total_of(total),
+        "parts": stretches(record, found, total),
         "epochs": rows(record, found[-ROWS:]),
         "epochs_total": len(found),
         "summary": summary(found),
@@ -205,5 +215,5 @@ def find_run(ledgers: Ledgers, run: str) -> tuple[Ledger, RunRow] | None:
 
 
 def _version(ledger: Ledger, row: RunRow) -> str:
-    """Changes with each word of the run that is written: text, because a NaN equals nothing."""
+    """Changes with each word of the run that is written, notes of later too: text, because a NaN equals nothing."""
     return repr((ledger.path, row, ledger.about(row.id)))

@@ -17,8 +17,9 @@ NEWEST = 50
 """These epochs."""
 
 EPOCHS = (
-    Column("epoch", "Epoch", sorts_by="ordinal", is_head=True),
+    Column("epoch", "Epoch", sorts_by="ordinal", is_head=True, titled="epoch_column"),
     Column("seconds", "Time", "lasting"),
+    Column("counted", "", each_of="counted_names", is_number=True),
     Column("utilization", "Utilization", "rich", sorts_by="utilization_mean", is_number=True),
     Column("idle", "Idle", "percent", "Share of the time in which no kernel ran"),
     Column(
@@ -33,6 +34,8 @@ EPOCHS = (
     Column("logged", "Logged", "logged", css="logged", each_of="logged_names"),
     Column("verdict", "Verdict", "tag", sorts_by="verdict_text"),
 )  # fmt: skip
+COUNTED = ("Steps", "Steps/s")
+"""Columns of a run without epochs."""
 RANKS = (
     Column("rank", "Rank", is_head=True),
     Column("state", "State", "tag", sorts_by="state_name"),
@@ -53,25 +56,49 @@ def logged_names(epochs: Sequence[Cells]) -> list[str]:
 def epoch(one: Cells, run: Cells) -> Cells:
     """The cells of an epoch."""
     goes_on = one["seconds"] is None and one["ended"] is None and run["state"] == "running"
-    sign, peak = live_peak(one)
-    utilization = one["utilization_mean"]
-    meter = [text(units.number(_number(utilization), Unit.RATIO)), bar(share(utilization or 0, user=run["user"] or ""))]
     return {
         "key": str(one["ordinal"]),
         "ordinal": one["ordinal"],
         "epoch": str(one["epoch"]),
         "seconds": {"since": one["begun"]} if goes_on and one["begun"] is not None else one["seconds"],
+        "counted": {},
+        **_measured(one, run),
+        "beside": one["beside"],
+        "verdict": tag(one["verdict"]["text"], one["verdict"]["level"]),
+        "verdict_text": one["verdict"]["text"],
+    }
+
+
+def stretch(one: Cells, run: Cells, last: int) -> Cells:
+    """The cells of a row of steps, of a part of a run outside epochs, or of the whole; `last`: ordinal of an epoch."""
+    steps, rate = one["steps"], one["steps_per_second"]
+    told = (units.count(steps), units.MISSING if rate is None else units.figures(rate))
+    return {
+        "key": f"part {one['place']}",
+        "ordinal": last + 1 + one["place"],
+        "epoch": one["title"],
+        "seconds": one["seconds"],
+        "counted": dict(zip(COUNTED, told, strict=True)),
+        "beside": one["beside"],
+        **_measured(one, run),
+        "verdict": None,
+        "verdict_text": None,
+    }
+
+
+def _measured(one: Cells, run: Cells) -> Cells:
+    sign, peak = live_peak(one)
+    utilization = one["utilization_mean"]
+    meter = [text(units.number(_number(utilization), Unit.RATIO)), bar(share(utilization or 0, user=run["user"] or ""))]
+    return {
         "utilization": [line(*meter, css="meter")],
         "utilization_mean": utilization,
         "idle": one["idle_share"],
         "wait": one["wait_share"],
-        "beside": one["beside"],
         "peak": f"{sign}{units.number(_number(peak), Unit.BYTES)}",
         "peak_bytes": peak,
         "energy": one["energy"],
         "logged": one["metrics"],
-        "verdict": tag(one["verdict"]["text"], one["verdict"]["level"]),
-        "verdict_text": one["verdict"]["text"],
     }
 
 
@@ -100,7 +127,8 @@ def note(mark: Cells, ranks: Sequence[Cells]) -> Cells:
     """A sentence about a failed allocation."""
     who = f"rank {mark['rank']}, " if mark["rank"] is not None and len(ranks) > 1 else ""
     asked, free = (units.number(_number(mark[name]), Unit.BYTES) for name in ("asked", "free"))
-    where = f"{who}epoch {mark['epoch']}, step {mark['step']}"
+    epoch = f"epoch {mark['epoch']}, " if mark["epoch"] >= 0 else ""
+    where = f"{who}{epoch}step {mark['step']}"
     return {
         "level": "bad", "about": "out of memory", "text": f"{where}: requested {asked}, {free} free",
         "time": mark["time"],

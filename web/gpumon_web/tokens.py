@@ -56,11 +56,18 @@ def share(of_whole: float, *, user: str = "", color: str = "", title: str = "") 
     return {"share": round(of_whole * 200) / 200, "user": user, "color": color, "title": title}
 
 
-def progress(run: Cells, epoch: str) -> Cells:
+def place(run: Cells) -> str:
+    """Where a run is that the ring tells of: `epoch 7 (8/90)`, or of one without epochs `step 140 of 300`."""
+    if run.get("epoch"):
+        return f"epoch {run['epoch']}"
+    return f"step {run['step_text']}" if run.get("step_text") else ""
+
+
+def progress(run: Cells, where: str) -> Cells:
     """A line of how far a run is, and how long it still takes."""
     done = bar(share(run["progress"], user=run["user"]), css="bar thin") if run["progress"] is not None else None
     left = text(f"{units.words(run['left'])} left") if run["left"] is not None else None
-    return line(text(epoch), done, left, css="progress")
+    return line(text(where), done, left, css="progress")
 
 
 def gpu_address(index: Any) -> str:

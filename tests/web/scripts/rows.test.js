@@ -171,3 +171,13 @@ test("energies of a column have the unit of its largest, also those that came be
   t.keep({ a: { name: "a", energy: 1800 }, b: { name: "b", energy: 36000 } });
   assert.deepStrictEqual(t.lines().map((line) => line.children[1].textContent), ["0.5 Wh", "10.0 Wh"]);
 });
+
+test("a column has the heading that a value gives it, and its own where there is none", () => {
+  const values = { head: "Steps" };
+  const t = table({ a: { name: "a1" } }, { heads: [{ ...HEADS[0], titled: "head" }], values });
+  assert.ok(t.head("Steps"));
+  values.head = null;
+  t.keep({ a: { name: "a1" } });
+  assert.ok(t.head("name"));
+  assert.deepStrictEqual(t.keys(), ["a1"]);
+});

@@ -29,6 +29,7 @@
     function sortsBy(head) {
       if (!head.dataset.sort) { return; }
       const button = g.make("button", { type: "button", class: "sort", title: head.dataset.help || null, text: head.textContent });
+      head.dataset.title = head.textContent;
       head.replaceChildren(button);
       button.addEventListener("click", () => {
         down = by === nameOf(head) ? !down : head.classList.contains("num");
@@ -59,6 +60,7 @@
           return head;
         });
       });
+      for (const head of heads.filter((one) => one.dataset.titled)) { g.put(head.firstChild, g.feed.value(head.dataset.titled) || head.dataset.title); }
       if (!heads.some((head) => nameOf(head) === by)) { by = first; down = Boolean(isDown); }
       mark();
       for (const [key, made] of drawn) { made.line.remove(); drawn.delete(key); }
@@ -108,7 +110,7 @@
 
     // `changed`: the names of the cells that are new, by row; null: all are.
     function draw(changed) {
-      const now = JSON.stringify(places.flatMap(({ dataset }) => [dataset.columns, dataset.most]).map((one) => one && g.feed.value(one)));
+      const now = JSON.stringify(places.flatMap(({ dataset }) => [dataset.columns, dataset.most, dataset.titled]).map((one) => one && g.feed.value(one)));
       if (shape !== now) { shape = now; columns(); }
       const { order, rows, total } = all() || { order: [], rows: new Map(), total: 0 };
       const found = wanted ? order.filter((key) => (rows.get(key).search || "").includes(wanted)) : order;

@@ -14,7 +14,7 @@ from gpumon_web import levels
 from gpumon_web.feed import SPARK
 from gpumon_web.holders import holder_names, idle_for, memory_parts
 from gpumon_web.page import Args, Cells, Column, Gpu, Now, Page, Rows
-from gpumon_web.tokens import gpu_address, line, link, person, progress, run_address, run_name, tag, text
+from gpumon_web.tokens import gpu_address, line, link, person, place, progress, run_address, run_name, tag, text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -179,8 +179,8 @@ def who(about: Cells, runs: Sequence[Cells], time: float) -> list[Cells]:
         phase = run["phase"] if run["phase"] != "train" else ""
         name = link(run_name(run), run_address(run["id"]), "name")
         lines.append(line(person(run["user"]), name, tag(phase) if phase else None, css="who"))
-        if run["epoch"]:
-            lines.append(progress(run, f"epoch {run['epoch']}"))
+        if far := place(run):
+            lines.append(progress(run, far))
     if len(runs) > RUNS:
         lines.append(_more(about, f"and {len(runs) - RUNS} more runs"))
     ids = {run["id"] for run in runs}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gpumon_web.page import Args, Cells, KeptValues, Now, Page, Rows
-from gpumon_web.run_about import particulars
+from gpumon_web.run_about import about, notes
 from gpumon_web.run_course import choice, course
-from gpumon_web.run_head import facts, far, going, length_range, usage
-from gpumon_web.run_rows import EPOCHS, RANKS, epoch, logged_names, note, rank
+from gpumon_web.run_head import facts, far, going, pace, usage
+from gpumon_web.run_rows import COUNTED, EPOCHS, RANKS, epoch, logged_names, note, rank, stretch
 from gpumon_web.tokens import run_name, run_state
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ def layout() -> Component:
         bound("title", "text", html.H1), bound("state", "tag"), bound("facts", "rich", className="facts"),
     ]  # fmt: skip
     numbers = headlines(
-        headline("Epoch", "epoch", "text", "epoch_below", extra="bar", titled="epoch_is"),
+        hidden_if("stepless", headline("Epoch", "epoch", "text", "epoch_below", extra="bar", titled="epoch_is")),
         headline("Time left", "left", "span", "left_below", titled="left_is"),
-        headline("Epoch time", "mean", "duration", "mean_range"),
+        hidden_if("stepless", headline("Epoch time", "mean", "text", "mean_range", titled="mean_is")),
         headline("Utilization", "utilization", "percent", "idle"),
         headline("Energy", "energy", "joules", "power"),
     )
@@ -51,8 +52,15 @@ def layout() -> Component:
             hidden_if("gone", numbers),
             hidden_if("without", card("Course", drawn, tools=[devices])),
             shown_if("noted", card("Noted", bound("noted", "notes", html.Ul, className="look"))),
-            hidden_if("without", card("Epochs", epochs, tools=[bound("csv", "download")])),
-            shown_if("about", card("Config and notes", bound("about", "notes", html.Ul, className="look"))),
+            hidden_if("without", card("Epochs", epochs, tools=[bound("csv", "download")], titled="epochs_title")),
+            shown_if(
+                "has_about",
+                card(
+                    "Config and notes",
+                    bound("about", "rich", html.Div, className="about"),
+                    bound("notes", "notes", html.Ul, className="look"),
+                ),
+            ),
             shown_if("has_ranks", card("Ranks", table("ranks", "Ranks", RANKS, "rank"))),
             bound("without", "text", html.P, className="empty"),
         ]
@@ -81,44 +89,69 @@ def kept(document: Cells) -> KeptValues:
     run = {**document["run"], **(document.get("live") or {})}
     is_running = run["state"] == "running"
     found, summary, ranks = document["epochs"], document.get("summary") or {}, document["ranks"]
-    devices = document["devices"]
+    devices, total, particulars = document["devices"], document.get("total") or {}, document.get("about")
+    told, said = (about(particulars), notes(particulars)) if particulars else ([], [])
+    parts = document.get("parts") or []
+    is_whole = bool(parts) and not found and not run.get("epochs_planned")
     noted = [note(mark, ranks) for mark in document["marks"] if mark["mark"] == "out_of_memory"]
     values = {
         "title": run_name(run),
         "state": run_state(run["state"]),
         "facts": facts(run),
         **far(document, run),
-        "mean": summary.get("mean"),
-        "mean_range": length_range(summary),
-        **usage(document.get("total") or {}),
+        **pace(summary, total if is_whole else None),
+        **usage(total),
         "noted": noted[-NOTED:][::-1],
-        "about": [*particulars(document.get("about") or {})],
         "has_ranks": bool(ranks),
         "ranks": Rows(rank(one) for one in ranks),
-        "logged_names": logged_names(found),
-        "most_energy": summary.get("most_energy") or 0,
-        "epochs": Rows(epoch(one, run) for one in found),
-        "csv": {"text": "Download as CSV", "href": f"api/run.csv?id={quote(run['id'], safe='')}"} if found else None,
+        "logged_names": logged_names(found or parts),
+        "most_energy": summary.get("most_energy") or max((one["energy"] or 0 for one in parts), default=0),
+        **_titles(is_whole, any(one["is_steps"] for one in parts)),
+        "stepless": is_whole and total["steps"] is None and not run.get("step_text"),
+        "epochs": _rows(found, parts, run),
+        "csv": {"text": "Download as CSV", "href": f"api/run.csv?id={quote(run['id'], safe='')}"}
+        if found or is_whole
+        else None,
+        "about": told,
+        "notes": said,
+        "has_about": bool(told or said),
         "devices": [choice(one, document["device"]) for one in devices] if len(devices) > 1 else [],
         "gone": "",
         "without": f"No timeline and no epochs are shown. {missing}" if missing else "",
     }
     return KeptValues(
-        values, {"course": course(document)}, {"epochs": document.get("epochs_total", 0)},
+        values, {"course": course(document)}, {"epochs": document.get("epochs_total", 0) + len(parts)},
         GOES_ON if is_running else IS_OVER,
     )  # fmt: skip
 
 
 def rest(document: Cells) -> KeptValues:
     """Every epoch of a run."""
-    return KeptValues({"epochs": Rows(epoch(one, document["run"]) for one in document["epochs"])})
+    return KeptValues({"epochs": _rows(document["epochs"], document["parts"], document["run"])})
+
+
+def _rows(found: Sequence[Cells], parts: Sequence[Cells], run: Cells) -> Rows:
+    """Epochs, then what is beside them: steps, what lies outside epochs, and the whole run."""
+    last = found[-1]["ordinal"] if found else -1
+    return Rows([*(epoch(one, run) for one in found), *(stretch(one, run, last) for one in parts)])
+
+
+def _titles(is_whole: bool, has_steps: bool) -> Cells:
+    """Headings of the table, of a run without epochs others."""
+    if not is_whole:
+        return {"epochs_title": "Epochs", "epoch_column": "Epoch", "counted_names": []}
+    return {
+        "epochs_title": "Steps" if has_steps else "Whole run", "epoch_column": "Steps" if has_steps else "Part",
+        "counted_names": [*COUNTED],
+    }  # fmt: skip
 
 
 _LIVE = ("title", "state", "epoch_is", "epoch", "epoch_below", "bar", "left_is", "left", "left_below")
 """Values that the ring tells of a run that goes on."""
 _KEPT = (
-    *_LIVE, "facts", "mean", "mean_range", "utilization", "idle", "energy", "power", "noted", "about", "has_ranks",
-    "logged_names", "most_energy", "csv", "devices",
+    *_LIVE, "facts", "mean", "mean_range", "utilization", "idle", "energy", "power", "noted", "has_ranks",
+    "stepless", "has_about", "about", "notes", "logged_names", "most_energy", "mean_is", "epochs_title", "epoch_column",
+    "counted_names", "csv", "devices",
 )  # fmt: skip
 """Values that are none where there is no such run."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpumon import units
 from gpumon_web.page import Cells, Column, KeptValues, Page, Rows
-from gpumon_web.tokens import line, link, progress, run_address, run_name, run_state, text
+from gpumon_web.tokens import line, link, place, progress, run_address, run_name, run_state, text
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component
@@ -70,7 +70,7 @@ def row(run: Cells) -> Cells:
         "started": run["started"],
         "seconds": {"since": since} if since is not None else run.get("seconds"),
         "epochs": [epochs(run, ring, is_running=is_running)],
-        "epochs_done": run.get("epochs_done"),
+        "epochs_done": run.get("epochs_done") or (0 if run.get("epochs_planned") else None),
         "utilization": run.get("utilization_mean"),
         "energy": run.get("energy"),
         "gpus": gpus if isinstance(gpus, (int, float)) else len(ring.get("gpus") or ()) or None,
@@ -80,11 +80,13 @@ def row(run: Cells) -> Cells:
 
 
 def epochs(run: Cells, ring: Cells, *, is_running: bool) -> Cells:
-    """Return the progress of a run: epoch, bar and time left while it runs; of one that is over, its epochs."""
+    """Return the progress of a run: epoch or step, bar and time left while it runs; else its epochs."""
     if is_running and ring.get("epoch"):
         return progress({**ring, "user": run["user"]}, ring["epoch"])
+    if is_running and (at := place(ring)):
+        return progress({**ring, "user": run["user"]}, at)
     done, planned = run.get("epochs_done"), run.get("epochs_planned")
-    if done is None:
+    if done is None or not (done or planned):  # a run without epochs has none, and not 0 of them
         return line(text(ring.get("epoch") or units.MISSING))
     return line(text(f"{done:.0f} of {planned}" if planned else f"{done:.0f}"))
 

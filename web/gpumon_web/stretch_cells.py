@@ -1,0 +1,50 @@
+"""Rows of a run beside its epochs, as data: its steps, all that lies outside epochs, and the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpumon.json_value import shown
+from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.ledger.records import Record
+from gpumon.ledger.schema import STEP_ROWS
+from gpumon.reports import run_json
+from gpumon.reports.run_tables import BETWEEN, outside_rows
+
+MEASURED = (
+    "seconds", "steps_per_second", "wait_share", "utilization_mean", "idle_share", "energy", "framework_peak",
+    "run_allocated_peak", "memory_used_peak",
+)  # fmt: skip
+WHOLE = "Whole run"
+_TITLE = {BETWEEN: "Between epochs"}
+
+
+def stretches(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> list[dict[str, Any]]:
+    """Return rows of steps, of what lies outside epochs, and last of the whole: the very rows of `gpumon runs show`.
+
+    Empty where the epochs are all that is known of a run; `total` is all of it.
+    """
+    outside = outside_rows(record, epochs, total, phases=True)
+    if epochs and not outside:
+        return []
+    steps = [row for row in outside if row[1].ordinal <= STEP_ROWS]
+    # The newest stand first on the page: so does the whole, then all between epochs, then its phases.
+    ordered = [*steps, *outside[len(steps) :][::-1], (WHOLE, total)]
+    return [_row(title, place, stretch) for place, (title, stretch) in enumerate(ordered)]
+
+
+def _row(title: str, place: int, stretch: EpochSummary) -> dict[str, Any]:
+    """A row; `place` is its place among all of them."""
+    found = run_json.total_of(stretch)
+    is_steps = stretch.ordinal <= STEP_ROWS
+    return {
+        "place": place,
+        "title": _TITLE.get(title) or (f"· {title.strip()}" if title.startswith(" ") else title),
+        "is_steps": is_steps,
+        "beside": shown(max(0.0, stretch.seconds - stretch.trained)) if is_steps and stretch.trained > 0 else None,
+        "steps": stretch.steps,
+        "metrics": found["metrics"],
+        "framework_peak_reached": found["framework_peak_reached"],
+        **{name: None if found[name] is None else shown(found[name]) for name in MEASURED},
+    }
