@@ -407,12 +407,13 @@ def test_a_number_that_makes_no_sense_in_a_running_training_is_left_aside(
         assert [epoch for epoch, _ in zip(run.epochs(start="1"), range(2), strict=False)] == [0, 1]  # type: ignore[call-overload]
         for steps in (math.inf, math.nan, 1 << 70, -3, None):
             run.step(steps)  # type: ignore[arg-type]
+        assert look().runs[0].step == 0
         run.log({"loss": 1.0}, 3)
         run.log({"loss": 0.5, "step": 7}, step=4)
         (seen,) = look().runs
         assert run.on
     assert seen.metrics == {"loss": 0.5, "step": 7.0}
-    assert seen.step == 0
+    assert seen.step in (3, 4), "as other loggers take it; published within 50 ms"
     assert all(record.getMessage().startswith("gpumon: ") for record in caplog.records)
 
 
@@ -450,7 +451,9 @@ def test_steps_from_several_threads_leave_a_whole_board(look: Look) -> None:
         assert run.on
         poll = look()
     assert poll.runs[0].metrics == {f"m{number}": 299.0 for number in range(4)}
-    assert [b.number for b in poll.boundaries] == list(range(2402 - EVENT_COUNT, 2402))
+    numbers = [b.number for b in poll.boundaries]
+    assert numbers == list(range(numbers[-1] + 1 - EVENT_COUNT, numbers[-1] + 1))
+    assert numbers[-1] >= 2401, "a begin, and two for each phase; round numbers of steps come on top"
 
 
 def test_ranks_of_a_launcher_share_the_id_of_each_run(tmp_path: Path) -> None:
