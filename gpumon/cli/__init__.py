@@ -14,6 +14,7 @@ from gpumon.text import clean
 COMMANDS = {
     "tui": "terminal view: every GPU, live, with the epochs of trainings",
     "web": "browser view: which GPUs are free, who uses the others, every run",
+    "top": "status again and again, for plain terminals and logs",
     "status": "one-shot status of GPUs, processes and runs; --json for programs",
     "run": "run a command and print its GPU cost when it exits",
     "runs": "list, show, compare, report and export runs, epoch by epoch",

@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator
 
 from gpumon.cli.daemon_found import FoundDaemon, find_daemon
+from gpumon.cli.status import ANSWERS
 from gpumon.clock import SECOND
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK
 from gpumon.frame import Frame
 from gpumon.ledger.change import user_name
 from gpumon.live import WAITING
-from gpumon.metrics import Availability
 from gpumon.missing import is_known
 from gpumon.origin import Capability
 from gpumon.paths import Places
@@ -20,7 +20,6 @@ from gpumon.procfs import began
 from gpumon.text import clean
 from gpumon.units import duration, moment, words
 
-_ANSWERS = (Availability.OK, Availability.ASLEEP)
 _STARTING = f"starting, {WAITING}"
 
 
@@ -33,7 +32,7 @@ def show(where: Places) -> int:
     sys.stdout.flush()
     if frame is None or not (found.live.state().live or found.live.origin().ended):
         return EXIT_NO_GPU
-    return EXIT_OK if any(sample.state in _ANSWERS for sample in frame.samples) else EXIT_NO_GPU
+    return EXIT_OK if any(sample.state in ANSWERS for sample in frame.samples) else EXIT_NO_GPU
 
 
 def _state(found: FoundDaemon) -> tuple[str, Frame | None]:
@@ -81,7 +80,7 @@ def _lacking(found: FoundDaemon, frame: Frame) -> Iterator[str]:
         if part.origin.problem and part.origin.problem != origin.problem:
             yield f"{part.origin.source}: {part.origin.problem}"
     for sample in frame.samples:
-        if sample.state not in _ANSWERS:
+        if sample.state not in ANSWERS:
             yield f"GPU {sample.device.label}: {sample.state.reason}"
     for text in (found.live.ledger_problem(), origin.notice):
         if text:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 2.0
 """Seconds that the driver has for its answer."""
-_ANSWERS = (Availability.OK, Availability.ASLEEP)
+ANSWERS = (Availability.OK, Availability.ASLEEP)
 """States of a GPU that nothing is wrong with."""
 _LOOK_BACK = 600
 """Frames that are looked through for what befell a run, and for how long a GPU is idle."""
@@ -102,11 +102,11 @@ def run(arguments: "Namespace") -> int:
 
             calls = read_calls(os.path.dirname(ring_paths(where)[0])) if daemon else ()
             print(*process_lines(frame), *details(frame), *call_costs(calls), sep="\n")
-    if not (stale or origin.problem) and any(sample.state in _ANSWERS for sample in frame.samples):
+    if not (stale or origin.problem) and any(sample.state in ANSWERS for sample in frame.samples):
         return EXIT_OK
     if not arguments.json:
         sys.stdout.flush()
-        print(f"gpumon: {stale or _why(frame, origin.problem)}", file=sys.stderr)
+        print(f"gpumon: {stale or why_none(frame, origin.problem)}", file=sys.stderr)
     return EXIT_NO_GPU
 
 
@@ -168,7 +168,8 @@ def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
     return live.since(max(0, newest.number - _LOOK_BACK))
 
 
-def _why(frame: Frame, problem: str) -> str:
+def why_none(frame: Frame, problem: str) -> str:
+    """Return why no GPU of a frame can be read; `problem` is that of its origin, empty where it has none."""
     if problem:
         return problem if frame.samples else f"{problem}. For a simulation: gpumon status --source sim"
     return "no GPU can be read: " + ", ".join(

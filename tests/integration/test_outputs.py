@@ -37,6 +37,7 @@ WORDS: dict[str, list[list[str]]] = {
     ],
     "run": [["run", "--", "true"], ["run", "--", "no-such-command"], ["run"]],
     "tui": [["tui"], ["tui", "--help"]],
+    "top": [["top", "-n", "1"], ["top", "-n", "2", "--interval", "0.05"], ["top", "--help"], ["top", "-n", "0"]],
     "web": [["web", "--interval", "0"], ["web", "--help"]],
     "daemon": [["daemon", "--help"], ["daemon", "--interval", "0"], ["daemon", "status"],
                ["daemon", "status", "--dir", "nowhere"], ["daemon", "stop", "--dir", "nowhere"],

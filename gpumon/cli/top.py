@@ -1,0 +1,133 @@
+"""Print the status of GPUs, processes and runs again and again, until Ctrl-C.
+
+For terminals and logs where 'gpumon tui' is too much. Reads the ring of a running daemon; without one, samples in its
+own process. A terminal that can is cleared before each picture; elsewhere an empty line comes between them. --interval
+is the time from picture to picture, too. The exit code is 3 if the last picture had no GPU that can be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options
+from gpumon.cli.status import ANSWERS, earlier_frames, why_none
+from gpumon.cli.streams import output_width
+from gpumon.clock import SECOND
+from gpumon.errors import EXIT_NO_GPU, EXIT_OK, UsageError
+from gpumon.frame import NAN, Frame
+from gpumon.live import Live, follow
+from gpumon.origin import Capability
+from gpumon.paths import Places
+from gpumon.reports.status_text import lines
+from gpumon.text import cut
+
+_HOME = "\x1b[H"
+_CLEAR = "\x1b[2J"
+_TO_END_OF_LINE = "\x1b[K"
+_TO_END = "\x1b[J"
+_DUMB = ("", "dumb", "unknown")
+_FIRST = 3.0
+"""Seconds that the first sample of this process may take before a picture says that it is awaited."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-n", "--count", type=int, metavar="COUNT", help="print so many pictures, then exit (default: until Ctrl-C)"
+    )
+    add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
+    add_places(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.count is not None and arguments.count < 1:
+        raise UsageError(f"invalid count {arguments.count}: give 1 or more")
+    where, arguments = resolve_options(arguments)
+    with _followed(where, arguments) as live:
+        deadline = time.monotonic() + _FIRST
+        while live.latest() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return _repeat(live, arguments.interval, arguments.count or 0)
+
+
+def _followed(where: Places, arguments: argparse.Namespace) -> AbstractContextManager[Live]:
+    """The ring of the daemon, also of one that is silent; else one of our own."""
+    live = follow(where)
+    if arguments.source is None and live.has_writer():
+        return nullcontext(live)
+    live.close()
+    from gpumon.cli.private_sampler import private_sampler
+
+    return private_sampler(where, arguments)
+
+
+def _repeat(live: Live, interval: float, count: int) -> int:
+    """Show pictures, `count` of them or without end where it is 0; return the code of the last one."""
+    clears = can_clear(os.environ) and sys.stdout.isatty()
+    number, due, code = 0, time.monotonic(), EXIT_OK
+    while True:
+        text, code = _picture(live)
+        number += 1
+        if clears:
+            _draw(text, first=number == 1)
+        else:
+            print(*([""] if number > 1 else []), *text, sep="\n", flush=True)
+        if number == count:
+            return code
+        due = max(due + interval, time.monotonic())  # pictures that were late are left out
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
+def can_clear(env: Mapping[str, str]) -> bool:
+    """Whether the terminal that `env` names knows how to clear its screen."""
+    return env.get("TERM", "") not in _DUMB
+
+
+def _draw(text: list[str], *, first: bool) -> None:
+    """One write for all: what stays the same does not flicker. What has no room is counted."""
+    width, height = output_width(), _height()
+    if height and len(text) >= height:
+        hidden = len(text) - height + 2
+        text = [*text[:-hidden], f"and {hidden} more lines: enlarge the window, or see 'gpumon status'"]
+    body = "\n".join(cut(line, width) + _TO_END_OF_LINE for line in text)
+    sys.stdout.write((_HOME + _CLEAR if first else _HOME) + body + "\n" + _TO_END)
+    sys.stdout.flush()
+
+
+def _height() -> int:
+    """Lines of the terminal; 0 where it does not tell."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).lines
+    except (OSError, ValueError):
+        return 0
+
+
+def _picture(live: Live) -> tuple[list[str], int]:
+    """The lines, and the exit code of `gpumon status` for them."""
+    state, frame, origin = live.state(), live.latest(), live.origin()
+    if frame is None:
+        return [f"gpumon: {origin.problem or state.text}"], EXIT_NO_GPU
+    is_live = state.live and not (origin.ended or origin.unanswered)
+    pid = live.writer_pid()
+    sampler = f"daemon, pid {pid}" if pid != os.getpid() else "no daemon"
+    age = NAN
+    if Capability.NOW in origin.capabilities:
+        age = max(0.0, (time.monotonic_ns() - frame.monotonic_ns) / SECOND)
+    text = list(_lines(live, frame, sampler if state.live else f"{sampler}, {state.text}", is_live=is_live, age=age))
+    if state.live and not origin.problem and any(sample.state in ANSWERS for sample in frame.samples):
+        return text, EXIT_OK
+    why = state.text if not state.live else why_none(frame, origin.problem)
+    return [*text, f"gpumon: {why}"], EXIT_OK if origin.ended else EXIT_NO_GPU
+
+
+def _lines(live: Live, frame: Frame, note: str, *, is_live: bool, age: float) -> Iterator[str]:
+    origin = live.origin()
+    before = earlier_frames(live, frame)
+    yield from lines(frame, origin, live.driver(), live.hostname(), note, before=before, live=is_live, age=age)
+    for part in origin.parts:
+        if part.origin.problem and not origin.problem:
+            yield f"{part.origin.source}: {part.origin.problem}"

@@ -1,0 +1,102 @@
+"""`gpumon top`: pictures one after the other, in a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.nvml import Stub
+from tests.programs import PATIENCE, command, daemon, environment, gpumon, status, until
+from tests.tui.pseudo import Pseudo
+
+CLEARED = "\x1b[H\x1b[2J"
+
+
+def test_in_a_pipe_an_empty_line_comes_between_pictures(watched: Path, stub: Stub) -> None:
+    env = environment(watched, stub.env())
+    done = gpumon("top", "-n", "3", "--interval", "0.1", env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    pictures = done.stdout.split("\n\n")
+    assert len(pictures) == 3
+    titles = [picture.splitlines()[0] for picture in pictures]
+    assert all(f"daemon, pid {status(env)['daemon']['pid']}" in title for title in titles)
+    assert all(picture.splitlines()[1].startswith("  0  H100") for picture in pictures)
+    assert "\x1b" not in done.stdout
+
+
+def test_without_a_daemon_it_samples_itself_and_every_picture_is_newer(live_dir: Path) -> None:
+    done = gpumon("top", "-n", "2", "--source", "sim", "--interval", "1.5", env=environment(live_dir))
+    first, second = (picture.splitlines()[0] for picture in done.stdout.split("\n\n"))
+    assert done.returncode == 0
+    assert "SIMULATED" in first
+    assert first != second
+
+
+def test_a_terminal_is_cleared_and_what_has_no_room_is_counted(live_dir: Path) -> None:
+    words = command("top", "-n", "2", "--source", "sim:sixteen", "--interval", "0.1")
+    terminal = Pseudo(words, environment(live_dir))
+    try:
+        assert terminal.ended() == 0
+        assert terminal.output.count(CLEARED) == 1
+        assert terminal.output.count("\x1b[H") == 2
+        assert "more lines: enlarge the window" in terminal.output
+        last = terminal.output.rpartition("\x1b[H")[2]
+        assert last.count("\n") < 30
+        assert max(map(len, last.replace("\x1b[K", "").replace("\x1b[J", "").split("\r\n"))) <= 100
+        assert not terminal.left_behind()
+    finally:
+        terminal.close()
+
+
+def test_a_dumb_terminal_gets_no_escape_code(live_dir: Path) -> None:
+    terminal = Pseudo(
+        command("top", "-n", "2", "--source", "sim", "--interval", "0.1"), environment(live_dir), term="dumb"
+    )
+    try:
+        assert terminal.ended() == 0
+        assert "\x1b" not in terminal.output
+        assert "\r\n\r\n" in terminal.output
+    finally:
+        terminal.close()
+
+
+def test_ctrl_c_ends_it_without_a_traceback(live_dir: Path) -> None:
+    terminal = Pseudo(command("top", "--source", "sim", "--interval", "0.1"), environment(live_dir))
+    try:
+        terminal.until("SIMULATED")
+        terminal.program.send_signal(signal.SIGINT)
+        assert terminal.ended() == 130
+        assert "Traceback" not in terminal.output
+        assert not terminal.left_behind()
+    finally:
+        terminal.close()
+
+
+def test_a_daemon_that_stops_is_not_called_live_and_the_next_one_is_found(live_dir: Path) -> None:
+    env = environment(live_dir)
+    with daemon("--source", "sim", "--interval", "0.1", env=env):
+        top = subprocess.Popen(command("top", "--interval", "0.1"), env=env, stdout=subprocess.PIPE, text=True)
+        assert top.stdout is not None
+        until(lambda: "daemon, pid" in top.stdout.readline())
+    until(lambda: "the daemon stopped" in top.stdout.readline())
+    with daemon("--source", "sim", "--interval", "0.1", env=env) as second:
+        until(lambda: f"daemon, pid {second.pid}  " in f"{top.stdout.readline().rstrip()}  ")
+        top.terminate()
+        top.stdout.close()
+        top.wait(timeout=PATIENCE)
+
+
+def test_no_gpu_that_can_be_read_is_3(stub: Stub, live_dir: Path) -> None:
+    stub.set_lost(0)
+    stub.set_lost(1)
+    done = gpumon("top", "-n", "1", env=environment(live_dir, stub.env()))
+    assert done.returncode == 3
+    assert "gpumon: " in done.stdout
+
+
+def test_it_loads_neither_textual_nor_numpy() -> None:
+    ask = "import sys, gpumon.cli.top; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert not set(done.stdout.split()) & {"textual", "rich", "numpy", "pynvml", "sqlite3"}
