@@ -9,6 +9,7 @@ from typing import NamedTuple
 from gpumon.analysis.rank_epochs import KnownEpoch, RankEpochs
 from gpumon.frame import NAN, TRAINING, Boundary, Frame, Mark, Run, RunState
 from gpumon.missing import is_known
+from gpumon.step_size import row_size
 
 RUNS = 64
 """Runs remembered of each device."""
@@ -39,6 +40,17 @@ class Stretch(NamedTuple):
     """An epoch from its begin to its end, or until now."""
 
     epoch: int
+    begin: float
+    end: float
+    finished: bool
+
+
+class StepSpan(NamedTuple):
+    """Some steps behind each other of a run without epochs."""
+
+    first: int
+    """Steps that were made before."""
+    last: int
     begin: float
     end: float
     finished: bool
@@ -162,6 +174,28 @@ class Epochs:
             Stretch(epoch.number, epoch.begin, epoch.end if is_known(epoch.end) else until, epoch.finished)
             for epoch in self._known(key)
         ]
+
+    def steps(self, key: str, now: float) -> list[StepSpan]:
+        """Return rows of the steps of a run without epochs, oldest first, as the ledger joins them; the last one open.
+
+        They begin with the oldest boundary that is known. Empty where it marks no steps.
+        """
+        run = self._runs.get(key)
+        if run is None or run.epoch >= 0 or self._known(key):
+            return []
+        size = row_size(run.step)
+        known = [(boundary.step, boundary.time_ns / 1e9, boundary.mark is Mark.STEPS) for boundary in self._of(key)]
+        found: list[StepSpan] = []
+        for step, time, is_mark in known:
+            if not found or (is_mark and step % size == 0 and step > found[-1].first):
+                if found:
+                    found[-1] = found[-1]._replace(last=step, end=time, finished=True)
+                found.append(StepSpan(step, run.step, time, NAN, finished=False))
+        if len(found) < 2 and not any(is_mark for _, _, is_mark in known):
+            return []
+        until = now if run.state is RunState.RUNNING else run.updated
+        open_one = found.pop()
+        return [*found, open_one._replace(end=until)] if run.step > open_one.first else found
 
     def duration(self, key: str) -> float:
         """Return the mean seconds from begin to begin of the last finished epochs of a run, or NaN."""

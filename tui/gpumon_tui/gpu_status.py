@@ -51,9 +51,11 @@ def gpu_status(sample: Sample, history: RecentHistory, state: GpuState, age: flo
 
 
 def epoch_text(run: Run) -> str:
-    """`e12 (13/90) validate`, or nothing before the first epoch."""
+    """`e12 (13/90) validate`, `step 140/300` of a plan of steps, or nothing before the first epoch."""
     if run.epoch < 0:
-        return safe(run.phase)
+        if run.epochs or not run.facts.planned_steps > 0:
+            return safe(run.phase)
+        return f"step {run.step_text}" + (f" {safe(run.phase)}" if run.phase not in ("", TRAINING) else "")
     phase = "" if run.phase == TRAINING else " " + safe(run.phase)
     return f"e{run.epoch_text}{phase}"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gpumon import units
-from gpumon.analysis.epochs import Stretch
+from gpumon.analysis.epochs import StepSpan, Stretch
 from gpumon.frame import NAN
 from gpumon.history.grid import Grid
 from gpumon.history.query import HOST, History, Query, Series
@@ -19,10 +19,10 @@ _GPU = ("gpu.utilization", "gpu.memory_used", "gpu.power")
 _HOST = ("host.cpu_utilization", "host.memory_used", "")
 
 
-def columns(on_gpus: bool) -> tuple[TableColumn, ...]:
-    """A training without a GPU is told of by its host."""
+def columns(on_gpus: bool, *, by_steps: bool = False) -> tuple[TableColumn, ...]:
+    """A training without a GPU is told of by its host; one without epochs has rows `by_steps`."""
     return (
-        TableColumn("EPOCH", 7, right=True, keep=9),
+        TableColumn("STEPS", 13, right=True, keep=9) if by_steps else TableColumn("EPOCH", 7, right=True, keep=9),
         TableColumn("BEGAN", 9, right=True, keep=5),
         TableColumn("TOOK", 8, right=True, keep=8),
         TableColumn(BY_NAME[(_GPU if on_gpus else _HOST)[0]].column, 6, right=True, keep=7),
@@ -30,6 +30,10 @@ def columns(on_gpus: bool) -> tuple[TableColumn, ...]:
         TableColumn("POWER", 7, right=True, keep=4),
         TableColumn("", 0),
     )
+
+
+ALL = "all"
+"""The row of a whole run."""
 
 
 class Summary(NamedTuple):
@@ -51,8 +55,19 @@ def summary(history: History, uuids: Sequence[str], begin: float, end: float) ->
 
 def row(stretch: Stretch, of: Summary) -> Row:
     """`power` is the mean of a GPU, not the sum."""
+    return named_row(f"e{stretch.epoch}", stretch, of)
+
+
+def steps_row(stretch: StepSpan, of: Summary) -> Row:
+    """A row of the steps of a run without epochs: `101–200`."""
+    first = stretch.first + 1
+    return named_row(f"{first}–{stretch.last}" if stretch.last > first else str(first), stretch, of)
+
+
+def named_row(name: str, stretch: Stretch | StepSpan, of: Summary) -> Row:
+    """A row for what has a `name`; one that goes on stands out."""
     return (
-        Cell(f"e{stretch.epoch}", theme.PLAIN if stretch.finished else theme.GOOD),
+        Cell(name, theme.PLAIN if stretch.finished else theme.GOOD),
         Cell(units.clock(stretch.begin), theme.DIM),
         Cell(units.span(stretch.end - stretch.begin), theme.PLAIN if stretch.finished else theme.GOOD),
         Cell(units.percent(of.utilization)),

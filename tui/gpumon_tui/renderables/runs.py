@@ -44,13 +44,22 @@ _WIDE = (*COLUMNS[:-1], COLUMNS[-1]._replace(cells=len(STATES[RunState.INTERRUPT
 ENDED_BADLY = (RunState.FAILED, RunState.DIED)
 RESUMED = ("resumed", theme.GOOD)
 OPEN, CLOSED, INDENT = "▾ ", "▸ ", "  "
+_STEPS_KEEP = 10
 NAME_CELLS = 10
 """Of a metric's name: with longer ones only the first metric would be seen."""
 
 
 def columns(all_runs: Iterable[Ranks]) -> tuple[TableColumn, ...]:
-    """Return the columns; that of the states is wider only where a state needs it."""
-    return _WIDE if any(one.state is RunState.INTERRUPTED for run in all_runs for one in run.all) else COLUMNS
+    """Return the columns; those of states and steps are wider only where one of them needs it."""
+    runs = [one for run in all_runs for one in run.all]
+    found = _WIDE if any(one.state is RunState.INTERRUPTED for one in runs) else COLUMNS
+    # Of a run without epochs the step says how far it is.
+    planned = max((len(_steps(one)) for one in runs if _is_by_steps(one)), default=0)
+    if not planned:
+        return found
+    return tuple(
+        one._replace(cells=max(one.cells, planned), keep=_STEPS_KEEP) if one.title == "STEP" else one for one in found
+    )
 
 
 def row(
@@ -76,7 +85,7 @@ def row(
         Cell(ranks.present, theme.DIM),
         Cell(numbers(ranks.gpus, labels), theme.DIM),
         Cell(units.epoch_place(slowest.epoch, slowest.epochs, slowest.base)),
-        Cell(bar_text(far.done, 8) if first.epochs else "", style),
+        Cell(bar_text(far.done, 8) if first.epochs or _is_by_steps(slowest) else "", style),
         Cell(_steps(slowest)),
         Cell(safe(slowest.phase) if goes_on else ""),
         Cell(units.bytes_binary(memory_of(ranks.all, processes))),
@@ -129,8 +138,12 @@ def numbers(uuids: Sequence[str], labels: Mapping[str, str]) -> str:
 
 
 def _steps(run: Run) -> str:
-    """None before the first: not every training counts its steps."""
-    return str(run.step) if run.step else units.MISSING
+    """None before the first: not every training counts its steps. Those of a plan with it, where it has no epochs."""
+    return run.step_text if _is_by_steps(run) else str(run.step or units.MISSING)
+
+
+def _is_by_steps(run: Run) -> bool:
+    return run.epoch < 0 and not run.epochs and run.facts.planned_steps > 0
 
 
 def _metrics(run: Run, style: Style = theme.PLAIN) -> Cell:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
+from gpumon.analysis.epochs import StepSpan, Stretch
 from gpumon.analysis.ranks import Ranks
 from gpumon.diagnosis.finding import Finding
 from gpumon.diagnosis.rank_rules import notes
-from gpumon.frame import Frame
+from gpumon.frame import NAN, Frame, RunState
 from gpumon_tui.renderables import epochs, processes, runs
 from gpumon_tui.renderables.table import Row, TableColumn, table
 from gpumon_tui.renderables.text_width import Line, safe
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.table import LazyRows, Table
+
+WHOLE = -1
+"""The number of a whole run among its rows."""
 
 
 class Processes(Table):
@@ -210,28 +214,29 @@ class EpochTable(Lines):
         super().__init__(view, id="epochs")
         self.of = of
         self._known: dict[tuple[str, int, float], epochs.Summary] = {}
+        self._kept: dict[tuple[str, int, float], epochs.Summary] = {}
 
     def lines(self) -> list[Line]:
         view = self.view
         found = next((ranks for ranks in view.ranks if ranks.first.id == self.of.run), None)
         if found is None:
             return []
-        stretches = view.epochs.stretches(found.first.key, view.now)[::-1]
-        shown = stretches[: max(0, self.size.height - 2)]
-        uuids = found.gpus
-        rows: list[Row] = []
-        known = {}
-        for stretch in shown:
-            key = (self.of.run, stretch.epoch, stretch.end)
-            summary = self._known.get(key) or epochs.summary(view.history, uuids, stretch.begin, stretch.end)
-            if stretch.finished and not view.filling:
-                known[key] = summary
-            rows.append(epochs.row(stretch, summary))
-        self._known = known
-        title = f"Epochs of {safe(found.first.name)}"
+        run, uuids = found.first, found.gpus
+        stretches = view.epochs.stretches(run.key, view.now)[::-1]
+        steps = [] if stretches else view.epochs.steps(run.key, view.now)[::-1]
+        has_epochs = bool(stretches or run.epochs)
+        self._kept, self._known = self._known, {}
+        room = max(0, self.size.height - 2)
+        rows: list[Row] = [epochs.row(one, self._summary(one.epoch, one, uuids)) for one in stretches[:room]]
+        if not has_epochs:
+            is_over = run.state is not RunState.RUNNING
+            whole = Stretch(WHOLE, run.started, run.updated if is_over else view.now, is_over)
+            rows.append(epochs.named_row(epochs.ALL, whole, self._whole(whole, uuids)))
+            rows += [epochs.steps_row(one, self._summary(one.first, one, uuids)) for one in steps[: room - 1]]
+        title = f"{'Epochs' if has_epochs else 'Steps' if steps else 'Whole run'} of {safe(run.name)}"
         return table(
             title=title,
-            columns=epochs.columns(bool(uuids)),
+            columns=epochs.columns(bool(uuids), by_steps=not has_epochs),
             rows=rows,
             cursor=-1,
             top=0,
@@ -239,5 +244,19 @@ class EpochTable(Lines):
             height=self.size.height,
             active=False,
             empty="no epoch has started",
-            count=len(stretches),
+            count=len(stretches) or len(steps),
         )
+
+    def _summary(self, number: int, stretch: Stretch | StepSpan, uuids: Sequence[str]) -> epochs.Summary:
+        """Readings in a stretch; those of one that is over are kept."""
+        view, key = self.view, (self.of.run, number, stretch.end)
+        found = self._kept.get(key) or epochs.summary(view.history, uuids, stretch.begin, stretch.end)
+        if stretch.finished and not view.filling:
+            self._known[key] = found
+        return found
+
+    def _whole(self, whole: Stretch, uuids: Sequence[str]) -> epochs.Summary:
+        """Readings in a whole run; unknown where history does not reach back to its begin."""
+        if not whole.begin >= self.view.history.begin - self.view.state.interval:
+            return epochs.Summary(NAN, NAN, NAN)
+        return self._summary(WHOLE, whole, uuids)

@@ -1,0 +1,120 @@
+"""Trainings without epochs in the terminal: rows of their steps, one of the whole run, and how far a plan is."""
+
+from __future__ import annotations
+
+from math import nan
+from typing import Any
+
+from gpumon.analysis.epochs import Epochs
+from gpumon.frame import Boundary, Mark, Run, RunState
+from gpumon.run_facts import RunFacts
+from gpumon_tui.gpu_status import epoch_text
+from tests.tui.fakes import START, FakeFeed
+from tests.tui.screen import play
+from tests.tui.test_state import frame_with
+
+PLAN = RunFacts(planned_steps=300.0)
+
+
+def stepped(key: str, steps: int) -> tuple[Boundary, ...]:
+    """A step each second, marked at each tenth, and an evaluation after the fifth of the first ten."""
+    found = [
+        (Mark.RUN_BEGIN, 0, ""), (Mark.PHASE, 5, "evaluate"), (Mark.PHASE, 5, ""),
+        *((Mark.STEPS, step, "") for step in range(10, steps + 1, 10)),
+    ]  # fmt: skip
+    return tuple(
+        Boundary(key, number, mark, -1, step, phase, step * 10**9, (START + step) * 10**9)
+        for number, (mark, step, phase) in enumerate(found, 1)
+    )
+
+
+def training(steps: int, **more: Any) -> Run:
+    return Run(
+        "r", "id", "llm", 1, "alice", state=RunState.RUNNING, started=float(START), step=steps, facts=PLAN,
+        updated=float(START + steps), **more,
+    )  # fmt: skip
+
+
+def by_steps(feed: FakeFeed, facts: RunFacts = PLAN, *, counts: bool = True, since: int = 0) -> FakeFeed:
+    """The first training of the feed has no epochs, and makes a step each second."""
+    for second, frame in enumerate(feed.frames):
+        first = frame.runs[0]
+        mine = first._replace(
+            epochs=0, epoch=-1, epoch_started=nan, step=second if counts else 0, facts=facts, world_size=1,
+            phase="", started=START - float(since), metrics={},
+        )  # fmt: skip
+        frame._runs = (mine,)
+        marked = [one for one in stepped(mine.key, len(feed.frames)) if one.time_ns == (START + second) * 10**9]
+        frame._boundaries = tuple(one for one in marked if counts or one.mark is not Mark.STEPS)
+    return feed
+
+
+def test_rows_of_steps_are_those_of_the_ledger_and_the_last_one_goes_on() -> None:
+    epochs = Epochs()
+    epochs.add(frame_with(stepped("r", 140), (training(145),)))
+    rows = epochs.steps("r", START + 147.0)
+    assert [(row.first, row.last) for row in rows[:2]] == [(0, 10), (10, 20)], "and no row ends at an evaluation"
+    assert len(rows) == 15
+    assert (rows[-1].first, rows[-1].last, rows[-1].end - START, rows[-1].finished) == (140, 145, 147.0, False)
+    over = training(140)._replace(state=RunState.FINISHED)
+    epochs.add(frame_with((), (over,)))
+    assert [row.finished for row in epochs.steps("r", START + 999.0)] == [True] * 14
+
+
+def test_rows_become_longer_and_begin_where_boundaries_are_known() -> None:
+    epochs = Epochs()
+    late = tuple(one for one in stepped("r", 1000) if one.step >= 500)
+    epochs.add(frame_with(late, (training(1000),)))
+    rows = epochs.steps("r", START + 1000.0)
+    assert (rows[0].first, rows[0].last, rows[0].begin - START) == (500, 520, 500.0)
+    assert {row.last - row.first for row in rows} == {20}
+
+
+def test_a_run_with_epochs_and_one_that_marks_no_steps_have_no_rows_of_them() -> None:
+    epochs = Epochs()
+    epochs.add(frame_with(stepped("r", 40), (training(40)._replace(epoch=0, epoch_started=START + 1.0),)))
+    assert epochs.steps("r", START + 41.0) == []
+    assert epochs.steps("nobody", START + 41.0) == []
+    none = Epochs()
+    none.add(frame_with(stepped("r", 5), (training(5),)))
+    assert none.steps("r", START + 41.0) == []
+
+
+def test_a_plan_of_steps_is_told_where_one_of_epochs_is() -> None:
+    assert epoch_text(training(140)) == "step 140/300"
+    assert epoch_text(training(140)._replace(phase="evaluate")) == "step 140/300 evaluate"
+    assert epoch_text(training(140)._replace(epochs=5)) == "", "before its first epoch"
+    assert epoch_text(training(140)._replace(facts=RunFacts())) == ""
+
+
+def test_a_screen_shows_steps_of_a_plan_time_left_and_rows() -> None:
+    lines = play(by_steps(FakeFeed(seconds=141)), (170, 48))
+    screen = "\n".join(lines)
+    (run,) = (line for line in lines if "/300" in line and "running" in line)
+    assert "140/300" in run.split()
+    assert "2:40" in run, "160 steps of a second each"
+    assert "step 140/300" in screen, "on the card of its GPU"
+    assert "Steps of resnet50" in screen
+    head = next(line for line in lines if "STEPS  " in line)
+    table = [line[head.index("BEGAN") - 16 :].split() for line in lines[lines.index(head) + 1 :]]
+    assert [cells[0] for cells in table[:3]] == ["all", "131–140", "121–130"]
+
+
+def test_a_narrow_screen_keeps_the_step_of_a_plan() -> None:
+    async def script(app: Any, pilot: Any) -> None:
+        await pilot.press("tab")
+
+    assert any("140/300" in line and "running" in line for line in play(
+        by_steps(FakeFeed(seconds=141, gpus=2)), (80, 24), script))  # fmt: skip
+
+
+def test_a_command_has_a_row_of_all_of_it_and_no_claim_of_what_history_has_not() -> None:
+    lines = play(by_steps(FakeFeed(seconds=141), RunFacts(), counts=False), (170, 48))
+    assert any("Whole run of resnet50" in line for line in lines)
+    (row,) = (line[line.index(" all ") :].split() for line in lines if " all " in line)
+    assert row[0] == "all"
+    assert row[2] == "2:20"
+    assert row[3].endswith("%")
+    lines = play(by_steps(FakeFeed(seconds=141), RunFacts(), counts=False, since=3600), (170, 48))
+    (row,) = (line[line.index(" all ") :].split() for line in lines if " all " in line)
+    assert row[2:] == ["1:02:20", "–", "–", "–"]
