@@ -19,6 +19,7 @@ from gpumon.ring.directory_writer import RowsExhausted
 from gpumon.ring.layout import STOPPED
 from gpumon.ring.lock import WriterLock
 from gpumon.ring.reader import RingReader
+from gpumon.ring.sizes import SPARE_ROWS
 from gpumon.ring.writer import FRAME_LADDER, RingWriter
 from gpumon.sampler import Sampler
 
@@ -36,7 +37,7 @@ class Recorder:
     """Stores ticks in a ring that it owns.
 
     The ring is made with the first tick, when the number of devices is known, and made anew when
-    more devices come than it has rows, or when somebody cut or removed the file.
+    more devices come than it has rows, then with some to spare, or when somebody cut or removed the file.
     """
 
     def __init__(self, sampler: Sampler, clock: Clock, directory: str | None = None, frames: int | None = None) -> None:
@@ -67,7 +68,7 @@ class Recorder:
         try:
             self.writer.append(tick)
         except RowsExhausted:
-            self.writer = self._make(tick)
+            self.writer = self._make(tick, SPARE_ROWS)
             self.writer.append(tick)
         self.followers.add(tick)
 
@@ -172,14 +173,15 @@ class Recorder:
         if lock is not None:
             lock.release()
 
-    def _make(self, tick: Tick) -> RingWriter:
+    def _make(self, tick: Tick, spare: int = 0) -> RingWriter:
         interval, origin = self.sampler.interval_ns, tick.origin
         uuids = {sample.device.uuid for sample in tick.samples}
         if self.directory is None:
             former, self.writer = self.writer, None
             writer = RingWriter.private(
-                len(uuids), interval, self._frames or FRAME_LADDER[0], former=former.fd if former else None, uuids=uuids
-            )
+                len(uuids), interval, self._frames or FRAME_LADDER[0],
+                former=former.fd if former else None, uuids=uuids, spare=spare,
+            )  # fmt: skip
             if former is not None:
                 former.close()
             return writer
@@ -190,7 +192,7 @@ class Recorder:
         try:
             return RingWriter.create(
                 f"{self.directory}/{RING}", len(uuids), interval, continues=continues,
-                former=former.fd if former else None, uuids=uuids,
+                former=former.fd if former else None, uuids=uuids, spare=spare,
             )  # fmt: skip
         except FileNotFoundError as error:
             raise self._gone() from error

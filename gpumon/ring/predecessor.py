@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from gpumon.errors import RingError
 from gpumon.frame import Frame, Tick
@@ -20,19 +20,36 @@ class Predecessor:
     def __init__(self, reader: RingReader) -> None:
         self.reader = reader
         self.known = reader.directory()
-        self.numbers: list[int] = []
-        self._rows: set[int] = set()
-        """Rows that have a device in one of them."""
-        for number in reader.whole_frames():
-            raw = reader.raw_values(number) or reader.raw(number)
-            if raw is not None and slot_head(raw).directory_version <= self.known.version:
-                self.numbers.append(number)
-                states = raw[SLOT.size : reader.layout.metrics_at : reader.layout.row.size]
-                self._rows.update(row for row, state in enumerate(states) if state)
+        numbers: set[int] = set()
+        states: dict[bytes, int] = {}
+        for number, raw in reader.whole_slots():
+            if slot_head(raw).directory_version <= self.known.version:
+                numbers.add(number)
+                found = raw[SLOT.size : reader.layout.metrics_at : reader.layout.row.size]
+                states[found] = max(number, states.get(found, 0))  # nearly all have the same ones
+        since = max(numbers, default=0) - reader.layout.frames
+        self.numbers = sorted(number for number in numbers if number > since)
+        self._rows: dict[int, int] = {}
+        """Rows that have a device in one of them, and the newest of those."""
+        for found, number in states.items():
+            for row, state in enumerate(found):
+                if state and number > since and row in self.known.devices:
+                    self._rows[row] = max(number, self._rows.get(row, 0))
+
+    def leave_out(self, uuids: Collection[str], most: int) -> None:
+        """Leave out devices that are not among `uuids`, those first that are gone longest, until `most` are left."""
+        gone = [row for row in self._rows if self.known.devices[row].uuid not in uuids]
+        gone.sort(key=self._rows.__getitem__)
+        for row in gone[: max(0, self.devices_with(uuids) - most)]:
+            del self._rows[row]
 
     def devices_with(self, uuids: Collection[str]) -> int:
         """Count the devices in its frames and among `uuids`."""
-        return len({device.uuid for row, device in self.known.devices.items() if row in self._rows} | set(uuids))
+        return len({self.known.devices[row].uuid for row in self._rows} | set(uuids))
+
+    def places(self, directory: Directory) -> Mapping[int, int]:
+        """Where `directory` has the devices of each row."""
+        return {row: directory.row_of(self.known.devices[row].uuid) for row in self._rows}
 
     def directory(self, rows: int) -> Directory:
         """Its directory to continue, without devices that no frame has any more."""

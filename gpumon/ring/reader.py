@@ -206,15 +206,18 @@ class RingReader:
 
     def whole_frames(self) -> list[int]:
         """Numbers of all frames of which anything is whole, in order. The head is only a hint after a crash."""
-        found = set(self._numbers(self._full)) | set(self._numbers(self._values))
+        found = {number for number, _ in self.whole_slots()}
         newest = max(found, default=0)
         return sorted(number for number in found if number > newest - self.layout.frames)
 
-    def _numbers(self, area: Area) -> Iterator[int]:
-        for slot in range(area.slots):
-            number = frame_number(os.pread(self.fd, area.slot_size, area.at(slot)))
-            if number and number % area.slots == slot:
-                yield number
+    def whole_slots(self) -> Iterator[tuple[int, bytes]]:
+        """Yield number and bytes of each slot that is whole, in no order; a frame may have one of either kind."""
+        for area in (self._full, self._values):
+            for slot in range(area.slots):
+                raw = os.pread(self.fd, area.slot_size, area.at(slot))
+                number = frame_number(raw)
+                if number and number % area.slots == slot:
+                    yield number, raw
 
     def _whole(self, area: Area, number: int) -> bytes | None:
         if number <= 0:

@@ -30,6 +30,12 @@ EVENTS = 2048
 """Events kept, whatever the time between them."""
 
 
+MOST_ROWS = 128
+"""Rows beyond which devices that are gone keep none: 8 GPUs of 7 MIG instances each, and as many that were before."""
+SPARE_ROWS = 7
+"""Rows for devices that come one after another, once one has come that found none: a GPU has 7 MIG instances."""
+
+
 def rows_for(devices: int) -> int:
     """Rows for so many devices; one that is plugged in later gets a new file."""
     return max(1, devices)

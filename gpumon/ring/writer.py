@@ -16,7 +16,7 @@ from contextlib import suppress
 from zlib import crc32
 
 from gpumon.errors import GpumonError
-from gpumon.frame import Boundary, Tick
+from gpumon.frame import Boundary, Frame, Tick
 from gpumon.procfs import boot_id, start_time
 from gpumon.ring.body import Encoder
 from gpumon.ring.directory_writer import Directory
@@ -37,12 +37,14 @@ from gpumon.ring.layout import (
 )
 from gpumon.ring.predecessor import Predecessor, open_predecessor, tick_of
 from gpumon.ring.reader import RingReader
-from gpumon.ring.sizes import plan, rows_for
+from gpumon.ring.sizes import MOST_ROWS, plan, rows_for
 from gpumon.ring.widen import Widening, can_widen
 
 FRAME_LADDER = (3600, 1800, 900, 300)
 """Frames kept; when the file system has no room for one, the next is tried."""
 _BACKLOG = 8192
+_AT_ONCE = 64
+"""Frames of another layout that are in memory together: not an hour of them."""
 _U32 = 0xFFFFFFFF
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM)
 
@@ -95,9 +97,12 @@ class RingWriter:
         continues: str | None = None,
         former: int | None = None,
         uuids: Collection[str] = (),
+        spare: int = 0,
         mode: int = 0o644,
     ) -> RingWriter:
-        """Put a new ring at `path`, with rows for `devices`: for those with `uuids`, where they are known.
+        """Put a new ring at `path`, with rows for `devices`, and for `spare` more.
+
+        `uuids`: of those devices, where they are known.
 
         The frames of the one that was there are kept when it came from the source `continues`, in
         this boot; `former` is a descriptor of it, where it has lost its name. `interval` in ns.
@@ -106,7 +111,7 @@ class RingWriter:
         remove_left_over(path)
         old = open_predecessor(path, continues, former) if continues else None
         past = Predecessor(old) if old else None
-        rows = rows_for(max(devices, past.devices_with(uuids) if past else 0))
+        rows = _rows(devices, past, uuids) + spare
         fd, temporary, layout = _allocate(path, rows)
         try:
             writer = cls(fd, layout, path, interval, past.directory(rows) if past else None)
@@ -128,14 +133,14 @@ class RingWriter:
     @classmethod
     def private(
         cls, devices: int, interval: int, frames: int = FRAME_LADDER[0], *,
-        former: int | None = None, uuids: Collection[str] = (),
+        former: int | None = None, uuids: Collection[str] = (), spare: int = 0,
     ) -> RingWriter:  # fmt: skip
         """A ring of this process alone, in memory that goes with it. Read it through `fd`.
 
         The frames of the private ring behind the descriptor `former` are kept; the rest as in `create`.
         """
         past = Predecessor(RingReader(os.dup(former))) if former is not None else None
-        rows = rows_for(max(devices, past.devices_with(uuids) if past else 0))
+        rows = _rows(devices, past, uuids) + spare
         layout = plan(rows, frames)
         fd = os.memfd_create("gpumon-ring", os.MFD_CLOEXEC)
         os.ftruncate(fd, layout.size)  # sparse: pages come as frames do
@@ -252,13 +257,14 @@ class RingWriter:
         numbers = past.numbers[-self.layout.frames :]
         if old.layout == self.layout and self._directory.has_rows_of(past.known):
             self._copy(old, numbers)
-        elif can_widen(old.layout, self.layout) and self._directory.has_rows_of(past.known):
+        elif can_widen(old.layout, self.layout):
             self._widen(past, numbers)
         else:
             full_since = numbers[-1] - self.layout.n_slots if numbers else 0
-            for frame in old.frames(numbers):
-                is_full = frame.is_full and frame.number > full_since
-                self._write(tick_of(frame, past.known), frame.number, frame.boundaries, is_full)
+            for first in range(0, len(numbers), _AT_ONCE):
+                for frame in old.frames(numbers[first : first + _AT_ONCE]):
+                    is_full = frame.is_full and frame.number > full_since
+                    self._write(self._tick(frame, past), frame.number, frame.boundaries, is_full)
         self.head = numbers[-1] if numbers else 0
 
     def _copy(self, old: RingReader, numbers: Sequence[int]) -> None:
@@ -275,17 +281,38 @@ class RingWriter:
             self._events.know(happened.runs)
 
     def _widen(self, past: Predecessor, numbers: Sequence[int]) -> None:
-        """Copy into more rows: values as bytes, and the few full frames anew."""
-        old, widening = past.reader, Widening(past.reader.layout, self.layout)
+        """Copy into other rows, as bytes."""
+        old, directory = past.reader, self._directory
+        widening = Widening(old.layout, self.layout, past.places(directory))
         self._copy_events(old)
         for number in numbers:
             if (raw := old.raw_values(number)) is not None:
                 os.pwrite(self.fd, widening.slot(raw), self._values.at(number))
-        for frame in old.frames(numbers[-self.layout.n_slots :]):
-            if frame.is_full:
-                tick = tick_of(frame, past.known)
-                end, _, counts, dropped_runs = self._encoder.encode(tick, frame.boundaries)
-                self._store(self._full, self._encoder.buffer, end, tick, frame.number, (*counts, dropped_runs))
+        for number in numbers[-self.layout.n_slots :]:
+            if (raw := old.raw(number)) is None:
+                continue
+            moved = widening.full_slot(raw)
+            if moved is not None:
+                os.pwrite(self.fd, moved, self._full.at(number))
+                continue
+            frame = old.decode(raw)  # in fewer rows there is room for fewer processes
+            tick = self._tick(frame, past)
+            end, _, counts, dropped_runs = self._encoder.encode(tick, frame.boundaries)
+            self._store(self._full, self._encoder.buffer, end, tick, number, (*counts, dropped_runs))
+
+    def _tick(self, frame: Frame, past: Predecessor) -> Tick:
+        """A frame of a predecessor, of the devices that have rows here."""
+        row_of = self._directory.row_of
+        here = [sample for sample in frame.samples if row_of(sample.device.uuid) >= 0]
+        return tick_of(frame, past.known)._replace(samples=here)
+
+
+def _rows(devices: int, past: Predecessor | None, uuids: Collection[str]) -> int:
+    """Rows for so many devices, and for those that are gone and have frames in `past`, which leaves out the others."""
+    if past is None:
+        return rows_for(devices)
+    past.leave_out(uuids, MOST_ROWS)
+    return rows_for(max(devices, past.devices_with(uuids)))
 
 
 def _allocate(path: str, rows: int) -> tuple[int, str, Layout]:

@@ -1,7 +1,8 @@
-"""A file with more rows takes over what the one before it had, value by value."""
+"""A file with other rows takes over what the one before it had, value by value."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from gpumon.ring import writer as module
 from gpumon.ring.reader import RingReader
 from gpumon.ring.widen import can_widen
 from gpumon.ring.writer import RingWriter
-from tests.builders import boundary, process, run, sample, tick
+from tests.builders import boundary, device, process, run, sample, tick
 
 FRAMES = 400
 """More than there are full ones."""
+KEPT = 200
 
 
 def seen(number: int, devices: int) -> Tick:
@@ -96,3 +98,105 @@ def test_what_is_moved_is_what_would_be_written_anew(
             # The head names the copy of the directory that was in use; all behind it is the same.
             assert values[0][64:] == values[1][64:]  # type: ignore[index]
     assert told(all_of(path)) == told(all_of(other))
+
+
+@pytest.fixture
+def with_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A ring of five devices, of which the first and the fourth are gone for longer than it keeps."""
+    monkeypatch.setattr(module, "FRAME_LADDER", (KEPT,))
+    path = str(tmp_path / "gone")
+    writer = RingWriter.create(path, 5, SECOND)
+    for number in range(1, FRAMES + 1):
+        whole = seen(number, 5)
+        there = range(5) if number <= FRAMES - KEPT else (1, 2, 4)
+        processes = [process(pid=number, index=index, name=f"on {index}") for index in there]
+        writer.append(whole._replace(samples=[whole.samples[index] for index in there], processes=processes))
+    writer.close()
+    return path
+
+
+def test_rows_of_devices_that_are_gone_are_left_out_and_all_else_is_as_it_was(with_gone: str) -> None:
+    before = all_of(with_gone)
+    there = [device(index).uuid for index in (1, 2, 4, 7)]
+    writer = RingWriter.create(with_gone, len(there), SECOND, continues="nvml", uuids=there)
+    assert writer.layout.rows == len(there)
+    after = all_of(with_gone)
+    assert told(after) == told(before)
+    assert {one.name for one in after[-1].processes} == {"on 1", "on 2", "on 4"}
+    assert {one.uuid: one.name for one in after[-1].processes}[device(4).uuid] == "on 4"
+    writer.close()
+
+
+def test_without_the_rows_of_some_what_is_moved_is_what_would_be_written_anew(
+    with_gone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = str(tmp_path / "other")
+    Path(other).write_bytes(Path(with_gone).read_bytes())
+    RingWriter.create(with_gone, 3, SECOND, continues="nvml").close()
+    monkeypatch.setattr(module, "can_widen", lambda old, new: False)
+    RingWriter.create(other, 3, SECOND, continues="nvml").close()
+    with closing(RingReader.open(with_gone)) as moved, closing(RingReader.open(other)) as written:
+        assert moved.layout == written.layout
+        for number in range(FRAMES - KEPT + 1, FRAMES + 1):
+            for mine, its in (
+                (moved.raw_values(number), written.raw_values(number)), (moved.raw(number), written.raw(number)),
+            ):  # fmt: skip
+                assert (mine or b"")[64:] == (its or b"")[64:]
+    assert told(all_of(with_gone)) == told(all_of(other))
+
+
+def test_more_processes_than_have_room_in_fewer_rows_are_left_out_as_with_any_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FRAME_LADDER", (KEPT,))
+    path, many = str(tmp_path / "ring"), [process(pid=pid) for pid in range(1, 1001)]
+    writer = RingWriter.create(path, 60, SECOND)
+    for number in range(1, FRAMES + 1):
+        devices = 60 if number <= FRAMES - KEPT else 1
+        writer.append(seen(number, devices)._replace(processes=many))
+    writer.close()
+    before = all_of(path)[-1]
+    RingWriter.create(path, 1, SECOND, continues="nvml").close()
+    after = all_of(path)[-1]
+    assert 0 < len(after.processes) < len(before.processes)
+    assert len(after.processes) + after.dropped == len(before.processes)
+    assert repr(after.samples) == repr(before.samples)
+
+
+@pytest.mark.parametrize("is_same_form", [True, False])
+def test_an_hour_of_frames_is_never_in_memory_at_once(
+    with_gone: str, monkeypatch: pytest.MonkeyPatch, is_same_form: bool
+) -> None:
+    read: list[int] = []
+    frames = RingReader.frames
+
+    def counted(self: RingReader, numbers: Sequence[int]) -> list[Frame]:
+        read.append(len(numbers))
+        return frames(self, numbers)
+
+    monkeypatch.setattr(RingReader, "frames", counted)
+    if not is_same_form:
+        monkeypatch.setattr(module, "can_widen", lambda old, new: False)
+    RingWriter.create(with_gone, 6, SECOND, continues="nvml").close()
+    assert sum(read) == (0 if is_same_form else KEPT)
+    assert max(read, default=0) <= 64
+
+
+@pytest.mark.parametrize("is_same_form", [True, False])
+def test_devices_that_are_gone_longest_lose_their_rows_where_there_are_too_many(
+    path: str, monkeypatch: pytest.MonkeyPatch, is_same_form: bool
+) -> None:
+    monkeypatch.setattr(module, "MOST_ROWS", 4)
+    if not is_same_form:
+        monkeypatch.setattr(module, "can_widen", lambda old, new: False)
+    writer = RingWriter.create(path, 4, SECOND, continues="nvml")
+    for number in range(FRAMES + 1, FRAMES + 11):
+        whole = seen(number, 4)
+        writer.append(whole._replace(samples=[whole.samples[index] for index in (1, 3)]))
+    writer.close()
+    there = [device(index).uuid for index in (3, 8, 9)]
+    writer = RingWriter.create(path, len(there), SECOND, continues="nvml", uuids=there)
+    assert writer.layout.rows == 4
+    kept = {sample.device.uuid for frame in all_of(path) for sample in frame.samples}
+    assert kept == {device(1).uuid, device(3).uuid}
+    writer.close()
