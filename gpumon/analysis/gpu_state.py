@@ -156,6 +156,8 @@ class Activity:
         self._now = 0
         self._worked: dict[str, int] = {}
         self._idle: dict[str, tuple[int, float, bool]] = {}
+        self._count = 0
+        """Devices of the last frame."""
 
     def add(self, frame: Frame) -> None:
         """Take in a frame; one that is older than the last begins anew."""
@@ -174,7 +176,9 @@ class Activity:
         if is_gap:
             self._idle.clear()
         self._now = monotonic_ns
-        worked, idle = self._worked, self._idle
+        worked, idle, count = self._worked, self._idle, len(samples)
+        if count != self._count or len(worked) > count or len(idle) > count:
+            self._forget_gone(samples)
         for sample in samples:
             uuid, utilization = sample.device.uuid, sample.values[_UTILIZATION]
             if not math.isfinite(utilization):
@@ -188,6 +192,14 @@ class Activity:
             elif uuid not in idle:
                 seen_ending = worked.get(uuid) == monotonic_ns - passed and passed > 0 and not is_gap
                 idle[uuid] = monotonic_ns, time, not seen_ending
+
+    def _forget_gone(self, samples: Sequence[Sample]) -> None:
+        """Forget devices without a row, as MIG instances that are gone: nobody watches them."""
+        self._count = len(samples)
+        there = {sample.device.uuid for sample in samples}
+        for of_all in (self._worked, self._idle):
+            for uuid in of_all.keys() - there:
+                del of_all[uuid]
 
     def observed(self, uuid: str) -> Observed:
         """Return the seconds before the newest frame, as far as the GPU was watched."""

@@ -109,9 +109,9 @@ class DeviceWatch:
                 yield from self._see_idle(one, tick, activity)
         if self._throttled:
             yield from self._end_throttling(tick)
-        if self._idle and before is not None:  # MIG instances come and go
+        if before is not None and (self._idle or len(self._counters) > len(states)):  # MIG instances come and go
             there = {sample.device.uuid for sample in tick.samples}
-            for uuid in [uuid for uuid in self._idle if uuid not in there]:
+            for uuid in [uuid for uuid in {**self._idle, **self._counters} if uuid not in there]:
                 yield from self._lose_sight(uuid, before)
 
     def finish(self) -> Iterator[Occurrence]:

@@ -174,6 +174,8 @@ class Collector:
         self._time, self._monotonic, self._last_ns = time, monotonic, seen.monotonic_ns
         if cell // SHAPES[0].cells != self._block:
             self._block, self.done_ns = cell // SHAPES[0].cells, seen.monotonic_ns
+            since = time - 2 * SHAPES[0].block  # who comes again after so long is as good as new
+            self._subjects = {name: one for name, one in self._subjects.items() if one.seen_since(since)}
 
     def follow(self, seen: TickValues) -> None:
         """Take what was collected before as what the next moment follows; it is in no cell."""
@@ -247,6 +249,10 @@ class _Subject:
     def is_open(self) -> bool:
         """Whether it has values in the open cell, or such that hold."""
         return bool(self.rows) or self.held is not None
+
+    def seen_since(self, time: float) -> bool:
+        """Whether it had a sample since then (s since 1970)."""
+        return self._time >= time
 
     def is_even(self, cell: int) -> bool:
         """Whether its open cell, which is this one, has one sample, which holds for all of it."""

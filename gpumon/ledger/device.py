@@ -72,6 +72,12 @@ class RecentSamples:
         while self.busy and self.busy[0][0] < since:
             self.busy.popleft()
 
+    def is_over(self, now: int) -> bool:
+        """Whether nothing of it is remembered that is not too old."""
+        since = now - REMEMBERED
+        is_sampled = bool(self.samples) and self.samples[-1].monotonic_ns >= since
+        return not is_sampled and not (self.busy and self.busy[-1][0] >= since)
+
     def known_until(self, horizon: int) -> int:
         """Up to when all is known that will be, `horizon` at most.
 

@@ -171,6 +171,15 @@ class LedgerRecorder:
                     recent = self._recent[uuid] = RecentSamples()
                 new = tick.utilization_samples.get(uuid, ())
                 recent.add(device_sample(sample, tick.monotonic_ns, tick.interval_ns), new, tick.monotonic_ns)
+        if ticks and len(self._recent) > len(ticks[-1].samples):
+            self._forget_gone(ticks[-1])
+
+    def _forget_gone(self, tick: Tick) -> None:
+        """Forget devices that have no row any more, as MIG instances that are gone, once their samples are too old."""
+        there = {sample.device.uuid for sample in tick.samples}
+        for uuid in [uuid for uuid in self._recent if uuid not in there]:
+            if self._recent[uuid].is_over(tick.monotonic_ns):
+                del self._recent[uuid]
 
     def _take(self, tick: Tick) -> None:
         """The runs and boundaries of a tick, and those that waited for the ledger."""
