@@ -1,4 +1,4 @@
-"""What a daemon keeps of devices that are gone, as MIG instances that were made and destroyed: nothing, after a while."""
+"""What a daemon keeps of devices that are gone, as MIG instances that were destroyed: nothing, after a while."""
 
 from __future__ import annotations
 

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import Event
 
+import pytest
+
 from gpumon.clock import SECOND, SystemClock
+from gpumon.sources.nvml import lanes as lanes_module
 from gpumon.sources.nvml.lanes import Inquiry, Lanes
 from tests.programs import until
 
@@ -25,8 +28,9 @@ def lanes() -> Iterator[Lanes]:
     """Lanes whose threads end with the test."""
     made = Lanes(SystemClock())
     yield made
+    threads = list(made._threads)
     made.close()
-    for thread in made._threads:
+    for thread in threads:
         thread.join()
 
 
@@ -157,3 +161,34 @@ def test_threads_that_calls_have_held_end_where_others_took_their_place() -> Non
         well = [Inquiry(lambda: "well") for _ in range(4)]
         asker.ask(well, LONG)
         assert [inquiry.take() for inquiry in well] == ["well"] * 4
+
+
+def test_threads_that_no_round_needs_any_more_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Event()
+    with lanes() as asker, ExitStack() as after:
+        after.callback(gate.set)
+        slow = [Inquiry(hanging(gate, Event())) for _ in range(4)]
+
+        def each_has_one() -> bool:
+            asker.ask(slow, SECOND // 20)
+            return threads() == 4
+
+        until(each_has_one)
+        gate.set()
+        until(lambda: len(asker._free) == 4)
+        swift = [Inquiry(threading.get_ident) for _ in range(4)]
+        asker.ask(swift, LONG)
+        assert threads() == 4, "they may be needed again soon"
+        monkeypatch.setattr(lanes_module, "_UNUSED_FOR", 0)
+        asker._look_at = 0
+
+        def alone() -> bool:
+            asker.ask(swift, LONG)
+            return threads() == 1
+
+        until(alone)
+        for _ in range(5):
+            asker.ask(swift, LONG)
+            assert None not in [inquiry.take() for inquiry in swift]
+        assert threads() == 1
+        assert len(asker._threads) == 1

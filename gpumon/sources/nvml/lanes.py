@@ -20,6 +20,8 @@ _CAREFUL = 16
 """Rounds for which a job that was slow has a thread of its own from the start."""
 _SPARE = 4
 """Threads beyond two for each inquiry: one of a GPU that went away while its call hung, and one of the next."""
+_UNUSED_FOR = 60 * SECOND
+"""ns after which threads end that no round has needed meanwhile."""
 _LONGEST_GRACE = SECOND // 10
 """ns that a thread may be silent before another one goes on, however long a round may take."""
 
@@ -89,7 +91,10 @@ class _Round:
 
 
 class Lanes:
-    """Threads that work on the rounds they are handed: one for each, and more where one makes no progress."""
+    """Threads that work on the rounds they are handed: one for each, and more where one makes no progress.
+
+    There are at most two for each inquiry of the largest round and `_SPARE`; those that are not needed end.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -100,6 +105,9 @@ class Lanes:
         self._late: list[_Round] = []
         self._most = 0
         """Inquiries in the largest round."""
+        self._unused = 0
+        """Threads that have waited all the time since the last look at them."""
+        self._look_at = 0
 
     def ask(self, jobs: Sequence[AnyInquiry], patience: int) -> None:
         """Ask what is not under way, and wait for it, no longer than `patience` (ns).
@@ -125,11 +133,21 @@ class Lanes:
             self._wake(this)
         if not self._wait(this, now + patience):
             self._late.append(this)
+        if now >= self._look_at:
+            self._look_at = now + _UNUSED_FOR
+            self._end_unused()
 
     def close(self) -> None:
         """Let go of the threads; one whose call hangs ends with the process."""
-        for _ in self._threads:
+        for _ in range(len(self._threads)):
             self._rounds.put(None)
+
+    def _end_unused(self) -> None:
+        """Let threads end that were needed once, while calls hung, and not since the last look."""
+        for _ in range(min(self._unused, len(self._free))):
+            self._free.pop()  # this thread alone takes from it
+            self._rounds.put(None)
+        self._unused = len(self._free)
 
     def _wait(self, this: _Round, until: int) -> bool:
         """Wait for it until then (ns); return whether all of it was done."""
@@ -153,6 +171,7 @@ class Lanes:
             thread = Thread(target=self._run, name="gpumon-driver", daemon=True)
             self._threads.append(thread)
             thread.start()
+        self._unused = min(self._unused, len(self._free))
         self._rounds.put(this)
 
     def _run(self) -> None:
@@ -160,9 +179,9 @@ class Lanes:
             self._work_on(this)
             del this  # with its jobs, which hold the driver's buffers
             if len(self._free) >= self._most:  # others took the place of this one while its call hung
-                self._threads.remove(current_thread())
-                return
+                break
             self._free.append(None)
+        self._threads.remove(current_thread())
 
     def _work_on(self, this: _Round) -> None:
         while this.left:
