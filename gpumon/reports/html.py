@@ -26,7 +26,7 @@ from gpumon.frame import NAN, Mark
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, Record, RunTrace
-from gpumon.ledger.schema import USAGE
+from gpumon.ledger.schema import STEP_ROWS, USAGE
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon.reports import run_notes, run_tables, run_text
@@ -122,19 +122,19 @@ def _head(record: Record, epochs: Sequence[EpochSummary], now: float) -> Iterato
 def _sums(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
     values = {column.name: value for column, value in zip(USAGE, total.values, strict=True)}
     ended = sorted(epoch.seconds for epoch in epochs if is_known(epoch.ended))
-    middle = ended[len(ended) // 2] if ended else NAN
+    power = units.number(values["power_mean"], Unit.WATTS)
     gpus = max(1, len(record.devices))
     memory = max((device.memory_total for device in record.devices if device.memory_total > 0), default=NAN)
     cards = (
         ("Time", units.duration(total.seconds), f"{units.figures(total.seconds * gpus / 3600)} GPU hours"),
-        ("Epochs", str(len(ended)), f"{units.span(middle)} each (median)"),
+        *_counted(record, ended, total),
         ("Utilization", units.number(values["utilization_mean"], Unit.RATIO),
          f"idle {units.number(values['idle_share'], Unit.RATIO)} of the time"),
         ("Wait for data", units.number(total.wait_share, Unit.RATIO), units.duration(total.wait)),
         ("Device memory, peak", units.number(values["memory_used_peak"], Unit.BYTES),
          f"of {units.number(memory, Unit.BYTES)}; tensors {run_tables.live_peak(total)}"),
         ("Energy", units.number(values["energy"], Unit.JOULES),
-         f"{units.figures(total.energy_per_step)} J per step, {units.number(values['power_mean'], Unit.WATTS)}"),
+         f"{units.figures(total.energy_per_step)} J per step, {power}" if total.steps else power),
     )  # fmt: skip
     yield '<div class="sums">'
     for what, value, more in cards:
@@ -143,6 +143,15 @@ def _sums(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -
             f'<div class="more">{escape(more)}</div></div>'
         )
     yield "</div>"
+
+
+def _counted(record: Record, ended: Sequence[float], total: EpochSummary) -> Iterator[tuple[str, str, str]]:
+    """The card of epochs, `ended` their lengths in order; of a run without epochs that of steps, if it counts any."""
+    if ended or record.epochs or record.run.epochs:
+        middle = ended[len(ended) // 2] if ended else NAN
+        yield "Epochs", str(len(ended)), f"{units.span(middle)} each (median)"
+    elif total.steps is not None:
+        yield "Steps", units.count(total.steps), f"{units.figures(total.steps_per_second)} per second"
 
 
 def _notes(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -> Iterator[str]:
@@ -174,7 +183,8 @@ def _epochs(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary)
     few = len(epochs) <= PHASES_UP_TO
     outside = run_tables.outside_rows(record, epochs, total, phases=few)
     columns, rows = run_tables.epoch_table(epochs, phase_summary.phases(record) if few else {}, total, outside)
-    yield from _table("Epochs" if epochs else "Whole run", columns, rows, last_is_total=True)
+    by_steps = any(row.ordinal <= STEP_ROWS for _, row in outside)
+    yield from _table("Epochs" if epochs else "Steps" if by_steps else "Whole run", columns, rows, last_is_total=True)
 
 
 def _ranks(record: Record) -> Iterator[str]:

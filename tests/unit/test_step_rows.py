@@ -160,7 +160,11 @@ def test_three_hundred_steps_with_six_evaluations_have_thirty_rows_in_every_outp
     assert [row["first_step"] for row in table if row["part"] == "steps"] == [str(one) for one in range(0, 300, 10)]
     heading, *_ = made = list(export_epochs.lines(record))
     assert len(made) == 1 + 30 + 1
-    assert "291–300" in html.page(record, [], NOW)
+    page = html.page(record, [], NOW)
+    assert "291–300" in page
+    assert "<h2>Steps</h2>" in page
+    assert '<div class="what">Steps</div><div class="value">300</div><div class="more">5 per second</div>' in page
+    assert ">Epochs<" not in page, "it has none, and not 0 of them"
 
 
 def test_rows_of_a_training_that_goes_on_are_joined_in_the_ledger_too(tmp_path: Path) -> None:
