@@ -35,6 +35,8 @@ class FoundDevices(NamedTuple):
     devices: tuple[NvmlDevice, ...] = ()
     absent: tuple[Sample, ...] = ()
     """Rows of GPUs that cannot be read: those that were there, and those that nobody has seen yet."""
+    asked_at: Mapping[int, int] = {}
+    """When those of them that have not said yet what they are were asked (ns, CLOCK_MONOTONIC), by index."""
     codes: tuple[int, ...] = ()
     """Return codes for the GPUs that nobody has seen yet."""
     driver: Driver = Driver()
@@ -50,13 +52,22 @@ class FoundDevices(NamedTuple):
         codes = [*(device.failure for device in self.devices), *self.codes]
         return advice(codes[0]) if codes else ""
 
+    def absent_at(self, now: int) -> list[Sample]:
+        """`absent` at `now` (ns): those that have not answered yet, with how long ago they were asked."""
+        return [
+            sample._replace(age=max(0, now - self.asked_at[sample.device.index]) / SECOND)
+            if sample.device.index in self.asked_at
+            else sample
+            for sample in self.absent
+        ]
+
     def without_driver(self, problem: str) -> FoundDevices:
         """The same GPUs, all of them absent."""
         rows = [sample.device for sample in self.absent]
         for device in self.devices:
             rows += [device.device, *(instance.device for instance in device.instances)]
         absent = tuple(Sample(device, Availability.NO_DRIVER, NOTHING) for device in rows)
-        return self._replace(devices=(), absent=absent, codes=(), problem=problem, is_over=True)
+        return self._replace(devices=(), absent=absent, asked_at={}, codes=(), problem=problem, is_over=True)
 
 
 class Discovery:
@@ -89,7 +100,7 @@ class Discovery:
         self._has_looked = False
         """Whether XID errors are waited for: who reads once needs no thread for it."""
         self._asked: dict[int, Inquiry[Identity]] = {}
-        """Inquiries after the identity of GPUs by index, as far as the driver has not answered yet."""
+        """Inquiries after the identity of GPUs by index, as far as the last look has not had their answers."""
         self._watched: set[str] = set()
         """UUIDs of GPUs whose XID errors are waited for."""
 
@@ -117,6 +128,7 @@ class Discovery:
             self._part_with(device)
         self._devices = []
         self._refused.clear()
+        self._asked.clear()
         self.close()
         return self.look()
 
@@ -179,7 +191,6 @@ class Discovery:
 
     def _identify_all(self, library: Library, count: int, known: Mapping[int, NvmlDevice]) -> list[Identity | None]:
         """Return identities by index; None of a GPU whose calls hang, and of one that is not to be asked."""
-        self._asked = {index: one for index, one in self._asked.items() if one.is_under_way}
         new: dict[int, Inquiry[Identity]] = {}
         for index in range(count):
             device = known.get(index)
@@ -191,7 +202,12 @@ class Discovery:
         asker = self._asker or Lanes(self._clock)
         asker.ask([*new.values()], _PATIENCE)
         asker.close()
-        answers = [self._asked[index].take() if index in self._asked else None for index in range(count)]
+        # One that answers from here on is not asked again: the next look has its answer.
+        late = {index: one for index, one in self._asked.items() if one.is_under_way}
+        answers = [
+            self._asked[index].take() if index in self._asked and index not in late else None for index in range(count)
+        ]
+        self._asked = late
         for one in new.values():
             if one.failure is not None:
                 raise one.failure
@@ -201,6 +217,11 @@ class Discovery:
         return FoundDevices(
             devices=tuple(self._devices),
             absent=self._absent(),
+            asked_at={
+                index: self._asked[index].asked_at
+                for index, code in self._refused.items()
+                if code == SILENT and index in self._asked
+            },
             codes=tuple(code for code in self._refused.values() if code != SILENT),
             driver=self._driver,
             problem=problem,

@@ -128,7 +128,7 @@ class NvmlSource:
         else:
             self._take_processes(readings)
             self._silent = self._found.why_silent()
-        samples += self._found.absent
+        samples += self._found.absent_at(monotonic)
         new: dict[str, list[tuple[int, float]]] = {}
         for one in readings:
             if one.utilization_samples:

@@ -1,0 +1,111 @@
+"""Looks for GPUs that take their time to say what they are: they are found all the same, and their age is known."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpumon.clock import SECOND
+from gpumon.metrics import Availability
+from gpumon.sources.nvml import discovery
+from gpumon.sources.nvml.discovery import Discovery
+from gpumon.sources.nvml.identity import Identity
+from gpumon.sources.nvml.lanes import AnyInquiry
+from tests.fakes import FakeClock
+from tests.nvml.signatures import CheckedLibrary
+
+LATE = 1
+"""The GPU that is late."""
+
+
+class Machine(CheckedLibrary):
+    """A driver with two GPUs."""
+
+    def count(self) -> tuple[int, int]:
+        return 0, 2
+
+    def find(self, *names: str) -> Any:
+        """As that of a driver without events, for which a thread would wait."""
+        return None if any("Event" in name for name in names) else super().find(*names)
+
+    def close(self) -> None:
+        """Stops nothing."""
+
+
+class Waiting:
+    """Asks as threads do, but leaves it to the test when a call of the second GPU comes back."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.left: list[AnyInquiry] = []
+
+    def ask(self, jobs: Sequence[AnyInquiry], patience: int) -> None:
+        for job in jobs:
+            job.is_under_way, job.asked_at = True, self.clock.monotonic()
+            asked: Any = job._ask
+            if asked.args[1] == LATE:
+                self.left.append(job)
+            else:
+                job.run(self.clock, patience)
+
+    def answer(self) -> None:
+        for job in self.left:
+            job.run(self.clock, SECOND)
+        self.left.clear()
+
+    def close(self) -> None:
+        """Has no threads to let go of."""
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def asker(clock: FakeClock) -> Waiting:
+    return Waiting(clock)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: FakeClock, asker: Waiting) -> Discovery:
+    def identify(library: Any, index: int, known: int | None) -> Identity:
+        handle = ctypes.c_void_p(index + 1)
+        if handle.value == known:
+            return Identity(0, is_known=True)
+        return Identity(0, handle, f"GPU-{index}", "H100", f"0000:0{index}:00.0")
+
+    library: Any = Machine()
+    monkeypatch.setattr(discovery, "identify", identify)
+    return Discovery(clock, lambda: library, str(tmp_path), asker)
+
+
+def test_a_gpu_that_answers_between_two_looks_is_found_by_the_second(
+    looks: Discovery, clock: FakeClock, asker: Waiting
+) -> None:
+    first = looks.look()
+    assert [device.uuid for device in first.devices] == ["GPU-0"]
+    assert [(sample.device.index, sample.state) for sample in first.absent] == [(LATE, Availability.STALE)]
+    asker.answer()
+    clock.advance(2)
+    second = looks.look()
+    assert [device.uuid for device in second.devices] == ["GPU-0", "GPU-1"]
+    assert second.absent == ()
+
+
+def test_a_gpu_that_has_never_answered_is_as_old_as_the_question(looks: Discovery, clock: FakeClock) -> None:
+    looks.look()
+    for seconds in (2.0, 4.0, 6.0):
+        clock.advance(2)
+        (sample,) = looks.look().absent_at(clock.monotonic())
+        assert (sample.state, sample.age) == (Availability.STALE, seconds)
+
+
+def test_an_answer_of_a_driver_that_was_opened_anew_meanwhile_is_forgotten(looks: Discovery, asker: Waiting) -> None:
+    looks.look()
+    asker.answer()
+    assert [device.uuid for device in looks.reopen().devices] == ["GPU-0"]
