@@ -23,7 +23,7 @@ _NAMED = 3
 _RANKS = 16
 """Ranks of a run that have a line each."""
 _BELOW = "     "
-_SHOWN_ELSEWHERE = frozenset(("unavailable", "free", "out_of_memory", "died", "failed"))
+_SHOWN_ELSEWHERE = frozenset(("free", "out_of_memory", "died", "failed"))
 """Findings that the lines of GPUs and runs have already."""
 _STATES = {
     RunState.RUNNING: "running",
@@ -72,7 +72,8 @@ def lines(
             if len(ranks.all) > _RANKS:
                 yield f"{_BELOW}and {len(ranks.all) - _RANKS} more ranks"
     for finding in found.findings():
-        if finding.kind not in _SHOWN_ELSEWHERE:
+        # The line of a GPU that cannot be read says no more than why: what to do about it is in the finding.
+        if finding.kind not in _SHOWN_ELSEWHERE and (finding.kind != "unavailable" or finding.action):
             action = f". {finding.action}" if finding.action else ""
             yield f"{finding.severity.name.lower()}  {finding.subject.title}: {finding.summary}{action}"
     if frame.left_out:

@@ -109,9 +109,24 @@ def test_values_that_stand_still_say_since_when() -> None:
 
 @pytest.mark.parametrize("state", [Availability.LOST, Availability.FAILED, Availability.NO_PERMISSION])
 def test_a_gpu_that_cannot_be_read_has_its_reason_in_place_of_numbers(state: Availability) -> None:
-    (_, line) = shown(frame_of(tick(1, [sample(0, state, utilization=0.97)])))
+    _, line, *_ = shown(frame_of(tick(1, [sample(0, state, utilization=0.97)])))
     assert state.reason in line
     assert "97" not in line
+
+
+def test_what_to_do_about_a_gpu_that_cannot_be_read_stands_below_it() -> None:
+    now = [
+        sample(0),
+        sample(1, Availability.STALE, utilization=0.97)._replace(age=7.0),
+        sample(2, Availability.LOST, xid=79.0),
+        sample(3, Availability.NO_PERMISSION),
+    ]
+    below = [line for line in shown(frame_of(tick(1, now))) if line.startswith("critical")]
+    assert len(below) == 2, "where nothing is to be done, the line of the GPU has said all"
+    lost, hung = below
+    assert lost.startswith("critical  GPU 2: the driver lost this GPU")
+    assert "Restart the machine" in lost
+    assert hung.startswith("critical  GPU 1: the driver has not answered for 7.0 s. See 'dmesg'")
 
 
 def test_the_line_of_a_gpu_names_other_users_beside_its_run() -> None:
