@@ -81,11 +81,11 @@ def utilization_note(total: EpochSummary, *, going_on: bool = False) -> str:
         "ticks": "one sample per tick of the daemon",
         "driver, ticks": "the driver's own samples, and from one sample per tick where it gave none",
     }.get(total.utilization_from)
-    return (
-        f"{HEADING['utilization_mean']} comes from {origin}."
-        if origin
-        else f"No GPU of this run was sampled{' yet' if going_on else ''}."
-    )
+    if origin:
+        return f"{HEADING['utilization_mean']} comes from {origin}."
+    if total.value("sampled") > 0:
+        return "The driver gave no utilization of this run's GPUs; of MIG instances it has none."
+    return f"No GPU of this run was sampled{' yet' if going_on else ''}."
 
 
 def out_of_memory(record: Record, mark: MarkRow) -> str:

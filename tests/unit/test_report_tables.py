@@ -214,6 +214,18 @@ def test_tables_fit_the_width_and_lose_the_least_important_first(book: Book, wid
     assert "UTIL" in table[0]
 
 
+def test_a_run_on_a_gpu_without_utilization_was_sampled_all_the_same(book: Book) -> None:
+    key = book.rank(book.run("on-mig"))
+    uuid = book.device(key)
+    book.epoch(key, 0)
+    book.usage(key, 0, uuid, utilization_from="", seconds=10.0, sampled=10.0, memory_used_peak=2.0**30)
+    with Ledger(str(book.path)) as ledger:
+        (listed,) = ledger.runs()
+        text = "\n".join(run_text.lines(ledger.record(listed.run.id), NOW, 0))
+    assert "No GPU of this run was sampled" not in text
+    assert "The driver gave no utilization of this run's GPUs" in text
+
+
 def test_everything_null_and_everything_hostile_can_be_shown(book: Book) -> None:
     book.run(HOSTILE, name=HOSTILE, user=HOSTILE, hostname=HOSTILE, framework=HOSTILE, driver=HOSTILE, epochs=None)
     key = book.rank(HOSTILE, wait=None)
