@@ -32,11 +32,16 @@ def _lacking(frame: Frame) -> Iterator[str]:
         by_reason: dict[str, list[str]] = {}
         for name, why in sorted(sample.device.missing.items()):
             title = BY_NAME[name].title if name in BY_NAME else name.removeprefix("gpu.").replace("_", " ")
-            by_reason.setdefault(why_missing(name, why), []).append(title.lower() if title[1:2].islower() else title)
+            by_reason.setdefault(why_missing(name, why), []).append(_within(title))
         for reason, titles in by_reason.items():
             places.setdefault((reason, ", ".join(titles)), []).append(sample.device.label)
     for (reason, named), labels in places.items():
         yield f"GPU {', '.join(labels)}: not available: {named}: {reason}"
+
+
+def _within(title: str) -> str:
+    """A title within a sentence: `Corrected ECC errors` is `corrected ECC errors`, and `PCIe width` as it is."""
+    return title[:1].lower() + title[1:] if title[1:2].islower() else title
 
 
 def call_costs(calls: Sequence[DriverCall]) -> Iterator[str]:

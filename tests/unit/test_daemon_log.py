@@ -144,13 +144,14 @@ def test_status_details_tell_what_gpus_lack_and_what_that_needs() -> None:
     lacking = {
         "gpu.sm_activity": Availability.NOT_SUPPORTED, "gpu.dram_activity": Availability.NOT_SUPPORTED,
         "gpu.fan": Availability.NO_PERMISSION, "gpu.of_a_later_version": Availability.NO_PERMISSION,
+        "gpu.ecc_corrected": Availability.NO_PERMISSION,
     }  # fmt: skip
     cards = [sample(gpu)._replace(device=device(gpu, missing=lacking)) for gpu in (0, 1)]
     found = list(details(frame_of(tick(1, [*cards, sample(2)]))))[:-1]
     assert found == [
         "GPU 0, 1: not available: DRAM activity, SM activity: this GPU or driver does not report it "
         "(needs Hopper or newer)",
-        "GPU 0, 1: not available: fan, of a later version: requires elevated privileges",
+        "GPU 0, 1: not available: corrected ECC errors, fan, of a later version: requires elevated privileges",
     ]
 
 
