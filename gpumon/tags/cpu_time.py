@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
+from gpumon.procfs import cpu_with_children
+
 _MOST = 4096
 """Processes that are asked: a tree that grows meanwhile has an end."""
 
@@ -54,10 +56,9 @@ class CpuTime:
         return found
 
     def _of(self, pid: str) -> float:
-        """Seconds of a process and of its children that have ended: fields 14 to 17 of proc(5)."""
+        """Seconds of a process and of its children that have ended."""
         try:
             with open(f"{self._proc}/{pid}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split(None, 16)
-            return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-        except (OSError, ValueError):
+                return cpu_with_children(file.read()) / os.sysconf("SC_CLK_TCK")
+        except OSError:  # it has ended
             return 0.0

@@ -79,7 +79,7 @@ def boards(tmp_path: Path) -> list[Path]:
 WAITING = """
 import gpumon
 with gpumon.run("net", epochs=3) as run:
-    run._board.begin_epoch(1); run.step(5); run.log(loss=0.25)
+    run.begin_epoch(1); run.step(5); run.log(loss=0.25)
     print("ready", flush=True); input()
     {end}
 """

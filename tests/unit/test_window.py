@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from gpumon.cli import main
+from gpumon.device import Device
 from gpumon.errors import MissingPackage, UsageError
 from gpumon.history.grid import Grid
 from gpumon.history.seen import seconds_seen
@@ -111,7 +112,7 @@ def test_a_window_of_days_has_at_most_so_many_stretches_and_gaps_are_nan(live: L
     assert np.isnan(there[inner & odd]).all()
     assert np.allclose(there[inner & ~odd], 0.5)
     assert (window.seen("gpu.utilization")[inner & odd, place] == 0).all()
-    assert window.devices[place] == (OTHER, -1, UNKNOWN_MODEL, {}, "")
+    assert window.devices[place] == Device(OTHER, -1, UNKNOWN_MODEL)
 
 
 def test_a_gpu_that_is_not_there_any_more_has_the_index_and_the_name_that_it_had(live: Live, tmp_path: Path) -> None:
