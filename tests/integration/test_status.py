@@ -320,7 +320,7 @@ def test_each_command_explains_itself(env: dict[str, str], command: str) -> None
 def test_an_unknown_command_lists_those_there_are(env: dict[str, str]) -> None:
     done = gpumon("bottom", env=env)
     assert done.returncode == 2
-    assert "Commands: tui, web, status, " in done.stderr
+    assert "Commands: tui, web, top, status, " in done.stderr
 
 
 def test_a_pipe_that_closes_early_is_no_error(env: dict[str, str]) -> None:
