@@ -34,9 +34,9 @@ class SampleCells(Mapping[int, HistoryCell]):
         self._count, self._metrics, self._counters = count, metrics, tuple(counters)
         self._kinds = bytearray(count)
         """By place: 0 where there is no cell, else `_SAMPLE` or `_OTHER`."""
-        self._last = array("d", [nan]) * (count * metrics)
-        """Row by row; of a gauge it is the mean, too."""
-        self._rates = [array("d", [nan]) * count for _ in counters]
+        self._last = array("d")
+        """Row by row; of a gauge it is the mean, too. Empty before the first such cell: at 100 Hz there is none."""
+        self._rates: list[array[float]] = []
         self._others: dict[int, HistoryCell] = {}
 
     def __len__(self) -> int:
@@ -55,6 +55,7 @@ class SampleCells(Mapping[int, HistoryCell]):
     def put(self, place: int, cell: HistoryCell) -> None:
         """Take a cell."""
         if cell.seconds == WHOLE and cell.weight is None and cell.low is cell.mean is cell.high:
+            self._make_room()
             self._kinds[place] = _SAMPLE
             self._last[place * self._metrics : (place + 1) * self._metrics] = doubles(cell.last)
             for column, counter in zip(self._rates, self._counters, strict=True):
@@ -65,6 +66,7 @@ class SampleCells(Mapping[int, HistoryCell]):
 
     def put_even(self, place: int, cells: EvenCells) -> None:
         """Take cells from `place` on."""
+        self._make_room()
         metrics, count = self._metrics, len(cells.rows)
         begin, end = place * metrics, (place + count) * metrics
         pack_into(f"{count * metrics}d", self._last, begin * 8, *chain.from_iterable(cells.rows))
@@ -107,11 +109,17 @@ class SampleCells(Mapping[int, HistoryCell]):
         """By metric, means and last values of all places; None where that is not all that there is."""
         if self._others:
             return None
+        self._make_room()
         last = [self._last[place :: self._metrics] for place in range(self._metrics)]
         mean = list(last)
         for place, rates in zip(self._counters, self._rates, strict=True):
             mean[place] = rates
         return mean, last
+
+    def _make_room(self) -> None:
+        if not self._last:
+            self._last = array("d", [nan]) * (self._count * self._metrics)
+            self._rates = [array("d", [nan]) * self._count for _ in self._counters]
 
 
 def _packed(cell: HistoryCell) -> HistoryCell:
