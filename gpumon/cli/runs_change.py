@@ -55,9 +55,11 @@ def rename(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
 
 def note(ledgers: Ledgers, arguments: argparse.Namespace, now: float) -> None:
     """`gpumon runs note`."""
+    from gpumon.tags.secrets import masked_text  # for this command alone
+
     ledger, run = find(ledgers, arguments.run, now, _say)
     with _changing(ledger) as change:
-        change.note(run, " ".join(arguments.text), time.time_ns())
+        change.note(run, masked_text(" ".join(arguments.text)), time.time_ns())
     print(f"added a note to {run.id}")
 
 

@@ -180,6 +180,12 @@ def test_the_commands_change_runs(state: Book, capsys: pytest.CaptureFixture[str
     assert row(state, "net-1").name == "better"
 
 
+def test_what_looks_like_a_secret_is_masked_in_a_note(state: Book, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", "note", "net-1", "resumed", "with", "token=hunter2", "on node1"]) == 0
+    with Ledger(str(state.path)) as ledger:
+        assert ledger.record("net-1").about.notes[0].text == "resumed with token=*** on node1"
+
+
 def test_deletion_is_confirmed(
     state: Book, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
