@@ -342,6 +342,6 @@ def _may_read(path: str) -> bool:
 
 
 def _unreadable(path: str, error: sqlite3.Error) -> GpumonError:
-    if isinstance(error, sqlite3.OperationalError):
+    if isinstance(error, sqlite3.OperationalError | sqlite3.ProgrammingError):  # the latter: it was closed
         return GpumonError(f"cannot read {path}: {error}")
     return GpumonError(f"{path} is damaged ({error}): move it away; the daemon creates a new one at its next start")

@@ -205,3 +205,10 @@ def test_the_ledger_from_python_loads_no_table_package(book: Book) -> None:
     ask = f"import gpumon, sys; gpumon.ledger('{book.path.parent}', '{book.path.parent}').runs(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", ask], cwd=ROOT, capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) & {"pandas", "polars", "numpy"} == set()
+
+
+def test_a_ledger_that_was_closed_is_not_called_damaged(book: Book) -> None:
+    with PastLedger([str(book.path)]) as ledger:
+        run = ledger.run("net-1")
+    with pytest.raises(GpumonError, match="^cannot read .*closed"):
+        len(run.epochs)
