@@ -101,7 +101,9 @@ class StepStretches:
         """The run has ended, and with it its last row, in which these were logged."""
         if self.rows and self.rows[-1].end is None:
             self.rows[-1].end = at
-            self.rows[-1].metrics.update(metrics)
+            # What was logged behind the last step is of that step.
+            told = self.rows[-2] if len(self.rows) > 1 and at.step == self.rows[-1].begin.step else self.rows[-1]
+            told.metrics.update(metrics)
 
     def spent(self, phase: str, begin: Moment, end: Moment) -> None:
         """A stretch of a phase lay in the open row."""

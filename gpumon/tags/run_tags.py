@@ -71,6 +71,8 @@ class RunTags:
         self._pending = Pending()
         self._memory = MemoryReader(board)
         self._rows = StepMarker()
+        self._loaders = 0
+        """Loaders that are in use: a batch of theirs counts as a step when it comes, before the step is made."""
         if board.on:
             board.cpu_time = CpuTime().seconds
         self.listener: EpochListener | None = None
@@ -116,7 +118,7 @@ class RunTags:
             now = monotonic_ns()
             if self._board.steps:
                 self._mark_rows(now)
-            self._rows.note(RowEnd(self._board.steps, now, self._board.wait_ns))
+            self._rows.note(self._made(now))
         return self._board.phase(name)
 
     def at_step(self, step: int, since: int = 0) -> None:
@@ -307,10 +309,14 @@ class RunTags:
     def _mark_rows(self, now: int) -> None:
         """Publish which rows of steps are over, in a training without epochs."""
         board = self._board
-        ends = self._rows.passed(RowEnd(board.steps, now, board.wait_ns))
+        ends = self._rows.passed(self._made(now))
         if ends:
             self._memory.at_boundary()
             board.end_rows(ends)
+
+    def _made(self, now: int) -> RowEnd:
+        board = self._board
+        return RowEnd(board.steps - (self._loaders > 0), now, board.wait_ns)
 
     def _take_arrived(self) -> None:
         for epoch, metrics in sorted(self._pending.collect().items()):

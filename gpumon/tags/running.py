@@ -214,6 +214,7 @@ class Steps(Generic[T]):
         # What is done for each batch stands here, without a call but to the clock: a training step leaves
         # nothing of this in the caches, and then each function that is called costs as much as all the rest.
         run, board, clock = self._run, self._run._board, monotonic_ns
+        run._loaders += 1
         since = clock()
         try:
             for batch in self._loader:  # starts the workers of a DataLoader: that is waiting too
@@ -226,6 +227,7 @@ class Steps(Generic[T]):
                 yield batch
                 since = clock()
         finally:
+            run._loaders -= 1
             if since:
                 board.wait_ns += clock() - since
 

@@ -219,3 +219,22 @@ def test_what_a_strange_board_marks_stays_bounded(tmp_path: Path) -> None:
     recorder.close()
     assert 20 <= len(kept(ledger, tmp_path).step_rows) <= MOST_ROWS
     assert row_size(1 << 62) > 0
+
+
+def test_a_row_ends_when_its_last_batch_was_worked_on_not_when_it_came(look: Callable[[], Poll]) -> None:
+    with gpumon.run("net", steps=3) as tags:
+        for batch in tags.steps(range(1, 4)):
+            tags.log({"loss": 1 / batch})
+            tags._due = 0
+    found = [(one.step, dict(one.metrics)) for one in look().boundaries if one.mark is Mark.STEPS]
+    assert found == [(1, {"loss": 1.0}), (2, {"loss": 0.5})], "the last one ends with the run"
+
+
+def test_what_is_logged_behind_the_last_step_is_in_its_row(tmp_path: Path) -> None:
+    make, ledger = Course(), Memory()
+    found = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.STEPS, 2.0, -1, "", 1), make(Mark.STEPS, 3.0, -1, "", 2),
+        make(Mark.RUN_END, 4.0, -1, "", 2, metrics={"loss": 0.5}),
+    ]  # fmt: skip
+    keep(ledger, spread([on(n) for n in range(8)], found))
+    assert [dict(row.metrics) for row in step_summaries(kept(ledger, tmp_path))] == [{}, {"loss": 0.5}]
