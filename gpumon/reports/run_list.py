@@ -38,10 +38,12 @@ def state(run: RunRow, now: float) -> str:
 
 
 def done(listed: RunSummary) -> str:
-    """Epochs done of those planned: `12/90`. After a resume those before it count."""
+    """Epochs done of those planned: `12/90`. After a resume those before it count; a run without epochs has none."""
     run = listed.run
     before = max(0, run.first_epoch - run.base) if listed.done else 0
-    return f"{listed.done + before}/{run.epochs}" if run.epochs else str(listed.done)
+    if run.epochs:
+        return f"{listed.done + before}/{run.epochs}"
+    return str(listed.done) if listed.done else units.MISSING
 
 
 def _row(listed: RunSummary, now: float) -> tuple[str, ...]:
