@@ -20,7 +20,7 @@ class MemoryBreakdown(NamedTuple):
     """Of the run's processes, beside what their framework tells of: CUDA contexts and libraries. Where it tells of
     nothing, all that they have; see `titles`."""
     others: float
-    """Of all processes that are not the run's."""
+    """Of all processes that are not the run's, and of none that the driver lists."""
     free: float
     driver: float
     """Kept by driver and firmware for themselves."""
@@ -45,8 +45,8 @@ PARTS: tuple[MemoryPart, ...] = (
 """The parts in the order in which they are shown: that of `MemoryBreakdown`."""
 
 
-PROCESSES = "processes"
-"""Title of the part `others` without a known run."""
+IN_USE = "in use"
+"""Title of the part `others` without a known run: some of it may be of no process that the driver lists."""
 THIS_RUN = "this run"
 """Title of the part `context` if the run's framework reports nothing: it is then all memory of the run."""
 BREAKDOWN_METRICS = tuple(
@@ -107,7 +107,7 @@ def titles(divided: Iterable[MemoryBreakdown]) -> dict[str, str]:
     if not any(is_known(value) for one in splits for value in one[:2]):
         found["context"] = THIS_RUN
         if not any(is_known(one.context) for one in splits):
-            found["others"] = PROCESSES
+            found["others"] = IN_USE
     return found
 
 

@@ -312,7 +312,7 @@ def test_the_parts_of_memory_are_named_with_their_sizes(cells: int) -> None:
 def test_what_is_not_known_of_memory_is_left_out() -> None:
     text = plain(legend(MemoryBreakdown(nan, nan, nan, 3 * 2.0**30, 77 * 2.0**30, nan), 160))
     assert "allocated" not in text
-    assert "╱ processes 3.0 GiB" in text, "other than whose?"
+    assert "╱ in use 3.0 GiB" in text, "other than whose?"
     assert "unknown" in plain(legend(None, 80))
 
 

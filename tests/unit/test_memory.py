@@ -53,7 +53,7 @@ def test_a_run_whose_framework_tells_nothing_is_this_run_and_not_its_libraries()
     assert named(run_allocated=20.0, run_reserved=30.0, run_used=31.0) == {
         "allocated": 20.0, "cached": 10.0, "context and libraries": 1.0, "other processes": 19.0, "free": 30.0,
     }  # fmt: skip
-    assert named() == {"processes": 50.0, "free": 30.0}
+    assert named() == {"in use": 50.0, "free": 30.0}, "nobody has said that it is of processes"
 
 
 def test_the_json_tells_what_a_run_holds_apart_from_what_its_libraries_hold() -> None:
@@ -105,8 +105,8 @@ def test_numbers_that_no_device_has_make_no_part_less_than_nothing(numbers: list
     assert divided is None or all(value >= 0 for _, value in known_parts(divided))
 
 
-def test_what_all_programs_use_is_just_processes_where_no_run_is_known() -> None:
-    assert [(part.title, value) for part, value in known_parts(parts())] == [("processes", 50.0), ("free", 30.0)]
+def test_what_all_programs_use_is_just_in_use_where_no_run_is_known() -> None:
+    assert [(part.title, value) for part, value in known_parts(parts())] == [("in use", 50.0), ("free", 30.0)]
 
 
 def test_each_part_has_a_row_in_the_order_of_the_split() -> None:
