@@ -46,7 +46,7 @@ def cpu_with_children(raw: bytes) -> int:
 
 
 def _fields_behind_the_name(raw: bytes, most: int) -> tuple[bytes, list[bytes]]:
-    """What stands up to the end of the name, and fields from the third on; the last has the rest behind `most`.
+    """Text up to the end of the name, and fields from the third on; the last has the rest behind `most`.
 
     The name in parentheses may hold anything, parentheses too, so fields count from the last ')'.
     """

@@ -210,5 +210,5 @@ def test_the_ledger_from_python_loads_no_table_package(book: Book) -> None:
 def test_a_ledger_that_was_closed_is_not_called_damaged(book: Book) -> None:
     with PastLedger([str(book.path)]) as ledger:
         run = ledger.run("net-1")
-    with pytest.raises(GpumonError, match="^cannot read .*closed"):
+    with pytest.raises(GpumonError, match=r"^cannot read .*closed"):
         len(run.epochs)
