@@ -15,6 +15,7 @@ from gpumon.analysis.gpu_status import gpu_statuses
 from gpumon.analysis.ranks import ranks_of
 from gpumon.analysis.thresholds import PAUSE
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options, source_name
+from gpumon.cli.streams import terminal_width
 from gpumon.clock import SECOND
 from gpumon.diagnosis.now import Judged, needs_past
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, GpumonError
@@ -90,7 +91,8 @@ def run(arguments: "Namespace") -> int:
     else:
         from gpumon.reports.status_text import lines
 
-        for line in lines(frame, origin, driver, hostname, note, before=before, live=is_live, age=age):
+        width = terminal_width()
+        for line in lines(frame, origin, driver, hostname, note, before=before, live=is_live, age=age, width=width):
             print(line)
         for part in origin.parts:
             if part.origin.problem and not origin.problem:

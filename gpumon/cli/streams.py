@@ -64,6 +64,11 @@ def output_width() -> int:
         return 0
 
 
+def terminal_width() -> int:
+    """Return the width of the terminal in cells; 0 where the output is none, whatever the environment says."""
+    return output_width() if sys.stdout.isatty() else 0
+
+
 def let_go(stream: TextIO | None) -> None:
     """Write what `stream` still holds, where anybody reads it: an error at exit would replace the exit code."""
     if stream is not None:

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options
 from gpumon.cli.status import ANSWERS, earlier_frames, why_none
-from gpumon.cli.streams import output_width
+from gpumon.cli.streams import terminal_width
 from gpumon.clock import SECOND
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, UsageError
 from gpumon.frame import NAN, Frame
@@ -89,7 +89,7 @@ def can_clear(env: Mapping[str, str]) -> bool:
 
 def _draw(text: list[str], *, first: bool) -> None:
     """One write for all: what stays the same does not flicker. What has no room is counted."""
-    width, height = output_width(), _height()
+    width, height = terminal_width(), _height()
     if height and len(text) >= height:
         hidden = len(text) - height + 2
         text = [*text[:-hidden], f"and {hidden} more lines: enlarge the window, or see 'gpumon status'"]
@@ -127,7 +127,17 @@ def _picture(live: Live) -> tuple[list[str], int]:
 def _lines(live: Live, frame: Frame, note: str, *, is_live: bool, age: float) -> Iterator[str]:
     origin = live.origin()
     before = earlier_frames(live, frame)
-    yield from lines(frame, origin, live.driver(), live.hostname(), note, before=before, live=is_live, age=age)
+    yield from lines(
+        frame,
+        origin,
+        live.driver(),
+        live.hostname(),
+        note,
+        before=before,
+        live=is_live,
+        age=age,
+        width=terminal_width(),
+    )
     for part in origin.parts:
         if part.origin.problem and not origin.problem:
             yield f"{part.origin.source}: {part.origin.problem}"

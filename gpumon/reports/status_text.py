@@ -1,10 +1,8 @@
 """One frame as lines of plain text: what `gpumon status` prints."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon import units
 from gpumon.analysis.ranks import Ranks, memory_of
@@ -22,7 +20,11 @@ _NAMED = 3
 """Programs named on a GPU's line."""
 _RANKS = 16
 """Ranks of a run that have a line each."""
-_BELOW = "     "
+BELOW = "     "
+"""Begins what belongs to the line above."""
+DOT = "  ·  "
+"""Stands between facts."""
+MEMORY_UNIT = " GiB"
 _SHOWN_ELSEWHERE = frozenset(("free", "out_of_memory", "died", "failed"))
 """Findings that the lines of GPUs and runs have already."""
 _STATES = {
@@ -34,6 +36,31 @@ _STATES = {
 }
 
 
+class MemoryLine(NamedTuple):
+    """Parts of the memory of a GPU, with the unit at the end."""
+
+    parts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{BELOW}{DOT.join(self.parts)}{MEMORY_UNIT}"
+
+
+class GpuRow(NamedTuple):
+    """Cells of a GPU's line; of one that cannot be read only label, model and `reason`."""
+
+    label: str
+    model: str
+    reason: str = ""
+    """State and reason of a GPU that cannot be read; else empty."""
+    bar: str = ""
+    utilization: str = ""
+    memory: str = ""
+    degrees: str = ""
+    power: str = ""
+    word: str = ""
+    who: str = ""
+
+
 def lines(
     frame: Frame,
     origin: Origin,
@@ -43,34 +70,49 @@ def lines(
     before: Sequence[Frame] = (),
     live: bool = True,
     age: float = math.nan,
+    width: int = 0,
 ) -> Iterator[str]:
     """The machine, a line for each GPU with who holds it, and the runs; `before`: earlier frames, as known.
 
     `live` is false where the frame is the last one of a daemon that went silent, `age` seconds ago. Why no GPU can be
-    read (`origin.problem`) is for who asked to say.
+    read (`origin.problem`) is for who asked to say. Lines are cut to `width` cells; 0 for as wide as they get.
     """
+    told = _told(frame, origin, driver, hostname, note, before=before, live=live, age=age)
+    if width:
+        from gpumon.reports.status_width import fitted  # for terminals alone: this command is to be quick
+
+        yield from fitted(list(told), width)
+        return
+    widest = max((len(_model(sample)) for sample in frame.samples), default=0)
+    for line in told:
+        yield _plain(line, widest) if isinstance(line, GpuRow) else str(line)
+
+
+def _told(
+    frame: Frame, origin: Origin, driver: Driver, hostname: str, note: str, *,
+    before: Sequence[Frame], live: bool, age: float,
+) -> Iterator[str | GpuRow | MemoryLine]:  # fmt: skip
     yield _title(frame, origin, driver, hostname, note)
     runs = {run.key: run for run in frame.runs}
     found = Judged(frame, before, live)
-    width = max((len(_model(sample)) for sample in frame.samples), default=0)
     for status in found.gpus:
         run = runs.get(status.sample.run)
         who = _who(list(status.processes), run) or ("held by an unknown process" if status.is_unlisted else "")
         word = status.word(0.0 if live else age)
-        yield _gpu(status.sample, frame.host, "  ".join(part for part in (word, who) if part), width)
+        yield _gpu(status.sample, frame.host, word, who)
         if run is not None and (parts := _parts(status.sample)):
-            yield _BELOW + parts
+            yield MemoryLine(parts)
     labels = {sample.device.uuid: sample.device.label for sample in frame.samples}
     if found.runs:
         from gpumon.diagnosis.rank_rules import notes  # for runs alone: this command is to be quick
     for ranks in found.runs:
         yield "run  " + _run(ranks, frame, found.progress(ranks))
         for incident in notes(ranks, found.epochs.faults([run.key for run in ranks.all])):
-            yield _BELOW + incident.summary
+            yield BELOW + incident.summary
         if ranks.is_distributed:
-            yield from (_BELOW + _rank(run, labels, frame) for run in ranks.all[:_RANKS])
+            yield from (BELOW + _rank(run, labels, frame) for run in ranks.all[:_RANKS])
             if len(ranks.all) > _RANKS:
-                yield f"{_BELOW}and {len(ranks.all) - _RANKS} more ranks"
+                yield f"{BELOW}and {len(ranks.all) - _RANKS} more ranks"
     for finding in found.findings():
         # The line of a GPU that cannot be read says no more than why: what to do about it is in the finding.
         if finding.kind not in _SHOWN_ELSEWHERE and (finding.kind != "unavailable" or finding.action):
@@ -92,20 +134,27 @@ def _title(frame: Frame, origin: Origin, driver: Driver, hostname: str, note: st
     return "  ·  ".join(part for part in (*parts, units.clock(frame.time), note) if part)
 
 
-def _gpu(sample: Sample, host: Sequence[float], who: str, width: int) -> str:
-    head = f"{sample.device.label:>3}  {_model(sample):<{width}}"
+def _gpu(sample: Sample, host: Sequence[float], word: str, who: str) -> GpuRow:
+    label, model = sample.device.label, _model(sample)
     if sample.state not in (Availability.OK, Availability.STALE):
-        return f"{head}  {sample.state.name.lower()}: {sample.reason}"
+        return GpuRow(label, model, f"{sample.state.name.lower()}: {sample.reason}")
     utilization, power, limit = (sample.value(f"gpu.{key}") for key in ("utilization", "power", "power_limit"))
     memory = units.of_total(sample.value("gpu.memory_used"), sample.value("gpu.memory_total"))
     if sample.device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST:
         used, total = (host[HOST_INDEX[name]] for name in ("host.memory_used", "host.memory_total"))
         memory = f"{units.of_total(used, total)} shared with the host"
     degrees = units.number(sample.value("gpu.temperature"), BY_NAME["gpu.temperature"].unit)
-    return (
-        f"{head}  {bar(utilization)} {units.percent(utilization):>4}  {memory:>14}  {degrees:>5}"
-        f"  {units.whole(power):>4}/{units.whole(limit)} W  {who}"
-    ).rstrip()
+    watts = f"{units.whole(power):>4}/{units.whole(limit)} W"
+    return GpuRow(label, model, "", bar(utilization), units.percent(utilization), memory, degrees, watts, word, who)
+
+
+def _plain(row: GpuRow, width: int) -> str:
+    """The line in full; models are `width` wide."""
+    head = f"{row.label:>3}  {row.model:<{width}}"
+    if row.reason:
+        return f"{head}  {row.reason}"
+    who = "  ".join(part for part in (row.word, row.who) if part)
+    return (f"{head}  {row.bar} {row.utilization:>4}  {row.memory:>14}  {row.degrees:>5}  {row.power}  {who}").rstrip()
 
 
 def _who(held: list[Process], run: Run | None) -> str:
@@ -127,17 +176,17 @@ def _memory(processes: list[Process]) -> str:
     return "" if not is_known(total) else f" {units.bytes_binary(total)}"
 
 
-def _parts(sample: Sample) -> str:
+def _parts(sample: Sample) -> tuple[str, ...]:
     """Memory breakdown of a GPU, known parts only."""
     from gpumon.analysis.memory import breakdown_of, known_parts  # for runs alone: this command is to be quick
 
     divided = breakdown_of(sample)
     if divided is None:
-        return ""
-    return "  ·  ".join(f"{part.title} {units.gibibytes(value)}" for part, value in known_parts(divided)) + " GiB"
+        return ()
+    return tuple(f"{part.title} {units.gibibytes(value)}" for part, value in known_parts(divided))
 
 
-def _run(ranks: Ranks, frame: Frame, far: Progress) -> str:
+def _run(ranks: Ranks, frame: Frame, far: "Progress") -> str:
     run, first = ranks.slowest, ranks.first
     parts = [f"{first.name} ({first.user})", _epoch(run), _step(run), run.phase]
     if ranks.state is not RunState.RUNNING:

@@ -100,3 +100,16 @@ def test_it_loads_neither_textual_nor_numpy() -> None:
     ask = "import sys, gpumon.cli.top; print(*{name.partition('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"textual", "rich", "numpy", "pynvml", "sqlite3"}
+
+
+def test_status_has_the_width_of_a_terminal_and_a_pipe_has_all(live_dir: Path) -> None:
+    env = environment(live_dir) | {"COLUMNS": "40"}
+    words = ("status", "--source", "sim")
+    assert max(map(len, gpumon(*words, env=env).stdout.splitlines())) > 100
+    terminal = Pseudo(command(*words), env)
+    try:
+        assert terminal.ended() == 0
+        assert max(map(len, terminal.output.splitlines())) <= 40
+        assert any(line.startswith("  7") and line.endswith("free") for line in terminal.output.splitlines())
+    finally:
+        terminal.close()
