@@ -8,7 +8,7 @@ from gpumon import units
 from gpumon.analysis.clock_events import clock_event_reasons
 from gpumon.driver_calls import DriverCall
 from gpumon.frame import Frame
-from gpumon.metrics import BY_NAME
+from gpumon.metrics import BY_NAME, Availability
 from gpumon.needs import why_missing
 
 
@@ -16,7 +16,8 @@ def details(frame: Frame) -> Iterator[str]:
     """Lines on clocks that are held down, on metrics that GPUs lack, and on the sampling."""
     for sample in frame.samples:
         if names := clock_event_reasons(sample):
-            yield f"GPU {sample.device.label}: clock event reasons: {', '.join(names)}"
+            ago = f" {units.duration(sample.age)} ago" if sample.state is Availability.STALE else ""
+            yield f"GPU {sample.device.label}: clock event reasons{ago}: {', '.join(names)}"
     yield from _lacking(frame)
     parts = [f"one sample every {frame.interval:g} s"]
     if frame.sample_duration:

@@ -140,6 +140,15 @@ def test_what_holds_the_clocks_leaves_out_that_nothing_runs() -> None:
     assert what_holds_clocks(on(NVIDIA, 0x24)) == "power limit, heat (driver)"
 
 
+def test_status_details_date_what_held_the_clocks_of_a_gpu_that_does_not_answer() -> None:
+    now = on(NVIDIA, 0x4)
+    late = now._replace(state=Availability.STALE, age=15.0)
+    assert [next(details(frame_of(tick(1, [one])))) for one in (now, late)] == [
+        "GPU 0: clock event reasons: power limit",
+        "GPU 0: clock event reasons 15 s ago: power limit",
+    ]
+
+
 def test_status_details_tell_what_gpus_lack_and_what_that_needs() -> None:
     lacking = {
         "gpu.sm_activity": Availability.NOT_SUPPORTED, "gpu.dram_activity": Availability.NOT_SUPPORTED,
