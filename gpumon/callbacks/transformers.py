@@ -45,14 +45,14 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
         self._phase = ""
         self._epoch = 0
         self._in_epoch = False
-        self._training = False
+        self._training = self._alone = False
         self._since = 0
         self._logged = 0
 
     @guarded
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._epoch, self._in_epoch, self._before, self._phase, self._since = 0, False, None, "", 0
-        self._training, self._logged = True, state.global_step
+        self._training, self._alone, self._logged = True, False, state.global_step
         self._hook.begin(state.num_train_epochs, 1)
         self._hook.plan(state.max_steps)
         if args.world_size > 1:
@@ -114,8 +114,12 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
     @guarded
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         # The first sign of one that nobody announced, or of a second one where a checkpoint was announced.
-        if self._phase != "evaluate" and (self._training or self._hook.goes_on()):
-            self._begin_phase("evaluate")
+        if self._phase == "evaluate":
+            return
+        self._alone = not self._training and not self._hook.goes_on()
+        if self._alone:  # no training came before
+            self._hook.begin(None, 1)
+        self._begin_phase("evaluate")
 
     @guarded
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -157,13 +161,16 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
         self._since, self._phase = 0, ""
         if self._before is not None:
             before, self._before = self._before, None
-            if self._training:
+            if self._training or self._alone:
                 self._hook.phase(before)
             else:
                 self._hook.rest()
+        if self._alone:
+            self._alone = False
+            self._hook.end()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_training": False, "_before": None, "_phase": ""}
+        return {**self.__dict__, "_training": False, "_alone": False, "_before": None, "_phase": ""}
 
 
 def _known(args: Any) -> dict[str, object]:

@@ -180,6 +180,15 @@ def test_evaluate_and_predict_after_a_training_belong_to_it_and_pauses_count_for
     assert one.times(Mark.RUN_END)[0] == one.boundaries[-2].monotonic_ns, "it ended with the last of them"
 
 
+def test_an_evaluation_without_a_training_is_a_run_with_what_it_logs(cases: Cases) -> None:
+    one, again = cases.all("evaluation alone")
+    assert one.marks() == again.marks() == [
+        ("RUN_BEGIN", -1, 0, ""), ("PHASE", -1, 0, "evaluate"), ("PHASE", -1, 0, ""), ("RUN_END", -1, 0, "")
+    ]  # fmt: skip
+    assert (one.run.framework, one.run.state, one.run.epochs) == ("transformers", RunState.FINISHED, 0)
+    assert "eval_loss" in one.run.metrics
+
+
 @pytest.mark.parametrize("case", ["caught", "failed"])
 def test_after_an_exception_the_run_ends_with_the_process_or_the_next_training(cases: Cases, case: str) -> None:
     one = cases[case]

@@ -89,9 +89,9 @@ class Pause:
 
 def train(
     case: str, directory: str, *, resume: str | None = None, texts: Texts | None = None, pause: float = 0,
-    stop: int = 0, fail: int = 0, **settings: Any,
+    stop: int = 0, fail: int = 0, alone: bool = False, **settings: Any,
 ) -> Any:  # fmt: skip
-    """A training whose run is called `case`."""
+    """A training whose run is called `case`, or `alone` an evaluation without one."""
     told[case] = {"before": [], "after": []}
     model = BertForSequenceClassification(
         BertConfig(
@@ -111,6 +111,9 @@ def train(
             Before(told[case]["before"]), GpuMonitor(case), After(told[case]["after"], stop=stop, fail=fail),
         ],
     )  # fmt: skip
+    if alone:
+        trainer.evaluate()
+        return trainer
     trainer.train(resume_from_checkpoint=resume)
     told[case]["log"] = trainer.state.log_history
     told[case]["worked"] = work.slept
@@ -124,6 +127,7 @@ def main(directory: str) -> None:
     )  # fmt: skip
     whole.evaluate()
     whole.predict(Texts(8))
+    train("evaluation alone", directory, alone=True).evaluate()
     train("resumed", directory, resume=f"{directory}/checkpoint-4", num_train_epochs=3, gradient_accumulation_steps=2)
     train(
         "steps", directory, max_steps=11, eval_strategy="steps", eval_steps=4, logging_strategy="epoch",
