@@ -38,7 +38,7 @@ def parameters(given: object, more: Mapping[str, object]) -> dict[str, Parameter
 
 
 def _is_listed(given: object) -> bool:
-    return isinstance(given, str | list | tuple) and not hasattr(given, "_asdict")
+    return isinstance(given, type) or (isinstance(given, str | list | tuple) and not hasattr(given, "_asdict"))
 
 
 def _flat(prefix: str, value: object, depth: int) -> Iterator[tuple[str, Parameter]]:

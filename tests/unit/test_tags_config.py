@@ -439,3 +439,10 @@ def test_only_the_first_process_of_a_machine_tells_the_program(tmp_path: Path) -
     run.config(lr=0.1)
     assert told(tmp_path) == About({"lr": 0.1})
     run.finish()
+
+
+def test_a_class_that_was_meant_to_be_its_object_has_a_name() -> None:
+    class Settings:
+        lr = 0.1
+
+    assert list(parameters(Settings, {})) == ["arguments"]
