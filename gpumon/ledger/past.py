@@ -21,9 +21,11 @@ from gpumon.errors import GpumonError, UsageError
 from gpumon.frame import NAN
 from gpumon.ledger import aggregate, tables
 from gpumon.ledger.epoch_summary import EpochSummary
+from gpumon.ledger.outside import between
 from gpumon.ledger.reader import NOTHING, Ledger, Ledgers
 from gpumon.ledger.records import NoteRow, Particulars, Record, RunSummary
 from gpumon.ledger.schema import USAGE, WHOLE_RUN
+from gpumon.ledger.step_summary import step_summaries
 from gpumon.ledger.tables import RowTable
 from gpumon.paths import ledger_paths, places
 from gpumon.run_about import Parameter
@@ -144,6 +146,17 @@ class PastRun:
         """The whole run as one row; its metrics are the last that were logged."""
         found = aggregate.whole(self._record, aggregate.epochs(self._record), time.time())
         return _epoch(self.id, found)
+
+    @cached_property
+    def between(self) -> PastEpoch | None:
+        """All that lies outside its epochs, as one row; None where it has none, or that is unknown."""
+        found = between(self._record, aggregate.epochs(self._record))
+        return None if found is None else _epoch(self.id, found)
+
+    @cached_property
+    def steps(self) -> RowTable[PastEpoch]:
+        """Rows of steps of a run without epochs; `epoch` of each is the number of steps that were made before."""
+        return RowTable(PastEpoch, [_epoch(self.id, found) for found in step_summaries(self._record)])
 
     @cached_property
     def usage(self) -> RowTable[PastUsage]:

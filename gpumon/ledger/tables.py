@@ -91,6 +91,7 @@ class RowTable(Sequence[T], Generic[T]):
         )
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         more = f"<p>the first {ROWS_SHOWN} of {units.count(len(self))} rows</p>" if len(self) > ROWS_SHOWN else ""
+        more = more if self._rows else "<p>no rows</p>"
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 

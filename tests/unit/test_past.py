@@ -212,3 +212,7 @@ def test_a_ledger_that_was_closed_is_not_called_damaged(book: Book) -> None:
         run = ledger.run("net-1")
     with pytest.raises(GpumonError, match=r"^cannot read .*closed"):
         len(run.epochs)
+
+
+def test_what_has_no_rows_says_so_in_a_notebook(ledger: PastLedger) -> None:
+    assert ledger.run("net-1").steps._repr_html_().endswith("<p>no rows</p>")

@@ -16,6 +16,7 @@ from gpumon.clock import SECOND
 from gpumon.frame import Boundary, Mark, Run, RunState
 from gpumon.ledger import aggregate
 from gpumon.ledger.outside import outside_phases
+from gpumon.ledger.past import PastLedger
 from gpumon.ledger.step_summary import step_summaries, steps_text
 from gpumon.paths import Places
 from gpumon.reports import export, export_epochs, html, run_json, run_text
@@ -238,3 +239,17 @@ def test_what_is_logged_behind_the_last_step_is_in_its_row(tmp_path: Path) -> No
     ]  # fmt: skip
     keep(ledger, spread([on(n) for n in range(8)], found))
     assert [dict(row.metrics) for row in step_summaries(kept(ledger, tmp_path))] == [{}, {"loss": 0.5}]
+
+
+def test_rows_of_steps_are_there_in_python(tmp_path: Path) -> None:
+    make, ledger = Course(), Memory()
+    found = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.STEPS, 2.0, -1, "", 1), make(Mark.STEPS, 4.0, -1, "", 2),
+        make(Mark.RUN_END, 4.0, -1, "", 2),
+    ]  # fmt: skip
+    keep(ledger, spread([on(n) for n in range(8)], found))
+    kept(ledger, tmp_path)
+    with PastLedger([str(tmp_path / "state" / "ledger.sqlite")]) as opened:
+        past = opened.run()
+        assert [(row.epoch, row.steps, row.seconds) for row in past.steps] == [(0, 1, 1.0), (1, 1, 2.0)]
+        assert (past.between, len(past.epochs), past.steps.to_polars().height) == (None, 0, 2)
