@@ -63,7 +63,7 @@ def measure(stage: Stage, effort: Effort) -> Result:
     result.rows += [
         (f"{one.after:.0f}", f"{one.megabytes:.1f}", str(one.files), str(one.threads)) for one in held[::step]
     ]
-    left_out = _SETTLED if 2 * _SETTLED <= effort.seconds else _LEAST_SETTLED * effort.seconds
+    left_out = _SETTLED if effort.seconds >= 2 * _SETTLED else _LEAST_SETTLED * effort.seconds
     settled = [one for one in held if one.after >= left_out]
     half = len(settled) // 2
     before, after = settled[:half], settled[half:]
