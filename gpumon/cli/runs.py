@@ -74,7 +74,9 @@ def _show_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help=_RUN)
     parser.add_argument("--phases", action="store_true", help="add a row for each phase of each epoch")
     parser.add_argument("--ranks", action="store_true", help="add a table of the processes of a distributed run")
-    parser.add_argument("--tail", type=int, metavar="N", help="only the last N epochs; totals still include all")
+    parser.add_argument(
+        "--tail", type=int, metavar="N", help="only the last N epochs or rows of steps; totals still include all"
+    )
     _json_option(parser)
 
 

@@ -8,6 +8,7 @@ from gpumon import units
 from gpumon.ledger import aggregate, phase_summary
 from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.records import DeviceRow, Record
+from gpumon.ledger.schema import STEP_ROWS
 from gpumon.metrics import Unit
 from gpumon.missing import is_known
 from gpumon.reports.about import about_lines
@@ -22,7 +23,7 @@ def lines(
 ) -> Iterator[str]:
     """Head, epoch table, totals and notes, at most `width` cells wide where the words allow it (0: as it comes).
 
-    `tail`: of the epochs only so many, the last ones; totals and notes are of all.
+    `tail`: of the epochs or rows of steps only so many, the last ones; totals and notes are of all.
     """
     epochs = aggregate.epochs(record)
     total = aggregate.whole(record, epochs, now)
@@ -33,10 +34,15 @@ def lines(
         yield ""
     shown = epochs[-tail:] if tail else epochs
     outside = outside_rows(record, epochs, total, phases=phases)
+    made = sum(row.ordinal <= STEP_ROWS for _, row in outside)
+    left_out = max(0, made - tail) if tail else 0
+    outside = outside[left_out:]  # rows of steps come first
     columns, rows = epoch_table(shown, phase_summary.phases(record) if phases else {}, total, outside)
     yield from draw(columns, rows, width)
     if len(shown) < len(epochs):
         yield f"the last {len(shown)} of {units.count(len(epochs))} epochs"
+    if left_out:
+        yield f"the last {tail} of {made} rows of steps"
     if ranks or any(rank.state is not record.run.state for rank in record.ranks):
         yield ""
         yield from draw(*rank_table(record), width)

@@ -154,6 +154,9 @@ def test_three_hundred_steps_with_six_evaluations_have_thirty_rows_in_every_outp
     assert heading.split()[-1] == "loss"
     assert sum("–" in line.split()[0] for line in lines if line[:1].isdigit()) == 30
     assert [line.split()[0] for line in lines if line.startswith(("  ", "all"))] == ["evaluate", "all"]
+    last = list(run_text.lines(record, NOW, 0, tail=2))
+    assert [line.split()[0] for line in last if line[:1].isdigit()] == ["281–290", "291–300"]
+    assert "the last 2 of 30 rows of steps" in last
     told = run_json.whole(record, NOW)
     assert [row["first_step"] for row in told["steps"]] == list(range(0, 300, 10))
     assert told["steps"][0]["metrics"] == {"loss": 0.1}
