@@ -80,7 +80,7 @@ _REASONS = {
     Availability.NO_PERMISSION: "requires elevated privileges",
     Availability.NO_DRIVER: "no GPU driver answers",
     Availability.LOST: "the driver lost this GPU",
-    Availability.STALE: "the driver has not answered yet",
+    Availability.STALE: "the driver does not answer",
     Availability.FAILED: "the driver answered with an error",
     Availability.NOT_RECORDED: "not in the recording",
     Availability.UNRELIABLE: "the driver's answer came too late or too seldom, or contradicts another one",

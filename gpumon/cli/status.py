@@ -85,6 +85,8 @@ def run(arguments: "Namespace") -> int:
 
         from gpumon.reports.status_json import document
 
+        problem = "" if any(sample.state in ANSWERS for sample in frame.samples) else why_none(frame, origin.problem)
+        origin = origin._replace(problem=origin.problem or problem)
         found = document(frame, origin, driver, hostname, daemon, live=is_live, age=age, before=before)
         json.dump(found, sys.stdout, allow_nan=False)
         print()

@@ -87,12 +87,13 @@ def test_a_daemon_whose_driver_hangs_is_shown_by_its_last_values(
         until(lambda: states(status(env)) == {"ok"})
     CHECK.validate(told)
     assert told["live"], "the daemon is, and its frames go on"
+    assert told["problem"] == "no GPU can be read: the driver does not answer"
     assert all(gpu["age"] > 0 for gpu in told["gpus"])
     assert len(told["gpus"]) == len(seen["gpus"])
     assert all(gpu["memory_total"] == 80 * 2**30 for gpu in told["gpus"])
     assert told["daemon"]["pid"] == process.pid
     assert done.returncode == 3
-    assert "the driver has not answered yet" in done.stderr
+    assert "the driver does not answer" in done.stderr
     assert "free" not in done.stdout
 
 
