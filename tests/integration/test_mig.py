@@ -212,3 +212,27 @@ def test_instances_are_there_within_three_seconds_of_frames(source: Source, stub
     stub.set_mig(0, None)
     source(4.0)
     assert len(source(5.0).gpus) == 2
+
+
+def test_an_instance_that_hangs_before_it_is_known_does_not_hold_up_its_gpu(stub: Stub, live_dir: Path) -> None:
+    stub.set_mig(0, 2)
+    stub.set_instance(0, 1, microseconds=3600_000_000)
+    env = environment(live_dir, stub.env())
+    with daemon("--interval", "0.1", env=env):
+        until(lambda: [gpu["label"] for gpu in status(env)["gpus"] if gpu["state"] == "ok"] == ["0", "0:0", "1"])
+        stub.set_instance(0, 1)
+        until(lambda: [gpu["state"] for gpu in status(env)["gpus"]] == ["ok"] * 4)
+
+
+def test_the_search_for_instances_does_not_wait_for_one_that_hangs(stub: Stub, live_dir: Path) -> None:
+    stub.set_mig(0, 2)
+    env = environment(live_dir, stub.env())
+    with daemon("--interval", "0.1", env=env):
+        until(lambda: [gpu["state"] for gpu in status(env)["gpus"]] == ["ok"] * 4)
+        stub.set_instance(0, 1, error=UNKNOWN)  # one that fails is looked at again
+        until(lambda: [gpu["state"] for gpu in status(env)["gpus"]] == ["ok", "ok", "failed", "ok"])
+        stub.set_instance(0, 1, error=UNKNOWN, microseconds=3600_000_000)
+        stub.reset_calls()
+        until(lambda: stub.calls(0).get("nvmlDeviceGetMigMode", 0) >= 2)  # a look was over, and the next one began
+        assert [gpu["state"] for gpu in status(env)["gpus"]] == ["ok", "ok", "failed", "ok"]
+        stub.set_instance(0, 1)

@@ -14,6 +14,7 @@ from gpumon.sources.nvml.costs import CallCost
 from gpumon.sources.nvml.device_calls import DeviceCalls
 from gpumon.sources.nvml.device_processes import DeviceProcesses
 from gpumon.sources.nvml.device_reading import DeviceReading
+from gpumon.sources.nvml.lanes import AnyInquiry
 from gpumon.sources.nvml.library import Library
 from gpumon.sources.nvml.mig import INSTANCES, UTILIZATION
 from gpumon.sources.nvml.mig import explained as of_divided
@@ -85,6 +86,11 @@ class NvmlDevice:
     def instances(self) -> tuple[MigInstance, ...]:
         """MIG instances that it is divided into; may be asked from any thread."""
         return self._mig.all
+
+    @property
+    def asking(self) -> tuple[AnyInquiry, ...]:
+        """Inquiries besides `read` that have not come back; may be asked from any thread."""
+        return self._mig.asking
 
     @property
     def samples_until(self) -> int:

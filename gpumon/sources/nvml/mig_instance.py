@@ -6,7 +6,7 @@ from ctypes import byref, c_uint, c_void_p
 from functools import partial
 from typing import Any, NamedTuple
 
-from gpumon.clock import Clock
+from gpumon.clock import SECOND, Clock
 from gpumon.frame import NAN, Device, Sample
 from gpumon.metrics import FROM_DRIVERS, GPU_METRICS, Availability
 from gpumon.missing import is_known
@@ -17,6 +17,7 @@ from gpumon.sources.nvml.device_calls import DeviceCalls
 from gpumon.sources.nvml.device_processes import DeviceProcesses
 from gpumon.sources.nvml.device_reading import DeviceReading
 from gpumon.sources.nvml.gpm import GPM_EVERY, GPM_METRICS, GpmReading
+from gpumon.sources.nvml.lanes import AnyInquiry
 from gpumon.sources.nvml.library import FUNCTION_NOT_FOUND, SUCCESS, Library
 from gpumon.sources.nvml.mig import UNTOLD
 from gpumon.sources.nvml.readings import MEMORY, Call
@@ -29,6 +30,8 @@ _LACKS = {
     **dict.fromkeys(UNTOLD, Availability.IN_MIG_MODE),
     **dict.fromkeys(_OWN, Availability.NOT_SUPPORTED),
 }
+_SURE_FOR = 30.0
+"""Seconds until an instance that answers is asked again who it is: another one may have come in its place."""
 _OK = Availability.OK
 
 
@@ -66,8 +69,11 @@ class MigInstance:
 
     instances: tuple[MigInstance, ...] = ()
     """None: an instance is not divided further."""
+    asking: tuple[AnyInquiry, ...] = ()
+    """None: all that it asks is asked by `read`."""
 
     def __init__(self, library: Library, parent: Parent, identity: InstanceIdentity, clock: Clock) -> None:
+        self._library = library
         self.identity = identity
         self.uuid = identity.uuid
         self.handle = c_void_p(identity.handle)
@@ -87,8 +93,9 @@ class MigInstance:
         )
         self._told: dict[str, Availability] = {}
         self._size = NAN
-        self.has_another_size = False
-        """Whether its memory is not that of before: it is another one. Any thread may read it."""
+        self._sure_until = clock.monotonic() / SECOND + _SURE_FOR
+        self.successor: InstanceIdentity | None = None
+        """The one that has come in its place; None while there is none. Any thread may read it."""
 
     @property
     def state(self) -> Availability:
@@ -109,10 +116,11 @@ class MigInstance:
         answers = self._answers
         self._calls.ask(now)
         if self.state is _OK:
-            self._see_size(answers.values.get("gpu.memory_total", NAN))
+            self._see_another(answers.values.get("gpu.memory_total", NAN), now)
             processes = self._processes.read(self.handle, now)
         else:
             processes = self._processes.unknown(self.state)
+            self._sure_until = 0.0  # what answers next may be another one
         if answers.missing != self._told:
             self._told = answers.missing.copy()
             missing = {name: why for name, why in self._told.items() if name not in answers.values}
@@ -126,11 +134,18 @@ class MigInstance:
         )
         return DeviceReading(sample, processes)
 
-    def _see_size(self, size: float) -> None:
+    def _see_another(self, size: float, now: float) -> None:
+        """Ask who it is, where its size in bytes is not that of before, and now and then: here, where it may hang."""
+        is_resized = is_known(size) and is_known(self._size) and size != self._size
         if not is_known(self._size):
             self._size = size
-        elif is_known(size) and size != self._size:
-            self.has_another_size = True
+        if not is_resized and now < self._sure_until:
+            return
+        identity = identify_instance(self._library, self.identity.place, self.identity.handle)
+        if identity is not None:
+            self._sure_until = now + _SURE_FOR
+            if is_resized or identity != self.identity:
+                self.successor = identity
 
 
 def _gpm(parent: Any, gpu_instance: int, library: Library) -> Read | None:

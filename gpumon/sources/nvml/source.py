@@ -44,6 +44,11 @@ class _DeviceRow:
         self._last: Sample | None = None
         self._is_new = False
 
+    @property
+    def jobs(self) -> tuple[AnyInquiry, ...]:
+        """All that may be under way of it."""
+        return (self.job, *self.device.asking)
+
     def take(self) -> DeviceReading | None:
         """Return its reading since the last time; None where there is none."""
         reading = self.job.take()
@@ -157,7 +162,7 @@ class NvmlSource:
     def _is_quiet(self) -> bool:
         """Whether no call is under way, so that the library may be closed."""
         self._left = [job for job in self._left if job.is_under_way]
-        jobs: list[AnyInquiry] = [self._look, self._reopen, *(row.job for row in self._rows)]
+        jobs: list[AnyInquiry] = [self._look, self._reopen, *(job for row in self._rows for job in row.jobs)]
         return self._discovery.is_quiet and not (self._left or any(job.is_under_way for job in jobs))
 
     def _look_for_devices(self, now: int, until: int) -> None:
@@ -194,7 +199,7 @@ class NvmlSource:
         for device in devices:
             there += [device, *device.instances]
         self._rows = [known.pop(id(one)) if id(one) in known else _DeviceRow(one, self._clock) for one in there]
-        self._left += [row.job for row in known.values() if row.job.is_under_way]
+        self._left += [job for row in known.values() for job in row.jobs if job.is_under_way]
 
     def _ask(self, until: int) -> list[DeviceReading]:
         """Ask all devices, and return what came: of now, and of earlier ticks that it came too late for."""
