@@ -199,7 +199,10 @@ class Sample(NamedTuple):
         """Why there are no values, and what to do, for people."""
         vendor = maker(self.device.name, self.device.uuid)
         do = vendor.reset if vendor and self.state is Availability.RESET_REQUIRED else ""
-        return f"{self.state.reason}: '{do}'" if do else self.state.reason
+        reason = self.state.reason
+        if self.state is Availability.LOST and self.device.is_instance:
+            reason = "the driver lost this MIG instance"
+        return f"{reason}: '{do}'" if do else reason
 
     def value(self, metric: str) -> float:
         """The value of a metric by its name, such as `gpu.power`."""

@@ -63,6 +63,11 @@ class Availability(IntEnum):
     OF_INSTANCES = 17  # what a GPU in MIG mode does not have itself
 
     @property
+    def title(self) -> str:
+        """Its name for people, in words: `no driver`."""
+        return self.name.lower().replace("_", " ")
+
+    @property
     def reason(self) -> str:
         """For people, after "not available: "."""
         return _REASONS[self]

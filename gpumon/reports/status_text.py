@@ -137,7 +137,7 @@ def _title(frame: Frame, origin: Origin, driver: Driver, hostname: str, note: st
 def _gpu(sample: Sample, host: Sequence[float], word: str, who: str) -> GpuRow:
     label, model = sample.device.label, _model(sample)
     if sample.state not in (Availability.OK, Availability.STALE):
-        return GpuRow(label, model, f"{sample.state.name.lower()}: {sample.reason}")
+        return GpuRow(label, model, f"{sample.state.title}: {sample.reason}")
     utilization, power, limit = (sample.value(f"gpu.{key}") for key in ("utilization", "power", "power_limit"))
     memory = units.of_total(sample.value("gpu.memory_used"), sample.value("gpu.memory_total"))
     if sample.device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST:

@@ -114,6 +114,22 @@ def test_a_gpu_that_cannot_be_read_has_its_reason_in_place_of_numbers(state: Ava
     assert "97" not in line
 
 
+@pytest.mark.parametrize(
+    ("state", "words"), [(Availability.NO_DRIVER, "no driver: "), (Availability.RESET_REQUIRED, "reset required: ")]
+)
+def test_the_state_of_a_gpu_that_cannot_be_read_is_said_in_words(state: Availability, words: str) -> None:
+    _, line, *_ = shown(frame_of(tick(1, [sample(0, state)])))
+    assert words in line
+
+
+def test_of_an_instance_that_is_lost_its_gpu_is_not_called_lost() -> None:
+    lost = sample(0, Availability.LOST)
+    part = lost._replace(device=lost.device._replace(uuid="MIG-1", parent=lost.device.uuid, instance=1))
+    text = "\n".join(shown(frame_of(tick(1, [sample(0), part]))))
+    assert "the driver lost this MIG instance" in text
+    assert "lost this GPU" not in text
+
+
 def test_what_to_do_about_a_gpu_that_cannot_be_read_stands_below_it() -> None:
     now = [
         sample(0),
