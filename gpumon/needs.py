@@ -14,6 +14,7 @@ _SAMPLES = "a driver that keeps utilization samples; none for MIG, none in WSL"
 _NEW = "a newer driver"
 
 NEEDS: Mapping[str, str] = {
+    "gpu.memory_reserved": _NEW,
     "gpu.energy": "Volta or newer",
     "gpu.temperature_memory": "a sensor in the memory, as HBM has",
     "gpu.throttled_sw_thermal": _NEW,
@@ -59,7 +60,10 @@ NEEDS: Mapping[str, str] = {
     "gpu.utilization_low": _SAMPLES,
     "gpu.idle_share": _SAMPLES,
     "gpu.xid": "Linux, and a whole GPU: none for a MIG instance, none in WSL",
-    "gpu.memory_unattributed": "a driver that reports the memory of each process: none in WSL",
+    "gpu.memory_unattributed": (
+        "a driver that reports what it reserves itself, as those after 470 do, and the memory of each process: "
+        "none in WSL"
+    ),
     "gpu.mig_instances": "a GPU with MIG",
 }
 """Requirements for a GPU to have a metric, by its name; nearly every card has the metrics that are not here."""

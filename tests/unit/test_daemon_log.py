@@ -15,7 +15,7 @@ from gpumon.daemon.private_sampler import PrivateSampler
 from gpumon.daemon.recorder import Recorder
 from gpumon.frame import Device, Sample
 from gpumon.metrics import GPU_METRICS, Availability
-from gpumon.needs import NEEDS
+from gpumon.needs import NEEDS, why_missing
 from gpumon.paths import Places
 from gpumon.reports.status_details import details
 from gpumon.ring.reader import RingReader
@@ -174,3 +174,8 @@ def test_status_details_tell_what_slows_a_gpu_and_what_was_skipped() -> None:
         "GPU 0: clock event reasons: power limit",
         "sampling: one sample every 1 s, taken in 20 ms, 3 samples skipped since sampling began",
     ]
+
+
+def test_an_older_driver_lacks_unattributed_memory_for_want_of_its_own_reservation() -> None:
+    why = why_missing("gpu.memory_unattributed", Availability.NOT_SUPPORTED)
+    assert "what it reserves itself, as those after 470 do" in why
