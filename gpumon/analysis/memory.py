@@ -70,7 +70,9 @@ class Fragmentation(NamedTuple):
 
 
 def breakdown_of(sample: Sample) -> MemoryBreakdown | None:
-    """Return the `memory_breakdown` of a sample's device."""
+    """Return the `memory_breakdown` of a sample's device; None of a GPU that MIG divides: its instances have it."""
+    if sample.device.is_divided:
+        return None  # what is in none of them is free to nobody
     return memory_breakdown(*(sample.value(name) for name in BREAKDOWN_METRICS))
 
 

@@ -19,7 +19,7 @@ from gpumon.history.downsample import Envelope, downsample
 from gpumon.history.grid import Grid
 from gpumon.history.query import Series
 from gpumon.history.recent import RecentHistory
-from gpumon.metrics import BY_NAME, Unit
+from gpumon.metrics import BY_NAME, PROCESSES, Availability, Unit
 from gpumon_tui import theme
 from gpumon_tui.levels import CRITICAL, FINE, WARN, level
 from gpumon_tui.memo import Memo
@@ -32,7 +32,7 @@ from gpumon_tui.renderables.difference import changed
 from gpumon_tui.renderables.gpu import GpuCard
 from gpumon_tui.renderables.gpu import line as gpu_line
 from gpumon_tui.renderables.marks import epoch_row
-from gpumon_tui.renderables.split import legend, shares, stacked
+from gpumon_tui.renderables.split import legend, shares, stacked, strip
 from gpumon_tui.renderables.table import Cell, TableColumn, table
 from gpumon_tui.renderables.text_width import fit, width
 from tests.builders import sample
@@ -307,6 +307,18 @@ def test_the_parts_of_memory_are_named_with_their_sizes(cells: int) -> None:
     if cells >= 80:
         assert "free 32.0" in text
     assert ("context and libraries" in text) == (cells >= 160)
+
+
+def test_no_memory_of_a_gpu_that_mig_divides_is_called_free() -> None:
+    whole = sample(0, memory_used=3 * 2.0**30, memory_total=80 * 2.0**30, memory_reserved=0.0)
+    assert "free" in " ".join(map(plain, strip(whole, None, 100, 3)))
+    of_instances = {PROCESSES: Availability.OF_INSTANCES}
+    divided = whole._replace(device=whole.device._replace(missing=of_instances))
+    text = " ".join(map(plain, strip(divided, None, 100, 3)))
+    assert "divided by MIG" in text
+    assert "3.0 GiB" in text
+    assert "free" not in text
+    assert "80.0" not in text
 
 
 def test_what_is_not_known_of_memory_is_left_out() -> None:

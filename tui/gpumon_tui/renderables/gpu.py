@@ -225,7 +225,7 @@ def _used(gpu: GpuCard) -> str:
     used, total = (gpu.sample.value(name) for name in ("gpu.memory_used", "gpu.memory_total"))
     if gpu.sample.device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST:
         return "host's"
-    if isfinite(total):
+    if isfinite(total) and not gpu.sample.device.is_divided:  # the rest is free to nobody
         return f"{_gibibytes(used)}/{_gibibytes(total)}G"
     return f"{_gibibytes(used)}G" if isfinite(used) else _gibibytes(used)
 

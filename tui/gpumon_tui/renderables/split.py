@@ -26,10 +26,14 @@ def strip(sample: Sample, run: Run | None, cells: int, rows: int) -> list[Line]:
         title: Line = [Segment("Memory breakdown", theme.TITLE), Segment(f"  {index}", theme.PLAIN)]
         lines.append(rule(title, _pressure(sample, run), cells, theme.RULE))
     head: Line = [Segment(f"  {index} memory " if rows < TITLED_ROWS else "  ", theme.DIM)]
-    tail: Line = [Segment(f" {units.of_total(used, total):>14} ", theme.STRONG)]
+    amount = units.bytes_binary(used) if sample.device.is_divided else units.of_total(used, total)
+    tail: Line = [Segment(f" {amount:>14} ", theme.STRONG)]
     room = max(0, cells - length(head) - length(tail))
     lines.append(spread([*head, *stacked(divided, room)], tail, cells))
-    lines.append(legend(divided, cells))
+    if sample.device.is_divided:
+        lines.append(cut([Segment("  divided by MIG: its instances have the memory", theme.DIM)], cells))
+    else:
+        lines.append(legend(divided, cells))
     return lines[:rows]
 
 
