@@ -36,10 +36,10 @@ if has torch; then
   pin=$(mktemp)
   trap 'rm -f "$pin"' EXIT
   "$bin/python" -c 'from importlib.metadata import version; print("torch==" + version("torch"))' >"$pin"
-  pip_install -c "$pin" -e '.[test,keras,lightning,transformers,ignite,lightgbm,sklearn,parquet,pandas]' 'pytorch-lightning>=2'
+  pip_install -c "$pin" -e '.[test,keras,lightning,transformers,ignite,lightgbm,sklearn,parquet,pandas,polars]' 'pytorch-lightning>=2'
 else
   say "torch==2.13.0+cpu is not to be had here: the tests that need it will say so"
-  pip_install -e '.[test,keras,lightgbm,sklearn,parquet,pandas]'
+  pip_install -e '.[test,keras,lightgbm,sklearn,parquet,pandas,polars]'
 fi
 
 # The other backends of Keras are late with wheels for a new Python; XGBoost without CUDA, which brings none of its

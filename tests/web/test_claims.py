@@ -13,6 +13,7 @@ from gpumon.figures.gpu import gpu_figure
 from gpumon.frame import Sample, Tick
 from gpumon.metrics import IDLE, PROCESSES, Availability
 from gpumon.ring.believable import believable
+from gpumon_web.holders import memory_parts
 from tests.builders import TIME, device, process, sample, tick
 from tests.web.served import Served
 
@@ -94,3 +95,8 @@ def test_a_line_has_a_point_where_a_value_is_known_and_nowhere_else(ticks: list[
             known = [one.samples[0].state is Availability.OK and math.isfinite(one.samples[0].value(f"gpu.{key}"))
                      for one in ticks]  # fmt: skip
             assert [value is not None for value in line["y"]] == known, key
+
+
+def test_a_total_that_is_next_to_nothing_fills_its_bar() -> None:
+    (part,) = memory_parts({"memory_total": 5e-324, "holders": []}, 8e9)
+    assert part["share"] == 1.0

@@ -53,7 +53,7 @@ def bar(*parts: Cells, css: str = "bar") -> Cells:
 
 def share(of_whole: float, *, user: str = "", color: str = "", title: str = "") -> Cells:
     """A piece of a bar, in the color of a user or of a role; in steps of a two-hundredth, so that few are news."""
-    return {"share": round(of_whole * 200) / 200, "user": user, "color": color, "title": title}
+    return {"share": round(min(of_whole, 1.0) * 200) / 200, "user": user, "color": color, "title": title}
 
 
 def place(run: Cells) -> str:
