@@ -90,27 +90,21 @@ def epoch_rows(table: ResultColumns) -> list[EpochRow]:
 
 def phase_rows(table: ResultColumns) -> list[PhaseRow]:
     """Rows of `phase`."""
-    return _rows(
-        PhaseRow,
-        rank=table.text("rank"),
-        ordinal=table.whole("ordinal"),
-        phase=table.text("phase"),
-        seconds=table.real("seconds"),
-        times=table.whole("times"),
-        steps=table.whole("steps"),
-        wait=_waits(table),
-        spans=table.parsed("spans", _spans),
-        place=table.real("place"),
-        peak=_peaks(table),
-    )
+    return _phase_rows(table, table.whole("ordinal"))
 
 
 def outside_rows(table: ResultColumns) -> list[PhaseRow]:
     """Rows of `outside`; none of a rank of which it is unknown what it did there."""
-    rows = _rows(
+    rows = _phase_rows(table, (OUTSIDE_EPOCHS,) * table.size)
+    unknown = {row.rank for row in rows if row.phase == WHOLE_EPOCH and not is_known(row.seconds)}
+    return [row for row in rows if row.rank not in unknown]
+
+
+def _phase_rows(table: ResultColumns, ordinals: Sequence[int]) -> list[PhaseRow]:
+    return _rows(
         PhaseRow,
         rank=table.text("rank"),
-        ordinal=(OUTSIDE_EPOCHS,) * table.size,
+        ordinal=ordinals,
         phase=table.text("phase"),
         seconds=table.real("seconds"),
         times=table.whole("times"),
@@ -120,8 +114,6 @@ def outside_rows(table: ResultColumns) -> list[PhaseRow]:
         place=table.real("place"),
         peak=_peaks(table),
     )
-    unknown = {row.rank for row in rows if row.phase == WHOLE_EPOCH and not is_known(row.seconds)}
-    return [row for row in rows if row.rank not in unknown]
 
 
 def step_rows(table: ResultColumns) -> list[StepRow]:
