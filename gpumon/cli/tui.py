@@ -17,6 +17,7 @@ from gpumon.live import Live, follow
 from gpumon.paths import Places, ledger_paths
 
 if TYPE_CHECKING:
+    from gpumon.ledger.reader import Ledgers
     from gpumon.ledger.records import RunSummary
 
 _PAST = 20
@@ -56,7 +57,18 @@ def _show(live: Live, interval: float, where: Places, arguments: argparse.Namesp
         simulation=None if asked else simulation,
         past=lambda: _past(where),
         player=live.playback,
+        ledgers=lambda: _ledgers(where),
     )
+
+
+def _ledgers(where: Places) -> Ledgers:
+    """The ledgers that this user may read. Raises GpumonError where there is none."""
+    from gpumon.ledger.reader import NOTHING, Ledgers
+
+    paths = ledger_paths(where)
+    if not paths:
+        raise GpumonError(NOTHING)
+    return Ledgers(paths)
 
 
 def _past(where: Places) -> Sequence[RunSummary]:

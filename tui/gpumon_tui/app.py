@@ -21,6 +21,7 @@ from gpumon_tui.feed import FrameFeed, Player
 from gpumon_tui.freshness import freshness
 from gpumon_tui.guard import Guard, stop
 from gpumon_tui.instead import Instead, Past, Simulation
+from gpumon_tui.kept_runs import KeptRuns, OpenLedgers
 from gpumon_tui.keys import BINDINGS
 from gpumon_tui.parts import CSS, ScreenParts
 from gpumon_tui.renderables.attention import counted
@@ -57,11 +58,14 @@ class GpumonApp(App[None]):
     def __init__(
         self, feed: FrameFeed, *, interval: float = 1.0, live: bool = True, clock: Clock | None = None,
         simulation: Simulation | None = None, past: Past | None = None, player: Player | None = None,
+        ledgers: OpenLedgers | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.instead = Instead(feed, simulation, past)
         self.interval = interval
         self.view = View(interval)
+        self.view.kept = KeptRuns(ledgers)
+        self.view.kept.asked.told = self._draw_soon
         self.flow = FlowControl()
         self._player = player
         self._turns = player.turns if player else 0
@@ -268,6 +272,12 @@ class GpumonApp(App[None]):
         with suppress(RuntimeError):  # the view has ended meanwhile
             self.call_from_thread(self.draw)
 
+    def _draw_soon(self) -> None:
+        """Draw again, from another thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the view has ended meanwhile
+                self._loop.call_soon_threadsafe(self.draw)
+
     def _judge_freshness(self) -> bool:
         """Whether the screen shows another age now than before."""
         view = self.view
@@ -317,12 +327,13 @@ def run(
     simulation: Simulation | None = None,
     past: Past | None = None,
     player: Player | None = None,
+    ledgers: OpenLedgers | None = None,
 ) -> int:
     """Show `feed` until the user quits, or until a signal or the end of the terminal ends it; the exit code.
 
     Raises what crashed the view; the terminal is given back before.
     """
-    app = GpumonApp(feed, interval=interval, simulation=simulation, past=past, player=player)
+    app = GpumonApp(feed, interval=interval, simulation=simulation, past=past, player=player, ledgers=ledgers)
     gc.freeze()  # modules stay: to walk through them again and again would find nothing, and hold up the keys
     gc.set_threshold(GARBAGE)
     with Guard(app.end).watching():

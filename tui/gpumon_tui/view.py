@@ -23,6 +23,7 @@ from gpumon.needs import why_missing
 from gpumon.origin import Capability
 from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel
 from gpumon_tui.freshness import freshness
+from gpumon_tui.kept_runs import KeptRuns
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.axis import scale_top
 from gpumon_tui.renderables.buckets import read
@@ -44,6 +45,8 @@ class View:
     def __init__(self, interval: float = 1.0) -> None:
         self.past: Sequence[RunSummary] = ()
         """Runs of the ledger, where that is asked for: on a machine without a GPU."""
+        self.kept = KeptRuns()
+        """Runs as the ledgers tell of them."""
         self.has_simulation = False
         """Whether a key shows a simulation in the place of this machine."""
         self.selected_run = ""

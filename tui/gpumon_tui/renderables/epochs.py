@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpumon import units
 from gpumon.analysis.epochs import StepSpan, Stretch
@@ -14,6 +14,10 @@ from gpumon.metrics import BY_NAME
 from gpumon.missing import is_known
 from gpumon_tui import theme
 from gpumon_tui.renderables.table import Cell, Row, TableColumn
+from gpumon_tui.renderables.text_width import safe
+
+if TYPE_CHECKING:
+    from gpumon.ledger.epoch_summary import EpochSummary
 
 _GPU = ("gpu.utilization", "gpu.memory_used", "gpu.power")
 _HOST = ("host.cpu_utilization", "host.memory_used", "")
@@ -22,7 +26,7 @@ _HOST = ("host.cpu_utilization", "host.memory_used", "")
 def columns(on_gpus: bool, *, by_steps: bool = False) -> tuple[TableColumn, ...]:
     """A training without a GPU is told of by its host; one without epochs has rows `by_steps`."""
     return (
-        TableColumn("STEPS", 13, right=True, keep=9) if by_steps else TableColumn("EPOCH", 7, right=True, keep=9),
+        TableColumn("STEPS" if by_steps else "EPOCH", 16, right=True, keep=9),
         TableColumn("BEGAN", 9, right=True, keep=5),
         TableColumn("TOOK", 8, right=True, keep=8),
         TableColumn(BY_NAME[(_GPU if on_gpus else _HOST)[0]].column, 6, right=True, keep=7),
@@ -62,6 +66,25 @@ def steps_row(stretch: StepSpan, of: Summary) -> Row:
     """A row of the steps of a run without epochs: `101–200`."""
     first = stretch.first + 1
     return named_row(f"{first}–{stretch.last}" if stretch.last > first else str(first), stretch, of)
+
+
+def ledger_row(title: str, of: EpochSummary, *, seconds: float, begin: float, devices: int, finished: bool) -> Row:
+    """A row beside the epochs, as the ledger has it: the whole run, all between epochs, or (indented) a phase of that.
+
+    `seconds`: its length until now; `begin`: NaN of what has several. `devices` are those of the run.
+    """
+    style = theme.DIM if title.startswith(" ") else theme.PLAIN if finished else theme.GOOD
+    power = of.value("power_mean") / devices if devices else NAN
+    quiet = theme.DIM if title.startswith(" ") else theme.PLAIN
+    return (
+        Cell(safe(title.strip()), style),
+        Cell(units.clock(begin) if is_known(begin) else "", theme.DIM),
+        Cell(units.span(seconds), style),
+        Cell(units.percent(of.value("utilization_mean")), quiet),
+        Cell(units.metric(of.value("memory_used_peak"), BY_NAME["gpu.memory_used"]), quiet),
+        Cell(units.metric(power, BY_NAME["gpu.power"]), quiet),
+        Cell(""),
+    )
 
 
 def named_row(name: str, stretch: Stretch | StepSpan, of: Summary) -> Row:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from gpumon.analysis.epochs import StepSpan, Stretch
 from gpumon.analysis.ranks import Ranks
 from gpumon.diagnosis.finding import Finding
 from gpumon.diagnosis.rank_rules import notes
-from gpumon.frame import NAN, Frame, RunState
+from gpumon.frame import NAN, Frame, Run, RunState
+from gpumon_tui.asked import OFTEN
+from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import epochs, processes, runs
 from gpumon_tui.renderables.table import Row, TableColumn, table
 from gpumon_tui.renderables.text_width import Line, safe
@@ -215,6 +218,7 @@ class EpochTable(Lines):
         self.of = of
         self._known: dict[tuple[str, int, float], epochs.Summary] = {}
         self._kept: dict[tuple[str, int, float], epochs.Summary] = {}
+        self._long: Memo[epochs.Summary] = Memo()
 
     def lines(self) -> list[Line]:
         view = self.view
@@ -227,12 +231,12 @@ class EpochTable(Lines):
         has_epochs = bool(stretches or run.epochs)
         self._kept, self._known = self._known, {}
         room = max(0, self.size.height - 2)
-        rows: list[Row] = [epochs.row(one, self._summary(one.epoch, one, uuids)) for one in stretches[:room]]
-        if not has_epochs:
-            is_over = run.state is not RunState.RUNNING
-            whole = Stretch(WHOLE, run.started, run.updated if is_over else view.now, is_over)
-            rows.append(epochs.named_row(epochs.ALL, whole, self._whole(whole, uuids)))
-            rows += [epochs.steps_row(one, self._summary(one.first, one, uuids)) for one in steps[: room - 1]]
+        rows = self._beside(run, uuids)
+        # A run's own rows stand first; of its epochs at least two thirds of the room are left to them.
+        rows = rows[: max(1, room // 3)] if stretches or steps else rows
+        left = max(0, room - len(rows))
+        rows += [epochs.row(one, self._summary(one.epoch, one, uuids)) for one in stretches[:left]]
+        rows += [epochs.steps_row(one, self._summary(one.first, one, uuids)) for one in steps[:left]]
         title = f"{'Epochs' if has_epochs else 'Steps' if steps else 'Whole run'} of {safe(run.name)}"
         return table(
             title=title,
@@ -255,8 +259,31 @@ class EpochTable(Lines):
             self._known[key] = found
         return found
 
+    def _beside(self, run: Run, uuids: Sequence[str]) -> list[Row]:
+        """The whole run, all between its epochs, and the phases of that: as the ledger tells of them.
+
+        Of a run that is in no ledger, the whole alone is known, as far as history reaches.
+        """
+        view = self.view
+        is_over = run.state is not RunState.RUNNING
+        kept = view.kept.outside(run.id).found
+        if kept is None or kept.run.label != view.origin.label:  # a replay of a run is not all of it
+            whole = Stretch(WHOLE, run.started, run.updated if is_over else view.now, is_over)
+            return [epochs.named_row(epochs.ALL, whole, self._whole(whole, uuids))]
+        row = partial(epochs.ledger_row, devices=kept.devices, finished=is_over)
+        lasted = kept.run.lasted(view.now)
+        return [
+            row(epochs.ALL, kept.total, seconds=lasted, begin=kept.run.started),
+            *(row(title, part, seconds=part.seconds, begin=NAN) for title, part in kept.rows),
+        ]
+
     def _whole(self, whole: Stretch, uuids: Sequence[str]) -> epochs.Summary:
         """Readings in a whole run; unknown where history does not reach back to its begin."""
         if not whole.begin >= self.view.history.begin - self.view.state.interval:
             return epochs.Summary(NAN, NAN, NAN)
-        return self._summary(WHOLE, whole, uuids)
+        # Read every ten seconds: of all of a run the mean of a second more is the same.
+        read_until = whole.end if whole.finished else max(whole.begin, whole.end // OFTEN * OFTEN)
+        return self._long.get(
+            (self.of.run, tuple(uuids)), (read_until, self.view.filling),
+            lambda: epochs.summary(self.view.history, uuids, whole.begin, whole.end),
+        )  # fmt: skip
