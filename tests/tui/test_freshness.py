@@ -29,7 +29,7 @@ WIDE = (160, 50)
 
 def header_color(app: GpumonApp) -> Color | None:
     """Of the dot before the word for how fresh things are."""
-    return next(segment.style.color for segment in app.parts.header._lines[0] if "●" in segment.text and segment.style)
+    return next(segment.style.color for segment in app.header._lines[0] if "●" in segment.text and segment.style)
 
 
 def brightest(app: GpumonApp) -> int:

@@ -133,7 +133,7 @@ def test_a_partial_repaint_is_a_full_one() -> None:
             await pilot.pause()
         partial = text(app)
         app.refresh(layout=True)
-        for part in app.parts.drawn:
+        for part in app.page.drawn:
             part._lines = part.lines()
             part.refresh()
         await pilot.pause()
@@ -146,7 +146,7 @@ def test_a_chart_is_drawn_anew_when_now_comes_to_its_next_column() -> None:
     feed = FakeFeed()
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        chart, drawn = app.parts.charts[0], 0
+        chart, drawn = app.pages["Overview"].charts[0], 0
         for _ in range(40):
             before = chart._lines
             feed.advance()
@@ -178,7 +178,7 @@ def test_hostile_names_stay_plain_text(size: tuple[int, int]) -> None:
 def test_a_click_on_hostile_text_does_nothing_but_select() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.click("#processes", offset=(60, 4))
-        assert app.parts.processes.cursor == 2
+        assert app.pages["Overview"].processes.cursor == 2
 
     play(FakeFeed(names=HOSTILE), (200, 50), script)
 
@@ -188,12 +188,12 @@ def test_the_selection_follows_its_process() -> None:
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("down", "down", "down")
-        at, key = app.parts.processes.cursor, app.parts.processes.key
+        at, key = app.pages["Overview"].processes.cursor, app.pages["Overview"].processes.key
         for _ in range(60):
             feed.advance()
             app.poll()
-        assert app.parts.processes.key == key
-        assert app.parts.processes.cursor != at
+        assert app.pages["Overview"].processes.key == key
+        assert app.pages["Overview"].processes.cursor != at
 
     play(feed, (200, 50), script)
 
@@ -213,10 +213,10 @@ def test_keys_choose_gpu_metric_window_and_table() -> None:
         await pilot.press(*["minus"] * 9)
         assert app.view.window == 3600
         await pilot.press("tab", "down")
-        assert app.parts.runs.cursor == 1
-        assert app.parts.processes.cursor == 0
+        assert app.pages["Overview"].runs.cursor == 1
+        assert app.pages["Overview"].processes.cursor == 0
         await pilot.press("tab", "end", "pageup", "home")
-        assert app.parts.processes.cursor == 0
+        assert app.pages["Overview"].processes.cursor == 0
 
     play(FakeFeed(), (80, 24), script)
 
@@ -224,17 +224,17 @@ def test_keys_choose_gpu_metric_window_and_table() -> None:
 def test_enter_opens_and_closes_a_run() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("enter")
-        assert app.parts.runs.page < 8, "no room for all at first"
+        assert app.pages["Overview"].runs.page < 8, "no room for all at first"
         await pilot.press("tab", "enter")
         screen = "\n".join(text(app))
         assert "▾ llama-8b-lora" in screen
         assert "▸ resnet50" in screen
         assert "out of memory: requested 2.0 GiB, 1.1 GiB free, at 14:20:30" in screen
         assert "resumed at epoch 2" in screen
-        assert app.parts.runs.run == "id-1"
+        assert app.pages["Overview"].runs.run == "id-1"
         await pilot.press("down", "enter")
         assert "▸ llama-8b-lora" in "\n".join(text(app)), "also from a row below it"
-        assert app.parts.runs.run == "id-1"
+        assert app.pages["Overview"].runs.run == "id-1"
         await pilot.press("down", "enter", "down")
         await pilot.pause()
         assert "rank 0 GPU 0" in "\n".join(text(app))
@@ -360,7 +360,7 @@ def test_free_gpus_without_room_are_counted_and_the_wheel_reaches_them() -> None
         assert "+15 ▼ · 2 free" in "\n".join(text(app))
         seen = set(counted(text(app), 32)[0])
         for _ in range(8):
-            app.parts.gpus.post_message(scrolled(app.parts.gpus))
+            app.pages["Overview"].gpus.post_message(scrolled(app.pages["Overview"].gpus))
             await pilot.pause()
             shown, more = counted(text(app), 32)
             assert len(shown) + more == 32

@@ -8,35 +8,42 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import RenderableType
 from textual import events
 from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
 from textual.screen import Screen
 
 from gpumon.clock import SECOND, Clock, SystemClock
 from gpumon.frame import Frame
+from gpumon_tui import theme
 from gpumon_tui.feed import FrameFeed, Player
 from gpumon_tui.freshness import freshness
 from gpumon_tui.guard import Guard, stop
 from gpumon_tui.instead import Instead, Past, Simulation
 from gpumon_tui.kept_runs import KeptRuns, OpenLedgers
-from gpumon_tui.keys import BINDINGS
-from gpumon_tui.parts import CSS, ScreenParts
+from gpumon_tui.keys import OVERVIEW, PAGES, applying, pressed
+from gpumon_tui.pages.page import TerminalPage
+from gpumon_tui.pages.registry import BY_NAME
 from gpumon_tui.renderables.attention import counted
 from gpumon_tui.screens.attention import Attention
 from gpumon_tui.screens.help import Help
+from gpumon_tui.screens.scrolled import Scrolled
 from gpumon_tui.textual_private import partial_updates
 from gpumon_tui.textual_private.flow_control import FlowControl
 from gpumon_tui.view import View
+from gpumon_tui.widgets.bars import Footer, HeaderBar
 from gpumon_tui.widgets.gpus import Gpus
-from gpumon_tui.widgets.table import Table
 
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
 
 OFFERED = (("s", "simulation"),)
+OF_TEXTUAL = ("tab", "shift+tab", "ctrl+c", "ctrl+z")
+"""Keys that Textual would keep for itself."""
 BUDGET = 0.02
 """Seconds that taking in history may hold up the keys."""
 GARBAGE = 10_000
@@ -52,8 +59,14 @@ class GpumonApp(App[None]):
     TITLE = "gpumon"
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
-    BINDINGS = BINDINGS
-    CSS = CSS
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(name, f"press('{name}')", show=False, priority=True) for name in OF_TEXTUAL
+    ]
+    CSS = f"""
+    Screen {{ background: {theme.BACKGROUND}; color: {theme.TEXT}; overflow: hidden; }}
+    Scrolled {{ background: {theme.BACKGROUND} 60%; }}
+    HeaderBar, Footer {{ background: {theme.PANEL}; }}
+    """
 
     def __init__(
         self, feed: FrameFeed, *, interval: float = 1.0, live: bool = True, clock: Clock | None = None,
@@ -77,14 +90,18 @@ class GpumonApp(App[None]):
         self._newest = self._taken = 0
         self._latest: Frame | None = None
         self._waiting: deque[Frame] = deque()
-        self.parts = ScreenParts(self.view)
+        self.header = HeaderBar(self.view)
+        self.footer = Footer(self.view, tuple(BY_NAME))
+        self.pages = {name: page(self.view) for name, page in BY_NAME.items()}
+        self.page: TerminalPage = self.pages[OVERVIEW]
 
     def compose(self) -> ComposeResult:
-        yield from self.parts.compose()
+        yield from (self.header, *self.pages.values(), self.footer)
 
     def on_mount(self) -> None:
         """Begin with what the feed has."""
         self._loop = asyncio.get_running_loop()
+        self._open(OVERVIEW)
         self.poll()
         if self._live:
             self.set_interval(min(self.interval, 0.5), self.poll)
@@ -94,7 +111,7 @@ class GpumonApp(App[None]):
         view, feed, player = self.view, self.instead.feed, self._player
         if player and player.turns != self._turns:
             self._turns = player.turns
-            self._begin_anew(self.parts.table)
+            self._begin_anew()
             view.paused = player.is_paused
             self.draw()
             return
@@ -111,12 +128,11 @@ class GpumonApp(App[None]):
                 self._taken = self._newest
                 self._waiting.extend(frames)
                 if view.frame is None and not frames[-1].samples:
-                    self._activate(self.parts.runs)
                     self.instead.read_past(self._take_past)
                 view.frame = frames[-1]
         self._take_in()
         if not self._judge_freshness() and not frames and view.frame is not None:
-            self.parts.header.show()
+            self.header.show()
         elif self.flow.ready(monotonic()):
             self._paint()
             self.call_after_refresh(self._ask)
@@ -140,15 +156,67 @@ class GpumonApp(App[None]):
         self._paint()
 
     def _paint(self) -> None:
-        self.parts.runs.follow()
-        self.parts.arrange(self.size)
-        self.parts.show()
+        self.page.share_out(self._room(self.size))
+        self.header.show()
+        self.page.show()
+        self.footer.show()
         if isinstance(self.screen, Attention):
             self.screen.show()
 
     def on_resize(self, event: events.Resize) -> None:
         """Share the screen out anew, before any widget hears of its new size."""
-        self.parts.arrange(event.size)
+        self.page.share_out(self._room(event.size))
+
+    @staticmethod
+    def _room(size: Size) -> Size:
+        return Size(size.width, max(1, size.height - 2))
+
+    def on_key(self, event: events.Key) -> None:
+        """Do what the page or the app does on a key."""
+        if not isinstance(self.screen, Scrolled):
+            if self.page.take(event):
+                self.draw()
+            else:
+                self.press(event.key)
+
+    def action_press(self, name: str) -> None:
+        """Do the same for a key that Textual would keep for itself."""
+        self.press(name)
+
+    def press(self, name: str) -> None:
+        """Do what a key does on the page on screen, if anything."""
+        key = pressed(self.page.name_shown, name)
+        if key is None:
+            return
+        of = self.page if hasattr(self.page, f"do_{key.action}") else self
+        do = getattr(of, f"do_{key.action}", None)
+        if do is None:
+            return
+        do() if key.by is None else do(key.by)
+        if of is self.page:
+            self.draw()
+
+    def on_footer_pressed(self, message: Footer.Pressed) -> None:
+        """A key or a page at the foot was clicked."""
+        self.press(message.key)
+
+    def on_terminal_page_changed(self, message: TerminalPage.Changed) -> None:
+        """A page has something new."""
+        self.draw()
+
+    def do_open_page(self, number: int) -> None:
+        """Another page, on the same GPU and run."""
+        name = PAGES[number - 1]
+        if name in self.pages and not isinstance(self.screen, Scrolled):
+            self._open(name)
+            self.draw()
+
+    def _open(self, name: str) -> None:
+        self.page = self.pages[name]
+        for page in self.pages.values():
+            page.display = page is self.page
+        self.footer.page, self.footer.bindings = name, tuple((k.shown, k.brief) for k in applying(name) if k.brief)
+        self.page.share_out(self._room(self.size))
 
     def on_terminal_supports_synchronized_output(self) -> None:
         """The answer to the question of `flow`."""
@@ -159,36 +227,32 @@ class GpumonApp(App[None]):
         self.view.select(message.uuid)
         self.draw()
 
-    def on_table_activated(self, message: Table.Activated) -> None:
-        """A table was clicked."""
-        self._activate(message.table)
-
-    def action_subject(self, step: int) -> None:
+    def do_subject(self, step: int) -> None:
         """Another GPU, or the host."""
         self.view.step_subject(step)
         self.draw()
 
-    def action_panel(self, step: int) -> None:
+    def do_panel(self, step: int) -> None:
         """Another metric."""
         self.view.step_panel(step)
         self.draw()
 
-    def action_zoom(self, step: int) -> None:
+    def do_zoom(self, step: int) -> None:
         """A shorter or a longer window."""
         self.view.zoom(step)
         self.draw()
 
-    def action_pan(self, halves: int) -> None:
+    def do_pan(self, halves: int) -> None:
         """An earlier or a later window."""
         self.view.pan(halves)
         self.draw()
 
-    def action_to_now(self) -> None:
+    def do_to_now(self) -> None:
         """The window that ends now."""
         self.view.shown.to_now()
         self.draw()
 
-    def action_pause(self) -> None:
+    def do_pause(self) -> None:
         """Hold the picture, or go on with the newest; a recording stands still meanwhile."""
         self.view.paused = not self.view.paused
         if self._player and self._player.can_seek:
@@ -199,49 +263,32 @@ class GpumonApp(App[None]):
             self.view.frame = self._latest  # also of a feed that is gone meanwhile
         self.draw()
 
-    def action_seek(self, seconds: int) -> None:
+    def do_seek(self, seconds: int) -> None:
         """Another place of a recording."""
         if self._player and self._player.can_seek:
             self._player.seek(seconds)
 
-    def action_table(self) -> None:
-        """Keys go to the other table."""
-        self._activate(self.parts.runs if self.parts.table is self.parts.processes else self.parts.processes)
+    def do_quit(self) -> None:
+        """The end."""
+        self.exit()
 
-    def action_move(self, step: int) -> None:
-        """Move the cursor of the table that has the keys."""
-        self.parts.table.move(step)
-        if self.parts.table is self.parts.runs:
-            self.parts.runs.follow()
-            self.draw()
-
-    def action_page(self, pages: int) -> None:
-        """Move it by pages."""
-        self.action_move(pages * self.parts.table.page)
-
-    def action_open(self) -> None:
-        """Open or close the run under the cursor."""
-        if self.parts.table is self.parts.runs:
-            self.parts.runs.toggle()
-            self.draw()
-
-    def action_simulate(self) -> None:
+    def do_simulate(self) -> None:
         """A simulation in the place of a machine without a GPU, and back."""
         if self.view.has_simulation or self.instead.is_simulated:
             self.instead.switch()
-            self._begin_anew(self.parts.processes)
+            self._begin_anew()
 
-    def action_suspend_process(self) -> None:
+    def do_suspend(self) -> None:
         """Back to the shell, which lets the view go on."""
         with self.suspend():
             stop()
 
-    def action_help(self) -> None:
+    def do_help(self) -> None:
         """Keys, colors and words."""
         if not isinstance(self.screen, Help):
             self.push_screen(Help(self.view))
 
-    def action_attention(self) -> None:
+    def do_attention(self) -> None:
         """Show what needs attention."""
         if not isinstance(self.screen, Attention):
             self.push_screen(Attention(self.view))
@@ -258,13 +305,14 @@ class GpumonApp(App[None]):
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         super()._display(screen, self._changed_only(renderable))
 
-    def _begin_anew(self, table: Table) -> None:
+    def _begin_anew(self) -> None:
         """Show another source, or another place of a recording, from now on."""
         self._newest, self._taken, self._latest = 0, 0, None
         self._waiting.clear()
         self.view.forget()
         self._came = self._clock.monotonic()
-        self._activate(table)
+        for page in self.pages.values():
+            page.forget()
         self.poll()
 
     def _take_past(self, runs: Sequence[RunSummary]) -> None:
@@ -293,9 +341,7 @@ class GpumonApp(App[None]):
             offered = (("0", "to now"), *offered)
         if told := counted(view.findings()):
             offered = (*offered, ("a", told))
-        if offered != self.parts.keys.offered:
-            self.parts.keys.offered = offered
-            self.parts.keys.show()
+        self.footer.offered = (*offered, *self.page.offered)
         return before.edge != view.freshness.edge or before.seconds != view.freshness.seconds
 
     def _ask(self) -> None:
@@ -314,10 +360,6 @@ class GpumonApp(App[None]):
             self.call_later(self._take_in)
         elif was_filling:
             self.draw()
-
-    def _activate(self, table: Table) -> None:
-        self.parts.activate(table)
-        self.draw()
 
 
 def run(

@@ -1,10 +1,12 @@
-"""The keys: one table for the bindings, the line at the foot, and the help."""
+"""The keys: one table of what each does on which page, for the keys themselves, the footer, and the help."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from textual.binding import Binding, BindingType
+OVERVIEW, CHART, PROCESSES, RUNS, EVENTS = "Overview", "Chart", "Processes", "Runs", "Events"
+PAGES = (OVERVIEW, CHART, PROCESSES, RUNS, EVENTS)
+"""The pages, by the digits that open them."""
 
 
 class Key(NamedTuple):
@@ -13,51 +15,61 @@ class Key(NamedTuple):
     keys: str
     """As Textual names them, separated by commas."""
     action: str
+    """The page's method `do_<action>`; where the page has none, the app's."""
     shown: str
     what: str
     """For the help; a key that is told of beside another has none."""
     brief: str = ""
-    """For the line at the foot; empty where there is no room for it."""
+    """For the footer; empty where there is no room for it."""
+    by: int | None = None
+    """The argument of the method; None for one without."""
+    pages: tuple[str, ...] = ()
+    """Where it applies; empty: on every page that has no other use for it."""
 
 
 KEYS = (
     Key("q,ctrl+c", "quit", "q", "quit", "quit"),
-    Key("ctrl+z", "suspend_process", "^Z", "suspend; 'fg' in the shell resumes"),
+    Key("ctrl+z", "suspend", "^Z", "suspend; 'fg' in the shell resumes"),
     Key("question_mark,h,f1", "help", "?", "this help", "help"),
-    Key("g,right", "subject(1)", "g G", "next or previous GPU (also → ←); the host follows the last", "GPU"),
-    Key("G,left", "subject(-1)", "", ""),
-    Key("m", "panel(1)", "m M", "next or previous metric", "metric"),
-    Key("M", "panel(-1)", "", ""),
-    Key("plus,equals_sign", "zoom(-1)", "+ -", "shorter or longer time window, 2 seconds to 31 days", "window"),
-    Key("minus", "zoom(1)", "", ""),
+    Key("1", "open_page", "1-5", "the pages: " + ", ".join(name.lower() for name in PAGES), by=1),
+    *(Key(str(number), "open_page", "", "", by=number) for number in range(2, len(PAGES) + 1)),
+    Key("g,right", "subject", "g G", "next or previous GPU (also → ←); the host follows the last", "GPU", by=1),
+    Key("G,left", "subject", "", "", by=-1),
+    Key("m", "panel", "m M", "next or previous metric", "metric", by=1, pages=(OVERVIEW, CHART)),
+    Key("M", "panel", "", "", by=-1, pages=(OVERVIEW, CHART)),
+    Key("plus,equals_sign", "zoom", "+ -", "shorter or longer time window, 2 seconds to 31 days", "window", by=-1),
+    Key("minus", "zoom", "", "", by=1),
     Key("space", "pause", "space", "pause the display; sampling continues, a recording stands still", "pause"),
-    Key("left_square_bracket", "seek(-60)", "[ ]", "a recording: back or forward a minute; { } ten minutes"),
-    Key("right_square_bracket", "seek(60)", "", ""),
-    Key("left_curly_bracket", "seek(-600)", "", ""),
-    Key("right_curly_bracket", "seek(600)", "", ""),
+    Key("left_square_bracket", "seek", "[ ]", "a recording: back or forward a minute; { } ten minutes", by=-60),
+    Key("right_square_bracket", "seek", "", "", by=60),
+    Key("left_curly_bracket", "seek", "", "", by=-600),
+    Key("right_curly_bracket", "seek", "", "", by=600),
     Key("tab,shift+tab", "table", "tab", "processes or runs", "table"),
-    Key("enter", "open", "enter", "open or close a run: its problems and its ranks", "ranks"),
+    Key("enter", "open", "enter", "open or close a run: its problems and its ranks", "ranks", pages=(OVERVIEW,)),
     Key(
-        "less_than_sign,comma,shift+left",
-        "pan(-1)",
-        "< >",
-        "charts: half a window back or forward; also shift ← →",
-        "past",
+        "less_than_sign,comma,shift+left", "pan", "< >", "charts: half a window back or forward; also shift ← →",
+        "past", by=-1,
     ),
-    Key("greater_than_sign,full_stop,shift+right", "pan(1)", "", ""),
+    Key("greater_than_sign,full_stop,shift+right", "pan", "", "", by=1),
     Key("0", "to_now", "0", "charts: from the past back to now"),
     Key("s", "simulate", "s", "if no GPU can be read: switch to a simulation and back"),
     Key("a", "attention", "a", "what needs attention, the selected GPU and run first"),
-    Key("up,k", "move(-1)", "↑ ↓", "move in a table; PgUp PgDn Home End too"),
-    Key("down,j", "move(1)", "", ""),
-    Key("pageup", "page(-1)", "", ""),
-    Key("pagedown", "page(1)", "", ""),
-    Key("home", "move(-1000000)", "", ""),
-    Key("end", "move(1000000)", "", ""),
-)
+    Key("up,k", "move", "↑ ↓", "move in a table; PgUp PgDn Home End too", by=-1),
+    Key("down,j", "move", "", "", by=1),
+    Key("pageup", "page", "", "", by=-1),
+    Key("pagedown", "page", "", "", by=1),
+    Key("home", "move", "", "", by=-1_000_000),
+    Key("end", "move", "", "", by=1_000_000),
+)  # fmt: skip
 
-BINDINGS: list[BindingType] = [
-    Binding(key.keys, key.action, key.what, show=False, priority="tab" in key.keys or "ctrl" in key.keys)
-    for key in KEYS
-]
-FOOT = tuple((key.shown, key.brief) for key in KEYS if key.brief)
+
+def applying(page: str) -> tuple[Key, ...]:
+    """Return the keys of a page: its own, and those of every page that it has no other use for."""
+    own = [key for key in KEYS if page in key.pages]
+    taken = {name for key in own for name in key.keys.split(",")}
+    return tuple(key for key in KEYS if key in own or (not key.pages and not taken.intersection(key.keys.split(","))))
+
+
+def pressed(page: str, name: str) -> Key | None:
+    """Return the key that a page knows by Textual's name of it, or None."""
+    return next((key for key in applying(page) if name in key.keys.split(",")), None)

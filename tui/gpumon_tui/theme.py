@@ -1,8 +1,4 @@
-"""The colors, by what they mean. Nothing else names a color.
-
-A high utilization is what a training wants, so nothing turns red for being busy. Yellow and red are
-kept for what the metric table calls `warn` and `critical`, and for GPUs that do not answer.
-"""
+"""The styles of the screen's parts, made of the roles in `palette`."""
 
 from __future__ import annotations
 
@@ -11,42 +7,49 @@ from functools import lru_cache
 from rich.color import Color
 from rich.style import Style
 
-BACKGROUND = "#0e1118"
-PANEL = "#171b26"
-SELECTION = "#24344d"
-TEXT = "#d6dce8"
-MINT = "#4fd6a4"
-BLUE = "#6ea8fe"
-ROSE = "#e58fb8"
-SAND = "#d3b58d"
-CYAN = "#6fcfe6"
-LAVENDER = "#b69cff"
+from gpumon_tui import palette
 
-PLAIN = Style(color=TEXT)
-STRONG = Style(color="#f3f6fc", bold=True)
-DIM = Style(color="#8490a8")
-FAINT = Style(color="#3d4760")
-TRACK = Style(color="#2e3649")
-TITLE = Style(color=CYAN, bold=True)
-RULE = Style(color="#323b50")
-EPOCH = (Style(color=LAVENDER), Style(color="#f2a7d8"), Style(color="#9ad7ff"))
+
+def _hex_of(role: str) -> str:
+    return palette.BY_NAME[role].dark
+
+
+BACKGROUND = _hex_of("ground")
+PANEL = _hex_of("panel")
+TEXT = _hex_of("text")
+MINT = _hex_of("util")
+BLUE = _hex_of("memory")
+ROSE = _hex_of("power")
+SAND = _hex_of("temp")
+CYAN = _hex_of("key")
+
+PLAIN = palette.ink("text")
+STRONG = palette.ink("strong", bold=True)
+DIM = palette.ink("dim")
+FAINT = palette.ink("faint")
+TRACK = palette.ink("track")
+TITLE = palette.ink("key", bold=True)
+RULE = palette.ink("rule")
+EPOCH = (palette.ink("run"), palette.ink("power"), palette.ink("key"))
 """Epoch lines: of one run, and of others on the same chart."""
-PHASE = Style(color="#f2a7d8")
-BRIEF_PHASE = Style(color="#a67a9c")
+PHASE = palette.ink("power")
+BRIEF_PHASE = palette.tinted("power", 0.6)
 """Where phases were too brief to be drawn to scale."""
-RUN = Style(color=LAVENDER)
-KEY = Style(color=CYAN, bold=True, bgcolor=PANEL)
-ON_BAR = Style(bgcolor=PANEL)
-BAR = Style(color="#a9b4c8", bgcolor=PANEL)
-BAR_STRONG = Style(color="#f3f6fc", bold=True, bgcolor=PANEL)
-BAR_DIM = Style(color="#7885a0", bgcolor=PANEL)
-HEADING = Style(color="#8fb8d8", bold=True, bgcolor=PANEL)
-CURSOR = Style(bgcolor=SELECTION, bold=True)
-LABEL = Style(color="#14161c", bgcolor="#f0b95b", bold=True)
+RUN = palette.ink("run")
+KEY = palette.ink("key", "panel", bold=True)
+ON_BAR = Style(bgcolor=palette.color("panel"))
+BAR = palette.ink("text", "panel")
+BAR_STRONG = palette.ink("strong", "panel", bold=True)
+BAR_DIM = palette.ink("dim", "panel")
+PAGE = palette.ink("strong", "select", bold=True)
+"""The name of the page on screen."""
+HEADING = palette.ink("faint")
+CURSOR = Style(bgcolor=palette.color("select"))
+LABEL = palette.ink("ground", "warn", bold=True)
 """Numbers that are not of live hardware say so in this."""
-GOOD = Style(color=MINT)
-WARN = Style(color="#f5c451")
-CRITICAL = Style(color="#ff6e6e", bold=True)
+GOOD = palette.ink("util")
+WARN = palette.ink("warn")
+CRITICAL = palette.ink("crit", bold=True)
 
 LEVELS = (PLAIN, WARN, CRITICAL)
 """By the number that `levels.level` gives."""
@@ -92,7 +95,7 @@ def ink(color: str) -> Style:
 def faded(style: Style) -> Style:
     """The same near the ground, without weight: for what is no longer so."""
     color = Color.parse(_mix(_hex(style.color), BACKGROUND, 0.55)) if style.color else None
-    return Style(color=color.name if color else None, bgcolor=style.bgcolor.name if style.bgcolor else None)
+    return Style(color=color, bgcolor=style.bgcolor)
 
 
 @lru_cache(maxsize=256)

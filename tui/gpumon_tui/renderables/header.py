@@ -11,11 +11,17 @@ from gpumon import units
 from gpumon.metrics import BY_NAME
 from gpumon.missing import is_known
 from gpumon_tui import theme
+from gpumon_tui.keys import PAGES
 from gpumon_tui.levels import level
 from gpumon_tui.renderables.text_width import Line, length, safe, spread
 
 if TYPE_CHECKING:  # a view draws with renderables
     from gpumon_tui.view import View
+
+NAMED_FROM = 80
+"""Cells from which all pages stand with their names."""
+KEY_NAMES = {"?": "question_mark", "+": "plus", "-": "minus", "/": "slash", "!": "exclamation_mark"}
+"""Textual's names of keys that are shown as they are written."""
 
 
 def header(view: View, cells: int) -> Line:
@@ -42,15 +48,41 @@ def header(view: View, cells: int) -> Line:
     return spread([*left[:1], *place, *left[1:]], right, cells, theme.BAR)
 
 
-def keys(bindings: Sequence[tuple[str, str]], cells: int) -> Line:
-    """`q quit  ? help …`, as many as fit."""
+Place = tuple[int, int, str]
+"""First cell, cell after the last, and Textual's name of the key that does the same."""
+
+
+def footer(
+    pages: Sequence[str], page: str, bindings: Sequence[tuple[str, str]], cells: int
+) -> tuple[Line, list[Place]]:
+    """The pages at the left, as many keys as fit at the right, and where to click for each."""
     line: Line = [Segment(" ", theme.BAR)]
+    places: list[Place] = []
+    at = 1
+    for digit, name in enumerate(PAGES, 1):
+        if name not in pages or len(pages) < 2:
+            continue
+        is_shown = name == page
+        text = f" {digit} {name} " if cells >= NAMED_FROM or is_shown else f" {digit} "
+        if is_shown:
+            line.append(Segment(text, theme.PAGE))
+        else:
+            line += [Segment(text[:2], theme.KEY), Segment(text[2:], theme.BAR_DIM)]
+        places.append((at, at + len(text), str(digit)))
+        at += len(text)
+    keys: Line = []
+    room = cells - at - 1
+    told: list[Place] = []
     for key, what in bindings:
-        more: Line = [Segment(key, theme.KEY), Segment(f" {what}  ", theme.BAR)]
-        if length(line) + length(more) > cells:
-            break
-        line += more
-    return spread(line, [], cells, theme.BAR)
+        more: Line = [Segment(" ", theme.BAR), Segment(key, theme.KEY), Segment(f" {what} ", theme.BAR_DIM)]
+        begin = length(keys)
+        if begin + length(more) <= room:
+            keys += more
+            first = key.split(" ")[0]
+            told.append((begin, length(keys), KEY_NAMES.get(first, first)))
+    first_cell = cells - length(keys)
+    places += [(first_cell + begin, first_cell + end, name) for begin, end, name in told]
+    return spread(line, keys, cells, theme.BAR), places
 
 
 def _state(view: View) -> Segment:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from textual import events
+from textual.message import Message
+
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables import header
 from gpumon_tui.renderables.text_width import Line
@@ -27,16 +30,38 @@ class HeaderBar(Lines):
         return self._memo.get(0, shows, lambda: [header.header(view, cells)])
 
 
-class Keys(Lines):
-    """The keys that can be pressed."""
+class Footer(Lines):
+    """The pages, and the keys that apply on the one on screen; each can be clicked."""
 
     dims = False
 
-    def __init__(self, view: View, bindings: Sequence[tuple[str, str]]) -> None:
+    class Pressed(Message):
+        """Something at the foot was clicked; `key` is Textual's name of the key that does the same."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+    def __init__(self, view: View, pages: Sequence[str]) -> None:
         super().__init__(view)
-        self.bindings = bindings
-        self.offered: tuple[tuple[str, str], ...] = ()
+        self.page = ""
+        """The page on screen."""
+        self.bindings: Sequence[tuple[str, str]] = ()
+        self.offered: Sequence[tuple[str, str]] = ()
         """Keys that do something only at times."""
+        self._pages = pages
+        self._memo: Memo[list[Line]] = Memo()
 
     def lines(self) -> list[Line]:
-        return [header.keys((*self.offered, *self.bindings), self.size.width)]
+        bindings, cells = (*self.offered, *self.bindings), self.size.width
+        return self._memo.get(0, (self.page, bindings, cells), lambda: [self._line(bindings, cells)])
+
+    def on_click(self, event: events.Click) -> None:
+        """Press the key under the mouse."""
+        for begin, end, key in self._places:
+            if begin <= event.x < end:
+                self.post_message(self.Pressed(key))
+
+    def _line(self, bindings: Sequence[tuple[str, str]], cells: int) -> Line:
+        line, self._places = header.footer(self._pages, self.page, bindings, cells)
+        return line
