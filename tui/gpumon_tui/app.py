@@ -27,7 +27,7 @@ from gpumon_tui.instead import Instead, Past, Simulation
 from gpumon_tui.kept_runs import KeptRuns, OpenLedgers
 from gpumon_tui.keys import OVERVIEW, PAGES, applying, pressed
 from gpumon_tui.pages.page import TerminalPage
-from gpumon_tui.pages.registry import BY_NAME
+from gpumon_tui.pages.registry import REGISTERED, Pages, page_class
 from gpumon_tui.renderables.attention import counted
 from gpumon_tui.screens.attention import Attention
 from gpumon_tui.screens.help import Help
@@ -71,7 +71,7 @@ class GpumonApp(App[None]):
     def __init__(
         self, feed: FrameFeed, *, interval: float = 1.0, live: bool = True, clock: Clock | None = None,
         simulation: Simulation | None = None, past: Past | None = None, player: Player | None = None,
-        ledgers: OpenLedgers | None = None,
+        ledgers: OpenLedgers | None = None, pages: Pages = REGISTERED,
     ) -> None:  # fmt: skip
         super().__init__()
         self.instead = Instead(feed, simulation, past)
@@ -91,12 +91,14 @@ class GpumonApp(App[None]):
         self._latest: Frame | None = None
         self._waiting: deque[Frame] = deque()
         self.header = HeaderBar(self.view)
-        self.footer = Footer(self.view, tuple(BY_NAME))
-        self.pages = {name: page(self.view) for name, page in BY_NAME.items()}
-        self.page: TerminalPage = self.pages[OVERVIEW]
+        self.footer = Footer(self.view, tuple(pages))
+        self._registered = pages
+        self.page = page_class(OVERVIEW, pages)(self.view)
+        self.pages: dict[str, TerminalPage] = {OVERVIEW: self.page}
+        """Those that have been opened, by name."""
 
     def compose(self) -> ComposeResult:
-        yield from (self.header, *self.pages.values(), self.footer)
+        yield from (self.header, self.page, self.footer)
 
     def on_mount(self) -> None:
         """Begin with what the feed has."""
@@ -207,11 +209,14 @@ class GpumonApp(App[None]):
     def do_open_page(self, number: int) -> None:
         """Another page, on the same GPU and run."""
         name = PAGES[number - 1]
-        if name in self.pages and not isinstance(self.screen, Scrolled):
+        if name in self._registered and not isinstance(self.screen, Scrolled):
             self._open(name)
             self.draw()
 
     def _open(self, name: str) -> None:
+        if name not in self.pages:
+            self.pages[name] = page_class(name, self._registered)(self.view)
+            self.mount(self.pages[name], before=self.footer)
         self.page = self.pages[name]
         for page in self.pages.values():
             page.display = page is self.page

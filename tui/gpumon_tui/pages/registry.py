@@ -1,9 +1,25 @@
-"""All pages, by name; a new one is one row here."""
+"""All pages, by name; a new one is one row here. A page is imported when it is opened first: most starts need one."""
 
 from __future__ import annotations
 
-from gpumon_tui.pages.overview import OverviewPage
-from gpumon_tui.pages.page import TerminalPage
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-REGISTERED: tuple[type[TerminalPage], ...] = (OverviewPage,)
-BY_NAME: dict[str, type[TerminalPage]] = {page.name_shown: page for page in REGISTERED}
+from gpumon_tui.keys import OVERVIEW
+
+if TYPE_CHECKING:
+    from gpumon_tui.pages.page import TerminalPage
+
+Pages = Mapping[str, str]
+"""Modules and classes, by the names of pages that keys know."""
+REGISTERED: Pages = {
+    OVERVIEW: "gpumon_tui.pages.overview:OverviewPage",
+}
+
+
+def page_class(name: str, pages: Pages = REGISTERED) -> type[TerminalPage]:
+    """Return the class of a page."""
+    module, _, of = pages[name].partition(":")
+    found: type[TerminalPage] = getattr(import_module(module), of)
+    return found

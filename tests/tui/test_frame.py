@@ -1,0 +1,202 @@
+"""The frame around the pages: the digits and the foot open them, keys go to the page, the selection stays."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+from rich.segment import Segment
+from textual.events import Key as Press
+from textual.pilot import Pilot
+
+from gpumon_tui.app import GpumonApp
+from gpumon_tui.keys import CHART, EVENTS, OVERVIEW, PAGES, PROCESSES, RUNS, pressed
+from gpumon_tui.pages.page import TerminalPage
+from gpumon_tui.pages.registry import REGISTERED, page_class
+from gpumon_tui.renderables.text_width import Line
+from gpumon_tui.view import View
+from gpumon_tui.widgets.lines import Lines
+from tests.tui.fakes import FakeFeed
+from tests.tui.screen import play, text
+
+
+class Sheet(Lines):
+    """A page's only widget: it says which page this is, and what is selected."""
+
+    DEFAULT_CSS = "Sheet { height: 1fr; }"
+    says = ""
+
+    def lines(self) -> list[Line]:
+        return [[Segment(f"page {self.says}, {self.view.subject}, {self.size.width}x{self.size.height}")]]
+
+
+class Other(TerminalPage):
+    """A page that counts what its keys did."""
+
+    name_shown: ClassVar[str] = CHART
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self.sheet = Sheet(view)
+        self.sheet.says = self.name_shown
+        self.done: list[str] = []
+        self.taken = ""
+
+    @property
+    def drawn(self) -> tuple[Lines, ...]:
+        return (self.sheet,)
+
+    @property
+    def offered(self) -> tuple[tuple[str, str], ...]:
+        return (("x", "cross out"),)
+
+    def do_zoom(self, step: int) -> None:
+        self.done.append(f"zoom {step}")
+
+    def take(self, press: Press) -> bool:
+        if press.key == "slash":
+            self.taken = "typing"
+        return bool(self.taken)
+
+    def forget(self) -> None:
+        self.done.append("forget")
+
+
+class Fleeting(Other):
+    name_shown = EVENTS
+
+
+HERE = f"{__name__}:"
+PAGED = {OVERVIEW: REGISTERED[OVERVIEW], CHART: HERE + Other.__name__, EVENTS: HERE + Fleeting.__name__}
+
+
+def cell(app: GpumonApp, label: str) -> tuple[int, int]:
+    """Where a label of the foot is."""
+    line = text(app)[-1]
+    return line.index(label), app.size.height - 1
+
+
+@pytest.mark.parametrize("name", REGISTERED)
+def test_every_registered_page_is_the_one_of_its_name(name: str) -> None:
+    assert page_class(name).name_shown == name
+
+
+def test_digits_open_pages_and_the_overview_is_first() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        assert app.page.name_shown == OVERVIEW
+        await pilot.press("2")
+        await pilot.pause()
+        assert text(app)[1].startswith(f"page {CHART}, GPU-0000, 120x38")
+        await pilot.press("5")
+        await pilot.pause()
+        assert f"page {EVENTS}" in text(app)[1]
+        await pilot.press("1")
+        await pilot.pause()
+        assert "page" not in text(app)[1]
+
+    play(FakeFeed(), (120, 40), script, pages=PAGED)
+
+
+def test_a_page_that_does_not_exist_yet_is_neither_shown_nor_opened() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        before = text(app)
+        await pilot.press("3", "4")
+        await pilot.pause()
+        assert text(app) == before
+
+    assert PROCESSES not in play(FakeFeed(), (120, 40), script, pages=PAGED)[-1]
+
+
+def test_a_click_on_a_page_at_the_foot_opens_it() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.click(offset=cell(app, EVENTS))
+        await pilot.pause()
+        assert app.page.name_shown == EVENTS
+        await pilot.click(offset=cell(app, OVERVIEW))
+        await pilot.pause()
+        assert app.page.name_shown == OVERVIEW
+
+    play(FakeFeed(), (120, 40), script, pages=PAGED)
+
+
+def test_a_click_on_a_key_at_the_foot_presses_it() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.click(offset=cell(app, "pause"))
+        await pilot.pause()
+        assert app.view.paused
+
+    play(FakeFeed(), (160, 40), script, pages=PAGED)
+
+
+def test_the_foot_offers_what_the_page_offers() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        assert "cross out" not in text(app)[-1]
+        await pilot.press("2")
+        await pilot.pause()
+        assert "x cross out" in text(app)[-1]
+
+    play(FakeFeed(), (160, 40), script, pages=PAGED)
+
+
+def test_the_selection_stays_when_pages_change() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("g", "g", "2")
+        await pilot.pause()
+        assert "GPU-0002" in text(app)[1]
+        await pilot.press("g", "1")
+        await pilot.pause()
+        assert app.view.subject == "GPU-0003"
+
+    play(FakeFeed(), (120, 40), script, pages=PAGED)
+
+
+def test_a_key_is_the_page_s_where_it_has_a_use_for_it_and_else_the_app_s() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        window = app.view.window
+        await pilot.press("2", "minus")
+        await pilot.pause()
+        assert isinstance(app.page, Other)
+        assert app.page.done == ["zoom 1"]
+        assert app.view.window == window
+        await pilot.press("1", "minus")
+        assert app.view.window > window
+
+    play(FakeFeed(), (120, 40), script, pages=PAGED)
+
+
+def test_a_page_takes_keys_before_all_else_while_text_is_typed() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", "slash", "q", "1")
+        await pilot.pause()
+        assert app.page.name_shown == CHART
+        assert app.is_running
+
+    play(FakeFeed(), (120, 40), script, pages=PAGED)
+
+
+def test_a_page_off_screen_is_not_drawn_and_an_opened_one_is_of_the_newest_frame() -> None:
+    feed = FakeFeed()
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        await pilot.pause()
+        await pilot.press("1")
+        other = app.pages[CHART]
+        assert isinstance(other, Other)
+        drawn = other.sheet._lines
+        feed.advance()
+        app.poll()
+        await pilot.resize_terminal(100, 30)
+        await pilot.pause()
+        assert other.sheet._lines is drawn
+        await pilot.press("2")
+        await pilot.pause()
+        assert "100x28" in text(app)[1]
+
+    play(feed, (120, 40), script, pages=PAGED)
+
+
+def test_names_of_pages_are_told_apart_by_their_digits() -> None:
+    keys = [pressed(OVERVIEW, str(digit)) for digit in range(1, len(PAGES) + 1)]
+    assert [key.by for key in keys if key] == [1, 2, 3, 4, 5]
+    assert PAGES.index(RUNS) == 3
