@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import closing
 from itertools import pairwise
@@ -12,7 +13,6 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import (
-    callback_trainings,
     callbacks,
     core,
     ledger,
@@ -28,6 +28,7 @@ from benchmarks.history_peer import Peer, Question
 from benchmarks.history_tables import PARQUET, ROWS
 from benchmarks.month import fill
 from benchmarks.report import Budget, Result
+from benchmarks.trainings import TRAININGS, case, measure
 from benchmarks.year import keep_year
 from gpumon.database.write import open_to_write
 from gpumon.events.kinds import BY_NAME
@@ -153,7 +154,7 @@ def test_the_slowdown_of_nothing_is_within_its_interval() -> None:
 
 
 def test_a_loader_times_steps_within_epochs_and_turns_between_them() -> None:
-    loader = callback_trainings.Loader([])
+    loader = case.Loader([])
     loader.epochs = [[(0, 0), (9000, 9000)], [(20_000, 0), (22_000, 5000)], [(30_000, 0), (33_000, 6000)]]
     assert loader.steps(0) == [2, 3]
     assert loader.steps(1) == [5, 6]
@@ -162,35 +163,61 @@ def test_a_loader_times_steps_within_epochs_and_turns_between_them() -> None:
 
 def test_a_loader_notes_each_fetch_after_its_work_is_done() -> None:
     done: list[int] = []
-    loader = callback_trainings.Loader(["a", "b"], lambda: done.append(1))
+    loader = case.Loader(["a", "b"], lambda: done.append(1))
     assert [list(loader), list(loader)] == [["a", "b"], ["a", "b"]]
     assert [len(epoch) for epoch in loader.epochs] == [2, 2]
     assert len(done) == 4
+    assert len(loader.away) == 3
 
 
 def test_a_median_of_differences_lies_within_its_interval() -> None:
     value, low, high = callbacks.middle([float(i) for i in range(101)])
     assert value == 50
     assert 35 < low < value < high < 65
-    assert callbacks.middle([2.0, 2.0, 2.0]) == (2, 2, 2)
+    assert callbacks.middle([2.0] * 6) == (2, 2, 2)
 
 
-def test_both_halves_of_callbacks_name_the_same_frameworks() -> None:
-    assert set(callbacks.FRAMEWORKS) == set(callback_trainings.FRAMEWORKS)
+def test_too_few_differences_have_no_interval() -> None:
+    value, low, high = callbacks.middle([2.0, 4.0, 3.0, 1.0, 5.0])
+    assert value == 3
+    assert math.isnan(low)
+    assert math.isnan(high)
+    assert callbacks.between((value, low, high)) == "–"
+    once = {name: {what: [1.0] for what in ("cpu", "mean", "wall", "epoch")} for name in ("", "gpumon")}
+    result = Result("", ())
+    callbacks._add(result, "plain loop", {"found": once, "long": {}, "failed": {}})
+    assert (result.budgets, len(result.notes)) == ([], 1), "so nothing is judged"
+
+
+def test_every_training_to_time_has_its_file() -> None:
+    for training in TRAININGS.values():
+        assert (ROOT / "benchmarks" / "trainings" / f"{training.module}.py").exists()
 
 
 def test_what_a_callback_adds_is_its_difference_from_the_block_beside_it() -> None:
+    blocks = range(7)
     found = {
-        "": {"cpu": [10.0, 20.0, 30.0], "mean": [1.0] * 3, "wall": [1.0] * 3, "epoch": [100.0] * 3},
-        "gpumon": {"cpu": [12.0, 22.0, 32.0], "mean": [4.0] * 3, "wall": [1.5] * 3, "epoch": [150.0] * 3},
+        "": {"cpu": [10.0 * i for i in blocks], "mean": [1.0] * 7, "wall": [1.0] * 7, "epoch": [100.0] * 7},
+        "gpumon": {"cpu": [10.0 * i + 2 for i in blocks], "mean": [4.0] * 7, "wall": [1.5] * 7, "epoch": [150.0] * 7},
     }
-    long = {"": [10_000.0] * 3, "gpumon": [10_010.0] * 3}
+    long = {"": [100.0 * i for i in blocks], "gpumon": [100.0 * i + 30 for i in blocks]}
+    told = {"found": found, "long": long, "failed": {"zeus": "No GPU\nsecond line"}}
     result = Result("", ())
-    callbacks._add(result, "plain loop", {"found": found, "long": long, "failed": {"zeus": "No GPU\nsecond line"}})
-    assert result.rows[1] == ("plain loop", "gpumon", "22", "2", "2 to 2", "3", "0.5", "50", "50 to 50")
+    callbacks._add(result, "plain loop", told)
+    assert result.rows[1] == (
+        "plain loop", "gpumon", "7, 7", "32", "2", "2 to 2", "3", "0.5", "30", "30 to 30", "50", "50 to 50",
+    )  # fmt: skip
     assert [budget.measured for budget in result.budgets] == [2]
-    assert result.notes[0] == "zeus, in the plain loop, is not measured: No GPU"
-    assert "with gpumon: +0.100 % of a median step (+0.100 to +0.100, 3 pairs" in result.notes[1]
+    assert result.notes == ["zeus, in the plain loop, is not measured: No GPU"]
+    callbacks._add(result, "XGBoost", told)
+    assert result.rows[-1][-2:] == ("–", "–"), "it has no epochs"
+
+
+def test_a_training_is_timed_in_whole_rounds_until_its_time_is_over() -> None:
+    assert sorted(measure._in_turn(["a", "b"], 0)) == ["a", "b"]
+    names = list(measure._in_turn(["a", "b"], 0.01))
+    assert len(names) > 2
+    assert names.count("a") == names.count("b")
 
 
 def test_any_part_of_the_month_is_the_same_by_itself() -> None:
