@@ -188,7 +188,7 @@ class Collector:
         """Hand over what is open, full or not."""
         if self._subjects:
             for subject in self._subjects.values():
-                subject.end(self._step)
+                subject.let_go(self._step)
             self._close(self._cell + 1)
         self._finest.finish()
         self._subjects.clear()
@@ -241,9 +241,6 @@ class _Subject:
         self.counting = Counting(len(columns.counters))
         self.counters_of: Callable[[Sequence[float]], Sequence[float]] = itemgetter(*columns.counters)
         self._counters = columns.counters
-        self._ahead = 0.0
-        """Seconds of samples that came just before the border of a cell and hold behind it: no cell has more seconds
-        than it is long, so that none hide a gap of another."""
 
     @property
     def is_open(self) -> bool:
@@ -256,7 +253,7 @@ class _Subject:
 
     def is_even(self, cell: int) -> bool:
         """Whether its open cell, which is this one, has one sample, which holds for all of it."""
-        is_whole = len(self.rows) == 1 and self.interval == 1.0 and not self._ahead and self.held is not None
+        is_whole = len(self.rows) == 1 and self.interval == 1.0 and self.held is not None
         return is_whole and self.counting.is_whole(cell)
 
     def take(self, values: Sequence[float], time: float, interval: float) -> None:
@@ -276,22 +273,14 @@ class _Subject:
             end = float((cell + 1) * step)
             seconds = self._before + (end - max(self._since, end - step) if self.held is not None else 0.0)
             known = max(0.0, min(seconds, float(step)))
-            self._ahead = 0.0
         else:
-            seconds = len(self.rows) * self.interval + self._ahead
-            known = min(seconds, float(step))
-            self._ahead = min(seconds - known, self.interval)
+            known = float(step)
         found = self._cell(cell, self.rows, known)
         self.rows, self._before = [], 0.0
         return found
 
     def let_go(self, step: int) -> None:
-        """Let the last values hold no longer: a gap follows."""
-        self.end(step)
-        self._ahead = 0.0
-
-    def end(self, step: int) -> None:
-        """Let the last sample hold as long as is planned, in its own cell."""
+        """Let the last values hold no longer than is planned, in their own cell: a gap follows, or the end."""
         if self.held is not None and self.rows:
             begin = float(self._time // step * step)
             self._before += min(self._time + self.interval, begin + step) - max(self._since, begin)

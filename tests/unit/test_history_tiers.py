@@ -181,6 +181,22 @@ def test_samples_near_the_borders_of_cells_hide_no_gap() -> None:
     assert weights(cells(blocks, T3)[0], OF_GPU.counters)[UTILIZATION] == pytest.approx(259, abs=2)
 
 
+def test_seconds_with_a_tick_each_are_taken_together_also_after_one_that_has_two(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one_by_one, blocks = list[float](), list[Block]()
+    add = Collector.add
+    monkeypatch.setattr(Collector, "add", lambda self, seen: (one_by_one.append(seen.monotonic_ns), add(self, seen)))
+    collector = Collector(blocks.append)
+    # A daemon takes its first tick when it starts, and the second one as soon as it runs.
+    collector.add_all([values_of(at(second, energy=100.0 * second)) for second in (0.1, 0.2, 1.2, 2.2, 3.2)])
+    one_by_one.clear()
+    collector.add_all([values_of(at(second + 0.2, energy=100.0 * second)) for second in range(4, 20)])
+    assert one_by_one == []
+    collector.finish()
+    assert grown(blocks, T1) == pytest.approx(1890.0)
+
+
 def test_seconds_are_those_of_all_samples_though_cells_have_uneven_numbers_of_them() -> None:
     blocks = collected(at(n * 0.4, interval=0.4, utilization=0.5) for n in range(750))
     assert weights(cells(blocks, T3)[0], OF_GPU.counters)[UTILIZATION] == pytest.approx(300, abs=0.5)
