@@ -167,6 +167,9 @@ class Boundary(NamedTuple):
     """The framework's own peak of live tensors until then: bytes, over all devices of the process; NaN where it was
     not read, or the framework has not come up on a device yet. Risen since the boundary before, it is the peak between
     the two; else that was at most so much. Fallen, the training has reset it. In the ledger, not in the ring."""
+    of_step: int = 0
+    """Of LOG, where it is not 0: the step to which its metrics belong, in a training without epochs, whose row is
+    over. In the ledger, not in the ring."""
 
 
 def waited_between(before: float, after: float) -> float:

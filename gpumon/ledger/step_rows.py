@@ -105,6 +105,12 @@ class StepStretches:
             told = self.rows[-2] if len(self.rows) > 1 and at.step == self.rows[-1].begin.step else self.rows[-1]
             told.metrics.update(metrics)
 
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """These were logged at `step`, whose row may be over."""
+        row = next((row for row in reversed(self.rows) if row.begin.step < step), None)
+        if row is not None:
+            row.metrics.update(metrics)
+
     def spent(self, phase: str, begin: Moment, end: Moment) -> None:
         """A stretch of a phase lay in the open row."""
         if self.rows and phase not in ("", TRAINING):

@@ -108,6 +108,8 @@ class EpochTimeline:
         if not self.next and mark is not Mark.RUN_END and (mark is Mark.STEPS or not self.rows.rows):
             self._mark_row(boundary, at)
         if mark in (Mark.EPOCH_END, Mark.EPOCH_ABORTED, Mark.RUN_END, Mark.LOG):
+            if boundary.of_step and not self.next:
+                self.rows.log(boundary.of_step, boundary.metrics)
             self._log(boundary.epoch, boundary.metrics, again=mark in (Mark.EPOCH_ABORTED, Mark.RUN_END))
         self._enter(at, self.open.ordinal if self.open else OUTSIDE, boundary.phase)
         return mark in (Mark.EPOCH_BEGIN, Mark.EPOCH_END, Mark.EPOCH_ABORTED, Mark.RUN_END)

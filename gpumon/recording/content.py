@@ -105,7 +105,7 @@ RUN = (
 )
 """Behind them in a block, the metrics that the run has logged, in the order of its `metrics`."""
 BOUNDARY = _table(
-    i="number mark epoch step monotonic_ns time_ns metrics", s="run phase", f="wait asked free peak",
+    i="number mark epoch step monotonic_ns time_ns metrics of_step", s="run phase", f="wait asked free peak",
 )  # fmt: skip
 
 TABLES: dict[str, Table] = {

@@ -190,7 +190,7 @@ class BlockDecoder:
         values = iter(unpack_floats(self._cursor, sum(map(len, names))))
         made: list[Boundary | None] = []
         for row, logged in zip(zip(*columns, strict=True), names, strict=True):
-            number, mark, epoch, step, monotonic_ns, time_ns, _, run, phase, wait, asked, free, peak = row
+            number, mark, epoch, step, monotonic_ns, time_ns, _, of_step, run, phase, wait, asked, free, peak = row
             metrics = {name: next(values) for name in logged}
             if mark not in _MARKS:
                 made.append(None)
@@ -210,6 +210,7 @@ class BlockDecoder:
                     free=free,
                     metrics=metrics,
                     peak=peak,
+                    of_step=max(0, of_step),
                 )
             )
         return iter(made)

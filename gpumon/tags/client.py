@@ -71,7 +71,7 @@ class Board:
         self._metrics = list(wire.NOTHING_LOGGED)
         self._logged = list(wire.NOTHING_LOGGED)
         self._in_epoch = False
-        self._trained = False
+        self.trained = False
         """Whether the training is over: what is logged from now on belongs to no epoch."""
         self._paused = (0, 0)
         """When it was paused last, ns: monotonic and wall clock."""
@@ -121,7 +121,7 @@ class Board:
             self._epoch = _int32(epoch)
             self._epoch_begin = self._monotonic()
             self._in_epoch = True
-            self._trained = False
+            self.trained = False
             self._logged = list(wire.NOTHING_LOGGED)
             if self._phase == 0 or self.description.phases[self._phase] == PAUSED:
                 self._phase = 1
@@ -163,7 +163,7 @@ class Board:
             self.must_end = False
             self._tell_cpu_time()
             self._paused = self._monotonic(), self._now()
-            self._trained = True
+            self.trained = True
             self.phase(PAUSED)
 
     @property
@@ -193,15 +193,16 @@ class Board:
         """Publish that an allocation of `asked` bytes failed on the device `uuid`, which had `free` bytes."""
         self._event(wire.OUT_OF_MEMORY, aux=wire.device_mark(uuid), asked=asked, free=free)
 
-    def log(self, metrics: Mapping[str, float], epoch: int | None = None) -> None:
+    def log(self, metrics: Mapping[str, float], epoch: int | None = None, step: int = 0) -> None:
         """Publish what was measured last, by name; names beyond the eighth are left out, with one warning.
 
         `epoch`: the one it belongs to, where that is not the open or the last one. What comes for an
-        epoch that is over is published as a moment of its own, so that it is kept with that epoch.
+        epoch that is over is published as a moment of its own, so that it is kept with that epoch, and so is what
+        comes for a row of steps that is over: that of `step`, unless 0.
         """
         if self._map is None:
             return
-        if epoch is None and self._trained:
+        if epoch is None and self.trained:
             epoch = OF_NO_EPOCH
         with self._lock:
             names = self.description.metrics
@@ -213,7 +214,8 @@ class Board:
             if fresh[:room]:
                 self.describe(metrics=(*names, *fresh[:room]))
                 names = self.description.metrics
-            late = epoch is not None and epoch != self._epoch
+            of_row = 0 < step < 1 << 32  # as many bits as an event has for it
+            late = of_row or (epoch is not None and epoch != self._epoch)
             logged = list(wire.NOTHING_LOGGED) if late else self._logged
             for name, value in metrics.items():
                 if name in names:
@@ -222,8 +224,8 @@ class Board:
                 self._tail = wire.pack_tail(self._metrics)
             except Exception as error:  # a number that is none
                 self._failed(error)
-            if epoch is not None and late:
-                self._event(wire.LOG, epoch=epoch, logged=logged)
+            if late:
+                self._event(wire.LOG, epoch=epoch, logged=logged, aux=step if of_row else 0)
             elif not self._in_epoch and self._epoch_begin:
                 self._event(wire.LOG)
             self.publish()

@@ -24,6 +24,8 @@ from gpumon.tags.wire import NOT_KNOWN
 
 UNWINDING = 1_000_000_000
 """ns within which the exception that has left an epoch comes to the end of the run."""
+_MOST_LATE = 16
+"""Logs for rows that are over, between two steps that are published; more of them count to the open row."""
 STEP_EVERY = 50_000_000
 """ns between two steps that are published, and looked at for more than their number."""
 
@@ -71,6 +73,7 @@ class RunTags:
         self._pending = Pending()
         self._memory = MemoryReader(board)
         self._rows = StepMarker()
+        self._late = 0
         self._loaders = 0
         """Loaders that are in use: a batch of theirs counts as a step when it comes, before the step is made."""
         if board.on:
@@ -291,6 +294,7 @@ class RunTags:
             self._due = NEVER
             return
         self._due = now + STEP_EVERY
+        self._late = 0
         self._board.publish(now)
         if self._first is None and self._board.steps:
             self._mark_rows(now)
@@ -319,8 +323,17 @@ class RunTags:
         return RowEnd(board.steps - (self._loaders > 0), now, board.wait_ns)
 
     def _take_arrived(self) -> None:
-        for epoch, metrics in sorted(self._pending.collect().items()):
-            self._board.log(metrics, epoch)
+        for (epoch, row), metrics in sorted(self._pending.collect().items()):
+            if row and self._first is None:
+                self._log_step(metrics, min(row, self._board.steps))
+            else:
+                self._board.log(metrics, epoch)
+
+    def _log_step(self, metrics: Mapping[str, float], step: int) -> None:
+        """Publish what was logged at `step` of a training without epochs, for the row in which it lies."""
+        over = step <= self._rows.ended and self._late < _MOST_LATE
+        self._late += over
+        self._board.log(metrics, step=step if over else 0)
 
     def _find_devices(self) -> None:
         if self._look is None or not self._board.on:

@@ -131,7 +131,8 @@ class ActiveRun(RunTags):
         """Show numbers with the run, and keep them with its epoch: up to 8 names.
 
         A CUDA tensor is never waited for: its value shows with a later step or log. `step=`, or a second argument, as
-        other loggers take it, is how many steps were made so far: it counts in a loop that has neither `steps()` nor
+        other loggers take it, is how many steps were made so far: without epochs, the numbers are kept with the row of
+        that step, else with that of the last one. It counts steps, too, in a loop that has neither `steps()` nor
         `step()`, which count by themselves.
         """
         self._take_arrived()
@@ -139,6 +140,7 @@ class ActiveRun(RunTags):
         given = dict(metrics) if isinstance(metrics, Mapping) else {}
         if metrics is not None and not isinstance(metrics, Mapping):
             warn_once("log", f"run.log({type(metrics).__name__}): give names, such as run.log(loss=loss)")
+        at = self._step_of_log(step) if self.on else 0
         known: dict[str, float] = {}
         for name, value in {**given, **more}.items():
             number = number_of(str(name), value) if self.on else None
@@ -146,20 +148,24 @@ class ActiveRun(RunTags):
                 self._pending.forget(str(name))
                 known[str(name)] = number
             elif number is not None:
-                self._pending.add(str(name), number, self._board.epoch)
-        if known:
+                self._pending.add(str(name), number, self._board.epoch, self._rows.end_of(at))
+        if known and at:
+            self._log_step(known, at)
+        elif known:
             self._board.log(known)
-        if step is not None:
-            self._told_step(step)
 
-    def _told_step(self, step: object) -> None:
-        """Take the number of steps of a loop that counts them by itself."""
-        made = whole(step)
-        if made is None or not self._told <= made <= LARGEST or self._board.steps != self._told:
-            return
-        self._told = self._board.steps = made
-        if (now := monotonic_ns()) >= self._due:
-            self._at_due(now)
+    def _step_of_log(self, step: object) -> int:
+        """Return the step to which belongs what is logged now; 0 where it is none's. `step`: as the loop tells it."""
+        board, told = self._board, None if step is None else whole(step)
+        if told is not None and self._told <= told <= LARGEST and board.steps == self._told:
+            self._told = board.steps = told  # a loop that counts them by itself
+            if (now := monotonic_ns()) >= self._due:
+                self._at_due(now)
+        if self._first is not None or board.trained or not board.steps:
+            return 0
+        if board.steps > self._rows.next:
+            self._mark_rows(monotonic_ns())  # what was logged until now is of the rows before
+        return board.steps if told is None else min(max(1, told), board.steps)
 
     def finish(self, *, failed: bool = False) -> None:
         """End the run: as interrupted while a KeyboardInterrupt is handled. A second call does nothing."""

@@ -24,21 +24,36 @@ class StepMarker:
 
     def __init__(self) -> None:
         self._before = RowEnd(0, 0, 0)
+        self._size = 1
+        self.ended = 0
+        """The step with which the newest row ended; 0 before the first."""
+        self.next = 0
+        """The step with which the next one ends, unless rows have become longer by then."""
 
     def passed(self, now: RowEnd) -> list[RowEnd]:
         """The ends of rows that lie between the last call and this one.
 
         Between two calls, which are 50 ms apart at most while steps are fast, steps are taken to be equally long.
         """
-        before, self._before = self._before, now
-        size = mark_size(now.step)
+        before = self._before
+        self.note(now)
+        size = self._size
         # Of what came before the first call it is unknown when each step was made.
         first = before.step // size * size + size if before.monotonic_ns else max(size, now.step // size * size)
-        return [_between(before, now, step) for step in range(first, now.step + 1, size)]
+        ends = [_between(before, now, step) for step in range(first, now.step + 1, size)]
+        if ends:
+            self.ended = ends[-1].step
+        return ends
 
     def note(self, now: RowEnd) -> None:
         """Note where the training stands when something else was published: no row ends before it."""
         self._before = now
+        self._size = size = mark_size(now.step)
+        self.next = now.step // size * size + size
+
+    def end_of(self, step: int) -> int:
+        """Return the step with which the row of `step` ends, as long as rows are now."""
+        return -(-step // self._size) * self._size
 
 
 def _between(before: RowEnd, now: RowEnd, step: int) -> RowEnd:

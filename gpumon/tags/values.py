@@ -99,29 +99,32 @@ class Pending:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[tuple[int, Arriving]]] = {}
+        self._waiting: dict[str, list[tuple[tuple[int, int], Arriving]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, name: str, number: Arriving, epoch: int = -1) -> None:
-        """Wait for `number` of `epoch`; one of the same epoch that waited between it and the oldest is given up."""
-        waiting = self._waiting.get(name, [])
-        kept = [one for i, one in enumerate(waiting) if i == 0 or one[0] != epoch]
-        self._waiting[name] = [*kept[-_EPOCHS:], (epoch, number)]
+    def add(self, name: str, number: Arriving, epoch: int = -1, row: int = 0) -> None:
+        """Wait for `number` of `epoch`, or without epochs of the row of steps that ends with `row`, unless 0.
+
+        One of the same that waited between it and the oldest is given up.
+        """
+        waiting, place = self._waiting.get(name, []), (epoch, row)
+        kept = [one for i, one in enumerate(waiting) if i == 0 or one[0] != place]
+        self._waiting[name] = [*kept[-_EPOCHS:], (place, number)]
 
     def forget(self, name: str) -> None:
         """A newer value is known: what is on its way is late."""
         self._waiting.pop(name, None)
 
-    def collect(self) -> dict[int, dict[str, float]]:
-        """Return the values that arrived since the last call, by their epoch. Never raises and never waits."""
-        arrived: dict[int, dict[str, float]] = {}
+    def collect(self) -> dict[tuple[int, int], dict[str, float]]:
+        """Return the values that arrived since the last call, by their epoch and row. Never raises and never waits."""
+        arrived: dict[tuple[int, int], dict[str, float]] = {}
         for name, waiting in list(self._waiting.items()):
             try:
                 while waiting and waiting[0][1].ready():
-                    epoch, number = waiting.pop(0)
-                    arrived.setdefault(epoch, {})[name] = number.value()
+                    place, number = waiting.pop(0)
+                    arrived.setdefault(place, {})[name] = number.value()
             except Exception as error:  # a lost context, a tensor that is no number
                 waiting.clear()
                 warn_once(f"metric {name}", f"{name} is not shown: {type(error).__name__}: {error}")

@@ -198,6 +198,7 @@ class Watched:
             free=_known(event.free),
             metrics=self._metrics(event.logged),
             peak=_known(event.peak),
+            of_step=event.aux if mark is Mark.LOG else 0,
         )
         if mark == Mark.RUN_END:
             self._ended_by(event.aux)

@@ -77,7 +77,7 @@ def test_hostile_names_come_back_as_they_were_shown() -> None:
 
 def test_every_field_comes_back() -> None:
     moment = Boundary(
-        "key", (1 << 64) - 1, Mark.OUT_OF_MEMORY, 7, 8, "train", 5, 6, 0.25, 2.0, 1.0, {"loss": NAN}, 9.0
+        "key", (1 << 64) - 1, Mark.OUT_OF_MEMORY, 7, 8, "train", 5, 6, 0.25, 2.0, 1.0, {"loss": NAN}, 9.0, 11
     )  # fmt: skip
     samples = [
         builders.sample(0, Availability.STALE, "key", power=-0.0, energy=5e-324)._replace(

@@ -18,14 +18,17 @@ from gpumon.ledger import aggregate
 from gpumon.ledger.outside import outside_phases
 from gpumon.ledger.past import PastLedger
 from gpumon.ledger.step_summary import step_summaries, steps_text
+from gpumon.ledger.timeline import EpochTimeline
 from gpumon.paths import Places
 from gpumon.reports import export, export_epochs, html, run_json, run_text
 from gpumon.step_size import MOST_ROWS, mark_size, row_size
+from gpumon.tags.memory import NEVER
 from gpumon.tags.reader import Poll, TagReader
 from gpumon.tags.step_rows import RowEnd, StepMarker
 from gpumon.tags.wire import NOT_KNOWN
 from tests.builders import TIME, run
 from tests.unit.test_ledger_recorder import GPU, Course, Memory, keep, on, spread
+from tests.unit.test_tags_values import Gpu, on_its_way
 from tests.unit.test_whole_runs import NOW, WATTS, kept, ticks
 
 MS = 1_000_000
@@ -87,8 +90,9 @@ def test_a_loop_without_epochs_marks_its_steps_and_one_with_epochs_does_not(look
             tags._due = 0
             tags.step()
             tags.log({"loss": 1 / step})
-    found = [(one.step, dict(one.metrics)) for one in look().boundaries if one.mark is Mark.STEPS]
-    assert found == [(1, {}), (2, {"loss": 1.0}), (3, {"loss": 0.5})]
+    told = look().boundaries
+    assert [(one.step, dict(one.metrics)) for one in told if one.mark is Mark.STEPS] == [(1, {}), (2, {}), (3, {})]
+    assert logged_in_rows(told) == {1: {"loss": 1.0}, 2: {"loss": 0.5}, 3: {"loss": 1 / 3}}
     with gpumon.run("epochs", epochs=1) as tags:
         for _ in tags.epochs():
             tags._due = 0
@@ -109,6 +113,103 @@ def test_the_step_of_a_log_counts_where_nothing_else_does(look: Callable[[], Pol
         tags.log({"loss": 1.0}, step=40)
         tags.log({"loss": 1.0})
         assert look().runs[-1].step == 1
+
+
+def logged_in_rows(boundaries: list[Boundary]) -> dict[int, dict[str, float]]:
+    """What was logged in each row that has something, by the last step of the row, as a daemon keeps it."""
+    timeline = EpochTimeline()
+    for boundary in boundaries:
+        timeline.take(boundary)
+    rows = timeline.rows.rows
+    ends = [row.end.step if row.end else timeline.last.step for row in rows]
+    return {end: row.metrics for end, row in zip(ends, rows, strict=True) if row.metrics}
+
+
+def test_what_is_logged_behind_a_step_is_of_the_row_that_ends_with_it(look: Callable[[], Poll]) -> None:
+    with gpumon.run("net", steps=100) as tags:
+        for step in range(1, 101):
+            tags._due = 0
+            tags.step()
+            tags.log(loss=step)
+            if step % 50 == 0:
+                with tags.phase("evaluate"):
+                    tags.log(accuracy=step)
+                tags.log({"f1": step / 100})
+    found = logged_in_rows(look().boundaries)
+    assert [found[end]["loss"] for end in (10, 50, 90, 100)] == [10, 50, 90, 100]
+    evaluated = {end: (row["accuracy"], row["f1"]) for end, row in found.items() if "accuracy" in row}
+    assert evaluated == {50: (50, 0.5), 100: (100, 1.0)}, "the last one, too"
+
+
+def test_steps_that_are_faster_than_what_is_published_have_their_own_numbers(look: Callable[[], Poll]) -> None:
+    with gpumon.run("net") as tags:
+        for step in range(1, 201):
+            tags.step()
+            tags._due = NEVER if step % 47 else 0
+            tags.log(loss=step)
+    found = logged_in_rows(look().boundaries)
+    assert len(found) >= 20
+    assert all(end - 5 < row["loss"] <= end for end, row in found.items())
+
+
+def test_the_step_of_a_log_says_in_which_row_it_is_kept(look: Callable[[], Poll]) -> None:
+    with gpumon.run("net") as tags:
+        for _ in range(40):
+            tags._due = 0
+            tags.step()
+        tags.log({"early": 1.0}, step=7)
+        tags.log({"first": 1.0}, step=0)
+        tags.log({"ahead": 1.0}, step=1000)
+    found = logged_in_rows(look().boundaries)
+    assert found == {7: {"early": 1.0}, 1: {"first": 1.0}, 40: {"ahead": 1.0}}, "no step is invented"
+
+
+def test_steps_told_by_their_log_alone_have_their_rows(look: Callable[[], Poll]) -> None:
+    with gpumon.run("net") as tags:
+        for step in range(1, 41):
+            tags._due = 0
+            tags.log({"loss": step}, step=step)
+    assert {end: row["loss"] for end, row in logged_in_rows(look().boundaries).items()} == {n: n for n in range(1, 41)}
+
+
+def test_steps_in_another_unit_do_not_flood_the_board(look: Callable[[], Poll]) -> None:
+    with gpumon.run("net") as tags:
+        for step in range(1, 4001):
+            tags._due = NEVER if step % 100 else 0
+            tags.step()
+            tags.log({"loss": step}, step=step // 8)
+        assert tags._board.events < 1500
+    assert sum(one.of_step > 0 for one in look().boundaries) > 0
+
+
+def test_a_number_from_a_gpu_is_of_the_row_in_which_it_was_logged(look: Callable[[], Poll]) -> None:
+    gpu = Gpu()
+    with gpumon.run("net") as tags:
+        for step in range(1, 11):
+            tags._due = 0
+            tags.step()
+            if step == 5:
+                tags._pending.add("loss", on_its_way(gpu, 0.5), -1, tags._rows.end_of(step))
+        gpu.done = True
+    assert logged_in_rows(look().boundaries) == {5: {"loss": 0.5}}
+
+
+def test_what_is_logged_for_a_row_that_is_over_is_in_every_output(tmp_path: Path) -> None:
+    make, ledger = Course(), Memory()
+    found = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.STEPS, 2.0, -1, "", 1), make(Mark.STEPS, 3.0, -1, "", 2),
+        make(Mark.LOG, 3.5, -1, "", 2, metrics={"accuracy": 0.75})._replace(of_step=2),
+        make(Mark.STEPS, 4.0, -1, "", 3), make(Mark.RUN_END, 4.0, -1, "", 3),
+    ]  # fmt: skip
+    keep(ledger, spread([on(n) for n in range(8)], found))
+    record = kept(ledger, tmp_path)
+    logged = [{}, {"accuracy": 0.75}, {}]
+    assert [dict(row.metrics) for row in step_summaries(record)] == logged
+    assert [row["metrics"] for row in run_json.whole(record, NOW)["steps"]] == logged
+    table = list(csv.DictReader(io.StringIO("".join(export_epochs.lines(record)))))
+    assert [row[f"{export_epochs.LOGGED}accuracy"] for row in table][:3] == ["", "0.75", ""]
+    shown = [line for line in run_text.lines(record, NOW, 0) if line[:1].isdigit()]
+    assert [" 0.75" in line for line in shown] == [False, True, False]
 
 
 def stepped(steps: int, each: float, evaluate: int = 0) -> tuple[list[Boundary], float]:

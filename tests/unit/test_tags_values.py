@@ -104,7 +104,7 @@ def test_a_cuda_value_is_taken_only_when_it_has_come() -> None:
     assert pending.collect() == {}
     assert pending
     gpu.done = True
-    assert pending.collect() == {-1: {"loss": 0.5}}
+    assert pending.collect() == {(-1, 0): {"loss": 0.5}}
     assert not pending
 
 
@@ -113,7 +113,7 @@ def test_the_oldest_and_the_newest_are_kept() -> None:
     for number in (1.0, 2.0, 3.0):
         pending.add("loss", on_its_way(gpu, number))
     gpu.done = True
-    assert pending.collect() == {-1: {"loss": 3.0}}
+    assert pending.collect() == {(-1, 0): {"loss": 3.0}}
 
 
 def test_the_last_number_of_an_epoch_comes_with_its_epoch_though_the_next_has_begun() -> None:
@@ -121,7 +121,7 @@ def test_the_last_number_of_an_epoch_comes_with_its_epoch_though_the_next_has_be
     for epoch, number in ((0, 1.0), (0, 2.0), (1, 3.0), (1, 4.0), (1, 5.0)):
         pending.add("loss", on_its_way(gpu, number), epoch)
     gpu.done = True
-    assert pending.collect() == {0: {"loss": 2.0}, 1: {"loss": 5.0}}
+    assert pending.collect() == {(0, 0): {"loss": 2.0}, (1, 0): {"loss": 5.0}}
 
 
 def test_few_epochs_are_waited_for_at_once() -> None:
@@ -131,7 +131,7 @@ def test_few_epochs_are_waited_for_at_once() -> None:
     gpu.done = True
     found = pending.collect()
     assert len(found) <= 8
-    assert found[99] == {"loss": 99.0}
+    assert found[99, 0] == {"loss": 99.0}
 
 
 def test_nothing_is_queued_while_a_graph_is_captured() -> None:
