@@ -71,7 +71,7 @@ def test_data_of_now_are_green_and_bright() -> None:
 def test_a_silent_daemon_dims_the_whole_screen_and_dates_every_chart() -> None:
     def check(app: GpumonApp) -> None:
         not_green(app)
-        assert brightest(app) < 160
+        assert brightest(app) < 190
         assert sum(line.count("15 s ago") for line in text(app)[1:]) == 2, "one for each chart"
 
     screen = state_of(FakeFeed(live=SILENT), check)
@@ -86,7 +86,7 @@ def test_a_screen_that_was_dimmed_is_bright_again_when_the_daemon_is_back() -> N
     feed = FakeFeed(live=SILENT)
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        assert brightest(app) < 160
+        assert brightest(app) < 190
         feed.live = LiveState(True, "live", 1.0)
         feed.advance()
         app.poll()

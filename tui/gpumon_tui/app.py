@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,18 +16,19 @@ from rich.console import RenderableType
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.color import Color
 from textual.geometry import Size
 from textual.screen import Screen
 
 from gpumon.clock import SECOND, Clock, SystemClock
 from gpumon.frame import Frame
-from gpumon_tui import theme
 from gpumon_tui.feed import FrameFeed, Player
 from gpumon_tui.freshness import freshness
 from gpumon_tui.guard import Guard, stop
 from gpumon_tui.instead import Instead, Past, Simulation
 from gpumon_tui.kept_runs import KeptRuns, OpenLedgers
 from gpumon_tui.keys import OVERVIEW, PAGES, applying, pressed
+from gpumon_tui.look import Depth, Look, of_terminal
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.pages.registry import REGISTERED, Pages, page_class
 from gpumon_tui.renderables.attention import counted
@@ -34,9 +37,11 @@ from gpumon_tui.screens.help import Help
 from gpumon_tui.screens.scrolled import Scrolled
 from gpumon_tui.textual_private import partial_updates
 from gpumon_tui.textual_private.flow_control import FlowControl
+from gpumon_tui.themes import after
 from gpumon_tui.view import View
 from gpumon_tui.widgets.bars import Footer, HeaderBar
 from gpumon_tui.widgets.gpus import Gpus
+from gpumon_tui.widgets.lines import Lines
 
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
@@ -46,6 +51,8 @@ OF_TEXTUAL = ("tab", "shift+tab", "ctrl+c", "ctrl+z")
 """Keys that Textual would keep for itself."""
 BUDGET = 0.02
 """Seconds that taking in history may hold up the keys."""
+SCREENED = 0.6
+"""Share of the ground over a page on which a window lies."""
 GARBAGE = 10_000
 """New objects after which garbage is looked for: a tick makes and drops hundreds, hardly any of them in a cycle."""
 
@@ -62,21 +69,19 @@ class GpumonApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(name, f"press('{name}')", show=False, priority=True) for name in OF_TEXTUAL
     ]
-    CSS = f"""
-    Screen {{ background: {theme.BACKGROUND}; color: {theme.TEXT}; overflow: hidden; }}
-    Scrolled {{ background: {theme.BACKGROUND} 60%; }}
-    HeaderBar, Footer {{ background: {theme.PANEL}; }}
-    """
+    CSS = "Screen { overflow: hidden; }"
 
     def __init__(
         self, feed: FrameFeed, *, interval: float = 1.0, live: bool = True, clock: Clock | None = None,
         simulation: Simulation | None = None, past: Past | None = None, player: Player | None = None,
         ledgers: OpenLedgers | None = None, pages: Pages = REGISTERED,
+        look: Look | None = None,
     ) -> None:  # fmt: skip
-        super().__init__()
+        super().__init__(ansi_color=True)  # what is drawn here fits the terminal as it is
         self.instead = Instead(feed, simulation, past)
         self.interval = interval
         self.view = View(interval)
+        self.view.look = look or Look()
         self.view.kept = KeptRuns(ledgers)
         self.view.kept.asked.told = self._draw_soon
         self.flow = FlowControl()
@@ -103,6 +108,7 @@ class GpumonApp(App[None]):
     def on_mount(self) -> None:
         """Begin with what the feed has."""
         self._loop = asyncio.get_running_loop()
+        self._ground(self.screen)
         self._open(OVERVIEW)
         self.poll()
         if self._live:
@@ -111,6 +117,8 @@ class GpumonApp(App[None]):
     def poll(self) -> None:
         """Take in new frames and draw, if the terminal keeps up."""
         view, feed, player = self.view, self.instead.feed, self._player
+        if view.forget_said(monotonic()):
+            self.footer.show()
         if player and player.turns != self._turns:
             self._turns = player.turns
             self._begin_anew()
@@ -273,6 +281,28 @@ class GpumonApp(App[None]):
         if self._player and self._player.can_seek:
             self._player.seek(seconds)
 
+    def do_theme(self) -> None:
+        """The next theme."""
+        chosen = after(self.view.look.theme)
+        self.show_in(self.view.look._replace(theme=chosen))
+        self.view.say(f"theme: {chosen.name}")
+        self.draw()
+
+    def show_in(self, look: Look) -> None:
+        """Show everything in another look."""
+        self.view.look = look
+        for screen in self.screen_stack:
+            self._ground(screen)
+            for lines in screen.query(Lines):
+                lines.refresh()
+
+    def _ground(self, screen: Screen[Any]) -> None:
+        """Paint what lies behind the lines; above another screen, so that it is seen as far as colors allow."""
+        look = self.view.look
+        ground = Color.parse(look.ground)
+        is_above = isinstance(screen, Scrolled) and look.depth is Depth.MANY
+        screen.styles.background = ground.with_alpha(SCREENED) if is_above else ground
+
     def do_quit(self) -> None:
         """The end."""
         self.exit()
@@ -290,13 +320,17 @@ class GpumonApp(App[None]):
 
     def do_help(self) -> None:
         """Keys, colors and words."""
-        if not isinstance(self.screen, Help):
-            self.push_screen(Help(self.view))
+        self._put_above(Help)
 
     def do_attention(self) -> None:
         """Show what needs attention."""
-        if not isinstance(self.screen, Attention):
-            self.push_screen(Attention(self.view))
+        self._put_above(Attention)
+
+    def _put_above(self, window: Callable[[View], Scrolled]) -> None:
+        if not isinstance(self.screen, Scrolled):
+            above = window(self.view)
+            self._ground(above)
+            self.push_screen(above)
 
     def _fatal_error(self) -> None:
         """End; Textual would print everything that was in memory, with the names of other people's processes."""
@@ -381,6 +415,8 @@ def run(
     Raises what crashed the view; the terminal is given back before.
     """
     app = GpumonApp(feed, interval=interval, simulation=simulation, past=past, player=player, ledgers=ledgers)
+    encoding = sys.__stderr__.encoding if sys.__stderr__ is not None else ""
+    app.view.look = of_terminal(os.environ, app.console.color_system, encoding)
     gc.freeze()  # modules stay: to walk through them again and again would find nothing, and hold up the keys
     gc.set_threshold(GARBAGE)
     with Guard(app.end).watching():

@@ -29,17 +29,11 @@ RESTORE = (
 
 
 def check() -> None:
-    """Refuse what is no terminal, has no cursor, or cannot be written in Unicode. Raises GpumonError."""
+    """Refuse what is no terminal, or has no cursor. Raises GpumonError."""
     if not all(stream is not None and stream.isatty() for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__)):
         raise GpumonError(f"the terminal view requires a terminal: use '{program()} status' in a script or a pipe")
     if os.environ.get("TERM") == "dumb":
         raise GpumonError(f"the terminal view requires cursor control, but TERM is 'dumb': use '{program()} status'")
-    encoding = sys.__stderr__.encoding if sys.__stderr__ is not None else ""
-    if encoding.lower().replace("-", "") != "utf8":
-        raise GpumonError(
-            f"the terminal view requires UTF-8, but the locale uses '{encoding}': "
-            f"set LC_ALL=C.UTF-8, or use '{program()} status'"
-        )
 
 
 class Guard:

@@ -54,6 +54,7 @@ KEYS = (
     Key("0", "to_now", "0", "charts: from the past back to now"),
     Key("s", "simulate", "s", "if no GPU can be read: switch to a simulation and back"),
     Key("a", "attention", "a", "what needs attention, the selected GPU and run first"),
+    Key("f2", "theme", "F2", "theme: dark, light, high contrast, color-blind safe; kept for the next time"),
     Key("up,k", "move", "↑ ↓", "move in a table; PgUp PgDn Home End too", by=-1),
     Key("down,j", "move", "", "", by=1),
     Key("pageup", "page", "", "", by=-1),

@@ -24,7 +24,7 @@ class Role(NamedTuple):
     dark: str
     light: str
     ansi: int | None
-    """Number among a terminal's own 16 colors; None leaves the terminal's default."""
+    """Number among a terminal's own 16 colors; None leaves the terminal's default, which can be read on its ground."""
     meaning: str
 
 
@@ -35,21 +35,21 @@ ROLES = (
     Role("rule", "#252d3d", "#ddd9d0", 8, "hairlines between sections"),
     Role("track", "#1b2230", "#ebe8e1", 8, "the empty part of a bar"),
     Role("faint", "#727e98", "#76736b", 8, "headings of columns, axes, what may be overlooked"),
-    Role("dim", "#8792aa", "#686c76", 7, "units, labels, rows of other users"),
-    Role("text", "#c9d1e1", "#2c313c", 7, "words and numbers"),
-    Role("strong", "#f5f7fc", "#090c12", 15, "the value of now, names of sections"),
+    Role("dim", "#8792aa", "#686c76", None, "units, labels, rows of other users"),
+    Role("text", "#c9d1e1", "#2c313c", None, "words and numbers"),
+    Role("strong", "#f5f7fc", "#090c12", None, "the value of now, names of sections"),
     Role("util", "#4fd6a4", "#0a7c56", 2, "work done; free; good"),
     Role("memory", "#6ea8fe", "#2a66cf", 12, "memory"),
     Role("power", "#e58fb8", "#b23b76", 13, "power and energy; validation; memory of others"),
-    Role("temp", "#dfb287", "#a5621c", 7, "temperature; checkpoint"),
+    Role("temp", "#dfb287", "#a5621c", None, "temperature; checkpoint"),
     Role("run", "#b69cff", "#6b46d1", 13, "runs and epochs"),
     Role("key", "#6fcfe6", "#0c7894", 14, "what can be pressed; focus; the chart's cursor"),
     Role("warn", "#f5c451", "#946200", 11, "attention"),
     Role("crit", "#ff6e6e", "#c62a2a", 9, "hot, lost, died, out of memory"),
 )
 BY_NAME = {role.name: role for role in ROLES}
-_GAMMA = 2.2
-"""Of the mixture on dark ground: in linear light, equal shares look equal."""
+LINEAR = 2.2
+"""Exponent of the mixture on dark ground: in linear light, equal shares look equal."""
 
 
 @lru_cache(maxsize=1024)
@@ -57,8 +57,15 @@ def color(role: str, share: float = 1.0) -> Color:
     """Return the color of a role, or `share` (0..1) of it over the ground; its name tells both."""
     own = BY_NAME[role].dark
     if share >= 1.0:
-        return Color(role, ColorType.TRUECOLOR, triplet=_triplet(own))
+        return Color(role, ColorType.TRUECOLOR, triplet=triplet(own))
     return Color(f"{role}@{share:.3f}", ColorType.TRUECOLOR, triplet=mix(BY_NAME["ground"].dark, own, share))
+
+
+@lru_cache(maxsize=1024)
+def meant(name: str) -> tuple[str, float] | None:
+    """Return the role and the share of a color of that name; None of a color that was not made here."""
+    role, _, share = name.partition("@")
+    return (role, float(share or 1.0)) if role in BY_NAME else None
 
 
 @lru_cache(maxsize=1024)
@@ -75,12 +82,12 @@ def tinted(role: str, share: float, on: str = "", on_share: float = 1.0) -> Styl
 
 def heat(value: float) -> Color:
     """Return the color of a cell of a heat strip for a value of 0..1: equal steps of it look equal."""
-    return color("util", round(0.012 + 0.66 * min(1.0, max(0.0, value)) ** _GAMMA, 3))
+    return color("util", round(0.012 + 0.66 * min(1.0, max(0.0, value)) ** LINEAR, 3))
 
 
-def mix(ground: str, over: str, share: float, gamma: float = _GAMMA) -> ColorTriplet:
+def mix(ground: str, over: str, share: float, gamma: float = LINEAR) -> ColorTriplet:
     """Return the color that lies `share` (0..1) of the way from one to the other."""
-    pairs = zip(_triplet(ground), _triplet(over), strict=True)
+    pairs = zip(triplet(ground), triplet(over), strict=True)
     return ColorTriplet(*(round(255 * _between(one / 255, other / 255, share, gamma)) for one, other in pairs))
 
 
@@ -89,5 +96,6 @@ def _between(one: float, other: float, share: float, gamma: float) -> float:
     return float((begin + (end - begin) * share) ** (1 / gamma))
 
 
-def _triplet(text: str) -> ColorTriplet:
+def triplet(text: str) -> ColorTriplet:
+    """Return the red, green and blue of `#rrggbb`."""
     return ColorTriplet(*(int(text[i : i + 2], 16) for i in (1, 3, 5)))

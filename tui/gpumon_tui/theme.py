@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from rich.color import Color
 from rich.style import Style
 
 from gpumon_tui import palette
 
-
-def _hex_of(role: str) -> str:
-    return palette.BY_NAME[role].dark
-
-
-BACKGROUND = _hex_of("ground")
-PANEL = _hex_of("panel")
-TEXT = _hex_of("text")
-MINT = _hex_of("util")
-BLUE = _hex_of("memory")
-ROSE = _hex_of("power")
-SAND = _hex_of("temp")
-CYAN = _hex_of("key")
+MINT, BLUE, ROSE, SAND, CYAN = "util", "memory", "power", "temp", "key"
+"""Roles of hues."""
 
 PLAIN = palette.ink("text")
 STRONG = palette.ink("strong", bold=True)
@@ -64,10 +52,10 @@ HUES = {
 }
 
 PARTS = {
-    "allocated": ("█", Style(color=BLUE)),
-    "cached": ("▓", Style(color="#c3dbff")),
-    "context": ("▒", Style(color=SAND)),
-    "others": ("╱", Style(color=ROSE)),
+    "allocated": ("█", palette.ink(BLUE)),
+    "cached": ("▓", palette.tinted(BLUE, 0.4)),
+    "context": ("▒", palette.ink(SAND)),
+    "others": ("╱", palette.ink(ROSE)),
     "free": ("▁", TRACK),
     "driver": ("░", DIM),
 }
@@ -75,42 +63,27 @@ PARTS = {
 
 
 def hue(metric: str) -> str:
-    """The color of a metric, the same in bars and charts."""
+    """The role of a metric's color, the same in bars and charts."""
     return HUES.get(metric, CYAN)
 
 
 @lru_cache(maxsize=256)
-def ramp(color: str, rows: int) -> tuple[Style, ...]:
+def ramp(role: str, rows: int) -> tuple[Style, ...]:
     """Styles for the rows of an area from top to bottom: bright at the crest, quiet below."""
     steps = max(1, rows - 1)
-    return tuple(Style(color=_mix(color, BACKGROUND, 0.55 * row / steps)) for row in range(rows))
+    return tuple(palette.tinted(role, round(1.0 - 0.8 * row / steps, 3)) for row in range(rows))
 
 
-@lru_cache(maxsize=64)
-def ink(color: str) -> Style:
+def ink(role: str) -> Style:
     """A plain style of one color."""
-    return Style(color=color)
-
-
-def faded(style: Style) -> Style:
-    """The same near the ground, without weight: for what is no longer so."""
-    color = Color.parse(_mix(_hex(style.color), BACKGROUND, 0.55)) if style.color else None
-    return Style(color=color, bgcolor=style.bgcolor)
+    return palette.ink(role)
 
 
 @lru_cache(maxsize=256)
 def faint(style: Style) -> Style:
     """The same, nearer to the ground: for what lies between the lowest and the highest value of a chart's column."""
-    return Style(color=_mix(_hex(style.color), BACKGROUND, 0.3)) if style.color else style
+    meant = palette.meant(style.color.name) if style.color else None
+    return palette.tinted(meant[0], round(0.5 * meant[1], 3)) if meant else style
 
 
-def _hex(color: Color) -> str:
-    return color.get_truecolor().hex
-
-
-def _mix(color: str, other: str, share: float) -> str:
-    pairs = ((int(color[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in pairs)
-
-
-FADED = faded(PLAIN)
+FADED = palette.tinted("text", 0.4)

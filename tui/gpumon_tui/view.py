@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from gpumon.analysis.epochs import Drawn, Epochs
@@ -24,6 +25,7 @@ from gpumon.origin import Capability
 from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel
 from gpumon_tui.freshness import freshness
 from gpumon_tui.kept_runs import KeptRuns
+from gpumon_tui.look import Look
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.axis import scale_top
 from gpumon_tui.renderables.buckets import read
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
 
 
+SAID_FOR = 4.0
+"""Seconds for which a line for the user stands at the foot."""
 FINDINGS_EVERY = 5.0
 """Seconds after which findings are judged anew; at once when a GPU or a run has another state."""
 
@@ -43,6 +47,11 @@ class View:
     """Everything the widgets draw from; it knows no widget."""
 
     def __init__(self, interval: float = 1.0) -> None:
+        self.look = Look()
+        """How pictures become cells of this terminal; pages need not know it."""
+        self.said = ""
+        """A line for the user at the foot, for some seconds."""
+        self._said_until = 0.0
         self.past: Sequence[RunSummary] = ()
         """Runs of the ledger, where that is asked for: on a machine without a GPU."""
         self.kept = KeptRuns()
@@ -80,6 +89,17 @@ class View:
         self._subject: str | None = None
         self._panel = 0
         self._panels: Memo[tuple[Panel, ...]] = Memo()
+
+    def say(self, text: str, now: float | None = None) -> None:
+        """Tell the user something at the foot, such as what a key did, for some seconds."""
+        self.said, self._said_until = text, (monotonic() if now is None else now) + SAID_FOR
+
+    def forget_said(self, now: float) -> bool:
+        """Leave the foot to the keys again once what was said has stood there for long enough; whether that is now."""
+        is_over = bool(self.said) and now > self._said_until
+        if is_over:
+            self.said = ""
+        return is_over
 
     @property
     def samples(self) -> tuple[Sample, ...]:

@@ -13,7 +13,7 @@ from gpumon.missing import is_known
 from gpumon_tui import theme
 from gpumon_tui.keys import PAGES
 from gpumon_tui.levels import level
-from gpumon_tui.renderables.text_width import Line, length, safe, spread
+from gpumon_tui.renderables.text_width import Line, cut, length, safe, spread
 
 if TYPE_CHECKING:  # a view draws with renderables
     from gpumon_tui.view import View
@@ -53,9 +53,9 @@ Place = tuple[int, int, str]
 
 
 def footer(
-    pages: Sequence[str], page: str, bindings: Sequence[tuple[str, str]], cells: int
+    pages: Sequence[str], page: str, bindings: Sequence[tuple[str, str]], cells: int, said: str = ""
 ) -> tuple[Line, list[Place]]:
-    """The pages at the left, as many keys as fit at the right, and where to click for each."""
+    """The pages at the left, as many keys as fit at the right or what is `said` to the user, and where to click."""
     line: Line = [Segment(" ", theme.BAR)]
     places: list[Place] = []
     at = 1
@@ -70,6 +70,8 @@ def footer(
             line += [Segment(text[:2], theme.KEY), Segment(text[2:], theme.BAR_DIM)]
         places.append((at, at + len(text), str(digit)))
         at += len(text)
+    if said:
+        return spread(line, cut([Segment(f" {safe(said)} ", theme.BAR_STRONG)], cells - at), cells, theme.BAR), places
     keys: Line = []
     room = cells - at - 1
     told: list[Place] = []

@@ -16,8 +16,8 @@ class Findings(Text):
 
     dims = False
 
-    def lines(self) -> list[Line]:
-        view, cells = self.view, self.size.width or 78
+    def told(self, cells: int) -> list[Line]:
+        view = self.view
         return [
             [Segment("Attention", theme.TITLE)],
             *attention(view.findings(), view.selected, cells, is_old=view.age > 0),

@@ -52,7 +52,7 @@ WORDS = (
 class Explained(Text):
     """The help's lines."""
 
-    def lines(self) -> list[Line]:
+    def told(self, cells: int) -> list[Line]:
         keys: list[Line] = [
             [Segment(f"{key.shown:>7} ", theme.TITLE), Segment(key.what, theme.PLAIN)] for key in KEYS if key.what
         ]

@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+from rich.segment import Segment
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 
-from gpumon_tui import theme
+from gpumon_tui import palette
+from gpumon_tui.renderables.text_width import Line
 from gpumon_tui.widgets.lines import Lines
 
 _SCROLL = frozenset(("up", "down", "pageup", "pagedown", "home", "end"))
 
 
+EDGE: Line = [Segment("▌", palette.ink("key", "panel")), Segment(" ")]
+
+
 class Text(Lines):
-    """As many rows as there are lines."""
+    """As many rows as there are lines, with an edge at the left."""
 
     DEFAULT_CSS = "Text { height: auto; }"
+    ground = "panel"
 
     def get_content_height(self, *_: object) -> int:
         """Return the number of lines."""
         return len(self.lines())
 
+    def lines(self) -> list[Line]:
+        return [[*EDGE, *line] for line in ([], *self.told(max(1, self.size.width - 4)), [])]
+
+    def told(self, cells: int) -> list[Line]:
+        """Return what is told, each line in so many cells."""
+        raise NotImplementedError
+
 
 class Scrolled(ModalScreen[None]):
     """Shows `text`."""
 
-    DEFAULT_CSS = f"""
-    Scrolled {{ align: center middle; }}
-    Scrolled > VerticalScroll {{
-        width: 84; max-width: 100%; height: auto; max-height: 100%;
-        background: {theme.PANEL}; border: round {theme.CYAN}; padding: 0 2;
-        scrollbar-size-vertical: 1;
-    }}
+    DEFAULT_CSS = """
+    Scrolled { align: center middle; }
+    Scrolled > VerticalScroll {
+        width: 84; max-width: 100%; height: auto; max-height: 100%; scrollbar-size-vertical: 0;
+    }
     """
 
     def __init__(self, text: Text) -> None:

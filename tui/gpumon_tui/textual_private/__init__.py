@@ -1,9 +1,8 @@
 """Everything that relies on private parts of Textual, and a plain way without it.
 
-Three costs of the public way, measured with Textual 8: a partial update sends whole lines (`cell_diff`), frames
-queue up behind a slow terminal (`flow_control`), and each repaint works out every style again (`style_cache`, which
-uses public names only). At the start `missing` looks whether the installed Textual still has the private names; where
-it lacks one, the view draws as Textual does, which costs more and shows the same.
+Two costs of the public way, measured with Textual 8: a partial update sends whole lines (`cell_diff`), and frames
+queue up behind a slow terminal (`flow_control`). At the start `missing` looks whether the installed Textual still has
+the private names; where it lacks one, the view draws as Textual does, which costs more and shows the same.
 """
 
 from __future__ import annotations

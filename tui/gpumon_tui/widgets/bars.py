@@ -18,6 +18,7 @@ class HeaderBar(Lines):
     """Source, host, freshness and time; asked for more often than there are frames."""
 
     dims = False
+    ground = "panel"
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
@@ -34,6 +35,7 @@ class Footer(Lines):
     """The pages, and the keys that apply on the one on screen; each can be clicked."""
 
     dims = False
+    ground = "panel"
 
     class Pressed(Message):
         """Something at the foot was clicked; `key` is Textual's name of the key that does the same."""
@@ -54,7 +56,8 @@ class Footer(Lines):
 
     def lines(self) -> list[Line]:
         bindings, cells = (*self.offered, *self.bindings), self.size.width
-        return self._memo.get(0, (self.page, bindings, cells), lambda: [self._line(bindings, cells)])
+        said = self.view.said
+        return self._memo.get(0, (self.page, bindings, cells, said), lambda: [self._line(bindings, cells, said)])
 
     def on_click(self, event: events.Click) -> None:
         """Press the key under the mouse."""
@@ -62,6 +65,6 @@ class Footer(Lines):
             if begin <= event.x < end:
                 self.post_message(self.Pressed(key))
 
-    def _line(self, bindings: Sequence[tuple[str, str]], cells: int) -> Line:
-        line, self._places = header.footer(self._pages, self.page, bindings, cells)
+    def _line(self, bindings: Sequence[tuple[str, str]], cells: int, said: str) -> Line:
+        line, self._places = header.footer(self._pages, self.page, bindings, cells, said)
         return line

@@ -12,8 +12,8 @@ from textual.widget import Widget
 
 from gpumon_tui.renderables.difference import changed
 from gpumon_tui.renderables.text_width import Line, length
-from gpumon_tui.textual_private.style_cache import StyleCache
 from gpumon_tui.view import View
+from gpumon_tui.widgets.style_cache import StyleCache
 
 BLANK: Line = [Segment("")]
 
@@ -27,6 +27,8 @@ class Lines(Widget):
     DEFAULT_CSS = "Lines { height: 1; width: 1fr; }"
     dims = True
     """Whether it is dimmed while the screen shows what was, and not what is."""
+    ground = "ground"
+    """The role of what lies behind the lines."""
 
     def __init__(self, view: View, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -34,7 +36,7 @@ class Lines(Widget):
         self._lines: list[Line] = []
         self._strips: dict[int, Strip] = {}
         self._strip_cells = 0
-        self._style_cache = StyleCache(self)
+        self._style_cache = StyleCache(view, self.ground)
         self._dimmed = False
 
     @property
@@ -102,7 +104,8 @@ class Lines(Widget):
     def _strip(self, row: int, cells: int) -> Strip:
         """A line as the screen wants it."""
         line, styles = self._lines[row] if row < len(self._lines) else [], self._style_cache
-        segments = [Segment(text, styles[style]) for text, style, _ in line]
+        letters = self.view.look.letters
+        segments = [Segment(text if text.isascii() else letters(text, style), styles[style]) for text, style, _ in line]
         used = length(line)
         if used < cells:
             segments.append(Segment(" " * (cells - used), styles[None]))

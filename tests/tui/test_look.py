@@ -1,0 +1,187 @@
+"""Themes can be read by everybody; few colors, none, and ASCII say the same in another way, cell for cell."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.color_triplet import ColorTriplet
+from rich.style import Style
+from textual.pilot import Pilot
+
+from gpumon_tui import palette
+from gpumon_tui.app import GpumonApp
+from gpumon_tui.glyphs import TABLE, plain
+from gpumon_tui.look import Depth, Look, of_terminal
+from gpumon_tui.themes import BY_NAME, DARK, THEMES, after, shade
+from tests.tui.fakes import FakeFeed
+from tests.tui.screen import play, text
+
+HUES = ("util", "memory", "power", "temp", "run", "key", "warn", "crit")
+SIXTEEN = Look(depth=Depth.SIXTEEN)
+NONE = Look(depth=Depth.NONE)
+ASCII = Look(depth=Depth.NONE, is_ascii=True)
+
+
+def luminance(color: ColorTriplet) -> float:
+    """As WCAG defines it."""
+    parts = [c / 255 / 12.92 if c / 255 <= 0.04045 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in color]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def contrast(one: ColorTriplet, other: ColorTriplet) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", BY_NAME)
+def test_words_and_hues_of_every_theme_stand_out_from_the_ground(theme: str) -> None:
+    least = {"text": 12.0, "strong": 12.0, "dim": 5.0, "faint": 4.5, **dict.fromkeys(HUES, 4.5)}
+    ground = shade(theme, "ground")
+    found = {role: contrast(shade(theme, role), ground) for role in least}
+    assert {role: value for role, value in found.items() if value < least[role]} == {}
+
+
+@pytest.mark.parametrize("theme", BY_NAME)
+def test_what_is_old_can_still_be_read_and_is_fainter(theme: str) -> None:
+    ground = shade(theme, "ground")
+    old, now = (contrast(shade(theme, "text", is_old=is_old), ground) for is_old in (True, False))
+    assert 4.5 <= old < 0.6 * now
+
+
+@pytest.mark.parametrize("theme", BY_NAME)
+def test_equal_steps_of_a_tint_go_one_way_from_the_ground_to_the_hue(theme: str) -> None:
+    ground = shade(theme, "ground")
+    steps = [contrast(shade(theme, "util", share / 20), ground) for share in range(21)]
+    assert steps == sorted(steps)
+    assert steps[20] > 4.5
+
+
+# Machado, Oliveira and Fernandes 2009, severity 1, on linear light.
+BLIND = {
+    "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.01182, 0.04294, 0.968881)),
+}
+
+
+def seen(color: ColorTriplet, matrix: tuple[tuple[float, ...], ...]) -> tuple[float, float, float]:
+    """A color in CIE L*a*b* as somebody sees it who lacks a kind of cones."""
+    linear = [c / 255 / 12.92 if c / 255 <= 0.04045 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in color]
+    r, g, b = (min(1.0, max(0.0, sum(m * c for m, c in zip(row, linear, strict=True)))) for row in matrix)
+    x = (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505
+    y = 0.2126 * r + 0.7152 * g + 0.0722 * b
+    z = (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089
+    fx, fy, fz = (v ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in (x, y, z))
+    return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
+
+
+@pytest.mark.parametrize("kind", BLIND)
+@pytest.mark.parametrize("theme", [name for name in BY_NAME if name.startswith("color-blind")])
+def test_the_color_blind_safe_themes_keep_apart_what_stands_side_by_side(theme: str, kind: str) -> None:
+    """Work, attention and alarm in one row; own memory and that of others in one bar."""
+    beside = [*combinations(("util", "warn", "crit"), 2), ("memory", "power"), ("text", "warn")]
+    for one, other in beside:
+        colors = [seen(shade(theme, role), BLIND[kind]) for role in (one, other)]
+        apart = sum((a - b) ** 2 for a, b in zip(*colors, strict=True)) ** 0.5
+        assert apart > 15, f"{one} and {other}: {apart:.0f}"
+
+
+def test_f2_goes_through_all_themes_and_says_which() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        for theme in (*THEMES[1:], THEMES[0]):
+            await pilot.press("f2")
+            await pilot.pause()
+            assert app.view.look.theme is theme
+            assert f"theme: {theme.name}" in text(app)[-1]
+            grounds = {
+                segment.style.bgcolor.get_truecolor().hex
+                for strip in app.screen._compositor.render_strips()[1:-1]
+                for segment in strip
+                if segment.style and segment.style.bgcolor
+            }
+            assert theme.colors["ground"] in grounds
+            usual = {DARK.colors["ground"], BY_NAME["light"].colors["ground"]}
+            assert not grounds & usual - {theme.colors["ground"]}
+
+    play(FakeFeed(), (120, 40), script)
+
+
+def test_themes_follow_one_another_in_a_circle() -> None:
+    theme = DARK
+    for _ in THEMES:
+        theme = after(theme)
+    assert theme is DARK
+
+
+def styles_of(look: Look, size: tuple[int, int] = (120, 40)) -> list[Style]:
+    found: list[Style] = []
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        for strip in app.screen._compositor.render_strips():
+            found.extend(segment.style for segment in strip if segment.style)
+
+    play(FakeFeed(lost=(3,)), size, script, look=look)
+    return found
+
+
+def test_without_colors_there_are_none_and_alarm_is_reversed() -> None:
+    styles = styles_of(NONE)
+    plain_names = {None, "default"}
+    assert {style.color.name if style.color else None for style in styles} <= plain_names
+    assert {style.bgcolor.name if style.bgcolor else None for style in styles} <= plain_names
+    assert any(style.reverse for style in styles)
+    assert NONE.cells(palette.ink("crit")).reverse
+    assert NONE.cells(palette.ink("warn")).bold
+    assert not NONE.cells(palette.ink("dim")).bold
+
+
+def test_a_terminal_of_16_colors_gets_only_its_own() -> None:
+    colors = [color for style in styles_of(SIXTEEN) for color in (style.color, style.bgcolor) if color]
+    assert all(color.is_default or (color.number is not None and color.number < 16) for color in colors)
+    warn = SIXTEEN.cells(palette.ink("warn"))
+    assert warn.color is not None
+    assert (warn.color.number, warn.bold) == (11, True)
+    assert SIXTEEN.cells(palette.tinted("util", 0.42)).color == SIXTEEN.cells(palette.ink("util")).color
+
+
+@pytest.mark.parametrize("size", [(40, 20), (80, 24), (200, 50)])
+def test_without_unicode_every_letter_is_ascii_in_the_same_cell(size: tuple[int, int]) -> None:
+    whole, lines = play(FakeFeed(), size), play(FakeFeed(), size, look=ASCII)
+    assert all(line.isascii() for line in lines)
+    assert [cell_len(line.rstrip()) for line in lines][1:-1] != [0] * (len(lines) - 2)
+    for before, after_it in zip(whole, lines, strict=True):
+        cells = zip(before, after_it.ljust(size[0]), strict=False)
+        assert all(one == other for one, other in cells if one.isalnum() and one.isascii())
+
+
+def test_strangers_letters_become_question_marks_of_the_same_width() -> None:
+    assert plain("日本 é µ") == "???? e u"
+    assert all(cell_len(other) == cell_len(letter) == 1 for letter, other in TABLE.items())
+
+
+def test_a_full_bar_and_an_empty_one_differ_in_ascii_and_without_colors() -> None:
+    for look in (ASCII, NONE):
+        full, empty = (look.letters("▆▆━━", palette.ink(role)) for role in ("memory", "track"))
+        assert not set(full) & set(empty)
+
+
+@pytest.mark.parametrize(
+    ("env", "system", "encoding", "depth", "is_ascii"),
+    [
+        ({"TERM": "xterm-256color"}, "256", "utf-8", Depth.MANY, False),
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, "truecolor", "UTF-8", Depth.MANY, False),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, "256", "utf-8", Depth.NONE, False),
+        ({"TERM": "xterm-256color", "NO_COLOR": ""}, "256", "utf-8", Depth.MANY, False),
+        ({"TERM": "linux"}, "standard", "utf-8", Depth.SIXTEEN, False),
+        ({"TERM": "xterm"}, "standard", "latin-1", Depth.SIXTEEN, True),
+        ({"TERM": "vt100"}, "standard", "ascii", Depth.NONE, True),
+        ({}, None, "utf_8", Depth.SIXTEEN, False),
+    ],
+)  # fmt: skip
+def test_a_terminal_is_given_what_it_can_show(
+    env: dict[str, str], system: str | None, encoding: str, depth: Depth, is_ascii: bool
+) -> None:
+    look = of_terminal(env, system, encoding)
+    assert (look.depth, look.is_ascii) == (depth, is_ascii)

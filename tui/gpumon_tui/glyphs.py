@@ -1,0 +1,72 @@
+"""Letters of the view in ASCII, cell for cell: for a terminal without Unicode, or where some letters take two cells.
+
+Pages draw in Unicode. What a letter becomes depends on the role of its color at times: the same block is full in
+a bar, and empty in the track behind it.
+"""
+
+from __future__ import annotations
+
+from unicodedata import normalize
+
+from rich.cells import cell_len
+
+LEVELS = " _.:-=+*#"
+"""From nothing to all, for what is told by color alone."""
+TABLE: dict[str, str] = {
+    **dict(zip("▁▂▃▄▅▆▇█", "_.:-=+##", strict=True)),
+    **dict.fromkeys("▏▎▍▐▕", "|"),
+    **dict.fromkeys("▌▋▊▉▀▖▗▘▙▚▛▜▝▞▟▓", "#"),
+    **dict.fromkeys("▒░╱", ":"),
+    **dict.fromkeys("━╸", "="),
+    **dict.fromkeys("─╌┄╴╶╺⎺⎻⎼⎽‐‑‒–—−", "-"),
+    **dict.fromkeys("│┃├┤└╎┆┊", "|"),
+    **dict.fromkeys("┌┐┘┬┴┼╭╮╯╰", "+"),
+    "╵": "'", "╷": ",",
+    "▲": "!", "△": "!", "▴": "^", "▼": "v", "▾": "v", "▸": ">", "▶": ">", "►": ">", "◂": "<", "◀": "<", "◄": "<",
+    "●": "*", "○": "o", "‖": "=", "←": "<", "→": ">", "↑": "^", "↓": "v", "↵": "E", "⏎": "E", "␣": "_",
+    "×": "x", "✕": "x", "✗": "x", "✘": "x", "╳": "x", "✓": "+", "✔": "+", "·": ".", "•": "*", "…": "~", "°": " ",
+    "’": "'", "‘": "'", "“": '"', "”": '"', "≤": "<", "≥": ">", "≈": "~", "Δ": "d", "µ": "u", "²": "2", "³": "3",
+    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2800": " ",
+}  # fmt: skip
+BY_ROLE: dict[str, dict[str, str]] = {
+    "track": dict.fromkeys("▁▂▃▄▅▆▇█▏▎▍▌▋▊▉▀▖▗", ".") | dict.fromkeys("━╸╺─", "-"),
+    "key": {"▌": ">", "▎": ">"},
+    "memory": {"▆": "#"},
+    "power": {"▆": "#", "▀": "v"},
+    "temp": {"▀": "c"},
+    "strong": {"▲": "^"},
+    "faint": {"▲": "^", "·": " "},
+    "rule": {"·": " "},
+}
+"""What is another letter in a certain color."""
+EMPTY = dict.fromkeys("▂▃▄▅▆▇█▏▎▍▌▋▊▉", "▁") | dict.fromkeys("━╸╺", "─")
+"""In Unicode, of what is empty: where no color tells it from what is full."""
+_BRAILLE = range(0x2801, 0x2900)
+
+
+def plain(text: str, role: str = "", share: float = 1.0) -> str:
+    """Return `text` in ASCII, in as many cells; `role` and `share` are of its color."""
+    if text.isascii():
+        return text
+    if share < 1.0 and role == "util" and "▌" in text:  # a heat strip, of which the color is all there is
+        text = text.replace("▌", LEVELS[min(len(LEVELS) - 1, round((share / 0.68) ** 0.45 * (len(LEVELS) - 1)))])
+    own = BY_ROLE.get(role, {})
+    return "".join(own.get(letter) or TABLE.get(letter) or _nearest(letter) for letter in text.replace(" · ", " | "))
+
+
+def uncolored(text: str, role: str) -> str:
+    """Return `text` so that what is empty can be told from what is full without color."""
+    if role != "track" or text.isascii():
+        return text
+    return "".join(EMPTY.get(letter, letter) for letter in text)
+
+
+def _nearest(letter: str) -> str:
+    """Return a letter without its accent, or `?` in as many cells."""
+    if letter.isascii():
+        return letter
+    if ord(letter) in _BRAILLE:
+        return "*"
+    cells = cell_len(letter)
+    base = normalize("NFKD", letter)[:1]
+    return base if cells == 1 and base.isascii() and base.isprintable() else "?" * cells

@@ -1,0 +1,91 @@
+"""Themes: the color that each role has. One row each; what a row does not name is as in the theme it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from rich.color_triplet import ColorTriplet
+
+from gpumon_tui.palette import LINEAR, ROLES, mix, triplet
+
+_LIGHT_POWER = 0.75
+"""Exponent of a share on light ground: there a little of a color is seen less than on dark."""
+_OLD_GREY, _OLD_FADE, _OLD_FADE_ON_LIGHT = 0.6, 0.5, 0.3
+"""Of what is no longer so: how much of the color goes, and how near to the ground the rest comes."""
+
+
+class Theme(NamedTuple):
+    """A look that the user chooses."""
+
+    name: str
+    colors: Mapping[str, str]
+    is_light: bool = False
+    stronger: float = 1.0
+    """Factor of the shares of tints."""
+    reverses: bool = False
+    """Whether what is selected stands in the ground's color on the text's."""
+
+
+_DARK = {role.name: role.dark for role in ROLES}
+_LIGHT = {role.name: role.light for role in ROLES}
+
+
+def _contrasting(colors: Mapping[str, str], ground: str, text: str, changed: Mapping[str, str]) -> Mapping[str, str]:
+    return {**colors, **changed, "ground": ground, "text": text, "dim": text, "faint": text}
+
+
+_FOR_COLOR_BLIND = {
+    "util": ("#56b4e9", "#0a6aa6"),
+    "memory": ("#9aa7ff", "#4b4fc4"),
+    "power": ("#e9a3c9", "#a03070"),
+    "warn": ("#f5dc51", "#8c6c00"),
+    "crit": ("#f0762a", "#861a00"),
+    "run": ("#cc99cc", "#87408a"),
+}
+"""On dark and on light ground: no two that stand beside each other are told apart by red and green alone."""
+
+THEMES = (
+    Theme("dark", _DARK),
+    Theme("light", _LIGHT, is_light=True),
+    Theme(
+        "high contrast",
+        _contrasting(_DARK, "#000000", "#ffffff", {"strong": "#ffffff", "rule": "#5c6a86", "track": "#333d52"}),
+        stronger=1.6, reverses=True,
+    ),
+    Theme(
+        "high contrast, light",
+        _contrasting(_LIGHT, "#ffffff", "#000000", {"strong": "#000000", "rule": "#8a8780", "track": "#d5d1c8"}),
+        is_light=True, stronger=1.6, reverses=True,
+    ),
+    Theme("color-blind safe", {**_DARK, **{role: both[0] for role, both in _FOR_COLOR_BLIND.items()}}),
+    Theme(
+        "color-blind safe, light", {**_LIGHT, **{role: both[1] for role, both in _FOR_COLOR_BLIND.items()}},
+        is_light=True,
+    ),
+)  # fmt: skip
+BY_NAME = {theme.name: theme for theme in THEMES}
+DARK = THEMES[0]
+
+
+def after(theme: Theme) -> Theme:
+    """Return the theme that comes after another one, the first after the last."""
+    return THEMES[(THEMES.index(theme) + 1) % len(THEMES)]
+
+
+@lru_cache(maxsize=2048)
+def shade(name: str, role: str, share: float = 1.0, is_old: bool = False) -> ColorTriplet:
+    """Return the color of a role in the theme of a name, or `share` of it over the ground; greyed where it is old."""
+    theme = BY_NAME[name]
+    ground, own = theme.colors["ground"], theme.colors[role]
+    share = min(1.0, share * theme.stronger) if share < 1.0 else 1.0
+    if share < 1.0:
+        found = mix(ground, own, share**_LIGHT_POWER, 1.0) if theme.is_light else mix(ground, own, share, LINEAR)
+    else:
+        found = triplet(own)
+    if not is_old or role in ("ground", "panel"):
+        return found
+    grey = "#" + f"{round(0.2126 * found.red + 0.7152 * found.green + 0.0722 * found.blue):02x}" * 3
+    rest = mix(found.hex, grey, _OLD_GREY, 1.0).hex
+    return mix(ground, rest, 1.0 - _OLD_FADE_ON_LIGHT, 1.0) if theme.is_light else mix(ground, rest, 1.0 - _OLD_FADE)
