@@ -11,7 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-KNOWN = "Keras, Lightning, Transformers, XGBoost and LightGBM"
+KNOWN = (
+    "Keras, Lightning, Transformers, XGBoost, LightGBM, Ignite (from 2 epochs on), Accelerate (trackers) and "
+    "scikit-learn (searches)"
+)
 """The frameworks whose trainings are tagged (`hook.AWAITED`), for people."""
 NAME = "GPUMON_RUN_NAME"
 """Environment variable: what the trainings are called; without it each is called after its script."""

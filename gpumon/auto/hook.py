@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 AWAITED = {
+    "accelerate.accelerator": "accelerate",
+    "ignite.engine.engine": "ignite",
     "keras.src.callbacks.callback_list": "keras",
     "lightgbm.engine": "lightgbm",
     "lightning.pytorch.trainer.connectors.callback_connector": "lightning",
     "pytorch_lightning.trainer.connectors.callback_connector": "lightning",
+    "sklearn.model_selection._search": "sklearn",
     "transformers.trainer_callback": "transformers",
     "xgboost.callback": "xgboost",
 }

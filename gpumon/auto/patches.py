@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from importlib import import_module
 from inspect import signature
+from threading import local
 from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 
 def keras(module: ModuleType) -> None:
@@ -76,6 +78,96 @@ def lightgbm(module: ModuleType) -> None:
         setattr(module, name, _with_callback(getattr(module, name)))
 
 
+def ignite(module: ModuleType) -> None:
+    """`run` of Ignite's engines: one of more than one epoch trains, and those that run within it evaluate.
+
+    An engine of one epoch that runs in no other may do either: it is left out.
+    """
+    kind = module.Engine
+    ran = kind.run
+    parameters = signature(ran)
+    assert {"max_epochs", "max_iters"} <= {*parameters.parameters}
+    running = local()
+    monitors: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+    """Of trainers."""
+
+    @wraps(ran)
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        around = running.__dict__.setdefault("engines", [])
+
+        def follow() -> None:
+            if around:
+                monitor = monitors.get(around[0])
+                if monitor is not None and not _is_followed(self):
+                    monitor.follow_evaluator(self)
+                return
+            given = parameters.bind(self, *args, **kwargs).arguments
+            planned = given.get("max_epochs") or self.state.max_epochs or 0
+            if (planned > 1 or given.get("max_iters") or self.state.max_iters) and not _is_followed(self):
+                monitors[self] = _monitor("ignite").attach(self)
+
+        _quietly(follow)
+        around.append(self)
+        try:
+            return ran(self, *args, **kwargs)
+        finally:
+            around.pop()
+
+    kind.run = run
+
+
+def accelerate(module: ModuleType) -> None:
+    """`init_trackers` of Accelerate: one tracker more."""
+    kind = module.Accelerator
+    begun = kind.init_trackers
+
+    @wraps(begun)
+    def begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = self.log_with
+
+        def add() -> None:
+            if "gpumon" not in map(str, before):
+                trackers = [*before]
+                _add(trackers, "accelerate", kind="GpuMonitorTracker")
+                self.log_with = trackers
+
+        _quietly(add)
+        try:
+            return begun(self, *args, **kwargs)
+        finally:
+            self.log_with = before
+
+    kind.init_trackers = begin
+
+
+def sklearn(module: ModuleType) -> None:
+    """`fit` of scikit-learn's searches; one within another belongs to it."""
+    kind = module.BaseSearchCV
+    fitted = kind.fit
+    within: list[Any] = []
+    assert callable(kind.set_callbacks)
+
+    @wraps(fitted)
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = self.__dict__.get("_skl_callbacks")
+
+        def add() -> None:
+            callbacks = [*(before or ())]
+            _add(callbacks, "sklearn")
+            self.set_callbacks(*callbacks)
+
+        if not within:
+            _quietly(add)
+        within.append(self)
+        try:
+            return fitted(self, *args, **kwargs)
+        finally:
+            within.pop()
+            _quietly(lambda: self.set_callbacks(*(before or ())))
+
+    kind.fit = fit
+
+
 def _with_callback(train: Any) -> Any:
     """`train` with a monitor among its callbacks."""
     parameters = signature(train)
@@ -111,25 +203,31 @@ def _add_to_lightning(trainer: Any) -> None:
         _add(trainer.callbacks, "lightning")
 
 
-def _add(callbacks: list[Any], framework: str, place: int | None = None) -> None:
+def _add(callbacks: list[Any], framework: str, place: int | None = None, kind: str = "GpuMonitor") -> None:
     if _wants_one(callbacks):
-        callbacks.insert(len(callbacks) if place is None else place, _monitor(framework))
+        callbacks.insert(len(callbacks) if place is None else place, _monitor(framework, kind))
+
+
+def _is_followed(engine: Any) -> bool:
+    """Whether a monitor of ours is attached to an engine of Ignite."""
+    handlers = [getattr(handler, "func", handler) for every in engine._event_handlers.values() for handler, *_ in every]
+    return not _wants_one(getattr(handler, "__self__", None) for handler in handlers)
 
 
 def _wants_one(callbacks: Iterable[Any]) -> bool:
     """Whether none of these is a monitor of ours, or made of one."""
     ours = (
-        kind.__module__.startswith("gpumon.callbacks.") and kind.__name__ == "GpuMonitor"
+        kind.__module__.startswith("gpumon.callbacks.") and kind.__name__ in ("GpuMonitor", "GpuMonitorTracker")
         for callback in callbacks
         for kind in type(callback).__mro__
     )
     return not any(ours)
 
 
-def _monitor(framework: str) -> Any:
+def _monitor(framework: str, kind: str = "GpuMonitor") -> Any:
     offer_package()  # type: ignore[name-defined]  # noqa: F821  # given by `hook`
-    kind = import_module(f"gpumon.callbacks.{framework}").GpuMonitor
-    return kind(name=os.environ.get("GPUMON_RUN_NAME") or None)
+    made = getattr(import_module(f"gpumon.callbacks.{framework}"), kind)
+    return made(os.environ.get("GPUMON_RUN_NAME") or None)
 
 
 def _quietly(do: Callable[[], object]) -> None:

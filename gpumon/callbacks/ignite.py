@@ -40,6 +40,7 @@ class GpuMonitor:
         self._alone = True
         self._before = ""
         self._since = 0
+        self._unnamed = 0
 
     def attach(self, trainer: Engine, **evaluators: Engine) -> GpuMonitor:
         """Follow `trainer` and `evaluators`, each by the name of its phase, until they end, however they end.
@@ -52,14 +53,25 @@ class GpuMonitor:
             (Events.COMPLETED, self._completed), (Events.TERMINATE, self._terminated),
         ):  # fmt: skip
             trainer.add_event_handler(event, handler)
+        self._attach_any(trainer)
         for phase, evaluator in evaluators.items():
-            evaluator.add_event_handler(Events.STARTED, partial(self._evaluation_started, phase=phase))
-            evaluator.add_event_handler(Events.COMPLETED, partial(self._evaluation_completed, phase=phase))
-        for engine in (trainer, *evaluators.values()):
-            engine.add_event_handler(Events.GET_BATCH_STARTED, self._fetch_started)
-            engine.add_event_handler(Events.GET_BATCH_COMPLETED, self._fetched)
-            engine.add_event_handler(Events.EXCEPTION_RAISED, self._raised)
+            self._attach_evaluator(evaluator, phase)
         return self
+
+    def follow_evaluator(self, evaluator: Engine) -> None:
+        """Follow an engine that evaluates and has no name: `evaluate`, `evaluate_2`, … For `gpumon run --auto`."""
+        self._unnamed += 1
+        self._attach_evaluator(evaluator, "evaluate" if self._unnamed == 1 else f"evaluate_{self._unnamed}")
+
+    def _attach_evaluator(self, evaluator: Engine, phase: str) -> None:
+        evaluator.add_event_handler(Events.STARTED, partial(self._evaluation_started, phase=phase))
+        evaluator.add_event_handler(Events.COMPLETED, partial(self._evaluation_completed, phase=phase))
+        self._attach_any(evaluator)
+
+    def _attach_any(self, engine: Engine) -> None:
+        engine.add_event_handler(Events.GET_BATCH_STARTED, self._fetch_started)
+        engine.add_event_handler(Events.GET_BATCH_COMPLETED, self._fetched)
+        engine.add_event_handler(Events.EXCEPTION_RAISED, self._raised)
 
     @guarded
     def _started(self, engine: Engine) -> None:

@@ -100,14 +100,57 @@ xgboost.train({}, xgboost.DMatrix(x, y), 3, callbacks=OWN["xgboost"])
 lightgbm.LGBMRegressor(n_estimators=4, verbose=-1).fit(x, y, callbacks=OWN["lightgbm"])
 print("epochs none")
 """
+IGNITE = """
+import sys
+from ignite.engine import Engine, Events
+trainer, evaluator = Engine(lambda engine, batch: 0.5), Engine(lambda engine, batch: 0.5)
+@trainer.on(Events.EPOCH_COMPLETED)
+def validate():
+    trainer.state.metrics["loss"] = 0.5
+    evaluator.run([1, 2])
+if "own" in sys.argv:
+    from gpumon.callbacks.ignite import GpuMonitor
+    GpuMonitor().attach(trainer, validate=evaluator)
+trainer.run([1, 2, 3], max_epochs=3)
+evaluator.run([1, 2])
+Engine(lambda engine, batch: 0.5).run([1, 2])  # nobody can tell what it does
+print("epochs", trainer.state.epoch)
+"""
+ACCELERATE = """
+import sys
+from accelerate import Accelerator
+own = "own" in sys.argv
+if own:
+    import gpumon.callbacks.accelerate
+accelerator = Accelerator(cpu=True, log_with="gpumon" if own else None)
+accelerator.init_trackers("with_accelerate", config={"learning_rate": 0.1})
+for step in range(4):
+    accelerator.log({"loss": 0.5}, step=step)
+trackers = len(accelerator.trackers)
+accelerator.end_training()
+print("epochs none", trackers)
+"""
+SEARCH = """
+import sys
+import numpy
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV
+search = GridSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, cv=2)
+if "own" in sys.argv:
+    from gpumon.callbacks.sklearn import GpuMonitor
+    search.set_callbacks(GpuMonitor())
+search.fit(numpy.random.default_rng(0).normal(size=(32, 2)), numpy.arange(32))
+print("epochs none", *[type(callback).__name__ for callback in getattr(search, "_skl_callbacks", [])])
+"""
 TRAININGS = {
     "keras": KERAS,
     "lightning": LIGHTNING.replace("{package}", "lightning.pytorch"),
     "pytorch_lightning": LIGHTNING.replace("{package}", "pytorch_lightning"),
     "transformers": TRANSFORMERS,
+    "ignite": IGNITE,
 }
-EVERY = {**TRAININGS, "boosted": BOOSTED}
-NEEDED = {"boosted": ("xgboost", "lightgbm")}
+EVERY = {**TRAININGS, "boosted": BOOSTED, "accelerate": ACCELERATE, "search": SEARCH}
+NEEDED = {"boosted": ("xgboost", "lightgbm"), "search": ("sklearn",)}
 """Packages of a training, where they are not called as it is."""
 RUNS = {"boosted": 2}
 """Runs of a training, where it is not one."""
@@ -157,6 +200,19 @@ def test_boosting_rounds_of_an_unchanged_training_are_told(env: dict[str, str], 
     assert re.findall(r"^  steps +(\d+)  nightly", done.stderr, re.MULTILINE) == ["3", "4"], done.stderr
     found = [(one.run.name, one.run.framework, one.run.step, one.run.state) for one in told(live_dir)]
     assert found == [("nightly", "xgboost", 3, RunState.FINISHED), ("nightly", "lightgbm", 4, RunState.FINISHED)]
+
+
+@pytest.mark.parametrize(
+    ("training", "steps", "left"), [("accelerate", "0", ["epochs none 1"]), ("search", "5", ["epochs none"])]
+)
+def test_trackers_and_searches_of_an_unchanged_program_are_told(
+    env: dict[str, str], live_dir: Path, tmp_path: Path, training: str, steps: str, left: list[str]
+) -> None:
+    words = [sys.executable, script(training, tmp_path)]
+    done = gpumon("run", "--auto", "--name", "nightly", "--interval", "0.2", "--", *words, env=env, timeout=600)
+    assert (done.returncode, done.stdout.splitlines()) == (0, left), "with no callback left behind"
+    (run,) = [one.run for one in told(live_dir)]
+    assert (run.name, str(run.step), run.state) == ("nightly", steps, RunState.FINISHED)
 
 
 def test_where_no_training_was_found_a_line_says_what_is_looked_for(env: dict[str, str]) -> None:
@@ -211,6 +267,7 @@ def misshapen(driver_library: Path, tmp_path_factory: pytest.TempPathFactory) ->
     source = (ROOT / "gpumon" / "auto" / "patches.py").read_text()
     kinds = (
         "module.CallbackList", "module._CallbackConnector", "module.CallbackHandler", "module.CallbackContainer",
+        "module.Engine", "module.Accelerator", "module.BaseSearchCV",
         '"callbacks" in',
     )  # fmt: skip
     for kind in kinds:
