@@ -12,10 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from threading import get_ident
 from time import monotonic_ns
 from typing import Any
+from weakref import WeakValueDictionary
 
+from gpumon.callbacks.around import Phase
 from gpumon.callbacks.hook import Hook, failed, guarded
+from gpumon.callbacks.ignite_saving import mark_saving
 from gpumon.errors import FrameworkError
 
 try:
@@ -24,6 +28,9 @@ except ModuleNotFoundError as error:
     if error.name not in ("ignite", "ignite.engine"):
         raise  # it is there, and lacks something itself
     raise FrameworkError("ignite is not installed: 'pip install pytorch-ignite'") from None
+
+_training: WeakValueDictionary[int, GpuMonitor] = WeakValueDictionary()
+"""By thread: whose training runs in it."""
 
 
 class GpuMonitor:
@@ -76,6 +83,8 @@ class GpuMonitor:
     @guarded
     def _started(self, engine: Engine) -> None:
         self._training, self._since = True, 0
+        _training[get_ident()] = self
+        mark_saving(_saving)
         self._hook.begin(engine.state.max_epochs, 1)
         self._hook.plan(engine.state.max_iters)
         self._hook.batch_of(engine.state.dataloader)
@@ -146,8 +155,17 @@ class GpuMonitor:
         self._training = False
         self._hook.end(error)
 
+    def phase_of_saving(self) -> Phase | None:
+        """Way to mark what is saved; None where no training runs."""
+        return self._hook.phase if self._training else None
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_training": False}
+
+
+def _saving() -> Phase | None:
+    monitor = _training.get(get_ident())
+    return monitor.phase_of_saving() if monitor is not None else None
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:

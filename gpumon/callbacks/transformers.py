@@ -10,10 +10,11 @@ step over all batches whose gradients are accumulated.
 
 from __future__ import annotations
 
+import sys
 from time import monotonic_ns
 from typing import Any
 
-from gpumon.callbacks.around import CHECKPOINT
+from gpumon.callbacks.around import CHECKPOINT, Phase, marked
 from gpumon.callbacks.hook import Hook, failed, guarded, missing, require
 
 _OLDEST = 5
@@ -26,6 +27,7 @@ except ModuleNotFoundError as error:
 
 require("transformers", transformers.__version__, _OLDEST)
 
+_MARKED = "_gpumon_marked"
 _FIRST = ("loss", "eval_loss", "learning_rate", "grad_norm")
 _TIMES = ("_runtime", "_per_second", "_time")
 _LEFT_OUT = ("epoch", "total_flos", "num_input_tokens_seen")
@@ -53,6 +55,7 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._epoch, self._in_epoch, self._before, self._phase, self._since = 0, False, None, "", 0
         self._training, self._alone, self._logged = True, False, state.global_step
+        _mark_saving()
         self._hook.begin(state.num_train_epochs, 1)
         self._hook.plan(state.max_steps)
         if args.world_size > 1:
@@ -130,12 +133,18 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
 
     @guarded
     def on_predict(self, args: Any, state: Any, control: Any, metrics: Any, **kwargs: Any) -> None:
+        metrics = metrics or {}
+        self._hook.log({name: metrics[name] for name in sorted(metrics, key=_rank_of) if _is_shown(name)})
         self._end_phase()
 
     @guarded
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._end_phase()
         self._wait_begins(args)
+
+    def phase_of_saving(self) -> Phase | None:
+        """Way to mark a checkpoint that nothing announced; None where it was, or no training runs."""
+        return self._hook.phase if self._training and self._phase != CHECKPOINT else None
 
     def _wait_begins(self, args: Any) -> None:
         # Several ranks count the tokens of a step together before it begins: they also wait for each other.
@@ -171,6 +180,20 @@ class GpuMonitor(transformers.TrainerCallback):  # type: ignore[misc]  # typed o
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_training": False, "_alone": False, "_before": None, "_phase": ""}
+
+
+def _saving(trainer: Any) -> Phase | None:
+    monitors = (one for one in trainer.callback_handler.callbacks if isinstance(one, GpuMonitor))
+    return next((monitor.phase_of_saving() for monitor in monitors), None)
+
+
+def _mark_saving() -> None:
+    """Have what a Trainer saves be a phase: with `save_strategy="best"` it announces nothing. Once in a process."""
+    kind = getattr(sys.modules.get("transformers.trainer"), "Trainer", None)
+    save = getattr(kind, "_save_checkpoint", None)
+    if kind is not None and save is not None and not hasattr(save, _MARKED):
+        kind._save_checkpoint = marked(save, _saving, CHECKPOINT)
+        setattr(kind._save_checkpoint, _MARKED, True)
 
 
 def _known(args: Any) -> dict[str, object]:

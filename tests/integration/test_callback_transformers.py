@@ -97,6 +97,20 @@ def test_a_checkpoint_lasts_from_the_end_of_the_evaluation_to_its_hook(cases: Ca
     assert all(a <= time <= b for a, time, b in zip(saved[0], ends, saved[1], strict=True))
 
 
+def test_a_checkpoint_of_the_best_model_is_a_phase_though_nothing_announces_it(cases: Cases) -> None:
+    marks = cases["best"].marks()
+    first = marks.index(("CHECKPOINT", 1, 8, "checkpoint"))
+    assert marks[first - 2 : first + 3] == [
+        ("PHASE", 1, 8, "evaluate"), ("PHASE", 1, 8, ""), ("CHECKPOINT", 1, 8, "checkpoint"), ("PHASE", 1, 8, ""),
+        ("EPOCH_BEGIN", 2, 8, "train"),
+    ]  # fmt: skip
+    assert len([mark for mark in cases["whole"].marks() if mark[0] == "CHECKPOINT"]) == 2, "announced ones only once"
+
+
+def test_what_predict_measures_is_logged(cases: Cases) -> None:
+    assert cases["whole"].run.metrics["test_loss"] == pytest.approx(cases.seen["whole"]["predicted"])
+
+
 def test_a_checkpoint_in_mid_epoch_and_one_without_an_evaluation_are_phases_too(cases: Cases) -> None:
     found = [(b.epoch, b.step) for b in cases["steps"].boundaries if b.mark is Mark.CHECKPOINT]
     assert found == [(1, 5), (2, 10), (2, 11)]
@@ -110,7 +124,7 @@ def test_the_steps_that_are_planned_and_the_parameters_that_are_known_are_told(c
 
 def test_what_is_logged_stays_with_its_epoch_and_running_times_are_left_out(cases: Cases) -> None:
     whole, log = cases["whole"], cases.seen["whole"]["log"]
-    assert set(whole.run.metrics) == {"loss", "learning_rate", "grad_norm", "eval_loss"}
+    assert set(whole.run.metrics) == {"loss", "test_loss", "learning_rate", "grad_norm", "eval_loss"}
     evaluated = [entry["eval_loss"] for entry in log if "eval_loss" in entry]
     assert [whole.logged(epoch)["eval_loss"] for epoch in (1, 2)] == evaluated[:2]
     losses = [entry["loss"] for entry in log if "loss" in entry]

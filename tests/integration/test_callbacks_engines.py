@@ -15,7 +15,7 @@ from tests.programs import daemon, environment
 from tests.trainings import Told, need, train
 from tests.trainings.beside import shown, tagged
 
-CASES = 13
+CASES = 14
 
 
 class Cases:
@@ -65,6 +65,17 @@ def test_an_evaluation_behind_the_monitor_lies_between_epochs(cases: Cases) -> N
     assert [mark for mark in cases["ignite, between"].marks() if mark[0] == "PHASE"] == [
         ("PHASE", 1, 3, "validate"), ("PHASE", 1, 3, ""), ("PHASE", 2, 6, "validate"), ("PHASE", 2, 6, ""),
     ]  # fmt: skip
+
+
+def test_what_is_saved_is_a_checkpoint_and_a_model_that_is_no_better_is_none(cases: Cases) -> None:
+    one = cases["ignite, saving"]
+    assert [mark for mark in one.marks() if mark[0] in ("PHASE", "CHECKPOINT")] == [
+        ("PHASE", 1, 3, "validate"), ("PHASE", 1, 3, ""), ("CHECKPOINT", 1, 3, "checkpoint"), ("PHASE", 1, 3, ""),
+        ("PHASE", 2, 6, "validate"), ("PHASE", 2, 6, ""), ("CHECKPOINT", 2, 6, "checkpoint"), ("PHASE", 2, 6, ""),
+        ("PHASE", 3, 9, "validate"), ("PHASE", 3, 9, ""),
+    ]  # fmt: skip
+    times = [b.monotonic_ns for b in one.boundaries if b.mark in (Mark.PHASE, Mark.CHECKPOINT) and b.epoch == 1]
+    assert times[3] - times[2] >= 50_000_000, "it lasts as long as the saving"
 
 
 def test_boundaries_lie_between_the_neighbors_of_the_same_event(cases: Cases) -> None:

@@ -17,6 +17,7 @@ warnings.filterwarnings("ignore")
 import torch  # noqa: E402
 from accelerate import Accelerator  # noqa: E402
 from ignite.engine import Engine, Events  # noqa: E402
+from ignite.handlers import Checkpoint  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from gpumon.callbacks.accelerate import GpuMonitorTracker  # noqa: E402
@@ -120,6 +121,14 @@ def by_ignite() -> None:
         stopped, _ = engines(f"ignite, stopped {skip}")
         stopped.add_event_handler(Events.ITERATION_COMPLETED(once=4), lambda engine: engine.terminate(skip))  # noqa: B023
         stopped.run([0, 1, 2], max_epochs=2)
+
+    saving, evaluator = engines("ignite, saving", first=False)
+    score = iter((1, 3, 2))
+    best = Checkpoint(
+        {"model": torch.nn.Linear(1, 1)}, lambda *_: time.sleep(0.05), n_saved=1, score_function=lambda _: next(score)
+    )
+    evaluator.add_event_handler(Events.COMPLETED, best)
+    saving.run([0, 1, 2], max_epochs=3)
 
     alone = Engine(lambda engine, batch: None)
     GpuMonitor("ignite, alone").attach(Engine(lambda engine, batch: None), validate=alone)

@@ -126,7 +126,7 @@ def main(directory: str) -> None:
         gradient_accumulation_steps=2, save_strategy="epoch",
     )  # fmt: skip
     whole.evaluate()
-    whole.predict(Texts(8))
+    told["whole"]["predicted"] = whole.predict(Texts(8)).metrics["test_loss"]
     train("evaluation alone", directory, alone=True).evaluate()
     train("resumed", directory, resume=f"{directory}/checkpoint-4", num_train_epochs=3, gradient_accumulation_steps=2)
     train(
@@ -134,6 +134,10 @@ def main(directory: str) -> None:
         save_strategy="steps", save_steps=5, learning_rate=0.001,
     )  # fmt: skip
     train("broken off", directory, num_train_epochs=2, stop=3)
+    train(
+        "best", directory, num_train_epochs=2, eval_strategy="epoch", save_strategy="best",
+        metric_for_best_model="loss", logging_strategy="no",
+    )  # fmt: skip
     texts = Texts(16, pause=0.005)
     train("waits", directory, num_train_epochs=2, texts=texts, pause=0.03, eval_strategy="epoch", logging_strategy="no")
     told["waits"]["slept"] = texts.slept
