@@ -7,18 +7,14 @@ import gc
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
 from textual import events
-from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
-from textual.color import Color
+from textual.app import ComposeResult
 from textual.geometry import Size
-from textual.screen import Screen
 
 from gpumon.clock import SECOND, Clock, SystemClock
 from gpumon.frame import Frame
@@ -28,48 +24,34 @@ from gpumon_tui.guard import Guard, stop
 from gpumon_tui.instead import Instead, Past, Simulation
 from gpumon_tui.kept_runs import KeptRuns, OpenLedgers
 from gpumon_tui.keys import OVERVIEW, PAGES, applying, pressed
-from gpumon_tui.look import Depth, Look, of_terminal
+from gpumon_tui.look import Look, of_terminal
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.pages.registry import REGISTERED, Pages, page_class
 from gpumon_tui.renderables.attention import counted
 from gpumon_tui.screens.attention import Attention
 from gpumon_tui.screens.help import Help
 from gpumon_tui.screens.scrolled import Scrolled
-from gpumon_tui.textual_private import partial_updates
-from gpumon_tui.textual_private.flow_control import FlowControl
+from gpumon_tui.stage import Stage
 from gpumon_tui.themes import after
 from gpumon_tui.view import View
 from gpumon_tui.widgets.bars import Footer, HeaderBar
 from gpumon_tui.widgets.gpus import Gpus
-from gpumon_tui.widgets.lines import Lines
 
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
 
 OFFERED = (("s", "simulation"),)
-OF_TEXTUAL = ("tab", "shift+tab", "ctrl+c", "ctrl+z")
-"""Keys that Textual would keep for itself."""
 BUDGET = 0.02
 """Seconds that taking in history may hold up the keys."""
-SCREENED = 0.6
-"""Share of the ground over a page on which a window lies."""
 GARBAGE = 10_000
 """New objects after which garbage is looked for: a tick makes and drops hundreds, hardly any of them in a cycle."""
 
 
-class GpumonApp(App[None]):
+class GpumonApp(Stage):
     """gpumon in a terminal. `live=False` leaves asking the feed to the caller, for tests.
 
     `simulation` and `past` are for machines on which no GPU can be read.
     """
-
-    TITLE = "gpumon"
-    ENABLE_COMMAND_PALETTE = False
-    ALLOW_SELECT = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(name, f"press('{name}')", show=False, priority=True) for name in OF_TEXTUAL
-    ]
-    CSS = "Screen { overflow: hidden; }"
 
     def __init__(
         self, feed: FrameFeed, *, interval: float = 1.0, live: bool = True, clock: Clock | None = None,
@@ -77,17 +59,13 @@ class GpumonApp(App[None]):
         ledgers: OpenLedgers | None = None, pages: Pages = REGISTERED,
         look: Look | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(ansi_color=True)  # what is drawn here fits the terminal as it is
+        super().__init__(View(interval), look)
         self.instead = Instead(feed, simulation, past)
         self.interval = interval
-        self.view = View(interval)
-        self.view.look = look or Look()
         self.view.kept = KeptRuns(ledgers)
         self.view.kept.asked.told = self._draw_soon
-        self.flow = FlowControl()
         self._player = player
         self._turns = player.turns if player else 0
-        self._changed_only = partial_updates()
         self._live = live
         self._clock = clock or SystemClock()
         self._came = self._clock.monotonic()
@@ -108,7 +86,7 @@ class GpumonApp(App[None]):
     def on_mount(self) -> None:
         """Begin with what the feed has."""
         self._loop = asyncio.get_running_loop()
-        self._ground(self.screen)
+        self.paint_ground(self.screen)
         self._open(OVERVIEW)
         self.poll()
         if self._live:
@@ -145,12 +123,7 @@ class GpumonApp(App[None]):
             self.header.show()
         elif self.flow.ready(monotonic()):
             self._paint()
-            self.call_after_refresh(self._ask)
-
-    @property
-    def failure(self) -> Exception | None:
-        """The exception that crashed the view; None if it did not crash."""
-        return self._exception
+            self.call_after_refresh(self.ask)
 
     def end(self, code: int) -> None:
         """End with an exit code; from a signal handler or another thread too."""
@@ -189,10 +162,6 @@ class GpumonApp(App[None]):
             else:
                 self.press(event.key)
 
-    def action_press(self, name: str) -> None:
-        """Do the same for a key that Textual would keep for itself."""
-        self.press(name)
-
     def press(self, name: str) -> None:
         """Do what a key does on the page on screen, if anything."""
         key = pressed(self.page.name_shown, name)
@@ -230,10 +199,6 @@ class GpumonApp(App[None]):
             page.display = page is self.page
         self.footer.page, self.footer.bindings = name, tuple((k.shown, k.brief) for k in applying(name) if k.brief)
         self.page.share_out(self._room(self.size))
-
-    def on_terminal_supports_synchronized_output(self) -> None:
-        """The answer to the question of `flow`."""
-        self.flow.answered()
 
     def on_gpus_selected(self, message: Gpus.Selected) -> None:
         """A GPU was clicked."""
@@ -288,21 +253,6 @@ class GpumonApp(App[None]):
         self.view.say(f"theme: {chosen.name}")
         self.draw()
 
-    def show_in(self, look: Look) -> None:
-        """Show everything in another look."""
-        self.view.look = look
-        for screen in self.screen_stack:
-            self._ground(screen)
-            for lines in screen.query(Lines):
-                lines.refresh()
-
-    def _ground(self, screen: Screen[Any]) -> None:
-        """Paint what lies behind the lines; above another screen, so that it is seen as far as colors allow."""
-        look = self.view.look
-        ground = Color.parse(look.ground)
-        is_above = isinstance(screen, Scrolled) and look.depth is Depth.MANY
-        screen.styles.background = ground.with_alpha(SCREENED) if is_above else ground
-
     def do_quit(self) -> None:
         """The end."""
         self.exit()
@@ -320,29 +270,11 @@ class GpumonApp(App[None]):
 
     def do_help(self) -> None:
         """Keys, colors and words."""
-        self._put_above(Help)
+        self.put_above(Help)
 
     def do_attention(self) -> None:
         """Show what needs attention."""
-        self._put_above(Attention)
-
-    def _put_above(self, window: Callable[[View], Scrolled]) -> None:
-        if not isinstance(self.screen, Scrolled):
-            above = window(self.view)
-            self._ground(above)
-            self.push_screen(above)
-
-    def _fatal_error(self) -> None:
-        """End; Textual would print everything that was in memory, with the names of other people's processes."""
-        self._close_messages_no_wait()
-
-    def panic(self, *_: RenderableType) -> None:
-        """End in the same way, as when the terminal can no longer be read."""
-        self._return_code = 1
-        self._close_messages_no_wait()
-
-    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        super()._display(screen, self._changed_only(renderable))
+        self.put_above(Attention)
 
     def _begin_anew(self) -> None:
         """Show another source, or another place of a recording, from now on."""
@@ -382,9 +314,6 @@ class GpumonApp(App[None]):
             offered = (*offered, ("a", told))
         self.footer.offered = (*offered, *self.page.offered)
         return before.edge != view.freshness.edge or before.seconds != view.freshness.seconds
-
-    def _ask(self) -> None:
-        self.flow.ask(self, monotonic())
 
     def _take_in(self) -> None:
         """Add waiting frames to the history, an hour of them in many small steps."""

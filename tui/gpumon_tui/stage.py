@@ -1,0 +1,99 @@
+"""What the app is to Textual: the look of what is painted, windows above a page, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, ClassVar
+
+from rich.console import RenderableType
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.color import Color
+from textual.screen import Screen
+
+from gpumon_tui.look import Depth, Look
+from gpumon_tui.screens.scrolled import Scrolled
+from gpumon_tui.textual_private import partial_updates
+from gpumon_tui.textual_private.flow_control import FlowControl
+from gpumon_tui.view import View
+from gpumon_tui.widgets.lines import Lines
+
+OF_TEXTUAL = ("tab", "shift+tab", "ctrl+c", "ctrl+z")
+"""Keys that Textual would keep for itself."""
+SCREENED = 0.6
+"""Share of the ground over a page on which a window lies."""
+
+
+class Stage(App[None]):
+    """A view on a terminal, in a look."""
+
+    TITLE = "gpumon"
+    ENABLE_COMMAND_PALETTE = False
+    ALLOW_SELECT = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(name, f"press('{name}')", show=False, priority=True) for name in OF_TEXTUAL
+    ]
+    CSS = "Screen { overflow: hidden; }"
+
+    def __init__(self, view: View, look: Look | None = None) -> None:
+        super().__init__(ansi_color=True)  # what is drawn here fits the terminal as it is
+        self.view = view
+        self.view.look = look or Look()
+        self.flow = FlowControl()
+        self._changed_only = partial_updates()
+
+    @property
+    def failure(self) -> Exception | None:
+        """The exception that crashed the view; None if it did not crash."""
+        return self._exception
+
+    def show_in(self, look: Look) -> None:
+        """Show everything in another look."""
+        self.view.look = look
+        for screen in self.screen_stack:
+            self.paint_ground(screen)
+            for lines in screen.query(Lines):
+                lines.refresh()
+
+    def paint_ground(self, screen: Screen[Any]) -> None:
+        """Paint what lies behind the lines; above another screen, so that it is seen as far as colors allow."""
+        look = self.view.look
+        ground = Color.parse(look.ground)
+        is_above = isinstance(screen, Scrolled) and look.depth is Depth.MANY
+        screen.styles.background = ground.with_alpha(SCREENED) if is_above else ground
+
+    def put_above(self, window: Callable[[View], Scrolled]) -> None:
+        """Open a window, unless one is open."""
+        if not isinstance(self.screen, Scrolled):
+            above = window(self.view)
+            self.paint_ground(above)
+            self.push_screen(above)
+
+    def on_terminal_supports_synchronized_output(self) -> None:
+        """The answer to the question of `flow`."""
+        self.flow.answered()
+
+    def ask(self) -> None:
+        """Ask the terminal to tell when it has read all that it was sent."""
+        self.flow.ask(self, monotonic())
+
+    def action_press(self, name: str) -> None:
+        """Do what a key does that Textual would keep for itself."""
+        self.press(name)
+
+    def press(self, name: str) -> None:
+        """Do what a key does, by Textual's name of it."""
+        raise NotImplementedError
+
+    def _fatal_error(self) -> None:
+        """End; Textual would print everything that was in memory, with the names of other people's processes."""
+        self._close_messages_no_wait()
+
+    def panic(self, *_: RenderableType) -> None:
+        """End in the same way, as when the terminal can no longer be read."""
+        self._return_code = 1
+        self._close_messages_no_wait()
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        super()._display(screen, self._changed_only(renderable))
