@@ -33,7 +33,7 @@ class Depth(Enum):
 
 
 class Look(NamedTuple):
-    """All that decides how a picture becomes cells."""
+    """Theme, number of colors, and letters: what decides how a picture becomes cells."""
 
     theme: themes.Theme = themes.DARK
     depth: Depth = Depth.MANY

@@ -1,4 +1,4 @@
-"""What the app is to Textual: the look of what is painted, windows above a page, and how it ends."""
+"""The app as Textual sees it: the look of what is painted, windows above a page, and how it ends."""
 
 from __future__ import annotations
 
