@@ -14,15 +14,15 @@ from textual.pilot import Pilot
 from gpumon_tui import palette
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.glyphs import TABLE, plain
-from gpumon_tui.look import Depth, Look, of_terminal
+from gpumon_tui.look import Depth, TerminalLook, of_terminal
 from gpumon_tui.themes import BY_NAME, DARK, THEMES, after, shade
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import play, text
 
 HUES = ("util", "memory", "power", "temp", "run", "key", "warn", "crit")
-SIXTEEN = Look(depth=Depth.SIXTEEN)
-NONE = Look(depth=Depth.NONE)
-ASCII = Look(depth=Depth.NONE, is_ascii=True)
+SIXTEEN = TerminalLook(depth=Depth.SIXTEEN)
+NONE = TerminalLook(depth=Depth.NONE)
+ASCII = TerminalLook(depth=Depth.NONE, is_ascii=True)
 
 
 def luminance(color: ColorTriplet) -> float:
@@ -115,7 +115,7 @@ def test_themes_follow_one_another_in_a_circle() -> None:
     assert theme is DARK
 
 
-def styles_of(look: Look, size: tuple[int, int] = (120, 40)) -> list[Style]:
+def styles_of(look: TerminalLook, size: tuple[int, int] = (120, 40)) -> list[Style]:
     found: list[Style] = []
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:

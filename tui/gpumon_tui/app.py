@@ -24,7 +24,7 @@ from gpumon_tui.guard import Guard, stop
 from gpumon_tui.instead import Instead, Past, Simulation
 from gpumon_tui.kept_runs import KeptRuns, OpenLedgers
 from gpumon_tui.keys import OVERVIEW, PAGES, applying, pressed
-from gpumon_tui.look import Look, of_terminal
+from gpumon_tui.look import TerminalLook, of_terminal
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.pages.registry import REGISTERED, Pages, page_class
 from gpumon_tui.renderables.attention import counted
@@ -57,7 +57,7 @@ class GpumonApp(Stage):
         self, feed: FrameFeed, *, interval: float = 1.0, live: bool = True, clock: Clock | None = None,
         simulation: Simulation | None = None, past: Past | None = None, player: Player | None = None,
         ledgers: OpenLedgers | None = None, pages: Pages = REGISTERED,
-        look: Look | None = None,
+        look: TerminalLook | None = None,
     ) -> None:  # fmt: skip
         super().__init__(View(interval), look)
         self.instead = Instead(feed, simulation, past)

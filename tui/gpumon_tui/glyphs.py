@@ -38,7 +38,7 @@ BY_ROLE: dict[str, dict[str, str]] = {
     "faint": {"▲": "^", "·": " "},
     "rule": {"·": " "},
 }
-"""What is another letter in a certain color."""
+"""Letters that are others in a certain color."""
 EMPTY = dict.fromkeys("▂▃▄▅▆▇█▏▎▍▌▋▊▉", "▁") | dict.fromkeys("━╸╺", "─")
 """In Unicode, of what is empty: where no color tells it from what is full."""
 _BRAILLE = range(0x2801, 0x2900)

@@ -25,14 +25,14 @@ _COLORLESS = ("vt", "ansi-m", "xterm-mono", "linux-m", "screen-m")
 
 
 class Depth(Enum):
-    """How many colors a terminal has."""
+    """Number of colors that a terminal has."""
 
     MANY = "many"
     SIXTEEN = "16"
     NONE = "none"
 
 
-class Look(NamedTuple):
+class TerminalLook(NamedTuple):
     """Theme, number of colors, and letters: what decides how a picture becomes cells."""
 
     theme: themes.Theme = themes.DARK
@@ -56,21 +56,21 @@ class Look(NamedTuple):
         return _cells(self, style or Style.null(), on, is_old)
 
 
-def of_terminal(env: Mapping[str, str], color_system: str | None, encoding: str) -> Look:
+def of_terminal(env: Mapping[str, str], color_system: str | None, encoding: str) -> TerminalLook:
     """Return the look that a terminal can show; `color_system` is Rich's name of it, `encoding` of its letters."""
     term = env.get("TERM", "").lower()
     if env.get("NO_COLOR") or term.startswith(_COLORLESS):
         depth = Depth.NONE
     else:
         depth = Depth.SIXTEEN if color_system in ("standard", "windows", None) else Depth.MANY
-    return Look(depth=depth, is_ascii=encoding.lower().replace("-", "").replace("_", "") != "utf8")
+    return TerminalLook(depth=depth, is_ascii=encoding.lower().replace("-", "").replace("_", "") != "utf8")
 
 
 def _meant(color: Color | None) -> tuple[str, float] | None:
     return palette.meant(color.name) if color is not None else None
 
 
-def _cells(look: Look, style: Style, on: str, is_old: bool) -> Style:
+def _cells(look: TerminalLook, style: Style, on: str, is_old: bool) -> Style:
     ink = _meant(style.color) or (("text", 1.0) if style.color is None else None)
     back = _meant(style.bgcolor) or ((on, 1.0) if style.bgcolor is None else None)
     if ink is None or back is None:  # a color of somebody else's

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.color import Color
 from textual.screen import Screen
 
-from gpumon_tui.look import Depth, Look
+from gpumon_tui.look import Depth, TerminalLook
 from gpumon_tui.screens.scrolled import Scrolled
 from gpumon_tui.textual_private import partial_updates
 from gpumon_tui.textual_private.flow_control import FlowControl
@@ -36,10 +36,10 @@ class Stage(App[None]):
     ]
     CSS = "Screen { overflow: hidden; }"
 
-    def __init__(self, view: View, look: Look | None = None) -> None:
+    def __init__(self, view: View, look: TerminalLook | None = None) -> None:
         super().__init__(ansi_color=True)  # what is drawn here fits the terminal as it is
         self.view = view
-        self.view.look = look or Look()
+        self.view.look = look or TerminalLook()
         self.flow = FlowControl()
         self._changed_only = partial_updates()
 
@@ -48,7 +48,7 @@ class Stage(App[None]):
         """The exception that crashed the view; None if it did not crash."""
         return self._exception
 
-    def show_in(self, look: Look) -> None:
+    def show_in(self, look: TerminalLook) -> None:
         """Show everything in another look."""
         self.view.look = look
         for screen in self.screen_stack:

@@ -12,7 +12,7 @@ from gpumon_tui.palette import LINEAR, ROLES, mix, triplet
 
 _LIGHT_POWER = 0.75
 """Exponent of a share on light ground: there a little of a color is seen less than on dark."""
-_OLD_GREY, _OLD_FADE, _OLD_FADE_ON_LIGHT = 0.6, 0.5, 0.3
+_OLD_GRAY, _OLD_FADE, _OLD_FADE_ON_LIGHT = 0.6, 0.5, 0.3
 """Of what is no longer so: how much of the color goes, and how near to the ground the rest comes."""
 
 
@@ -76,7 +76,7 @@ def after(theme: Theme) -> Theme:
 
 @lru_cache(maxsize=2048)
 def shade(name: str, role: str, share: float = 1.0, is_old: bool = False) -> ColorTriplet:
-    """Return the color of a role in the theme of a name, or `share` of it over the ground; greyed where it is old."""
+    """Return the color of a role in the theme of a name, or `share` of it over the ground; grayed where it is old."""
     theme = BY_NAME[name]
     ground, own = theme.colors["ground"], theme.colors[role]
     share = min(1.0, share * theme.stronger) if share < 1.0 else 1.0
@@ -86,6 +86,6 @@ def shade(name: str, role: str, share: float = 1.0, is_old: bool = False) -> Col
         found = triplet(own)
     if not is_old or role in ("ground", "panel"):
         return found
-    grey = "#" + f"{round(0.2126 * found.red + 0.7152 * found.green + 0.0722 * found.blue):02x}" * 3
-    rest = mix(found.hex, grey, _OLD_GREY, 1.0).hex
+    gray = "#" + f"{round(0.2126 * found.red + 0.7152 * found.green + 0.0722 * found.blue):02x}" * 3
+    rest = mix(found.hex, gray, _OLD_GRAY, 1.0).hex
     return mix(ground, rest, 1.0 - _OLD_FADE_ON_LIGHT, 1.0) if theme.is_light else mix(ground, rest, 1.0 - _OLD_FADE)

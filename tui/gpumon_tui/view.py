@@ -25,7 +25,7 @@ from gpumon.origin import Capability
 from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel
 from gpumon_tui.freshness import freshness
 from gpumon_tui.kept_runs import KeptRuns
-from gpumon_tui.look import Look
+from gpumon_tui.look import TerminalLook
 from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.axis import scale_top
 from gpumon_tui.renderables.buckets import read
@@ -47,8 +47,8 @@ class View:
     """Everything the widgets draw from; it knows no widget."""
 
     def __init__(self, interval: float = 1.0) -> None:
-        self.look = Look()
-        """How pictures become cells of this terminal; pages need not know it."""
+        self.look = TerminalLook()
+        """The way in which pictures become cells of this terminal; pages need not know it."""
         self.said = ""
         """A line for the user at the foot, for some seconds."""
         self._said_until = 0.0
