@@ -9,6 +9,10 @@ PAGES = (OVERVIEW, CHART, PROCESSES, RUNS, EVENTS)
 """The pages, by the digits that open them."""
 
 
+ALWAYS = ("quit", "help")
+"""Actions whose keys are named first, on every page."""
+
+
 class Key(NamedTuple):
     """A key and what it does."""
 
@@ -46,6 +50,16 @@ KEYS = (
     Key("right_curly_bracket", "seek", "", "", by=600),
     Key("tab,shift+tab", "table", "tab", "processes or runs", "table"),
     Key("enter", "open", "enter", "open or close a run: its problems and its ranks", "ranks", pages=(OVERVIEW,)),
+    Key("slash,f4,backslash", "filter", "/", "filter: words, user: gpu: run:, mem> cpu> time>", "filter",
+        pages=(PROCESSES,)),
+    Key("o,f6", "order", "o", "sort by a column; also a click on its heading", "sort", pages=(PROCESSES,)),
+    Key("I", "reverse", "I", "turn the order", pages=(PROCESSES,)),
+    Key("enter", "open", "enter", "open a process: what it uses, and its history", "open", pages=(PROCESSES,)),
+    Key("K,f9", "signal", "K", "end a process, or send it a signal: asks before", "end…", pages=(PROCESSES,)),
+    Key("y", "copy", "y", "copy the row", "copy", pages=(PROCESSES,)),
+    Key("u", "by_user", "u", "totals by user", "by user", pages=(PROCESSES,)),
+    Key("t,T,f5", "tree", "t", "processes below those that started them", "tree", pages=(PROCESSES,)),
+    Key("escape", "close", "esc", "close what was opened last, then the filter", pages=(PROCESSES,)),
     Key(
         "less_than_sign,comma,shift+left", "pan", "< >", "charts: half a window back or forward; also shift ← →",
         "past", by=-1,
@@ -65,10 +79,12 @@ KEYS = (
 
 
 def applying(page: str) -> tuple[Key, ...]:
-    """Return the keys of a page: its own, and those of every page that it has no other use for."""
+    """Return the keys of a page: those of everywhere, its own, and those of others that it has no other use for."""
     own = [key for key in KEYS if page in key.pages]
     taken = {name for key in own for name in key.keys.split(",")}
-    return tuple(key for key in KEYS if key in own or (not key.pages and not taken.intersection(key.keys.split(","))))
+    others = [key for key in KEYS if not key.pages and not taken.intersection(key.keys.split(","))]
+    always = [key for key in others if key.action in ALWAYS]
+    return (*always, *own, *(key for key in others if key.action not in ALWAYS))
 
 
 def pressed(page: str, name: str) -> Key | None:

@@ -27,6 +27,8 @@ from gpumon_tui.freshness import freshness
 from gpumon_tui.kept_runs import KeptRuns
 from gpumon_tui.look import TerminalLook
 from gpumon_tui.memo import Memo
+from gpumon_tui.process_list.facts import ProcessFacts, facts_of
+from gpumon_tui.process_list.programs import OwnPrograms
 from gpumon_tui.renderables.axis import scale_top
 from gpumon_tui.renderables.buckets import read
 from gpumon_tui.renderables.chart import ChartCurve
@@ -62,6 +64,9 @@ class View:
         """Id of the run under the cursor of the table."""
         self.shown = ShownTime()
         """The time that the charts show; everything else is of the frame on screen."""
+        self.programs = OwnPrograms()
+        """Scripts of this user's own processes."""
+        self._facts: Memo[ProcessFacts] = Memo()
         self._interval = interval
         self.forget()
 
@@ -115,6 +120,20 @@ class View:
     def tells_processes(self) -> bool:
         """Whether the source knows processes and runs at all; a log of nvidia-smi does not."""
         return Capability.PROCESSES in self.origin.capabilities
+
+    def process_facts(self) -> ProcessFacts:
+        """Return what the rows of processes say besides what the driver tells of each."""
+
+        def found() -> ProcessFacts:
+            is_here = Capability.LIVE in self.origin.capabilities
+            held = [sample.device.uuid for sample in self.samples if self.judged(sample) is GpuState.HELD]
+            idle = {uuid: self.activity.observed(uuid).idle for uuid in held}
+            if not is_here:  # a pid of a recording or a simulation is another process on this machine
+                return facts_of(self.samples, self.runs, self.now, idle=idle)
+            me, script = self.programs.user, self.programs.name
+            return facts_of(self.samples, self.runs, self.now, idle=idle, me=me, script=script)
+
+        return self._facts.get(0, (self.frame, self.age > 0, self.filling), found)
 
     def judged(self, sample: Sample) -> GpuState:
         """The state of a GPU of the frame on screen."""

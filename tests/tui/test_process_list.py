@@ -1,0 +1,210 @@
+"""What the page of processes works out: names of scripts, filters, orders, kinship and sums."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from math import nan
+from pathlib import Path
+
+import pytest
+
+from gpumon.frame import Process
+from gpumon_tui.process_list.facts import ProcessFacts, facts_of
+from gpumon_tui.process_list.filters import hidden_by, matching, terms_of
+from gpumon_tui.process_list.programs import OwnPrograms, script_of
+from gpumon_tui.process_list.tree import ParentProcess, Parents, arranged
+from gpumon_tui.process_list.user_totals import KnownSum, user_totals
+from gpumon_tui.renderables.process_columns import COLUMNS, elapsed, in_order
+from tests.tui.fakes import START, FakeFeed
+
+GIB = 2.0**30
+FEED = FakeFeed(gpus=2, seconds=1)
+FACTS = facts_of(FEED.frames[0].samples, FEED.frames[0].runs, START + 0.0)
+BOOT = 1_000
+
+
+def process(pid: int, **values: object) -> Process:
+    one = Process(pid, "GPU-0000", "compute", "python", "alice", started=START - 60.0, memory_used=GIB)
+    return one._replace(**values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("line", "script"),
+    [
+        ("python train.py --token secret", "train.py"),
+        ("/opt/conda/bin/python3.11 -u -X faulthandler /home/a/src/train.py", "train.py"),
+        ("python -m pkg.train --lr 1", "pkg.train"),
+        ("python -um pkg.train", "pkg.train"),
+        ("python -mpkg.train", "pkg.train"),
+        ("python -Werror train.py", "train.py"),
+        ("python -W error train.py", "train.py"),
+        ("python --check-hash-based-pycs always train.py", "train.py"),
+        ("python /site/pkg/__main__.py", "pkg"),
+        ("pypy3 train.py", "train.py"),
+        ("bash run.sh --password=x", "run.sh"),
+        ("bash -c secret", ""),
+        ("python -c import_secret", ""),
+        ("python -", ""),
+        ("python", ""),
+        ("./server --token secret", ""),
+        ("", ""),
+    ],
+)
+def test_a_script_is_named_and_never_an_argument(line: str, script: str) -> None:
+    assert script_of([word.encode() for word in line.split(" ")]) == script
+
+
+def test_a_title_that_a_process_gave_itself_is_no_command_line() -> None:
+    assert script_of([b"python train.py --token secret", b""]) == ""
+    assert script_of([b"python", b"-m", b"secret text", b""]) == ""
+    assert "\x1b" not in script_of([b"python", b"\x1b]0;pwn\x07.py"])
+
+
+def of_kernel(
+    proc: Path, pid: int, *, parent: int = 1, started: int = 500, name: str = "python", line: bytes = b""
+) -> None:
+    """A process below a /proc of the test."""
+    (proc / "stat").write_text(f"cpu 1\nbtime {BOOT}\n")
+    home = proc / str(pid)
+    home.mkdir()
+    fields = ["S", parent, *[0] * 17, started * os.sysconf("SC_CLK_TCK"), 0, 0]
+    (home / "stat").write_text(f"{pid} ({name}) {' '.join(map(str, fields))}\n")
+    (home / "cmdline").write_bytes(line)
+
+
+def test_only_own_processes_are_read_and_only_the_one_that_is_meant(tmp_path: Path) -> None:
+    of_kernel(tmp_path, 7, line=b"python\0train.py\0")
+    mine = process(7, started=BOOT + 500.0)
+    assert OwnPrograms(str(tmp_path)).name(mine) == "train.py"
+    assert OwnPrograms(str(tmp_path), uid=os.geteuid() + 1).name(mine) == "", "another user's"
+    assert OwnPrograms(str(tmp_path)).name(mine._replace(started=BOOT + 900.0)) == "", "its pid was used again"
+    assert OwnPrograms(str(tmp_path)).name(mine._replace(started=nan)) == ""
+    assert OwnPrograms(str(tmp_path)).name(mine._replace(pid=8)) == ""
+
+
+def matched(text: str, processes: Sequence[Process], facts: ProcessFacts = FACTS) -> list[int]:
+    return [one.pid for one in matching(processes, terms_of(text), facts)]
+
+
+def test_a_filter_takes_words_fields_and_numbers_that_all_hold() -> None:
+    run = FEED.frames[0].runs[0]
+    processes = [
+        process(1, run=run.key, memory_used=10 * GIB, cpu_utilization=8.0),
+        process(2, user="bob", name="java", sm_utilization=0.5),
+        process(3, uuid="GPU-0001", memory_used=nan, started=START - 7200.0, job="4242"),
+    ]
+    assert matched("", processes) == [1, 2, 3]
+    assert matched("PYTHON", processes) == [1, 3]
+    assert matched("user:bo", processes) == [2]
+    assert matched("!user:bob gpu:0", processes) == [1]
+    assert matched("gpu:1", processes) == [3]
+    assert matched(f"run:{run.name[:4]}", processes) == [1]
+    assert matched("job:4242", processes) == [3]
+    assert matched("pid:2", processes) == [2]
+    assert matched("mem>1", processes) == [1], "what is unknown is not more, and a GiB is not more than one"
+    assert matched("mem>=1", processes) == [1, 2]
+    assert matched("cpu>=800", processes) == [1]
+    assert matched("sm<60", processes) == [2]
+    assert matched("time>1h", processes) == [3]
+    assert matched("time>90m", processes) == [3]
+
+
+@pytest.mark.parametrize("text", ["mem>", "user:", "!", "!gpu:", "mem"[:0]])
+def test_what_is_not_finished_hides_nothing_yet(text: str) -> None:
+    assert matched(text, [process(1)]) == [1]
+
+
+def test_what_no_field_knows_is_looked_for_as_a_word() -> None:
+    assert matched("ns:train", [process(1, name="ns:train.py"), process(2)]) == [1]
+    assert matched("[(*", [process(1)]) == []
+
+
+def test_each_term_says_how_many_it_hides() -> None:
+    processes = [process(1), process(2, user="bob")]
+    assert hidden_by(processes, terms_of("user:bob mem>5 python"), FACTS) == [("user:bob", 1), ("mem>5", 2)]
+
+
+@pytest.mark.parametrize("column", [column for column in COLUMNS if column.order], ids=lambda column: column.name)
+def test_every_column_sorts_and_what_is_unknown_stands_last(column: object) -> None:
+    by = next(one for one in COLUMNS if one is column)
+    unknown = process(9, user="", name="", started=nan, memory_used=nan)
+    known = [*FEED.processes(0), process(1, sm_utilization=0.1, encoder_utilization=0.1, job="7")]
+    for falls in (True, False):
+        rows = in_order([unknown, *known], by, falls, FACTS, lambda one: one.pid)
+        assert sorted(one.pid for one in rows) == sorted(one.pid for one in [unknown, *known])
+        if by.name not in ("pid", "gpu"):
+            values = [by.order(one, FACTS) if by.order else 0 for one in rows]
+            are_known = [value == value and value != "" for value in values]
+            assert are_known == sorted(are_known, reverse=True)
+
+
+def test_equals_keep_their_places_whichever_way_rows_stand() -> None:
+    memory = next(column for column in COLUMNS if column.name == "mem")
+    for falls in (True, False):
+        assert [one.pid for one in in_order([process(2), process(1)], memory, falls, FACTS, lambda one: one.pid)] == [
+            1,
+            2,
+        ]
+
+
+def chains(**parents: Sequence[int]) -> Mapping[int, Sequence[ParentProcess]]:
+    return {int(pid[1:]): [ParentProcess(one, f"name{one}") for one in above] for pid, above in parents.items()}
+
+
+def drawn(processes: Sequence[Process], above: Mapping[int, Sequence[ParentProcess]]) -> list[tuple[int, int]]:
+    rows = arranged(processes, lambda one: above.get(one.pid, ()))
+    return [(row.depth, row.process.pid if row.process else -row.parent.pid if row.parent else 0) for row in rows]
+
+
+def test_a_child_stands_below_its_parent_and_siblings_below_one_that_is_on_no_gpu() -> None:
+    processes = [process(pid) for pid in (5, 4, 3, 2)]
+    above = chains(_4=[2, 90], _5=[70, 90], _3=[70, 90], _2=[])
+
+    assert drawn(processes, above) == [(0, -70), (1, 5), (1, 3), (0, 2), (1, 4)]
+
+
+def test_a_process_on_two_gpus_has_its_children_once() -> None:
+    processes = [process(2), process(2, uuid="GPU-0001"), process(4)]
+    assert drawn(processes, chains(_4=[2])) == [(0, 2), (0, 2), (1, 4)]
+
+
+def test_a_far_or_lonely_parent_groups_nobody() -> None:
+    assert drawn([process(2), process(3)], chains(_2=[70, 71, 90], _3=[72, 73, 90])) == [(0, 2), (0, 3)]
+
+
+def test_parents_are_those_of_the_process_that_is_meant(tmp_path: Path) -> None:
+    of_kernel(tmp_path, 50, parent=1, name="torch run)")
+    of_kernel(tmp_path, 60, parent=50)
+    parents = Parents(str(tmp_path))
+    assert parents.above(process(60, started=BOOT + 500.0)) == (ParentProcess(50, "torch run)"),)
+    assert parents.above(process(60, started=BOOT + 5000.0)) == ()
+    assert parents.above(process(61, started=BOOT + 500.0)) == ()
+
+
+def test_a_process_on_two_gpus_has_one_cpu_time_and_one_host_memory() -> None:
+    values = {"cpu_utilization": 2.0, "host_memory": 3 * GIB, "sm_utilization": 0.5}
+    (total,) = user_totals([process(2, **values), process(2, uuid="GPU-0001", **values)])
+    assert (total.processes, len(total.gpus)) == (1, 2)
+    assert (total.memory, total.sm) == (KnownSum(2 * GIB), KnownSum(1.0))
+    assert (total.cpu, total.host_memory) == (KnownSum(2.0), KnownSum(3 * GIB))
+
+
+def test_a_sum_of_which_a_part_is_unknown_says_so() -> None:
+    (total,) = user_totals([process(2), process(3, memory_used=nan)])
+    assert total.memory == KnownSum(GIB, is_whole=False)
+
+
+def test_users_stand_by_their_memory_and_an_unknown_one_last() -> None:
+    totals = user_totals(
+        [process(1, user="a", memory_used=nan), process(2, user="b"), process(3, user="c", memory_used=9e9)]
+    )
+    assert [total.user for total in totals] == ["c", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(nan, "–"), (-1, "–"), (42, "42 s"), (3725, "1:02:00"), (86400 * 45, "45 d 0 h"), (86400 * 145, "145 d")],
+)
+def test_a_time_fits_its_column(seconds: float, text: str) -> None:
+    assert elapsed(seconds) == text

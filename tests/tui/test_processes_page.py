@@ -1,0 +1,259 @@
+"""The page of processes, as a person uses it: sort, filter, tree, totals, copy; also of very many and hostile names."""
+
+from __future__ import annotations
+
+import os
+import time
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from gpumon.frame import Process
+from gpumon_tui.app import GpumonApp
+from gpumon_tui.pages.processes import ProcessesPage
+from tests.tui.fakes import START, FakeFeed
+from tests.tui.screen import play, text
+
+GOLDEN = Path(__file__).parent / "golden"
+HOSTILE = (
+    "[red]x[/]",
+    "\x1b]0;pwn\x07",
+    "\x9b31m",
+    "日本語のプロセス名",
+    "e\u0301" * 30,
+    "\u202eltr",
+    "\udce9",
+    "a\tb\nc",
+)
+GIB = 2.0**30
+
+
+def page(feed: FakeFeed, size: tuple[int, int], *keys: str) -> list[str]:
+    """The page after some keys."""
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3", *keys)
+
+    return play(feed, size, script)
+
+
+def pids(lines: list[str]) -> list[int]:
+    """Those of the rows, from above."""
+    first = next(place for place, line in enumerate(lines) if "GPU" in line and "program" in line) + 1
+    words = [line.strip("▌ ").split(" ")[0] for line in lines[first:-1]]
+    return [int(word) for word in words if word.isdecimal()]
+
+
+def in_title(lines: list[str]) -> str:
+    return next(line for line in lines if "Processes " in line and "3 Processes" not in line)
+
+
+class Confined(FakeFeed):
+    """A process in a container of a job, one that encodes a video, one that is unknown but for its pid."""
+
+    def processes(self, second: int) -> tuple[Process, ...]:
+        changes: dict[int, dict[str, Any]] = {
+            1000: {"container": "docker 3f2a9c1b04de", "job": "4242"},
+            1037: {"encoder_utilization": 0.25, "decoder_utilization": 0.0, "memory_utilization": 0.61},
+            1074: {
+                "started": nan,
+                "memory_used": nan,
+                "cpu_utilization": nan,
+                "host_memory": nan,
+                "user": "",
+                "name": "",
+            },
+        }
+        return tuple(one._replace(**changes.get(one.pid, {})) for one in super().processes(second))
+
+
+@pytest.mark.parametrize("size", [(40, 20), (80, 24), (120, 40), (200, 50)])
+def test_golden_page_of_processes(size: tuple[int, int]) -> None:
+    path = GOLDEN / f"processes-{size[0]}x{size[1]}.txt"
+    lines = page(Confined(processes_count=30), size, "down", "down")[1:-1]
+    if os.environ.get("GPUMON_REWRITE_GOLDEN"):
+        path.write_text("\n".join(lines) + "\n")
+    assert lines == path.read_text().splitlines()
+
+
+@pytest.mark.parametrize("size", [(40, 20), (80, 24), (120, 40), (200, 50), (320, 90)])
+@pytest.mark.parametrize("keys", [(), ("t",), ("u",), ("o",), ("slash", "x"), ("enter",)], ids=" ".join)
+def test_every_size_and_state_fits(size: tuple[int, int], keys: tuple[str, ...]) -> None:
+    for feed in (
+        Confined(seconds=70),
+        FakeFeed(gpus=0, seconds=2, problem="no driver"),
+        FakeFeed(seconds=2, processes_count=0),
+    ):
+        lines = page(feed, size, *keys)
+        assert len(lines) == size[1]
+        assert max(map(len, lines)) <= size[0]
+        assert "gpumon" in lines[0]
+
+
+def test_every_column_sorts_by_its_heading_and_again_the_other_way_round() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3")
+        line = next(place for place, words in enumerate(text(app)) if "program" in words)
+        heading = text(app)[line]
+        for title in ("PID", "GPU", "user", "GiB", "SM %", "CPU %", "time", "run", "epoch", "program"):
+            await pilot.click(offset=(text(app)[line].index(title), line))
+            once = pids(text(app))
+            assert sum(arrow in text(app)[line] for arrow in "▼▲") == 1, title
+            await pilot.click(offset=(text(app)[line].index(title), line))
+            assert pids(text(app)) != once, title
+        assert heading.replace("▼", " ").split() == text(app)[line].replace("▼", " ").replace("▲", " ").split()
+
+    play(FakeFeed(), (120, 40), script)
+
+
+def test_the_list_of_columns_sorts_too_and_stays_remembered_on_the_page() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3", "o")
+        assert "Sort by" in "\n".join(text(app))
+        await pilot.press("home", "enter")
+        assert pids(text(app)) == sorted(pids(text(app)))
+        await pilot.press("1", "3", "I")
+        assert pids(text(app)) == sorted(pids(text(app)), reverse=True)
+        await pilot.press("f6", "escape")
+        assert "Sort by" not in "\n".join(text(app))
+
+    play(FakeFeed(), (120, 40), script)
+
+
+def test_a_filter_counts_with_each_letter_and_can_be_taken_back() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3", "slash", *"mem", "greater_than_sign", *"10")
+        assert "14 of 24" in in_title(text(app))
+        await pilot.press("space", *"user", "colon", *"bob")
+        shown = text(app)
+        assert "4 of 24" in in_title(shown)
+        assert all(" bob " in line for line in shown if any(f" {pid} " in line for pid in pids(shown)))
+        await pilot.press("enter", "down")
+        assert "mem>10 user:bob" in in_title(text(app)), "it stays while rows are looked at"
+        await pilot.press("escape")
+        assert "24" in in_title(text(app))
+        assert "mem>10" not in in_title(text(app))
+
+    play(FakeFeed(), (120, 40), script)
+
+
+def test_letters_of_a_filter_are_no_keys() -> None:
+    lines = page(FakeFeed(), (120, 40), "slash", *"q1k?")
+    assert "/  q1k?" in in_title(lines)
+    assert "3 Processes" in lines[-1]
+
+
+def test_a_filter_that_matches_nothing_says_which_term_hides_how_many() -> None:
+    lines = page(FakeFeed(), (120, 40), "slash", *"python", "space", "m", "e", "m", "greater_than_sign", *"99")
+    said = "\n".join(lines)
+    assert "0 of 24" in said
+    assert "no process matches: of 24, python hides 16, mem>99 hides 24" in said
+
+
+def test_totals_by_user_open_into_the_processes_of_one() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3", "u")
+        shown = text(app)
+        users = [line.strip("▌ ").split()[0] for line in shown[4:8]]
+        assert users == ["alice", "bob", "carol", "dmitri"], "by their memory"
+        await pilot.press("down", "enter")
+        assert "6 of 24" in in_title(text(app))
+
+    play(FakeFeed(), (120, 40), script)
+
+
+def test_the_cursor_stays_on_its_process_and_selects_its_gpu() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3", "down", "j")
+        of = app.page
+        assert isinstance(of, ProcessesPage)
+        process = of.rows.process
+        assert process is not None
+        assert app.view.subject == process.uuid
+        for keys in (("o", "home", "enter"), ("I",), ("t",), ("t",)):
+            await pilot.press(*keys)
+            assert of.rows.process is not None
+            assert of.rows.process.pid == process.pid
+
+    play(FakeFeed(), (120, 40), script)
+
+
+def test_a_click_takes_a_row_and_the_wheel_moves() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3")
+        row = next(place for place, line in enumerate(text(app)) if " 1296 " in line)
+        await pilot.click(offset=(20, row))
+        assert text(app)[row].startswith("▌")
+        at = text(app)[1 if "Processes" in text(app)[1] else 2].index("by user")
+        await pilot.click(offset=(at, 1))
+        assert "processes" in "\n".join(text(app))
+
+    play(FakeFeed(), (120, 40), script)
+
+
+def test_what_no_frame_has_room_for_is_said() -> None:
+    assert "12 more have no room" in in_title(page(FakeFeed(left_out=(12, 0)), (80, 24)))
+    assert "+12" in in_title(page(FakeFeed(left_out=(12, 0)), (40, 20)))
+
+
+def test_a_row_is_copied_in_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[str] = []
+    monkeypatch.setattr(GpumonApp, "copy_to_clipboard", lambda self, words: copied.append(words))
+    assert "copied" in "\n".join(page(FakeFeed(), (120, 40), "y"))
+    assert copied[0].split("\t")[:4] == ["1666", "4", "carol", "22.4"]
+
+
+def test_hostile_names_change_nothing_but_themselves() -> None:
+    for size in ((40, 20), (120, 40)):
+        for keys in ((), ("u",), ("t",), ("slash", "x")):
+            lines = page(
+                FakeFeed(seconds=5, names=HOSTILE, users=HOSTILE, run_names=(HOSTILE[1], HOSTILE[3])), size, *keys
+            )
+            assert len(lines) == size[1]
+            assert not any(letter in line for line in lines for letter in "\x1b\x07\x9b\u202e\t")
+
+
+class Crowded(FakeFeed):
+    """2,000 processes, which nobody sees all at once."""
+
+    def processes(self, second: int) -> tuple[Process, ...]:
+        one = super().processes(second)[0]
+        return tuple(
+            one._replace(pid=place + 2, uuid=self.devices[place % 8].uuid, memory_used=(place * 7 % 2000) * GIB / 100,
+                         cpu_utilization=(place + second) % 9 / 3)
+            for place in range(2000)
+        )  # fmt: skip
+
+
+def test_two_thousand_processes_stay_quick() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3", "end")
+        assert "2000" in in_title(text(app))
+        of = app.page
+        assert isinstance(of, ProcessesPage)
+        made = []
+        row = type(of.sheet)._row
+        of.sheet._row = lambda *place: made.append(place) or row(of.sheet, *place)  # type: ignore[func-returns-value, method-assign, assignment]
+        began = time.process_time()
+        for _ in range(10):
+            feed.advance()
+            app.poll()
+        assert len(made) <= 10 * 40, "only rows on screen are made"
+        assert (time.process_time() - began) / 10 < 0.5, "of a second's tick; a hundredth of this is usual"
+
+    feed = Crowded(seconds=3)
+    play(feed, (120, 40), script)
+
+
+def test_a_replay_and_a_simulation_name_no_script_of_this_machine() -> None:
+    class Ours(FakeFeed):
+        def processes(self, second: int) -> tuple[Process, ...]:
+            one = super().processes(second)[0]
+            return (one._replace(pid=os.getpid(), name="trainer", started=START - 1.0),)
+
+    lines = page(Ours(seconds=3), (120, 40))
+    assert "trainer" in "\n".join(lines)
+    assert "pytest" not in "\n".join(lines)

@@ -1,0 +1,129 @@
+"""The rows of the page of processes: which, in which order, and where the cursor is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+from gpumon.frame import Process
+from gpumon_tui.process_list.filters import Term, matching, terms_of
+from gpumon_tui.process_list.tree import Parents, TreeRow, arranged
+from gpumon_tui.process_list.user_totals import UserTotal, user_totals
+from gpumon_tui.renderables.process_columns import COLUMNS, FIRST_ORDER, ProcessColumn, in_order, needed
+from gpumon_tui.renderables.user_columns import USER_COLUMNS
+from gpumon_tui.view import View
+
+RowKey = tuple[int, str]
+"""Pid and UUID of the GPU: a process has a row for each that it is on. Of a user, 0 and the name."""
+
+
+class RowOrder(NamedTuple):
+    """The column by which rows stand."""
+
+    name: str = FIRST_ORDER
+    falls: bool = True
+
+    def next(self, column: ProcessColumn[Any]) -> RowOrder:
+        """The order when a column is chosen: that column's own, or the other way round where it is chosen again."""
+        return RowOrder(column.name, not self.falls if column.name == self.name else column.falls)
+
+
+class ProcessSelection:
+    """The chosen processes of a view, in their order."""
+
+    def __init__(self, view: View, parents: Parents | None = None) -> None:
+        self.view = view
+        self.process_order = self.user_order = RowOrder()
+        self.filter = ""
+        self.is_tree = False
+        self.is_by_user = False
+        self.cursor = 0
+        self.all: Sequence[Process] = ()
+        self.matched: Sequence[Process] = ()
+        self.rows: Sequence[TreeRow] = ()
+        """Of processes; none while the totals of users stand there."""
+        self.totals: Sequence[UserTotal] = ()
+        """Of the users of the processes that match."""
+        self.terms: tuple[Term, ...] = ()
+        self.parents = parents or Parents()
+        self._keys: Sequence[RowKey] = ()
+        self._of: Hashable = None
+
+    @property
+    def order(self) -> RowOrder:
+        """Of what stands there."""
+        return self.user_order if self.is_by_user else self.process_order
+
+    @property
+    def orders(self) -> tuple[ProcessColumn[Any], ...]:
+        """Columns by which that can be sorted."""
+        return tuple(column for column in (USER_COLUMNS if self.is_by_user else needed(self.all)) if column.order)
+
+    def sort_by(self, name: str) -> None:
+        """Sort by a column; again by the same: the other way round."""
+        column = next((column for column in self.orders if column.name == name), None)
+        if column is None:
+            return
+        if self.is_by_user:
+            self.user_order = self.user_order.next(column)
+        else:
+            self.process_order = self.process_order.next(column)
+
+    def follow(self) -> None:
+        """Take the processes of the frame on screen. The cursor stays on its row."""
+        view, facts = self.view, self.view.process_facts()
+        of = (view.frame, view.filling, self.order, self.filter, self.is_tree, self.is_by_user, facts.me)
+        if of == self._of:
+            return
+        key = self.key
+        self._of = of
+        self.terms = terms_of(self.filter)
+        self.all = view.processes
+        self.matched = matching(self.all, self.terms, facts) if self.terms else self.all
+        self.totals = user_totals(self.matched)
+        name, falls = self.order
+        if self.is_by_user:
+            by = next(column for column in USER_COLUMNS if column.name == name)
+            self.totals = in_order(self.totals, by, falls, facts, lambda total: total.user)
+            self.rows, self._keys = (), [(0, total.user) for total in self.totals]
+        else:
+            column = next(column for column in COLUMNS if column.name == name)
+            places, last = facts.places, len(facts.places)
+            ordered = in_order(
+                self.matched, column, falls, facts, lambda process: (places.get(process.uuid, last), process.pid)
+            )
+            self.rows = arranged(ordered, self.parents.above) if self.is_tree else [TreeRow(0, one) for one in ordered]
+            self._keys = list(map(_key, self.rows))
+        if key in self._keys:
+            self.cursor = self._keys.index(key)
+        self.cursor = max(0, min(self.cursor, len(self._keys) - 1))
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def key(self) -> RowKey | None:
+        """Of the row under the cursor."""
+        return self._keys[self.cursor] if self.cursor < len(self._keys) else None
+
+    @property
+    def process(self) -> Process | None:
+        """The one under the cursor."""
+        return self.rows[self.cursor].process if self.cursor < len(self.rows) else None
+
+    def find(self, key: RowKey) -> Process | None:
+        """Return the process of a key, whatever is filtered."""
+        return next((process for process in self.view.processes if (process.pid, process.uuid) == key), None)
+
+    def move(self, step: int) -> None:
+        """Move the cursor within the rows, and select the GPU under it."""
+        self.cursor = max(0, min(len(self._keys) - 1, self.cursor + step))
+        process = self.process
+        if process is not None and process.uuid in self.view.process_facts().devices:
+            self.view.select(process.uuid)
+
+
+def _key(row: TreeRow) -> RowKey:
+    if row.process is not None:
+        return row.process.pid, row.process.uuid
+    return (row.parent.pid if row.parent else 0), ""

@@ -1,0 +1,246 @@
+"""The sheet of the page of processes: its lines, and where to click on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from textual import events
+
+from gpumon_tui import palette
+from gpumon_tui.memo import Memo
+from gpumon_tui.pages.page import TerminalPage
+from gpumon_tui.pages.process_rows import ProcessSelection
+from gpumon_tui.pages.process_typing import FilterField, OrderChooser
+from gpumon_tui.process_list.filters import hidden_by
+from gpumon_tui.process_list.tree import ParentProcess
+from gpumon_tui.renderables.overlay import overlay
+from gpumon_tui.renderables.process_columns import needed
+from gpumon_tui.renderables.process_head import ClickPlace, HeadShown, head, sums
+from gpumon_tui.renderables.process_lines import PlacedColumn, heading, laid, margin, placed
+from gpumon_tui.renderables.processes import are_told, no_process
+from gpumon_tui.renderables.table import Cell
+from gpumon_tui.renderables.text_width import Line, fit, safe
+from gpumon_tui.renderables.user_columns import USER_COLUMNS
+from gpumon_tui.view import View
+from gpumon_tui.widgets.lines import Lines
+
+ROOMY = 28
+"""Rows from which a blank one stands below the title."""
+SUMS_FROM = 12
+"""Rows from which the sums by user stand below the table."""
+_DIM, _TEXT, _KEY, _SELECT = (
+    palette.ink("dim"), palette.ink("text"), palette.ink("key"), palette.ink("strong", "select", bold=True),
+)  # fmt: skip
+_PLAIN = palette.ink("text")
+_PARENT = palette.ink("faint")
+TREE = "└ "
+
+
+class ProcessSheet(Lines):
+    """All of the page."""
+
+    DEFAULT_CSS = "ProcessSheet { height: 1fr; }"
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view, id="process-sheet")
+        self.rows = ProcessSelection(view)
+        self.typing = FilterField(self.rows)
+        self.orders = OrderChooser(self.rows)
+        self.page = 1
+        """Rows of the table on screen."""
+        self._top = 0
+        self._first = 0
+        """The line of the first row."""
+        self._said = ""
+        self._columns: Sequence[PlacedColumn] = ()
+        self._heading_at = 0
+        self._places: Sequence[ClickPlace] = ()
+        self._box = (0, 0)
+        self._drawn: Memo[Line] = Memo()
+
+    def say(self, text: str) -> None:
+        """Show a line below the table, until the next key that does something."""
+        self._said = text
+
+    def open(self) -> None:
+        """Open what is under the cursor."""
+        rows = self.rows
+        if rows.is_by_user and rows.cursor < len(rows.totals):
+            name = safe(rows.totals[rows.cursor].user).partition(" ")[0]
+            rows.filter, rows.is_by_user = f"user:{name}" if name else "", False
+
+    def close(self) -> None:
+        """Close what was opened last; then the filter, then the tree or the totals."""
+        rows = self.rows
+        if self._said:
+            self._said = ""
+        elif rows.filter:
+            rows.filter = ""
+        else:
+            rows.is_by_user = rows.is_tree = False
+
+    def forget(self) -> None:
+        """Close what is open."""
+        self.orders.is_open = self.typing.is_typed = False
+        self._said = ""
+
+    def row_text(self) -> str:
+        """Return the cells under the cursor, separated by tabs."""
+        rows, facts = self.rows, self.view.process_facts()
+        if rows.is_by_user:
+            cells = [column.cell(rows.totals[rows.cursor], facts) for column in USER_COLUMNS if column.title]
+        elif rows.process is not None:
+            columns = needed(rows.all)
+            cells = [column.cell(rows.process, facts) for column in columns if column.title]
+        else:
+            return ""
+        return "\t".join(cell.text for cell in cells)
+
+    def lines(self) -> list[Line]:
+        """Title, headings, rows, and sums; what is open lies over them."""
+        cells, height = self.size
+        self.rows.follow()
+        lines = self._table(cells, height)
+        if self.orders.is_open:
+            names = self._order_lines(height)
+            lines, left, top = overlay([*lines, *([[]] * (height - len(lines)))], names, cells)
+            self._box = left, top
+        return lines
+
+    def _table(self, cells: int, height: int) -> list[Line]:
+        rows = self.rows
+        title, self._places = self._head(cells)
+        lines: list[Line] = [title]
+        if height >= ROOMY:
+            lines.append([])
+        columns = USER_COLUMNS if rows.is_by_user else needed(rows.all)
+        self._columns = placed(columns, cells)
+        self._heading_at = len(lines)
+        lines.append(heading(self._columns, cells, *rows.order))
+        self._first = len(lines)
+        has_sums = height >= SUMS_FROM or bool(self._said)
+        self.page = max(1, height - len(lines) - has_sums)
+        self._scroll()
+        if not len(rows):
+            lines += [[Segment(f" {line}", _DIM)] for line in self._empty(cells)][: self.page]
+        shown = range(self._top, min(self._top + self.page, len(rows)))
+        lines += [self._row(place, cells) for place in shown]
+        if has_sums:
+            below = len(rows) - shown.stop
+            lines.append(self._foot(below, cells))
+        return lines[:height]
+
+    def _head(self, cells: int) -> tuple[Line, Sequence[ClickPlace]]:
+        view, rows = self.view, self.rows
+        of = HeadShown(
+            shown=len(rows.matched), there=len(rows.all), is_told=view.frame is not None and are_told(view.samples),
+            left_out=view.frame.dropped if view.frame else 0, text=rows.filter, is_typed=self.typing.is_typed,
+            is_tree=rows.is_tree and not rows.is_by_user, is_by_user=rows.is_by_user, notice=view.origin.notice,
+        )  # fmt: skip
+        return head(of, margin(cells), cells)
+
+    def _foot(self, below: int, cells: int) -> Line:
+        rows, edge = self.rows, margin(cells)
+        if self._said:
+            return [Segment(" " * edge), Segment(fit(safe(self._said), cells - 2 * edge), _KEY)]
+        memory = [sample for sample in self.view.samples if not sample.device.is_instance]
+        total = sum(sample.value("gpu.memory_total") for sample in memory)
+        totals = () if rows.is_by_user else sorted(rows.totals, key=lambda one: -one.memory.value)
+        return sums(totals, total, below, edge, cells)
+
+    def _empty(self, cells: int) -> list[str]:
+        """Sentences in the place of rows."""
+        view, rows = self.view, self.rows
+        if view.frame is None:
+            return [view.freshness.text]
+        if not view.tells_processes:
+            return ["this recording has no process data"]
+        if not rows.all:
+            said = no_process(view.samples, view.origin.problem)
+            return [said, view.origin.notice] if view.origin.notice else [said]
+        hidden = hidden_by(rows.all, rows.terms, view.process_facts())
+        told = ", ".join(f"{safe(text)} hides {number}" for text, number in hidden)
+        return [f"no process matches: of {len(rows.all)}, {told}", "Esc shows all"]
+
+    def _row(self, place: int, cells: int) -> Line:
+        rows, facts = self.rows, self.view.process_facts()
+        if rows.is_by_user:
+            content = [column.cell(rows.totals[place], facts) for column, _, _ in self._columns]
+        else:
+            depth, process, parent = rows.rows[place]
+            lead = "  " * (depth - 1) + TREE if depth else ""
+            if process is not None:
+                content = [column.cell(process, facts) for column, _, _ in self._columns]
+            else:
+                content = [_of_parent(column.name, parent) for column, _, _ in self._columns]
+            if lead:
+                content[-1] = content[-1]._replace(text=lead + content[-1].text)
+        is_selected = place == rows.cursor
+        shows = self._columns, tuple(content), cells, is_selected
+        return self._drawn.get(place - self._top, shows, lambda: laid(content, self._columns, cells, is_selected))
+
+    def _scroll(self) -> None:
+        most = max(0, len(self.rows) - self.page)
+        self._top = max(0, min(self._top, self.rows.cursor, most), self.rows.cursor - self.page + 1)
+
+    def _order_lines(self, height: int) -> list[Line]:
+        """The columns to sort by."""
+        order, cursor = self.rows.order, self.orders.cursor
+        room = max(1, height - 5)
+        first = max(0, cursor - room + 1)
+        lines: list[Line] = [[Segment("Sort by", palette.ink("strong", bold=True))]]
+        for place, column in enumerate(self.rows.orders[first : first + room], first):
+            arrow = ("▼" if order.falls else "▲") if column.name == order.name else " "
+            style = _SELECT if place == cursor else _TEXT
+            lines.append([Segment(f" {fit(column.title, 18)}{arrow} ", style)])
+        return lines
+
+    def on_click(self, event: events.Click) -> None:
+        """Sort by a heading, take the row under the mouse, or do what stands there."""
+        rows = self.rows
+        if self.orders.is_open:
+            left, top = self._box
+            self.orders.choose(event.y - top - 1 if left <= event.x < left + 22 else -1)
+        elif event.y == 0:
+            self._press(event.x)
+        elif event.y == self._heading_at:
+            self._sort_at(event.x)
+        elif self._first <= event.y < self._first + self.page and event.y - self._first + self._top < len(rows):
+            place = event.y - self._first + self._top
+            if place == rows.cursor:
+                self.open()
+            rows.move(place - rows.cursor)
+        self.post_message(TerminalPage.Changed())
+
+    def _press(self, cell: int) -> None:
+        does = next((place.does for place in self._places if place.begin <= cell < place.end), "")
+        if does == "filter":
+            self.typing.begin()
+        elif does == "by_user":
+            self.rows.is_by_user = not self.rows.is_by_user
+        elif does == "tree":
+            self.rows.is_tree, self.rows.is_by_user = not self.rows.is_tree, False
+
+    def _sort_at(self, cell: int) -> None:
+        found = next((c for c, begin, room in self._columns if begin <= cell <= begin + room and c.order), None)
+        if found:
+            self.rows.sort_by(found.name)
+
+    def on_mouse_scroll_down(self) -> None:
+        """Three rows, as elsewhere."""
+        self._wheel(3)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Three rows, as elsewhere."""
+        self._wheel(-3)
+
+    def _wheel(self, step: int) -> None:
+        self.rows.move(step)
+        self.show()
+
+
+def _of_parent(name: str, parent: ParentProcess | None) -> Cell:
+    """A cell of the parent of several processes, which is on no GPU: its name is what everybody may see."""
+    texts = {"pid": str(parent.pid), "program": safe(parent.name)} if parent else {}
+    return Cell(texts.get(name, ""), _PARENT)

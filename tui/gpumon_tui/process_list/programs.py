@@ -1,0 +1,152 @@
+"""Scripts that this user's own processes run: `train.py`, where the driver's list says `python`.
+
+Command lines hold passwords and tokens, and those of others are theirs: only processes of the same user are looked
+at, and only the name of the script or module is kept, never an argument. A pid of a frame may be another process
+here, as in a container or after it was used again, so one counts only if it began when the frame says so.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Sequence
+
+from gpumon.frame import Process
+from gpumon.missing import is_known
+from gpumon.procfs import Stat, parse_stat
+from gpumon.text import clean
+
+LONGEST = 4096
+"""Bytes of a command line that are read: the script stands at its beginning."""
+SAME_START = 2.0
+"""Seconds by which the start of a process may differ: the kernel's time of its boot is in whole seconds, and is set
+with the clock."""
+_MOST = 8192
+"""Names that are kept."""
+_NAME = 64
+_PYTHON = re.compile(rb"(?:python|pypy)[0-9.]*[td]?(?:\.exe)?")
+_SHELL = re.compile(rb"(?:ba|da|z|k)?sh")
+_MODULE = re.compile(rb"\w+(?:\.\w+)*")
+_TAKES_ARGUMENT = b"WX"
+"""Options of Python that have an argument of their own."""
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+class OwnPrograms:
+    """Names of the scripts of this user's processes, each read once."""
+
+    def __init__(self, proc: str = "/proc", uid: int | None = None) -> None:
+        self._proc = proc
+        self._uid = os.geteuid() if uid is None else uid
+        self.user = _user(self._uid)
+        """The name of this user, as frames have it."""
+        self._boot = boot_time(proc)
+        self._known: dict[tuple[int, float], str] = {}
+
+    def name(self, process: Process) -> str:
+        """Return the script or module that a process runs; empty where it is another user's, or runs none."""
+        if not is_known(process.started):
+            return ""
+        key = process.pid, process.started
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            found = self._known[key] = self._read(process)
+        return found
+
+    def _read(self, process: Process) -> str:
+        try:
+            home = os.open(f"{self._proc}/{process.pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return ""
+        try:
+            if os.fstat(home).st_uid != self._uid or not self._is_same(process, _read_in(home, "stat", 2048)):
+                return ""
+            return script_of(_read_in(home, "cmdline", LONGEST).split(b"\0"))
+        except OSError:
+            return ""
+        finally:
+            os.close(home)
+
+    def _is_same(self, process: Process, raw: bytes) -> bool:
+        stat = parse_stat(raw)
+        return stat is not None and began_together(process, stat, self._boot)
+
+
+def began_together(process: Process, stat: Stat, boot: float) -> bool:
+    """Whether a process here began when that of a frame did. `boot`: seconds since 1970."""
+    return abs(boot + stat.started / _TICK - process.started) <= SAME_START
+
+
+def boot_time(proc: str = "/proc") -> float:
+    """Return when the machine was started, in seconds since 1970; NaN where the kernel does not tell."""
+    try:
+        with open(f"{proc}/stat", "rb") as file:
+            found = next((line for line in file if line.startswith(b"btime")), b"")
+        return float(found.split()[1])
+    except (OSError, ValueError, IndexError):
+        return float("nan")
+
+
+def script_of(words: Sequence[bytes]) -> str:
+    """Return the script or module of a command line: never an argument, and empty where it runs none.
+
+    >>> script_of([b"/usr/bin/python3", b"-u", b"src/train.py", b"--token=secret"])
+    'train.py'
+    >>> script_of([b"python", b"-m", b"pkg.train", b"--lr", b"1"])
+    'pkg.train'
+    """
+    program = words[0].rpartition(b"/")[2] if words else b""
+    if _SHELL.fullmatch(program):
+        return _file(words[1]) if len(words) > 1 and words[1][:1] not in (b"-", b"+") else ""
+    return _of_python(words[1:]) if _PYTHON.fullmatch(program) else ""
+
+
+def _user(uid: int) -> str:
+    try:
+        return clean(pwd.getpwuid(uid).pw_name, _NAME)
+    except KeyError:
+        return str(uid)
+
+
+def _of_python(words: Sequence[bytes]) -> str:
+    skips = False
+    for place, word in enumerate(words):
+        if skips:
+            skips = False
+        elif not word.startswith(b"-") or word == b"-":
+            return _file(word)
+        elif word.startswith(b"--"):
+            skips = word == b"--check-hash-based-pycs"
+        else:
+            for at, letter in enumerate(word[1:], 2):
+                if letter in b"cm":
+                    if letter == ord("c"):
+                        return ""  # the program itself stands there
+                    named = word[at:] or (words[place + 1] if place + 1 < len(words) else b"")
+                    return _text(named) if _MODULE.fullmatch(named) else ""
+                if letter in _TAKES_ARGUMENT:
+                    skips = at == len(word)
+                    break
+    return ""
+
+
+def _file(path: bytes) -> str:
+    """The name of a script; of `pkg/__main__.py` that of the package."""
+    folder, _, name = path.rstrip(b"/").rpartition(b"/")
+    return _text(folder.rpartition(b"/")[2] if name == b"__main__.py" and folder else name)
+
+
+def _text(name: bytes) -> str:
+    text = clean(name.decode("utf-8", "replace"), _NAME)
+    return "" if text == "-" else text
+
+
+def _read_in(home: int, name: str, most: int) -> bytes:
+    file = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=home)
+    try:
+        return os.pread(file, most, 0)
+    finally:
+        os.close(file)

@@ -1,0 +1,63 @@
+"""Processes added up by user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from gpumon.frame import Process
+from gpumon.missing import NAN, is_known
+
+
+class KnownSum(NamedTuple):
+    """A sum of what is known."""
+
+    value: float = NAN
+    """NaN where nothing is."""
+    is_whole: bool = True
+    """Whether every part of it is known; else it is at least so much."""
+
+
+class UserTotal(NamedTuple):
+    """The processes of a user together."""
+
+    user: str
+    """Empty where it is not known whose they are."""
+    processes: int
+    gpus: frozenset[str]
+    """UUIDs."""
+    memory: KnownSum
+    """GPU memory, bytes."""
+    sm: KnownSum
+    """Kernel time over all GPUs: 2.0 is two GPUs always at work."""
+    cpu: KnownSum
+    host_memory: KnownSum
+    """Bytes."""
+
+
+def user_totals(processes: Iterable[Process]) -> list[UserTotal]:
+    """Return the totals of each user, the most GPU memory first."""
+    by_user: dict[str, list[Process]] = {}
+    for process in processes:
+        by_user.setdefault(process.user, []).append(process)
+    totals = [_total(user, found) for user, found in by_user.items()]
+    return sorted(totals, key=lambda total: (-total.memory.value if is_known(total.memory.value) else 1.0, total.user))
+
+
+def _total(user: str, processes: Sequence[Process]) -> UserTotal:
+    # A process has a row for each GPU it is on, and one CPU time and one host memory in all of them.
+    once = {process.pid: process for process in processes}.values()
+    return UserTotal(
+        user=user,
+        processes=len(once),
+        gpus=frozenset(process.uuid for process in processes),
+        memory=_sum([process.memory_used for process in processes]),
+        sm=_sum([process.sm_utilization for process in processes]),
+        cpu=_sum([process.cpu_utilization for process in once]),
+        host_memory=_sum([process.host_memory for process in once]),
+    )
+
+
+def _sum(values: Sequence[float]) -> KnownSum:
+    known = [value for value in values if is_known(value)]
+    return KnownSum(sum(known), len(known) == len(values)) if known else KnownSum(is_whole=False)

@@ -1,0 +1,200 @@
+"""The one statement of each column of processes: heading, width, order and cell. A table takes what has room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from gpumon import units
+from gpumon.analysis.video import use_video
+from gpumon.analysis.whereabouts import whereabouts
+from gpumon.frame import Process
+from gpumon.missing import is_known
+from gpumon_tui import palette
+from gpumon_tui.process_list.facts import ProcessFacts
+from gpumon_tui.renderables.table import Cell
+from gpumon_tui.renderables.text_width import safe
+
+Of = TypeVar("Of")
+_PLAIN, _DIM, _FAINT = palette.ink("text"), palette.ink("dim"), palette.ink("faint")
+_STRONG, _BOLD, _RUN, _WARN = (
+    palette.ink("strong"), palette.ink("strong", bold=True), palette.ink("run"), palette.ink("warn"),
+)  # fmt: skip
+IDLE_FROM = 60.0
+"""Seconds of an allocated GPU's idleness from which its processes say so."""
+_BAR = palette.tinted("memory", 0.62)
+TIME_CELLS = 8
+_UNKNOWN = float("nan")
+BAR_CELLS = 6
+WIDE = 100
+"""Cells from which columns are two cells apart, and memory has a bar."""
+VERY_WIDE = 150
+"""Cells from which names have more room."""
+
+
+class ProcessColumn(NamedTuple, Generic[Of]):
+    """A column of processes, or of their users; `cells` of 0 takes what room is left."""
+
+    name: str
+    """For the config file and for `sorted by`."""
+    title: str
+    cells: int
+    """Of the largest value that it can ever hold."""
+    keep: float
+    """The larger, the longer it stays when there is no room."""
+    order: Callable[[Of, ProcessFacts], float | str] | None
+    """The value by which a table is sorted: NaN and an empty text are unknown, and stand last. None for no order."""
+    cell: Callable[[Of, ProcessFacts], Cell]
+    right: bool = True
+    falls: bool = True
+    """Whether the largest stand first when somebody sorts by it."""
+    brief: str = ""
+    """The heading where columns stand close; `title` where it is empty."""
+    brief_cells: int = 0
+    wide_cells: int = 0
+    is_needed: Callable[[Sequence[Process]], bool] = bool
+    """Whether any of these processes has something for it."""
+    from_cells: int = 0
+    """Fewest cells of a table that has it."""
+
+
+def _base(process: Process, facts: ProcessFacts) -> Cell:
+    return Cell("", _PLAIN if facts.is_own(process) else _DIM)
+
+
+def _pid(process: Process, facts: ProcessFacts) -> Cell:
+    return _base(process, facts)._replace(text=str(process.pid))
+
+
+def _gpu(process: Process, facts: ProcessFacts) -> Cell:
+    return Cell(facts.label(process) or units.MISSING, _BOLD)
+
+
+def _user(process: Process, facts: ProcessFacts) -> Cell:
+    return _base(process, facts)._replace(text=safe(process.user) or units.MISSING)
+
+
+def _number(text: str, process: Process, facts: ProcessFacts) -> Cell:
+    """A number in its style: one that is zero or unknown steps back."""
+    is_nothing = text in ("0", "0.0", units.MISSING)
+    return Cell(text, _FAINT) if is_nothing else _base(process, facts)._replace(text=text)
+
+
+def _bar(process: Process, facts: ProcessFacts) -> Cell:
+    share = process.memory_used / facts.memory.get(process.uuid, 0.0) if facts.memory.get(process.uuid) else 0.0
+    cells = round(min(1.0, max(0.0, share)) * BAR_CELLS) if is_known(share) else 0
+    return Cell("▆" * cells, _BAR)
+
+
+def _memory(process: Process, facts: ProcessFacts) -> Cell:
+    text = units.gibibytes(process.memory_used)
+    return Cell(text, _FAINT if text == units.MISSING else _STRONG if facts.is_own(process) else _PLAIN)
+
+
+def _share(value: float, process: Process, facts: ProcessFacts) -> Cell:
+    return _number(units.whole(value * 100), process, facts)
+
+
+def _run(process: Process, facts: ProcessFacts) -> Cell:
+    """The run; of a process without one that its GPU is allocated and idle."""
+    run, idle = facts.run(process), facts.idle.get(process.uuid, 0.0)
+    if run:
+        return Cell(safe(run.name), _RUN)
+    return Cell(f"idle {_about(idle)}", _WARN) if idle >= IDLE_FROM else Cell("", _RUN)
+
+
+def _about(seconds: float) -> str:
+    """The first part of a duration in words: `3 h`."""
+    return " ".join(units.words(seconds).split(" ")[:2])
+
+
+def _epoch(process: Process, facts: ProcessFacts) -> Cell:
+    run = facts.run(process)
+    text = units.epoch_place(run.epoch, run.epochs, run.base) if run and run.epoch >= 0 else ""
+    return Cell(text, _PLAIN)
+
+
+def _run_order(process: Process, facts: ProcessFacts) -> str:
+    run = facts.run(process)
+    return run.name.casefold() if run else ""
+
+
+def _epoch_order(process: Process, facts: ProcessFacts) -> float:
+    run = facts.run(process)
+    return float(run.epoch) if run and run.epoch >= 0 else _UNKNOWN
+
+
+def _program(process: Process, facts: ProcessFacts) -> Cell:
+    return _base(process, facts)._replace(text=safe(facts.program(process)) or units.MISSING)
+
+
+COLUMNS: tuple[ProcessColumn[Process], ...] = (
+    ProcessColumn("pid", "PID", 7, 8.5, lambda p, f: p.pid, _pid, falls=False),
+    ProcessColumn("gpu", "GPU", 3, 9, lambda p, f: f.places.get(p.uuid, _UNKNOWN), _gpu, falls=False),
+    ProcessColumn("user", "user", 8, 10, lambda p, f: p.user.casefold(), _user, False, False, wide_cells=12),
+    ProcessColumn("bar", "", BAR_CELLS, 0, None, _bar, right=False, from_cells=WIDE),
+    ProcessColumn("mem", "GPU GiB", 5, 12, lambda p, f: p.memory_used, _memory, brief="GiB"),
+    ProcessColumn(
+        "sm", "SM %", 4, 8, lambda p, f: p.sm_utilization, lambda p, f: _share(p.sm_utilization, p, f)
+    ),
+    ProcessColumn(
+        "bandw", "bandw. %", 8, 1, lambda p, f: p.memory_utilization,
+        lambda p, f: _share(p.memory_utilization, p, f), brief="bw %", brief_cells=4,
+    ),
+    ProcessColumn(
+        "enc", "enc %", 5, 0.5, lambda p, f: p.encoder_utilization, lambda p, f: _share(p.encoder_utilization, p, f),
+        is_needed=use_video,
+    ),
+    ProcessColumn(
+        "dec", "dec %", 5, 0.5, lambda p, f: p.decoder_utilization, lambda p, f: _share(p.decoder_utilization, p, f),
+        is_needed=use_video,
+    ),
+    ProcessColumn(
+        "cpu", "CPU %", 5, 7, lambda p, f: p.cpu_utilization, lambda p, f: _share(p.cpu_utilization, p, f)
+    ),
+    ProcessColumn(
+        "host", "host GiB", 8, 2, lambda p, f: p.host_memory,
+        lambda p, f: _number(units.gibibytes(p.host_memory), p, f), brief="host", brief_cells=6,
+    ),
+    ProcessColumn(
+        "time", "time", TIME_CELLS, 4, lambda p, f: f.now - p.started,
+        lambda p, f: Cell(elapsed(f.now - p.started), _DIM),
+    ),
+    ProcessColumn("run", "run", 12, 5, _run_order, _run, False, False, wide_cells=22),
+    ProcessColumn("epoch", "epoch", 7, 3, _epoch_order, _epoch),
+    ProcessColumn(
+        "job", "job or container", 22, 2.5, lambda p, f: whereabouts(p).casefold(),
+        lambda p, f: _base(p, f)._replace(text=safe(whereabouts(p))), False, False,
+        wide_cells=32, is_needed=lambda processes: any(map(whereabouts, processes)),
+    ),
+    ProcessColumn("program", "program", 0, 11, lambda p, f: f.program(p).casefold(), _program, False, False),
+)  # fmt: skip
+BY_NAME = {column.name: column for column in COLUMNS}
+ORDERS = tuple(column for column in COLUMNS if column.order)
+"""Columns by which a table can be sorted."""
+FIRST_ORDER = "mem"
+
+
+def needed(processes: Sequence[Process]) -> tuple[ProcessColumn[Process], ...]:
+    """Return the columns for which any of these processes has something."""
+    return tuple(column for column in COLUMNS if column.is_needed is bool or column.is_needed(processes))
+
+
+def in_order(
+    of: Sequence[Of], column: ProcessColumn[Of], falls: bool, facts: ProcessFacts, tie: Callable[[Of], Any]
+) -> list[Of]:
+    """Return rows sorted by a column; what is unknown stands last, equals by `tie`."""
+    order = column.order or (lambda one, facts: 0)
+    keyed = [(order(one, facts), one) for one in sorted(of, key=tie)]
+    # NaN is not itself; in place, because a value may be a text as well.
+    known = [pair for pair in keyed if pair[0] == pair[0] and pair[0] != ""]
+    known.sort(key=lambda pair: pair[0], reverse=falls)
+    return [*(one for _, one in known), *(one for value, one in keyed if value != value or value == "")]
+
+
+def elapsed(seconds: float) -> str:
+    """Whole minutes from the first on: a column that changes every second repaints every row."""
+    if not seconds >= 0:
+        return units.MISSING
+    text = units.duration(seconds if seconds < 60 else seconds // 60 * 60)
+    return text if len(text) <= TIME_CELLS else text.partition(" d")[0] + " d"

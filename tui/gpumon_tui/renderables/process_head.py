@@ -1,0 +1,129 @@
+"""Lines above and below the rows of processes: their number, the filter, and sums by user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rich.segment import Segment
+
+from gpumon import units
+from gpumon.missing import is_known
+from gpumon_tui import palette
+from gpumon_tui.process_list.filters import HINTS
+from gpumon_tui.process_list.user_totals import KnownSum, UserTotal
+from gpumon_tui.renderables.text_width import Line, fit, length, safe, width
+
+_TITLE, _TEXT, _DIM, _FAINT = (
+    palette.ink("strong", bold=True), palette.ink("text"), palette.ink("dim"), palette.ink("faint"),
+)  # fmt: skip
+_KEY, _WARN, _STRONG = palette.ink("key", bold=True), palette.ink("warn"), palette.ink("strong")
+_FIELD, _CARET = palette.ink("strong", "panel"), palette.ink("key", "panel")
+FIELD = 26
+"""Cells of the field of the filter."""
+
+
+class ClickPlace(NamedTuple):
+    """Cells of a line that can be clicked."""
+
+    begin: int
+    end: int
+    does: str
+    """The action of the key that does the same."""
+
+
+class HeadShown(NamedTuple):
+    """The content of the first line."""
+
+    shown: int
+    there: int
+    is_told: bool
+    """Whether each GPU tells of its processes."""
+    left_out: int
+    """Processes that no frame has room for."""
+    text: str
+    """The filter."""
+    is_typed: bool
+    """Whether keys go to it."""
+    is_tree: bool
+    is_by_user: bool
+    notice: str
+    """The reason why some processes cannot be seen, in a sentence; or empty."""
+
+
+def head(of: HeadShown, edge: int, cells: int) -> tuple[Line, list[ClickPlace]]:
+    """Return the first line of the page, and where to click on it."""
+    line: Line = [Segment(" " * edge), Segment("Processes", _TITLE), Segment("  ")]
+    if of.text:
+        line += [Segment(str(of.shown), _TEXT), Segment(f" of {of.there}", _DIM)]
+    else:
+        line.append(Segment(str(of.there) if of.is_told or of.there else units.MISSING, _TEXT))
+    if of.left_out:
+        line.append(Segment(f"  {of.left_out} more have no room" if cells >= 80 else f" +{of.left_out}", _WARN))
+    places: list[ClickPlace] = []
+    switches: Line = []
+    for key, name, does, is_on in (("u", "by user", "by_user", of.is_by_user), ("t", "tree", "tree", of.is_tree)):
+        lead = "   " if switches else ""
+        switches += [Segment(lead), Segment(key, _KEY), Segment(f" {name}", _STRONG if is_on else _DIM)]
+        end = length(switches)
+        places.append(ClickPlace(end - len(name) - 2, end, does))
+    room = cells - edge - length(switches)
+    if of.text or of.is_typed:
+        at = max(length(line) + 2, min(34, cells // 2 - FIELD // 2))
+        own = min(FIELD, cells - at - 3 - edge)
+        if at + own + 3 > room - 2:
+            switches, places, room = [], [], cells
+        if own < 4:
+            line, at, own = [Segment(" " * edge)], edge, cells - 2 * edge - 2
+        line += [Segment(" " * max(0, at - length(line))), Segment("/ ", _KEY), *_field(of, own)]
+        left = room - length(line) - 4
+        hints: Line = []
+        for hint in HINTS:
+            if of.is_typed and length(hints) + len(hint) + 2 <= left:
+                hints.append(Segment(f"  {hint}", _FAINT))
+        line += hints
+        places.append(ClickPlace(at, at + own + 2, "filter"))
+    elif of.notice and room - length(line) > 16:
+        line.append(Segment("  " + fit(safe(of.notice), room - length(line) - 4).rstrip(), _DIM))
+    if switches and length(line) + 2 <= room:
+        line.append(Segment(" " * (room - length(line))))
+        return [*line, *switches], [_moved(place, 0 if place.does == "filter" else room) for place in places]
+    return line, [place for place in places if place.does == "filter"]
+
+
+def _moved(place: ClickPlace, by: int) -> ClickPlace:
+    return place._replace(begin=place.begin + by, end=place.end + by)
+
+
+def _field(of: HeadShown, cells: int) -> Line:
+    """The end of what is typed is what one looks at."""
+    shown = safe(of.text)
+    while width(shown) > cells - 2:
+        shown = shown[1:]
+    caret = Segment("▏", _CARET) if of.is_typed else Segment(" ", _FIELD)
+    return [Segment(f" {shown}", _FIELD), caret, Segment(" " * (cells - 2 - width(shown)), _FIELD)]
+
+
+def sums(totals: Sequence[UserTotal], memory: float, below: int, edge: int, cells: int) -> Line:
+    """Return the line below the rows: GPU memory by user, of all there is, and how many rows are further down."""
+    more = f"+{below} ▼" if below > 0 else ""
+    line: Line = [Segment(" " * edge), Segment("by user", _FAINT)]
+    whole = f"   GiB of {units.gibibytes(memory)}" if is_known(memory) else "   GiB"
+    room = cells - edge - len(more) - 1 - len(whole)
+    for total in totals:
+        name, used = safe(total.user) or "unknown", at_least(total.memory, units.gibibytes)
+        if length(line) + width(name) + len(used) + 4 > room:
+            break
+        line += [Segment(f"   {name} ", _DIM), Segment(used, _TEXT)]
+    else:
+        if totals:
+            line.append(Segment(whole, _FAINT))
+    if len(line) == 2:
+        line = [Segment(" " * edge)]
+    line.append(Segment(" " * max(0, cells - edge - len(more) - length(line))))
+    return [*line, Segment(more, palette.ink("key"))]
+
+
+def at_least(total: KnownSum, shown: Callable[[float], str]) -> str:
+    """A sum as text; `≥` where a part of it is not known."""
+    return shown(total.value) if total.is_whole or not is_known(total.value) else f"≥{shown(total.value)}"
