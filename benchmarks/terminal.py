@@ -27,6 +27,8 @@ _ANSWERS = (
     (b"\x1b[6n", b"\x1b[1;1R"),
     (b"\x1b[c", b"\x1b[?62;22c"),
 )
+_REFRESH, _PAUSE = 1.5, 0.15
+"""Seconds within which a program draws anew, and for which it is quiet behind that."""
 _ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][0-9A-B]|[=>78]|P[^\x1b]*\x1b\\)")
 
 Complete = Callable[[str], bool]
@@ -46,6 +48,8 @@ class Terminal:
         self.first_frame: float | None = None
         """Seconds from the start to the first whole frame."""
         self.complete = Event()
+        self._came = Event()
+        """Set by each byte that comes."""
         self._complete = complete
         self._text = b""
         self._master, slave = pty.openpty()
@@ -57,6 +61,23 @@ class Terminal:
         os.close(slave)
         self._thread = Thread(target=self._read, daemon=True)
         self._thread.start()
+
+    def press(self, key: bytes, timeout: float = 5.0) -> float:
+        """Write a key once the program is quiet; return the seconds until it sends something, `timeout` at most."""
+        self._quiet()
+        self._came.clear()
+        begun = time.perf_counter()
+        os.write(self._master, key)
+        self._came.wait(timeout)
+        return time.perf_counter() - begun
+
+    def _quiet(self) -> None:
+        """Wait for the end of a refresh, so that the next one is not taken for an answer."""
+        self._came.clear()
+        self._came.wait(_REFRESH)
+        while self._came.is_set():
+            self._came.clear()
+            self._came.wait(_PAUSE)
 
     def close(self) -> None:
         self.process.terminate()
@@ -82,6 +103,7 @@ class Terminal:
             if not piece:
                 return
             self.received += len(piece)
+            self._came.set()
             # A question cut in two by a read is found with the end of the piece before.
             joined = tail + piece
             for question, answer in _ANSWERS:

@@ -1,8 +1,8 @@
-"""The terminal view at 1 Hz in 160x50, with its own sampler (no daemon), beside nvitop.
+"""The terminal view at 1 Hz in 160x50, with its own sampler and with a daemon, beside nvitop and, if installed, nvtop.
 
-Both run side by side in terminals of this process: CPU of exactly that process, and bytes that it
-sent. The first frame is whole when it shows every GPU and a screenful of processes; for it both are
-started anew, in turn.
+All run side by side in terminals of this process: CPU of exactly that process, and bytes that it sent. A key is timed
+from the byte written to the first byte of the answer. The first frame is whole when it shows every GPU and a screenful
+of processes; for it the programs are started anew, in turn. nvtop shows no screenful of processes in this size.
 """
 
 from __future__ import annotations
@@ -12,27 +12,32 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from shutil import which
 
 from benchmarks.report import Budget, Result, number
 from benchmarks.stage import GPUS, Effort, Place, Stage, tool
-from benchmarks.terminal import Complete, in_terminal
+from benchmarks.terminal import Complete, Terminal, in_terminal
 from benchmarks.usage import Figures, memory, watch_cpu
+from tests.programs import daemon
 
-OURS, NVITOP = "gpumon tui", "nvitop"
+Programs = dict[str, tuple[list[str], Place]]
+"""Commands by name, each with the machine it is shown."""
+OURS, BESIDE, NVITOP, NVTOP = "gpumon tui", "gpumon tui, daemon runs", "nvitop", "nvtop"
 _SCREENFUL = 8
 """Processes that a first frame must show; more than this has room in both."""
 _WARM = 8.0
+_KEYS = (b"j", b"k")
+"""Move the cursor, in all of them."""
+_COLUMNS = (
+    "program", "CPU s a minute", "least and most", "bytes/s", "key, ms", "most", "first frame, wall s",
+    "least and most", "RSS MB",
+)  # fmt: skip
 
 
 def measure(stage: Stage, effort: Effort) -> Result:
-    """A window side by side, then starts in turn."""
-    gpumon = tool("gpumon")
-    programs: dict[str, tuple[list[str], Place]] = {
-        OURS: ([gpumon, "tui"] if gpumon else [sys.executable, "-m", "gpumon", "tui"], stage.place("gpumon"))
-    }
-    if found := tool("nvitop"):
-        programs[NVITOP] = ([found, "--interval", "1"], stage.place("nvitop"))
-    with ExitStack() as stack:
+    """A window side by side, keys in turn, then starts in turn."""
+    programs = _programs(stage)
+    with daemon(env=programs[BESIDE][1].env), ExitStack() as stack:
         terminals = {name: stack.enter_context(in_terminal(*program)) for name, program in programs.items()}
         time.sleep(_WARM)
         sent, begun = {name: terminal.received for name, terminal in terminals.items()}, time.monotonic()
@@ -41,32 +46,68 @@ def measure(stage: Stage, effort: Effort) -> Result:
         passed = time.monotonic() - begun
         bytes_a_second = {name: (terminal.received - sent[name]) / passed for name, terminal in terminals.items()}
         sizes = {name: memory(pid) for name, pid in pids.items()}
-    first = {name: Figures() for name in programs}
-    for turn in range(effort.rounds + 1):
-        for name, (command, place) in programs.items():
-            wall = _first_frame(command, place, whole(stage.pids))
-            if turn:
-                first[name].add(wall)
-
-    result = Result(
-        "The terminal view at 1 Hz, 160×50",
-        ("program", "CPU s a minute", "least and most", "bytes/s", "first frame, wall s", "least and most", "RSS MB"),
-    )
+        keys = _keys(terminals, effort)
+    with daemon(env=programs[BESIDE][1].env):
+        first = _first_frames(programs, stage.pids, effort)
+    result = Result("The terminal view at 1 Hz, 160×50", _COLUMNS)
     for name in programs:
         result.rows.append(
             (
-                name, number(cpu[name].median), f"{number(cpu[name].least)}–{number(max(cpu[name].values))}",
-                number(bytes_a_second[name]), number(first[name].median),
-                f"{number(first[name].least)}–{number(max(first[name].values))}",
+                name, *_spread(cpu[name]), number(bytes_a_second[name]), number(1000 * keys[name].median),
+                number(1000 * max(keys[name].values)), *(_spread(first[name]) if name in first else ("–", "–")),
                 f"{sizes[name][0]:.1f}",
             )
         )  # fmt: skip
     if NVITOP in programs:
-        result.budgets.append(Budget("CPU beside nvitop", cpu[OURS].median / cpu[NVITOP].median, 0.5, "×"))
-        ratio = first[OURS].median / first[NVITOP].median
-        result.budgets.append(Budget("first frame beside nvitop", ratio, 2, "×"))
+        for ours, limit in ((OURS, 0.5), (BESIDE, 0.35)):
+            result.budgets.append(
+                Budget(f"CPU of {ours}, beside nvitop", cpu[ours].median / cpu[NVITOP].median, limit, "×")
+            )
+        ratio = first[BESIDE].median / first[NVITOP].median
+        result.budgets.append(Budget(f"first frame of {BESIDE}, beside nvitop", ratio, 1, "×"))
     result.budgets.append(Budget("to the terminal", bytes_a_second[OURS] / 1000, 4, " kB/s"))
+    result.budgets.append(Budget("key to its answer", 1000 * keys[OURS].median, 30, " ms"))
+    result.budgets.append(Budget("memory", sizes[OURS][0], 45, " MB"))
     return result
+
+
+def _programs(stage: Stage) -> Programs:
+    """Return the commands, each with a place of its own."""
+    gpumon = tool("gpumon")
+    ours = [gpumon, "tui"] if gpumon else [sys.executable, "-m", "gpumon", "tui"]
+    programs = {OURS: (ours, stage.place("gpumon")), BESIDE: (ours, stage.place("beside"))}
+    if found := tool("nvitop"):
+        programs[NVITOP] = ([found, "--interval", "1"], stage.place("nvitop"))
+    if found := which("nvtop"):
+        programs[NVTOP] = ([found, "--delay", "10"], stage.place("nvtop"))
+    return programs
+
+
+def _keys(terminals: dict[str, Terminal], effort: Effort) -> dict[str, Figures]:
+    """Seconds from a key to the first byte that follows, in turn."""
+    found = {name: Figures() for name in terminals}
+    for turn in range(2 * effort.rounds):
+        for name, terminal in terminals.items():
+            found[name].add(terminal.press(_KEYS[turn % 2]))
+    return found
+
+
+def _first_frames(
+    programs: dict[str, tuple[list[str], Place]], pids: Sequence[int], effort: Effort
+) -> dict[str, Figures]:
+    """Seconds from the start to the first whole frame; the first round warms the caches."""
+    started = {name: program for name, program in programs.items() if name != NVTOP}
+    first = {name: Figures() for name in started}
+    for turn in range(effort.rounds + 1):
+        for name, (command, place) in started.items():
+            wall = _first_frame(command, place, whole(pids))
+            if turn:
+                first[name].add(wall)
+    return first
+
+
+def _spread(figures: Figures) -> tuple[str, str]:
+    return number(figures.median), f"{number(figures.least)}–{number(max(figures.values))}"
 
 
 def whole(pids: Sequence[int]) -> Complete:
