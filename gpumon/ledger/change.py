@@ -128,9 +128,11 @@ def _text(what: str, given: str, length: int) -> str:
 
 def _opened(path: str) -> sqlite3.Connection:
     if not os.access(path, os.W_OK) or not os.access(os.path.dirname(path), os.W_OK):
+        owner = user_name(os.stat(path).st_uid)
+        who = "root" if owner == "root" else f"{owner}, and root,"
         raise GpumonError(
-            f"no permission to change {path}: it belongs to {user_name(os.stat(path).st_uid)}, who runs its "
-            "daemon. Only that user, and root, can rename, annotate or delete its runs"
+            f"no permission to change {path}: it belongs to {owner}, who runs its daemon. Only {who} can rename, "
+            "annotate, tag or delete its runs"
         )
     db = sqlite3.connect(f"file:{quote(os.path.abspath(path))}?mode=rw", uri=True, timeout=BUSY, isolation_level=None)
     try:

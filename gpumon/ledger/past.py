@@ -12,11 +12,12 @@ NaN, and None of what is no number. Tables have times as dates in UTC.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import TracebackType
 
+from gpumon.database.absent import why_absent
 from gpumon.errors import GpumonError, UsageError
 from gpumon.frame import NAN
 from gpumon.ledger import aggregate, tables
@@ -27,9 +28,11 @@ from gpumon.ledger.records import NoteRow, Particulars, Record, RunSummary
 from gpumon.ledger.schema import USAGE, WHOLE_RUN
 from gpumon.ledger.step_summary import step_summaries
 from gpumon.ledger.tables import RowTable
-from gpumon.paths import ledger_paths, places
+from gpumon.paths import ledger_path, ledger_paths, places
 from gpumon.run_about import Parameter
+from gpumon.text import clean, cut
 
+_WIDE = 40
 _USAGE = tuple(column.name for column in USAGE if column.name != "seconds")
 
 
@@ -206,10 +209,17 @@ class PastLedger:
         """Runs, newest first; at most `limit`, 0 for all.
 
         `user`: of this one; `name`: with a name that begins so; `tag`: with this tag, or all of these; `where`: with
-        these parameters; `since`: begun since then (seconds since 1970); `running`: that run now.
+        these parameters; `since`: begun since then (seconds since 1970); `running`: that run now. Raises UsageError for
+        what is none of these.
         """
-        if limit < 0:
-            raise UsageError(f"limit={limit}: give 0 for all, or more")
+        _check("user", user, isinstance(user, str), "a name")
+        _check("name", name, isinstance(name, str), "the beginning of a name")
+        is_text = isinstance(tag, Iterable) and all(isinstance(one, str) for one in tag)
+        _check("tag", tag, is_text, "a tag, or a list of them")
+        is_config = isinstance(where, Mapping) and all(isinstance(key, str) for key in where)
+        _check("where", where, where is None or is_config, "a dict of parameters, such as {'lr': 0.1}")
+        _check("since", since, isinstance(since, int | float), "seconds since 1970, such as time.time() - 86400")
+        _check("limit", limit, isinstance(limit, int) and limit >= 0, "0 for all, or how many")
         tags = (tag,) if isinstance(tag, str) else tuple(tag)
         wanted = [(key, _typed(value)) for key, value in (where or {}).items()]
         return PastRuns(
@@ -228,6 +238,7 @@ class PastLedger:
         """
         from gpumon.ledger.find import find
 
+        _check("run", wanted, isinstance(wanted, str), "an id or a name, such as 'last'")
         ledger, found = find(self._ledgers, wanted, time.time())
         return _run(ledger, ledger.listed(found))
 
@@ -250,7 +261,16 @@ def open_ledger(directory: str | None = None, state_dir: str | None = None) -> P
 
     Raises GpumonError where no run was recorded yet, or no ledger can be read.
     """
-    return PastLedger(ledger_paths(places(directory, state_dir)))
+    where = places(directory, state_dir)
+    paths = ledger_paths(where)
+    if not paths:
+        raise GpumonError(why_absent(ledger_path(where), NOTHING, "runs are not recorded"))
+    return PastLedger(paths)
+
+
+def _check(name: str, given: object, is_right: bool, wanted: str) -> None:
+    if not is_right:
+        raise UsageError(f"{name}={cut(clean(repr(given), _WIDE + 1), _WIDE)}: give {wanted}")
 
 
 def _run(ledger: Ledger, listed: RunSummary) -> PastRun:

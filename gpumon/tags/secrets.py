@@ -36,6 +36,8 @@ _SHAPES = re.compile(
     r")"
 )
 _LOGIN = re.compile(r"(?<![\w+.-])([A-Za-z][\w+.-]{0,31}://)[^\s/@]{1,512}@")
+_SIGNED = re.compile(r"""(?<=[?&;#])((?:sig|[\w.-]{0,32}signature)=)[^\s&;#,"']+""", re.IGNORECASE)
+"""The signature of an address, with which everybody may read what lies there: storage in clouds has such ones."""
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY-----.*", re.DOTALL)
 _GIVEN = re.compile(r"""(?<![\w.-])([\w.-]{1,64})["']?\s{0,4}[=:]\s{0,4}""")
 _OPTION = re.compile(r"(?<![\w-])(--?[\w-]{1,64})\s{1,4}")
@@ -66,6 +68,7 @@ def masked_text(text: str) -> str:
     """`text` without the parts of it that look like secrets."""
     text = _PRIVATE_KEY.sub(MASK, text[:_LOOKED_AT])
     text = _LOGIN.sub(rf"\1{MASK}@", text)
+    text = _SIGNED.sub(rf"\1{MASK}", text)
     text = _SHAPES.sub(MASK, text)
     return _without_values(_without_values(text, _GIVEN), _OPTION)
 

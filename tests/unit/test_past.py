@@ -10,13 +10,14 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import gpumon
 from gpumon.errors import GpumonError, MissingPackage, UsageError
 from gpumon.frame import RunState
-from gpumon.ledger.past import PastLedger
+from gpumon.ledger.past import PastLedger, open_ledger
 from gpumon.ledger.tables import ROWS_SHOWN
 from tests.builders import TIME
 from tests.conftest import ROOT
@@ -62,8 +63,21 @@ def test_runs_are_chosen(ledger: PastLedger) -> None:
     assert [run.id for run in ledger.runs(name="net", limit=1)] == ["net-2"]
     assert [run.id for run in ledger.runs(since=BEGAN + 1500)] == ["vit-1"]
     assert list(ledger.runs(running=True)) == []
-    with pytest.raises(UsageError):
-        ledger.runs(limit=-1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"limit": -1}, {"limit": "3"}, {"where": "lr"}, {"where": {1: 2}}, {"where": [("lr", 1)]}, {"tag": 7},
+        {"tag": [7]}, {"name": None}, {"user": 0}, {"since": "yesterday"},
+    ],
+)  # fmt: skip
+def test_what_chooses_no_runs_is_one_line_of_what_to_give(ledger: PastLedger, given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"^\w+=.*: give .*$") as told:
+        ledger.runs(**given)
+    assert "\n" not in str(told.value)
+    with pytest.raises(UsageError, match=r"^run=7: give an id"):
+        ledger.run(7)  # type: ignore[arg-type]
 
 
 def test_one_run_is_found_as_the_command_finds_it(ledger: PastLedger) -> None:
@@ -191,6 +205,14 @@ def test_the_package_of_the_ledger_is_what_opens_it(book: Book) -> None:
 def test_where_no_run_was_recorded_it_says_how_to_begin(tmp_path: Path) -> None:
     with pytest.raises(GpumonError, match="no runs recorded yet"):
         PastLedger([str(tmp_path / "nothing")])
+
+
+def test_a_ledger_whose_directory_cannot_be_looked_into_is_not_said_to_be_empty(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(GpumonError, match=r"runs are not recorded: .*file is not a directory"):
+        open_ledger(str(tmp_path), str(tmp_path / "file"))
+    with pytest.raises(GpumonError, match="no runs recorded yet"):
+        open_ledger(str(tmp_path), str(tmp_path / "state"))
 
 
 def test_import_gpumon_loads_neither_the_ledger_nor_sqlite() -> None:

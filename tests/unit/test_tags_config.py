@@ -185,6 +185,14 @@ def test_notes_and_tags_are_bounded(run: ActiveRun, tmp_path: Path) -> None:
         ("anything", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl", MASK),
         ("url", "postgres://me:secret@db:5432/x", f"postgres://{MASK}@db:5432/x"),
         ("url", "https://h/x?token=abc&size=3", f"https://h/x?token={MASK}&size=3"),
+        ("sas", "https://a.blob/c?sv=2022&sig=ab%2Fc%3D&se=9", f"https://a.blob/c?sv=2022&sig={MASK}&se=9"),
+        (
+            "data",
+            "s3 https://b/k?X-Amz-Expires=9&X-Amz-Signature=beef",
+            f"s3 https://b/k?X-Amz-Expires=9&X-Amz-Signature={MASK}",
+        ),
+        ("data", "https://b/k?X-Amz-Security-Token=abc#1", f"https://b/k?X-Amz-Security-Token={MASK}"),
+        ("cdn", "https://c/x?Signature=z~1_&Key-Pair-Id=K1", f"https://c/x?Signature={MASK}&Key-Pair-Id=K1"),
         ("command", "train.py --lr 0.1 --hub-token abc --seed 3", f"train.py --lr 0.1 --hub-token {MASK} --seed 3"),
         ("json", '{"api_key": "abc", "a": 1}', f'{{"api_key": {MASK}, "a": 1}}'),
         ("header", "Authorization: Bearer AbCdEf0123456789", None),
@@ -199,6 +207,8 @@ def test_notes_and_tags_are_bounded(run: ActiveRun, tmp_path: Path) -> None:
         ("pad_token", "<pad>", "<pad>"),
         ("key", "val_loss", "val_loss"),
         ("num_attention_heads", 8, 8),
+        ("url", "https://h/x?design=1&signatures=2", "https://h/x?design=1&signatures=2"),
+        ("signature", "(x: float) -> y", "(x: float) -> y"),
         ("task", "risk-assessment-2024", "risk-assessment-2024"),
         ("model", "hf_internal_testing", "hf_internal_testing"),
         ("url", "https://example.org/data", "https://example.org/data"),
@@ -224,7 +234,7 @@ def test_no_secret_reaches_the_board(run: ActiveRun, tmp_path: Path) -> None:
 
 
 def test_masking_long_odd_texts_takes_no_time_to_speak_of() -> None:
-    for part in ("a", "eyJ", "a=", "-", "sk-", " ", "a:// ", "token=", "--token "):
+    for part in ("a", "eyJ", "a=", "-", "sk-", " ", "a:// ", "token=", "--token ", "?sig=", "?a.signature"):
         odd = part * 50_000
         assert len(masked_text(odd)) < 20_000
 
