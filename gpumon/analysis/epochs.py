@@ -197,6 +197,14 @@ class Epochs:
         open_one = found.pop()
         return [*found, open_one._replace(end=until)] if run.step > open_one.first else found
 
+    def steps_known(self, key: str) -> list[tuple[float, int]]:
+        """Return moments (s since 1970) at which it is known how many steps a run had made, oldest first."""
+        run = self._runs.get(key)
+        known = [(boundary.time_ns / 1e9, boundary.step) for boundary in self._of(key)]
+        if run is not None and is_known(run.updated) and (not known or run.updated > known[-1][0]):
+            known.append((run.updated, run.step))
+        return known
+
     def duration(self, key: str) -> float:
         """Return the mean seconds from begin to begin of the last finished epochs of a run, or NaN."""
         epochs = self._known(key)

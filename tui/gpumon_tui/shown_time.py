@@ -14,6 +14,8 @@ class ShownTime:
         """Length that the user chose; 0 until then."""
         self.end = NAN
         """Where the window ends in the past; NaN while it ends now."""
+        self.cursor = NAN
+        """The moment that is read out; NaN for none."""
 
     @property
     def is_past(self) -> bool:
@@ -21,8 +23,20 @@ class ShownTime:
         return is_known(self.end)
 
     def to_now(self) -> None:
-        """End now again, as long as before."""
-        self.end = NAN
+        """End now again, as long as before, without a cursor."""
+        self.end = self.cursor = NAN
+
+    def point(self, time: float, window: int, begin: float, now: float) -> None:
+        """Read out a moment, and move the window there if it does not hold it."""
+        self.cursor = time
+        end = self.end if self.is_past else now
+        if not end - window <= time <= end:
+            self.chosen = window
+            self._end_at(time + window / 2, window, begin, now)
+
+    def hold(self, end: float, window: int) -> None:
+        """Stand still with the window that ends there; NaN: end now."""
+        self.end, self.chosen = end, window
 
     def zoom(self, step: int, window: int, begin: float, now: float) -> None:
         """Take a shorter or a longer window than `window`: around its middle in the past, else up to now."""

@@ -140,6 +140,12 @@ class View:
         self._judge()
         return self._states.get(sample.device.uuid, GpuState.UNKNOWN)
 
+    @property
+    def statuses(self) -> tuple[GpuStatus, ...]:
+        """The GPUs of the frame on screen, judged."""
+        self._judge()
+        return self._judged
+
     def _judge(self) -> None:
         frame, live = self.frame, not self.age
         if frame is not None and self._states_of != (frame, live, self.filling):
@@ -233,6 +239,10 @@ class View:
         """Move the charts' window by so many halves of it."""
         self.shown.pan(halves, self.window, self.history.begin, self.now)
 
+    def point(self, time: float) -> None:
+        """Put the cursor of the charts at a moment (s since 1970), and show a window that holds it."""
+        self.shown.point(time, self.window, self.history.begin, self.now)
+
     def panels(self) -> tuple[Panel, ...]:
         """The charts there are for the subject, without those it has no values for."""
         subject = self.subject
@@ -247,10 +257,10 @@ class View:
         """The chart at a place: the selected metric, then the ones after it."""
         panels = self.panels()
         panel = panels[(self._panel + place) % len(panels)]
-        drawn, of = self._epochs_drawn()
+        drawn, of = self.epochs_drawn()
         subject, name = self.subject, panel.metric.name
         interval, until = self.state.interval, self.now if self.paused else inf
-        limit = self._limit(panel.metric)
+        limit = self.limit_of(panel.metric)
         return ChartCurve(
             metric=panel.metric,
             subject=self.subject_name(),
@@ -268,13 +278,13 @@ class View:
             marks=drawn.marks,
             spans=drawn.spans,
             faults=drawn.faults,
-            missing=self._missing(panel.metric),
+            missing=self.why_missing(panel.metric),
             epochs_of=of,
             edge=self.freshness.edge,
             end=self.shown.end,
         )
 
-    def _epochs_drawn(self) -> tuple[Drawn, str]:
+    def epochs_drawn(self) -> tuple[Drawn, str]:
         """Epochs for the charts of the subject, of one run at a time; and its name where several could be meant.
 
         On the host they are those of the run that is selected in the table; on a GPU that several runs share too,
@@ -321,7 +331,8 @@ class View:
     def _subjects(self) -> list[str]:
         return [*(sample.device.uuid for sample in self.samples), HOST]
 
-    def _limit(self, metric: Metric) -> float:
+    def limit_of(self, metric: Metric) -> float:
+        """Return the full scale of a metric of the subject, or NaN."""
         if not metric.limit:
             return NAN
         if self.subject == HOST:
@@ -343,7 +354,8 @@ class View:
         largest = self.history.peak(self.subject, panel.metric.name, end - self.window, end)
         return scale_top(largest, panel.metric.unit)
 
-    def _missing(self, metric: Metric) -> str:
+    def why_missing(self, metric: Metric) -> str:
+        """Return why the subject has no values of a metric, for people; empty where that is not known."""
         sample = self.sample
         reason = sample.device.missing.get(metric.name) if sample else None
         return f"not available: {why_missing(metric.name, reason)}" if reason is not None else ""

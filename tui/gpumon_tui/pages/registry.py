@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from gpumon_tui.keys import OVERVIEW, PROCESSES
+from gpumon_tui.keys import CHART, OVERVIEW, PROCESSES
 
 if TYPE_CHECKING:
     from gpumon_tui.pages.page import TerminalPage
@@ -15,6 +15,7 @@ Pages = Mapping[str, str]
 """Modules and classes, by the names of pages that keys know."""
 REGISTERED: Pages = {
     OVERVIEW: "gpumon_tui.pages.overview:OverviewPage",
+    CHART: "gpumon_tui.pages.chart.page:ChartPage",
     PROCESSES: "gpumon_tui.pages.processes:ProcessesPage",
 }
 

@@ -1,0 +1,330 @@
+"""The chart page: what is shown, what its keys and the mouse do, and what the cursor reads out."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from dataclasses import dataclass
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual import events
+from textual.pilot import Pilot
+
+from gpumon.frame import Sample
+from gpumon.history.grid import Grid
+from gpumon.history.query import Query
+from gpumon.live import LiveState
+from gpumon.missing import is_known
+from gpumon_tui.app import GpumonApp
+from gpumon_tui.keys import CHART, pressed
+from gpumon_tui.pages.chart.page import ChartPage
+from gpumon_tui.pages.chart.plan import chart_plan
+from gpumon_tui.pages.chart.state import ChartState, Overlay
+from gpumon_tui.renderables.buckets import HOLD
+from tests.tui.fakes import START, FakeFeed
+from tests.tui.screen import play, text
+
+GOLDEN = Path(__file__).parent / "golden"
+LEFT = 8
+"""Cells before the charts of a wide page."""
+
+
+def shown(keys: str = "", size: tuple[int, int] = (160, 50), **feed: Any) -> list[str]:
+    """The screen after the chart page was opened and keys were pressed."""
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", *keys.split())
+
+    return play(FakeFeed(**feed), size, script)
+
+
+def page_of(app: GpumonApp) -> ChartPage:
+    assert isinstance(app.page, ChartPage)
+    return app.page
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+def test_golden(size: tuple[int, int]) -> None:
+    path = GOLDEN / f"chart-{size[0]}x{size[1]}.txt"
+    lines = shown("left " * 9, size)[1:-1]  # header and footer are of all pages
+    if os.environ.get("GPUMON_REWRITE_GOLDEN"):
+        path.write_text("\n".join(lines) + "\n")
+    assert lines == path.read_text().splitlines()
+
+
+@pytest.mark.parametrize("size", [(1, 1), (12, 5), (40, 20), (80, 24), (120, 40), (200, 50), (320, 90)])
+@pytest.mark.parametrize("gpus", [0, 1, 2, 8, 16, 32])
+def test_every_size_and_number_of_gpus(size: tuple[int, int], gpus: int) -> None:
+    lines = shown("left", size, gpus=gpus, seconds=120, problem="" if gpus else "no driver")
+    assert len(lines) == size[1]
+    assert max(map(len, lines)) <= size[0]
+    if size[1] < 20:
+        return
+    screen = "\n".join(lines)
+    assert ("Utilization" if gpus else "CPU") in lines[1] + lines[2]
+    if gpus >= 2:
+        heat = next(place for place, line in enumerate(lines) if "All GPUs" in line) + 1
+        rows = [line for line in lines[heat:-1] if re.match(r"▌? *\d+\b", line)]
+        hidden = sum(map(int, re.findall(r"\+(\d+) [▼▲]", screen)))
+        assert len(rows) + hidden == gpus, "no GPU is left out without a word"
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 18), (80, 22), (120, 38), (160, 48), (200, 48), (320, 88)])
+@pytest.mark.parametrize("gpus", [0, 1, 2, 8, 16, 32])
+def test_the_parts_fit_the_page(width: int, height: int, gpus: int) -> None:
+    plan = chart_plan(width, height, gpus)
+    assert plan.left + plan.cells + plan.side <= width
+    assert plan.title + plan.bottom <= height
+    assert plan.rows >= 5
+
+
+def test_another_metric_by_key_and_from_the_list() -> None:
+    assert "Memory" in shown("m")[2]
+    assert "Power" in shown("m m m M")[2]
+    listed = shown("enter")
+    assert any("Metric" in line and "Esc closes" in line for line in listed)
+    assert any("PCIe received" in line for line in listed)
+    assert "Memory   GPU 0" in shown("enter down enter")[2]
+    assert "Utilization   GPU 0" in shown("enter down escape")[2]
+
+
+def test_the_large_metric_gives_its_small_chart_to_utilization() -> None:
+    assert any(line.startswith("  Util ") for line in shown("m m"))
+    assert not any(line.startswith(" Power ") for line in shown("m m"))
+
+
+def test_the_other_gpus_are_laid_over_the_chart() -> None:
+    assert any("peers" in line for line in shown())
+    each = "\n".join(shown("c"))
+    assert all(f"GPU {number} " in each for number in range(8))
+    assert not any("peers" in line or "GPU 3 " in line for line in shown("c c")[4:])
+
+
+def test_a_gpu_without_a_run_has_no_peers() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", *"jjjjj")
+        assert page_of(app).state.overlay is Overlay.PEERS
+        assert page_of(app).state.overlaid == []
+
+    play(FakeFeed(), (160, 50), script)
+
+
+def numbers(line: str) -> list[str]:
+    return line[LEFT + 120 :].split()
+
+
+def test_the_cursor_reads_out_what_the_history_answers() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", *["left"] * 30)
+        state, history = page_of(app).state, app.view.history
+        grid = Grid(state.grid.first + state.cursor, state.grid.step, 1)
+        names = ("gpu.utilization", "gpu.power")
+        for sample in app.view.samples:
+            subject = sample.device.uuid
+            query = Query(subject, names, grid.begin - 0.001 * grid.step, grid.end, grid=grid, hold=HOLD)
+            answer, found = history.query(query), state.read_out()[subject]
+            series = answer["gpu.utilization"]
+            assert found["gpu.utilization"] == (series.low[0], series.mean[0], series.high[0])
+        own = history.query(query._replace(subject=app.view.subject))
+        lines = text(app)
+        (line,) = (one for one in lines if re.search(r"GPU 0 +\d+ +\d+ +\d+$", one))
+        wanted = [round(100 * one[0]) for one in (own[names[0]].low, own[names[0]].mean, own[names[0]].high)]
+        assert [int(one) for one in numbers(line)[2:]] == wanted
+        assert any(f"{'Power':10}{round(own[names[1]].mean[0]):>7} W" in one for one in lines)
+
+    play(FakeFeed(), (160, 50), script)
+
+
+def test_the_cursor_tells_epoch_and_phase_of_its_moment() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        for second, wanted in ((97 * 3 + 20, "epoch 3  step"), (97 * 4 - 5, "validate"), (97 * 4 + 5, "epoch 4  step")):
+            app.view.point(START + second)
+            app.draw()
+            await pilot.pause()
+            assert any(wanted in line for line in text(app)), second
+
+    play(FakeFeed(), (160, 50), script)
+
+
+def test_a_name_stands_beside_values_of_its_own_time_only() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        assert any("free" in line[LEFT + 120 :] for line in text(app))
+        await pilot.press("left")
+        assert not any("free" in line[LEFT + 120 :] for line in text(app)), "what it was then is not known"
+
+    play(FakeFeed(), (160, 50), script)
+
+
+@dataclass
+class Counting(FakeFeed):
+    """Counts nothing; only GPU 1 is silent for a while."""
+
+    def sample(self, device: Any, second: int) -> Sample:
+        found = super().sample(device, second)
+        silent = device.index == 1 and 300 <= second < 360
+        return found._replace(values=[nan] * len(found.values)) if silent else found
+
+
+def test_a_gap_of_one_gpu_is_a_gap_in_its_row_and_nowhere_else() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        rows = {line[:LEFT].split()[-1]: line[LEFT:] for line in text(app) if re.match(r"▌? +\d [ ▌]", line)}
+        assert rows["1"][: LEFT + 120].count("·") == 12, "a minute is twelve columns of 5 s"
+        assert rows["0"][: LEFT + 120].count("·") == rows["2"][: LEFT + 120].count("·") == 0
+
+    play(Counting(), (160, 50), script)
+
+
+def test_the_chart_says_where_history_begins_and_draws_nothing_before() -> None:
+    lines = shown("minus", seconds=300)
+    (line,) = (line for line in lines if "history begins here" in line)
+    begin = line.index("history begins here") + len("history begins here") + 1
+    above = [one[LEFT:begin].strip() for one in lines[5:20] if one is not line]
+    assert not any(above)
+    assert re.search("[\u2801-\u28ff]", "".join(one[begin:] for one in lines[5:20]))
+
+
+def test_panning_and_the_way_back_to_now() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", "plus", "plus")
+        live = text(app)
+        await pilot.press("left_square_bracket", "left_square_bracket", "left")
+        assert app.view.shown.is_past
+        assert is_known(app.view.shown.cursor)
+        await pilot.press("escape")
+        assert not app.view.shown.is_past
+        assert not is_known(app.view.shown.cursor)
+        assert text(app) == live
+        await pilot.press("left", "0")
+        assert text(app) == live
+
+    play(FakeFeed(), (160, 50), script)
+
+
+def test_the_brackets_pan_here_and_move_a_recording_elsewhere() -> None:
+    here, there = pressed(CHART, "left_square_bracket"), pressed("Overview", "left_square_bracket")
+    assert here is not None
+    assert there is not None
+    assert (here.action, there.action) == ("pan", "seek")
+    braces = pressed(CHART, "left_curly_bracket")
+    assert braces is not None
+    assert braces.action == "seek"
+    assert "{ }" in here.what, "the help says so"
+
+
+def test_the_cursor_moves_the_window_where_it_would_leave_it() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", "plus", "plus", *["left"] * 5)
+        state: ChartState = page_of(app).state
+        assert not app.view.shown.is_past
+        await pilot.press("home")
+        assert app.view.shown.is_past
+        assert state.cursor == 0
+        assert state.column.begin <= START < state.column.end, "at the oldest sample"
+        await pilot.press("left")
+        assert state.column.begin <= START < state.column.end, "there is nothing older to read out"
+        await pilot.press("end")
+        assert not app.view.shown.is_past
+        assert state.column.begin <= app.view.now < state.column.end
+
+    play(FakeFeed(), (160, 50), script)
+
+
+def test_a_moment_that_is_read_out_stays_in_the_picture() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        feed = app.instead.feed
+        assert isinstance(feed, FakeFeed)
+        await pilot.press("2", "plus", "plus", "plus", *["left"] * 3)
+        state, moment = page_of(app).state, app.view.shown.cursor
+        for _ in range(5):
+            feed.advance(20)
+            app.poll()
+            await pilot.pause()
+            assert app.view.shown.cursor == moment
+            assert state.cursor >= 0
+        assert app.view.shown.is_past
+
+    play(FakeFeed(), (160, 50), script)
+
+
+def test_zooming_keeps_the_cursor_in_the_picture() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", *["shift+left"] * 6)
+        moment = app.view.shown.cursor
+        for key in ["plus"] * 6 + ["minus"] * 9:
+            await pilot.press(key)
+            assert app.view.shown.cursor == moment
+            assert page_of(app).state.cursor >= 0, key
+
+    play(FakeFeed(), (160, 50), script)
+
+
+def test_the_wheel_zooms_and_a_click_sets_the_cursor_or_selects_a_gpu() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        page = page_of(app)
+        board, window = page.board, app.view.window
+        wheel = {"x": 9, "y": 9, "delta_x": 0, "delta_y": 0, "button": 0, "shift": False, "meta": False, "ctrl": False}
+        board.post_message(events.MouseScrollUp(board, **wheel))
+        await pilot.pause()
+        assert app.view.window < window
+        board.post_message(events.MouseScrollDown(board, **wheel))
+        await pilot.pause()
+        assert app.view.window == window
+        await pilot.click(board, offset=(LEFT + 33, 10))
+        assert page.state.cursor == 33
+        await pilot.click(board, offset=(3, page.state.plan.heat_title + 1 + 2))
+        assert app.view.subject == app.view.samples[2].device.uuid
+        line = text(app)[2]
+        await pilot.click(page.heading, offset=(line.index("+"), 1))
+        assert app.view.window < window
+        await pilot.click(page.heading, offset=(3, 1))
+        assert page.chooser.display
+
+    play(FakeFeed(), (160, 50), script)
+
+
+def test_a_picture_is_drawn_anew_only_when_a_column_is_complete() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        feed, board = app.instead.feed, page_of(app).board
+        assert isinstance(feed, FakeFeed)
+        drawn = []
+        for _ in range(20):
+            feed.advance()
+            app.poll()
+            await pilot.pause()
+            drawn.append(id(board._lines[5]))
+        changes = sum(one != other for one, other in itertools.pairwise(drawn))
+        assert 3 <= changes <= 4, "20 s are four columns of 5 s"
+
+    play(FakeFeed(), (160, 50), script)
+
+
+def test_a_silent_daemon_dims_the_charts_and_dates_them() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        assert any(line[: LEFT + 120].rstrip().endswith("now") for line in text(app)[4:])
+        app.instead.feed.live = LiveState(False, "the daemon does not answer", 1.0, age=15.0, since=app.view.now)  # type: ignore[attr-defined]
+        app.poll()
+        await pilot.pause()
+        assert app.view.age > 0
+        screen = "\n".join(text(app)[1:])
+        assert "15 s ago" in screen
+        assert "now" not in screen
+        assert page_of(app).board._style_cache.faded
+
+    play(FakeFeed(), (160, 50), script)
+
+
+def test_the_host_has_its_own_metrics() -> None:
+    lines = shown("G")
+    assert "CPU" in lines[2]
+    assert "host node7" in lines[2]
+    assert any("Memory" in line for line in shown("G m")[2:3])

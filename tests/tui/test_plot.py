@@ -1,0 +1,325 @@
+"""What charts draw is what was measured: to a cell, in every window, at every moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import floor, inf, nan, pi, sin
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from rich.segment import Segment
+
+from gpumon.analysis.epochs import EpochMark, Span
+from gpumon.frame import Frame
+from gpumon.history.grid import Grid
+from gpumon.history.long import LongHistory
+from gpumon.history.open import open_history
+from gpumon.history.tiers import SHAPES
+from gpumon.history.windows import CLOSE, WINDOWS
+from gpumon.metrics import BY_NAME, GPU_INDEX
+from gpumon_tui.pages.chart.columns import Columns
+from gpumon_tui.renderables.cells import PaintedCell, Row, Tint, painted
+from gpumon_tui.renderables.heat import heat
+from gpumon_tui.renderables.plot import BAND, EIGHTHS, FILL, LimitLine, Overlaid, PlotCurve, plot
+from gpumon_tui.renderables.time_columns import STEPS, halves, live_columns, step_of, still_columns
+from gpumon_tui.renderables.time_marks import epochs_above, phases_below, times_below
+from gpumon_tui.renderables.value_axis import value_axis
+from tests.builders import frame_of, sample, tick
+from tests.months import fill
+
+NAME = "gpu.utilization"
+UTILIZATION = BY_NAME[NAME]
+AXIS = value_axis(UTILIZATION, 1.0)
+UUID = sample().device.uuid
+NOW = 1_790_003_601.0
+ROWS = 17
+Wave = Callable[[float], float]
+
+
+def wave(time: float) -> float:
+    """Slow and fast at once: 0 to 1."""
+    return 0.5 + 0.3 * sin(2 * pi * time / 611) + 0.2 * sin(2 * pi * time / 37)
+
+
+def stalled(time: float) -> float:
+    """Busy, but for a second every ten minutes."""
+    return 0.0 if time % 600 == 17 else 0.9
+
+
+def second(time: float, value: float) -> Frame:
+    number = int(time)
+    one = sample(utilization=value)
+    return frame_of(tick(samples=(one,), time_ns=number * 10**9, monotonic_ns=number * 10**9), number)
+
+
+def recorded(of: Wave, begin: float, end: float) -> LongHistory:
+    """A history of one sample a second."""
+    history = open_history()
+    add(history, of, begin, end)
+    return history
+
+
+def add(history: LongHistory, of: Wave, begin: float, end: float) -> None:
+    for time in range(int(begin), int(end)):
+        history.add(second(float(time), of(float(time))))
+
+
+class Seen(NamedTuple):
+    """What a column shows, in rows from the bottom."""
+
+    low: float
+    """The lower edge of the band; NaN where there is none, or the line hides all of it."""
+    high: float
+    line: list[float]
+    """Of all dots."""
+
+
+def seen(picture: list[Row], column: int) -> Seen:
+    """Read a column back from its cells."""
+    rows = len(picture)
+    low, high, line = inf, -inf, []
+    for at, row in enumerate(picture):
+        glyph, ink, ground = row[column]
+        base = rows - 1 - at
+        if "\u2800" <= glyph <= "\u28ff":
+            dots = ord(glyph) - 0x2800
+            bits = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+            line += [base + (3.5 - place) / 4 for place, pair in enumerate(bits) if dots & (pair[0] | pair[1])]
+        band = Tint("util", BAND)
+        if glyph in EIGHTHS[1:] and band in (ink, ground):
+            edge = base + EIGHTHS.index(glyph) / 8
+            low, high = (min(low, base), max(high, edge)) if ink == band else (min(low, edge), max(high, base + 1))
+        elif ground == band:
+            low, high = min(low, base), max(high, base + 1)
+    return Seen(low, high, line) if high > low else Seen(nan, nan, line)
+
+
+def drawn(history: LongHistory, grid: Grid, until: float, columns: Columns | None = None) -> list[Row]:
+    found = (columns or Columns()).get(history, UUID, [NAME], grid, until=until, interval=1.0)[NAME]
+    return plot(found, AXIS, ROWS, "util")
+
+
+def truth(of: Wave, begin: float, step: float) -> tuple[float, float, float]:
+    """Lowest, mean and highest sample of a column; the one before it, where it has none."""
+    times = [float(time) for time in range(int(begin) - 1, int(begin + step) + 2) if begin <= time < begin + step]
+    values = [of(time) for time in times] or [of(float(floor(begin)))]
+    return min(values), sum(values) / len(values), max(values)
+
+
+@pytest.fixture(scope="module")
+def hour() -> LongHistory:
+    return recorded(wave, NOW - 3600, NOW)
+
+
+@pytest.mark.parametrize("cells", [32, 72, 120, 264])
+@pytest.mark.parametrize("window", [one.seconds for one in (*CLOSE, *WINDOWS) if one.seconds <= 3600])
+def test_a_known_wave_is_drawn_within_a_cell_in_every_window(window: int, cells: int, hour: LongHistory) -> None:
+    grid = live_columns(window, cells, NOW - 1)
+    picture = drawn(hour, grid, NOW)
+    checked = 0
+    for column in range(1, cells):
+        begin = grid.begin + column * grid.step
+        if begin < NOW - 3590 + grid.step or begin + grid.step > NOW - 2:
+            continue
+        low, _, high = truth(wave, begin, grid.step)
+        found = seen(picture, column)
+        if found.low == found.low:
+            assert abs(found.low - ROWS * low) <= 1, (window, cells, column)
+            assert abs(found.high - ROWS * high) <= 1
+        else:
+            assert ROWS * (high - low) <= 2, "only the line can hide a band"
+        means = [truth(wave, begin + place * grid.step / 2, grid.step / 2)[1] for place in (-1, 0, 1)]
+        assert all(min(abs(dot - ROWS * mean) for dot in found.line) <= 1 for mean in means[1:])
+        assert all(ROWS * min(means) - 1 <= dot <= ROWS * max(means) + 1 for dot in found.line)
+        checked += 1
+    assert checked > cells / 3
+
+
+@pytest.mark.parametrize("cells", [32, 72, 120, 264])
+def test_a_second_of_stall_is_seen_in_an_hour_and_nowhere_else(cells: int) -> None:
+    history = recorded(stalled, NOW - 3600, NOW)
+    grid = live_columns(3600, cells, NOW - 1)
+    picture = drawn(history, grid, NOW)
+    for column in range(cells):
+        begin = grid.begin + column * grid.step
+        if begin < NOW - 3600 or begin + grid.step > NOW:
+            continue
+        low, _, _ = truth(stalled, begin, grid.step)
+        found = seen(picture, column)
+        assert (found.low < 1) == (low == 0.0)
+        assert max(found.line) >= ROWS * 0.9 - 2
+
+
+@pytest.mark.parametrize("cells", [72, 120, 264])
+def test_a_second_of_stall_is_seen_in_a_month(cells: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o700)
+    path = str(tmp_path / "history.sqlite")
+    cell = float(SHAPES[-1].step)
+    at = (NOW - 20 * 86400) // cell * cell
+
+    def busy(subject: str, name: str, time: float) -> tuple[float, float, float]:
+        if name != NAME or not subject:
+            return nan, nan, nan
+        return (0.0, 0.9 - 0.9 / cell, 0.9) if time == at else (0.9, 0.9, 0.9)
+
+    fill(path, [UUID], NOW, busy, SHAPES[2:])
+    monkeypatch.setattr("time.time", lambda: NOW + 1)
+    history = open_history()
+    history.look_in(path)
+    history.add(second(NOW, 0.9))
+    grid = live_columns(31 * 86400, cells, NOW)
+    picture = drawn(history, grid, NOW)
+    stalls = [column for column in range(cells) if seen(picture, column).low < 1]
+    assert stalls == [grid.at(at)]
+
+
+def completed(picture: list[Row], grid: Grid, until: float) -> dict[int, tuple[PaintedCell, ...]]:
+    """Columns that are complete, by their number since 1970, as far as no neighbor is part of them."""
+    last = grid.at(until - 2.5) - 1  # a sample stands for columns finer than the distance to the next one
+    return {
+        grid.first + column: tuple(row[column] for row in picture) for column in range(1, min(last, grid.buckets - 1))
+    }
+
+
+@pytest.mark.parametrize("window", [10, 60, 300, 600, 1800])
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_scrolling_changes_no_completed_column(window: int, is_kept: bool) -> None:
+    history = recorded(wave, NOW - 1200, NOW)
+    columns = Columns()
+    before: dict[int, tuple[PaintedCell, ...]] = {}
+    moved = set()
+    for now in range(int(NOW), int(NOW) + 150):
+        add(history, wave, now, now + 1)
+        grid = live_columns(window, 60, now)
+        picture = drawn(history, grid, now + grid.step, columns if is_kept else None)
+        found = completed(picture, grid, now)
+        assert all(before[number] == column for number, column in found.items() if number in before)
+        before = found
+        moved.add(grid.first)
+    assert len(moved) > 1 or window > 600
+
+
+def test_kept_columns_are_those_that_a_fresh_look_gives() -> None:
+    history = recorded(wave, NOW - 700, NOW)
+    columns = Columns()
+    for now in range(int(NOW), int(NOW) + 90):
+        add(history, wave, now, now + 1)
+        for grid in (live_columns(300, 60, now), still_columns(120, 60, NOW - 100)):
+            kept = columns.get(history, UUID, [NAME], grid, until=now + 1, interval=1.0)[NAME]
+            fresh = Columns().get(history, UUID, [NAME], grid, until=now + 1, interval=1.0)[NAME]
+            assert str(kept) == str(fresh)
+
+
+def test_columns_are_of_round_length_at_multiples_of_it() -> None:
+    for window in (one.seconds for one in (*CLOSE, *WINDOWS)):
+        for cells in (30, 72, 120, 264):
+            grid = live_columns(window, cells, NOW)
+            assert grid.step in STEPS
+            assert grid.step * cells >= window
+            assert grid.begin == pytest.approx(grid.first * grid.step)
+            assert grid.end > NOW
+            assert grid.end - NOW <= grid.step * (cells // 24 + 1)
+    assert step_of(600, 120) == 5.0
+    assert step_of(3600, 120) == 30.0
+
+
+def test_a_long_column_holds_whole_cells_of_what_is_kept() -> None:
+    for shape in SHAPES[1:]:
+        assert all(step % shape.step == 0 for step in STEPS if step >= shape.step)
+
+
+def curve(*values: float) -> PlotCurve:
+    return PlotCurve(values, values, values)
+
+
+def texts(picture: list[Row]) -> list[str]:
+    return ["".join(cell.glyph for cell in row) for row in picture]
+
+
+def test_the_line_is_one_dot_thick_and_steps_are_joined() -> None:
+    assert texts(plot(curve(0.0, 0.0, 1.0, 1.0), AXIS, 2, "util")) == [" ⡏", "⣀⠇"]
+
+
+def test_nothing_is_drawn_over_a_gap() -> None:
+    picture = plot(curve(0.5, 0.5, nan, nan, 0.5, 0.5), AXIS, 4, "util")
+    assert all(row[1] == PaintedCell(" ") for row in picture)
+    assert seen(picture, 0).line == seen(picture, 2).line
+
+
+def test_only_an_axis_that_begins_at_zero_has_an_area() -> None:
+    warm = value_axis(BY_NAME["gpu.temperature"], 70.0)
+    assert warm.low > 0
+    hot = plot(curve(60.0, 60.0), warm, 4, "temp")
+    busy = plot(curve(0.6, 0.6), AXIS, 4, "util")
+    assert not any(cell.ground for row in hot for cell in row)
+    assert busy[-1][0].ground == Tint("util", FILL)
+
+
+def test_lines_at_limits_go_behind_the_curve() -> None:
+    picture = plot(curve(0.5, 0.5, 0.9, 0.9), AXIS, 4, "util", limits=[LimitLine(0.9, "warn")])
+    assert picture[0][0].glyph == "─"
+    assert picture[0][1].glyph != "─"
+    assert "─" not in "".join(texts(plot(curve(0.5, 0.5), AXIS, 4, "util", limits=[LimitLine(1.7, "warn")])))
+
+
+def test_the_own_line_is_over_the_others() -> None:
+    (row,) = plot(curve(0.5, 0.5), AXIS, 1, "util", [Overlaid((0.5, 0.5), "faint")])
+    assert row[0].ink == Tint("util")
+
+
+def test_axes_have_round_numbers() -> None:
+    gib = 2.0**30
+    assert value_axis(BY_NAME["gpu.memory_used"], 10 * gib, 79.6 * gib).labels(17, 7)[0] == "80 GiB"
+    assert value_axis(BY_NAME["gpu.power"], 400.0, 700.0).labels(17, 7) == {
+        0: "800 W", 4: "600", 8: "400", 12: "200", 16: "0",
+    }  # fmt: skip
+    assert value_axis(BY_NAME["gpu.temperature"], 70.0).labels(9, 7)[8] == "20"
+    assert value_axis(UTILIZATION, nan).labels(2, 7) == {0: "100 %", 1: "0"}
+    assert value_axis(BY_NAME["gpu.pcie_sent"], nan).high > 0
+
+
+def test_near_epochs_are_thinned_and_named_by_round_numbers() -> None:
+    grid = Grid(0, 1.0, 80)
+    marks = [EpochMark(4.0 * number, number, "run") for number in range(20)]
+    row = "".join(part for part, _, _ in epochs_above(marks, grid))
+    assert row.split() == [f"╷e{number}" for number in range(0, 20, 2)]
+    assert row.index("╷e10") == 40
+    few = "".join(part for part, _, _ in epochs_above(marks[::5], grid))
+    assert few.split() == ["╷e0", "╷e5", "╷e10", "╷e15"]
+
+
+def test_a_phase_is_painted_where_it_takes_half_of_a_cell() -> None:
+    grid = Grid(0, 10.0, 10)
+    spans = [Span(14.0, 36.0, "validate"), Span(14.5, 36.0, "validate"), Span(60.0, 64.0, "checkpoint")]
+    line = phases_below(spans, grid, 100.0)
+    assert "".join(part for part, _, _ in line) == " ▀▀▀      ", "20 to 30 whole, 14 and 36 more than half"
+    assert phases_below([Span(80.0, inf, "validate")], grid, 90.0)[-2].text == "▀", "no further than now"
+
+
+def test_the_time_of_now_stands_at_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = live_columns(600, 120, NOW)
+    (text,) = ["".join(part for part, _, _ in times_below(grid, NOW, "now"))]
+    assert text.rindex("now") + 3 == grid.at(NOW) + 1
+    assert "now" not in "".join(part for part, _, _ in times_below(grid, NOW + 9000, "now"))
+
+
+def test_a_heat_strip_has_two_values_a_cell_and_shows_gaps() -> None:
+    line = heat([0.0, 0.0, 0.0, 1.0, nan, nan, nan, 1.0])
+    assert "".join(part for part, _, _ in line) == " ▌·▌"
+    assert len({style for _, style, _ in line}) == 4
+
+
+def test_halves_are_the_same_time() -> None:
+    grid = live_columns(600, 120, NOW)
+    assert (halves(grid).begin, halves(grid).end) == (grid.begin, grid.end)
+
+
+def test_cells_of_one_style_are_one_segment() -> None:
+    row = [PaintedCell("a", Tint("util")), PaintedCell("b", Tint("util")), PaintedCell(" ")]
+    assert [part.text for part in painted(row)] == ["ab", " "]
+    assert painted(row)[1] == Segment(" ")
+
+
+def test_the_metric_is_in_the_table() -> None:
+    assert NAME in GPU_INDEX

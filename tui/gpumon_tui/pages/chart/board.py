@@ -1,0 +1,194 @@
+"""All charts of the page, one below the other on one time grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, nan
+from statistics import fmean
+
+from rich.segment import Segment
+
+from gpumon import units
+from gpumon.missing import is_known
+from gpumon_tui import palette, theme
+from gpumon_tui.memo import Memo
+from gpumon_tui.pages.chart.state import SMALL_NAMES, ChartState, Overlay, role_of
+from gpumon_tui.renderables.cells import crossed, laid, painted
+from gpumon_tui.renderables.heat import heat, scale
+from gpumon_tui.renderables.plot import Overlaid, PlotCurve, plot
+from gpumon_tui.renderables.text_width import Line, fit, length
+from gpumon_tui.renderables.time_marks import epochs_above, phases_below, times_below
+from gpumon_tui.renderables.value_axis import ValueAxis
+from gpumon_tui.widgets.lines import Lines
+
+BEGINS = "history begins here"
+_CHIP = palette.ink("ground", "key", bold=True)
+_A_PART = 0.01
+"""The share of half a column that is none: times are rounded."""
+_CROSSED = " ▁▂▃▄▅▆▇▌·─"
+"""Glyphs over which the cursor goes: all but lines and letters."""
+
+
+class ChartBoard(Lines):
+    """Draws the charts anew when a column is complete, and when something else is to be shown."""
+
+    DEFAULT_CSS = "ChartBoard { height: 100%; width: 1fr; }"
+
+    def __init__(self, state: ChartState) -> None:
+        super().__init__(state.view)
+        self.state = state
+        self._memo: Memo[list[Line]] = Memo()
+        self._crossed: Memo[list[Line]] = Memo()
+
+    def lines(self) -> list[Line]:
+        state, view = self.state, self.view
+        if view.frame is None:
+            return []
+        drawn, _ = view.epochs_drawn()
+        edge = "" if view.shown.is_past else view.freshness.edge
+        shows = (
+            state.plan, state.grid, state.until, state.metric.name, view.subject, state.overlay,
+            view.filling and view.history.end, drawn.marks, drawn.spans, drawn.faults, edge,
+            str(view.limit_of(state.metric)), len(view.samples), state.interval, tuple(state.overlaid),
+        )  # fmt: skip
+        base = self._memo.get(0, shows, lambda: board(state))
+        return self._crossed.get(0, (id(base), state.cursor, state.grid), lambda: with_cursor(state, base))
+
+
+def board(state: ChartState) -> list[Line]:
+    """Return every row, from the marks of epochs to the last small chart."""
+    plan, view, grid = state.plan, state.view, state.grid
+    drawn, _ = view.epochs_drawn()
+    curves = state.curves()
+    margin: Line = [Segment(" " * plan.left)]
+    lines: list[Line] = [margin + epochs_above(drawn.marks, grid, drawn.faults)]
+    curve = curves[state.metric.name]
+    axis = state.axis(state.metric, curve)
+    lines += _large(state, curve, axis)
+    lines.append(margin + phases_below(drawn.spans, grid, view.now))
+    edge = "" if view.shown.is_past else view.freshness.edge
+    lines.append(margin + times_below(grid, view.now, edge))
+    if plan.gpus:
+        lines += [[] for _ in range(plan.heat_title - len(lines))]
+        lines += _heat(state, axis)
+    for place, metric in enumerate(state.smalls()):
+        small = curves[metric.name]
+        rows = plot(small, state.axis(metric, small), plan.small_rows, role_of(metric.name))
+        lines += [[] for _ in range(plan.first_small + place * (plan.small_rows + 1) - len(lines))]
+        name = fit(SMALL_NAMES.get(metric.name, metric.column), plan.left - 2, right=True) + "  "
+        for at, row in enumerate(rows):
+            lines.append([Segment(name if not at else " " * plan.left, theme.DIM), *painted(row)])
+    return lines
+
+
+def _large(state: ChartState, curve: PlotCurve, axis: ValueAxis) -> list[Line]:
+    plan, view = state.plan, state.view
+    rows = plot(
+        curve, axis, plan.rows, role_of(state.metric.name), _overlaid(state), state.limits(state.metric)
+    )  # fmt: skip
+    labels = axis.labels(plan.rows, plan.left - 1)
+    lines = [
+        [Segment(fit(labels.get(at, ""), plan.left - 1, right=True) + " ", theme.FAINT), *painted(row)]
+        for at, row in enumerate(rows)
+    ]
+    middle = plan.rows // 2
+    if not any(map(is_known, curve.mean)):
+        reason = (view.why_missing(state.metric) or "no samples in this window")[: plan.cells]
+        at = plan.left + max(0, (plan.cells - len(reason)) // 2)
+        lines[middle] = laid(lines[middle], at, reason, theme.DIM)
+    elif (free := state.grid.at(view.history.begin)) > len(BEGINS) + 1:
+        before = min(free, plan.cells)
+        if not any(map(is_known, curve.mean[: 2 * before])):
+            lines[middle] = laid(lines[middle], plan.left + before - len(BEGINS) - 1, BEGINS, theme.DIM)
+    return lines
+
+
+def _overlaid(state: ChartState) -> list[Overlaid]:
+    """The other lines; those of a run are one."""
+    means = [state.curve_of(uuid).mean for uuid in state.overlaid]
+    if state.overlay is Overlay.PEERS:
+        return [Overlaid(_mean(means), state.role_at(0))] if means else []
+    found = [Overlaid(mean, state.role_at(place)) for place, mean in enumerate(means)]
+    return found[::-1]  # the first ones are told apart, so they are on top
+
+
+def _mean(lines: Sequence[Sequence[float]]) -> list[float]:
+    """The mean of those that are known, point by point."""
+    known = [[value for value in values if is_known(value)] for values in zip(*lines, strict=True)]
+    return [fmean(values) if values else nan for values in known]
+
+
+def _heat(state: ChartState, axis: ValueAxis) -> list[Line]:
+    plan, view, metric = state.plan, state.view, state.heat_metric
+    if metric is not state.metric:
+        axis = state.axis(metric, state.curve_of(view.samples[0].device.uuid))
+    first, count = shown_gpus(state)
+    left: Line = [Segment("  All GPUs", theme.STRONG), Segment(f"   {metric.title.lower()}", theme.DIM)]
+    below = len(view.samples) - first - count
+    if below or first:
+        left.append(Segment(f"   +{first} ▲" * bool(first) + f"   +{below} ▼" * bool(below), theme.DIM))
+    ends = (axis.shown.text(axis.low), f"{axis.shown.text(axis.high)} {axis.shown.unit}".rstrip())
+    right: Line = [Segment(f"{ends[0]} ", theme.FAINT), *scale(), Segment(f" {ends[1]}", theme.FAINT)]
+    room = plan.left + plan.cells - length(left) - length(right)
+    lines: list[Line] = [[*left, Segment(" " * room), *right] if room > 0 else left]
+    oldest = view.history.begin
+    first_known = 2 * min(plan.cells, max(0, state.grid.at(oldest))) if is_known(oldest) else 0
+    known = min(2 * plan.cells, ceil(2 * (state.until - state.grid.begin) / state.grid.step - _A_PART))
+    for sample in view.samples[first : first + count]:
+        uuid = sample.device.uuid
+        is_subject = uuid == view.subject
+        mark = Segment("▌" if is_subject else " ", palette.ink("key"))
+        label = fit(sample.device.label, plan.left - 2, right=True) + " "
+        shares = [axis.share(value) for value in state.curve_of(uuid).mean[first_known:known]]
+        before = Segment(" " * (first_known // 2))
+        lines.append([mark, Segment(label, theme.STRONG if is_subject else theme.PLAIN), before, *heat(shares)])
+    return lines
+
+
+def shown_gpus(state: ChartState) -> tuple[int, int]:
+    """Return the first GPU of the heat strip, and how many it shows; the subject is one of them."""
+    samples, count = state.view.samples, min(state.plan.gpus, len(state.view.samples))
+    places = [place for place, sample in enumerate(samples) if sample.device.uuid == state.view.subject]
+    place = places[0] if places else 0
+    first = min(max(0, place - count + 1), max(0, len(samples) - count))
+    return first, count
+
+
+def with_cursor(state: ChartState, base: list[Line]) -> list[Line]:
+    """Return the charts with the cursor through them, and its time above."""
+    cursor = state.cursor
+    if cursor < 0 or not base:
+        return base
+    plan = state.plan
+    cell = plan.left + cursor
+    lines = list(base)
+    drawn = [*range(1, 1 + plan.rows), *range(plan.heat_title + 1, plan.bottom)]
+    for row in drawn:
+        if row < len(lines):
+            lines[row] = crossed(lines[row], cell, _CROSSED)
+    chip = f" {moment(state)} "
+    begin = min(max(0, cell - len(chip) // 2), plan.left + plan.cells - len(chip))
+    lines[0] = laid(_without_halves(lines[0], begin, begin + len(chip)), max(0, begin), chip, _CHIP)
+    return lines
+
+
+def _without_halves(line: Line, begin: int, end: int) -> Line:
+    """The marks of epochs without those that a text from `begin` to `end` would leave a part of."""
+    text = "".join(part for part, _, _ in line).ljust(end)
+    first = text.rfind(" ", 0, begin) + 1
+    behind = text.find(" ", end)
+    last = len(text) if behind < 0 else behind
+    line = laid(line, first, " " * (begin - first), None)
+    return laid(line, end, " " * (last - end), None)
+
+
+def moment(state: ChartState) -> str:
+    """Return the time of the cursor, to the length of a column; with its day where columns are hours."""
+    begin, step = state.column.begin, state.grid.step
+    if not is_known(begin):
+        return ""
+    text = units.moment(begin)
+    if step >= 3600 or state.view.now - begin > 86400:
+        return text[5:16]
+    fraction = f"{begin % 1:.2f}"[1:] if step < 1 else ""
+    return text[11:] + fraction

@@ -1,0 +1,68 @@
+"""The list of metrics from which one is chosen, over the charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+
+from gpumon import units
+from gpumon.metrics import Metric
+from gpumon_tui import palette
+from gpumon_tui.pages.chart.state import ChartState
+from gpumon_tui.renderables.text_width import Line, fit, width
+from gpumon_tui.widgets.lines import Lines
+
+_EDGE = Segment("▌", palette.ink("key", "panel"))
+
+
+class MetricChooser(Lines):
+    """A pop-up; the page shows and hides it, and gives it the keys meanwhile."""
+
+    DEFAULT_CSS = "MetricChooser { layer: above; display: none; offset: 2 3; width: 48; height: 10; }"
+
+    def __init__(self, state: ChartState) -> None:
+        super().__init__(state.view)
+        self.state = state
+        self.known: Sequence[Metric] = ()
+        self.place = 0
+
+    def open(self) -> None:
+        """Show what can be chosen, from the metric of the chart on."""
+        self.known = self.state.metrics()
+        self.place = self.known.index(self.state.metric)
+        self.display = True
+
+    def move(self, step: int) -> None:
+        """Move the cursor, around the end."""
+        self.place = (self.place + step) % max(1, len(self.known))
+
+    def choose(self) -> None:
+        """Show the metric under the cursor, and close."""
+        self.state.metric = self.known[self.place]
+        self.display = False
+
+    def row_of(self, y: int) -> int:
+        """Return the metric in a row of the widget; -1 in none."""
+        place = y - 1 + self._first()
+        return place if 1 <= y < self.size.height and place < len(self.known) else -1
+
+    def _first(self) -> int:
+        rows = self.size.height - 1
+        return min(max(0, self.place - rows + 1), max(0, len(self.known) - rows))
+
+    def lines(self) -> list[Line]:
+        cells, rows, first = self.size.width, self.size.height - 1, self._first()
+        lines: list[Line] = [self._line("Metric", "enter shows it, Esc closes", cells, "panel", is_head=True)]
+        for place, metric in enumerate(self.known[first : first + rows], first):
+            value = units.metric(self.state.now(self.view.subject, metric.name), metric)
+            lines.append(self._line(metric.title, value, cells, "select" if place == self.place else "panel"))
+        return lines
+
+    @staticmethod
+    def _line(left: str, right: str, cells: int, ground: str, *, is_head: bool = False) -> Line:
+        room = cells - 4 - width(right)
+        return [
+            _EDGE, Segment(" " + fit(left, room), palette.ink("strong" if is_head else "text", ground, bold=is_head)),
+            Segment(f" {right} ", palette.ink("faint" if is_head else "dim", ground)),
+        ]  # fmt: skip

@@ -1,0 +1,85 @@
+"""Columns of charts, asked once: one that is complete is not asked again while time passes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import floor, nan
+from typing import NamedTuple
+
+from gpumon.history.grid import Grid
+from gpumon.history.long import LongHistory
+from gpumon.history.query import Query
+from gpumon_tui.renderables.buckets import HOLD
+from gpumon_tui.renderables.plot import PlotCurve
+from gpumon_tui.renderables.time_columns import halves
+
+_EARLY = 1e-3
+"""The share of a bucket by which a sample may come before it, as grids have it."""
+
+
+class _KeptBuckets(NamedTuple):
+    """Buckets of some metrics of a subject."""
+
+    grid: Grid
+    done: int
+    """The number of the first bucket that may still change."""
+    begin: float
+    """Of the history when it was asked."""
+    curves: Mapping[str, PlotCurve]
+
+
+class Columns:
+    """Buckets by subject, two for each column, up to the last that has begun."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, tuple[str, ...]], _KeptBuckets] = {}
+
+    def forget(self) -> None:
+        """Ask for everything anew."""
+        self._kept.clear()
+
+    def get(
+        self, history: LongHistory, subject: str, metrics: Sequence[str], grid: Grid, *, until: float, interval: float
+    ) -> Mapping[str, PlotCurve]:
+        """Return the metrics of a subject on `grid`, without what begins at `until` (s since 1970) or later."""
+        place, fine = (subject, tuple(metrics)), halves(grid)
+        kept = self._kept.get(place)
+        first = fine.first
+        if kept and kept.grid.step == fine.step and kept.grid.first <= first and not history.begin < kept.begin:
+            first = min(max(first, kept.done), first + fine.buckets)
+        else:
+            kept = None
+        begun = max(first, min(fine.first + fine.buckets, floor(until / fine.step - _EARLY) + 1))
+        new = _asked(history, subject, metrics, Grid(first, fine.step, begun - first), interval)
+        empty = [nan] * (fine.first + fine.buckets - begun)
+        curves = {}
+        for name in metrics:
+            old = kept.curves[name] if kept else None
+            parts = slice(fine.first - kept.grid.first, first - kept.grid.first) if kept else slice(0)
+            curves[name] = PlotCurve(
+                *((*(old[line][parts] if old else ()), *new[name][line], *empty) for line in range(3))
+            )
+        # A bucket finer than samples is known only when the sample behind it has come.
+        done = floor((min(until, history.end) - HOLD * interval) / fine.step)
+        for other in [other for other in self._kept if other[0] == subject and other != place]:
+            del self._kept[other]
+        self._kept[place] = _KeptBuckets(fine, min(done, begun), history.begin, curves)
+        return curves
+
+
+def _asked(
+    history: LongHistory, subject: str, metrics: Sequence[str], grid: Grid, interval: float
+) -> Mapping[str, PlotCurve]:
+    if grid.buckets <= 0:
+        return {name: PlotCurve((), (), ()) for name in metrics}
+    begin = grid.begin - _EARLY * grid.step
+    found = history.query(Query(subject, tuple(metrics), begin, grid.end, grid=grid, hold=HOLD * interval))
+    return {name: PlotCurve(series.low, series.mean, series.high) for name, series in found.items()}
+
+
+def at_column(
+    history: LongHistory, subject: str, metrics: Sequence[str], column: Grid, interval: float
+) -> Mapping[str, tuple[float, float, float]]:
+    """Return lowest value, mean and highest value of one column, as the history answers them."""
+    found = _asked(history, subject, metrics, column, interval)
+    return {name: (curve.low[0], curve.mean[0], curve.high[0]) for name, curve in found.items()}

@@ -1,0 +1,177 @@
+"""The chart page: keys, clicks and the room of its parts."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.geometry import Size
+
+from gpumon.missing import is_known
+from gpumon_tui.keys import CHART
+from gpumon_tui.pages.chart.board import ChartBoard, shown_gpus
+from gpumon_tui.pages.chart.chooser import MetricChooser
+from gpumon_tui.pages.chart.heading import ChartHeading
+from gpumon_tui.pages.chart.plan import ChartPlan
+from gpumon_tui.pages.chart.readout import ChartReadOut
+from gpumon_tui.pages.chart.state import ChartState
+from gpumon_tui.pages.page import TerminalPage
+from gpumon_tui.view import View
+from gpumon_tui.widgets.lines import Lines
+
+_BUTTONS = {
+    "enter": "do_choose", "g": "do_subject", "left_square_bracket": "do_pan", "right_square_bracket": "do_pan",
+    "minus": "do_zoom", "plus": "do_zoom",
+}  # fmt: skip
+_BY = {"g": 1, "left_square_bracket": -1, "right_square_bracket": 1, "minus": 1, "plus": -1}
+
+
+class ChartPage(TerminalPage):
+    """One metric over time, with a cursor that reads it out."""
+
+    DEFAULT_CSS = """
+    ChartPage { layers: base above; }
+    ChartPage #charted { layout: horizontal; height: 1fr; visibility: hidden; }
+    """
+    name_shown: ClassVar[str] = CHART
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self.state = ChartState(view)
+        self.heading = ChartHeading(self.state)
+        self.board = ChartBoard(self.state)
+        self.read_out = ChartReadOut(self.state)
+        self.chooser = MetricChooser(self.state)
+        self._plan: ChartPlan | None = None
+
+    @property
+    def drawn(self) -> tuple[Lines, ...]:
+        return (self.heading, self.board, self.read_out, self.chooser)
+
+    def compose(self) -> ComposeResult:
+        """Yield what lies on the page."""
+        yield self.heading
+        yield Container(self.board, self.read_out, id="charted")
+        yield self.chooser
+
+    def forget(self) -> None:
+        self.state.forget()
+
+    def share_out(self, size: Size) -> None:
+        """Give the panel its room, and follow the window."""
+        self.state.share_out(size.width, size.height)
+        plan = self.state.plan
+        if plan == self._plan:
+            return
+        self._plan = plan
+        self.heading.styles.height = plan.title
+        self.read_out.display = plan.side > 0
+        self.read_out.styles.width = plan.side
+        self.chooser.styles.width = min(48, size.width)
+        self.chooser.styles.height = max(2, min(21, size.height - 3))
+        self.chooser.styles.offset = (min(2, max(0, size.width - 48)), 1)
+
+    def take(self, press: events.Key) -> bool:
+        """Take the keys of the list of metrics while that is open."""
+        if not self.chooser.display:
+            return False
+        if press.key in ("up", "k", "M"):
+            self.chooser.move(-1)
+        elif press.key in ("down", "j", "m"):
+            self.chooser.move(1)
+        elif press.key == "enter":
+            self.chooser.choose()
+        elif press.key in ("escape", "q"):
+            self.chooser.display = False
+        else:
+            self.chooser.display = False
+            return False
+        return True
+
+    def do_choose(self) -> None:
+        """Open the list of metrics."""
+        self.chooser.open()
+
+    def do_panel(self, step: int) -> None:
+        """Another metric."""
+        self.state.step_metric(step)
+
+    def do_subject(self, step: int) -> None:
+        """Another GPU, or the host."""
+        self.view.step_subject(step)
+
+    def do_cursor(self, columns: int) -> None:
+        """Move the cursor."""
+        self.state.move_cursor(columns)
+
+    def do_pan(self, halves: int) -> None:
+        """Move the window by halves of it; the cursor stays at its place in the picture."""
+        state, shown = self.state, self.view.shown
+        before = state.grid.begin
+        self.view.pan(halves)
+        if is_known(shown.cursor):
+            cursor = shown.cursor
+            self._follow()
+            shown.cursor = min(cursor + state.grid.begin - before, self.view.now)
+
+    def do_zoom(self, step: int) -> None:
+        """Show less or more, around the cursor if there is one."""
+        view, shown = self.view, self.view.shown
+        window = view.window
+        view.zoom(step)
+        if is_known(shown.cursor) and (shown.is_past or shown.cursor < view.now - view.window):
+            place = (shown.cursor - self.state.grid.begin) / (self.state.grid.end - self.state.grid.begin)
+            end = shown.cursor + (1 - min(1.0, max(0.0, place))) * view.window
+            if end < view.now and window != view.window:
+                shown.hold(end, view.window)
+
+    def do_to_now(self) -> None:
+        """Back to the window that ends now, without a cursor."""
+        self.view.shown.to_now()
+
+    def do_overlay(self) -> None:
+        """Other lines in the large chart."""
+        self.state.step_overlay()
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """A shorter window."""
+        self._wheel(event, -1)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """A longer one."""
+        self._wheel(event, 1)
+
+    def on_click(self, event: events.Click) -> None:
+        """Set the cursor, choose a GPU or a metric, or press a button of the title."""
+        event.stop()
+        state, plan = self.state, self.state.plan
+        if self.chooser.display and self.chooser.region.contains(event.screen_x, event.screen_y):
+            place = self.chooser.row_of(event.screen_y - self.chooser.region.y)
+            if place >= 0:
+                self.chooser.place = place
+                self.chooser.choose()
+        elif self.heading.region.contains(event.screen_x, event.screen_y):
+            key = self.heading.key_at(event.screen_x - self.heading.region.x, event.screen_y - self.heading.region.y)
+            if key:
+                do = getattr(self, _BUTTONS[key])
+                do(_BY[key]) if key in _BY else do()
+        else:
+            column = event.screen_x - self.board.region.x - plan.left
+            row = event.screen_y - self.board.region.y - plan.heat_title - 1
+            if plan.gpus and 0 <= row < plan.gpus and (column < 0 or column >= plan.cells):
+                first, count = shown_gpus(state)
+                if row < count:
+                    self.view.select(self.view.samples[first + row].device.uuid)
+            elif 0 <= column < plan.cells:
+                state.point(min(state.grid.begin + (column + 0.5) * state.grid.step, self.view.now))
+        self.post_message(self.Changed())
+
+    def _wheel(self, event: events.MouseEvent, step: int) -> None:
+        event.stop()
+        self.do_zoom(step)
+        self.post_message(self.Changed())
+
+    def _follow(self) -> None:
+        self.state.share_out(self.size.width, self.size.height)

@@ -1,0 +1,45 @@
+"""Where a run was at a moment: epoch, step and phase."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+
+from gpumon.analysis.epochs import Drawn
+from gpumon.frame import TRAINING
+from gpumon_tui import palette, theme
+from gpumon_tui.pages.chart.state import ChartState
+from gpumon_tui.renderables.text_width import Line, safe
+from gpumon_tui.renderables.time_marks import phase_role
+
+
+def place_in_run(state: ChartState, time: float) -> Line:
+    """Return epoch, step and phase of the run that the charts mark, at a time (s since 1970); empty before it."""
+    view = state.view
+    drawn, _ = view.epochs_drawn()
+    marks = [mark for mark in drawn.marks if mark.time <= time]
+    run = next((run for run in view.runs if view.subject in run.gpus and marks and run.id == marks[-1].run), None)
+    if run is None or not marks:
+        return []
+    line: Line = [Segment(f"epoch {marks[-1].epoch}", theme.RUN)]
+    if step := step_at(state, run.key, time):
+        line.append(Segment(f"  step {step}", theme.PLAIN))
+    phase = _phase(drawn, time)
+    line.append(Segment(f"  {safe(phase)}", theme.PLAIN if phase == TRAINING else palette.ink(phase_role(phase))))
+    return line
+
+
+def _phase(drawn: Drawn, time: float) -> str:
+    return next((span.phase for span in drawn.spans if span.begin <= time < span.end), TRAINING)
+
+
+def step_at(state: ChartState, key: str, time: float) -> str:
+    """Return the step of a run at a time: by its boundaries, `≈` between two of them; empty where they do not tell."""
+    known = state.view.epochs.steps_known(key)
+    before = [one for one in known if one[0] <= time]
+    after = [one for one in known if one[0] > time]
+    if not before or not after:
+        return ""
+    (begin, first), (end, last) = before[-1], after[0]
+    if first == last or end <= begin:
+        return f"{first:,}"
+    return f"≈{round(first + (last - first) * (time - begin) / (end - begin)):,}"

@@ -1,0 +1,78 @@
+"""The room that each part of the chart page gets."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+WIDE, NARROW = 100, 60
+"""Cells of the page from which numbers stand further from the charts, and below which they stand nearest."""
+SIDE_FROM = 110
+"""Cells from which the readout has a panel of its own; below it is one line under the title."""
+AIRY = 34
+"""Rows from which sections are apart, and the title is."""
+AIRY_TITLE = 3
+"""Rows of the title where it stands apart, at least."""
+LEAST, LEAST_AIRY = 5, 8
+"""Rows of the large chart before the heat strip and the small charts get any."""
+SMALLS = 4
+MOST_SMALL = 6
+"""Rows of a small chart at most."""
+
+
+class ChartPlan(NamedTuple):
+    """Rows and cells of the page's parts. Everything is counted from the page's own first row."""
+
+    left: int
+    """Cells before the charts, for numbers and names."""
+    cells: int
+    """Of every chart: one for each column of time."""
+    side: int
+    """Cells of the panel at the right, with the gap before it; 0: the readout is a line."""
+    title: int
+    """Rows above the marks of epochs: title, readout, blanks."""
+    rows: int
+    """Of the large chart."""
+    gap: int
+    """Blank rows between sections."""
+    gpus: int
+    """Rows of the heat strip; 0: there is none."""
+    smalls: int
+    """Small charts."""
+    small_rows: int
+    """Of each, without the blank one above."""
+
+    @property
+    def heat_title(self) -> int:
+        """Rows of the charts' widget above the heat strip's title: epochs, chart, phases, times."""
+        return 1 + self.rows + 2 + self.gap
+
+    @property
+    def first_small(self) -> int:
+        """Rows of the charts' widget above the first small chart."""
+        return self.heat_title + (1 + self.gpus if self.gpus else -self.gap) + 1
+
+    @property
+    def bottom(self) -> int:
+        """Rows of the charts' widget that are drawn."""
+        if self.smalls:
+            return self.first_small + self.smalls * (self.small_rows + 1) - 1
+        return self.heat_title + 1 + self.gpus if self.gpus else 1 + self.rows + 2
+
+
+def chart_plan(width: int, height: int, gpus: int) -> ChartPlan:
+    """Share out a page of `width` cells and `height` rows on a machine with so many GPUs."""
+    left = 8 if width >= WIDE else 7 if width >= NARROW else 6
+    side = 0 if width < SIDE_FROM else 30 if width < 140 else 32 if width < 200 else 38 if width < 260 else 48
+    cells = max(1, width - left - (side or (1 if width < WIDE else 2)))
+    airy = height >= AIRY
+    title = (AIRY_TITLE if airy else 1) + (0 if side else 1)
+    gap = 1 if airy else 0
+    room = height - title - 3 - gap  # the last row is free where there is room
+    least = LEAST_AIRY if airy else LEAST
+    shown = min(gpus, room - least - 1 - gap) if gpus > 1 else 0
+    shown = shown if shown >= 2 else 0
+    room -= shown + 1 + gap if shown else 0
+    smalls = max(0, min(SMALLS, (room - max(LEAST_AIRY, least)) // 3))
+    small_rows = min(MOST_SMALL, max(2, room // 12)) if smalls == SMALLS else 2
+    room -= smalls * (small_rows + 1)
+    return ChartPlan(left, cells, side, title, max(1, room), gap, shown, smalls, small_rows)

@@ -1,0 +1,242 @@
+"""The readout of the cursor, in a panel of its own at the right; without a cursor, the values of now."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+
+from gpumon import units
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.diagnosis.finding import Severity
+from gpumon.history.query import HOST
+from gpumon.missing import is_known
+from gpumon_tui import palette, theme
+from gpumon_tui.levels import level
+from gpumon_tui.pages.chart.board import moment, shown_gpus
+from gpumon_tui.pages.chart.place import place_in_run
+from gpumon_tui.pages.chart.state import SMALL_NAMES, UNKNOWN, ChartState, Overlay, ReadOut, role_of
+from gpumon_tui.renderables.attention import STYLES, wrapped
+from gpumon_tui.renderables.cells import Tint, style_of
+from gpumon_tui.renderables.plot import BAND
+from gpumon_tui.renderables.text_width import Line, cut, fit, safe
+from gpumon_tui.renderables.time_marks import phase_role
+from gpumon_tui.renderables.value_axis import Shown, shown
+from gpumon_tui.widgets.lines import Lines
+
+_SIGNS = {Severity.CRITICAL: "▲", Severity.WARNING: "△"}
+_VALUE = 7
+"""Cells of a number of the table."""
+
+
+class ChartReadOut(Lines):
+    """The panel; it is redrawn with each frame, since it says how it is now."""
+
+    DEFAULT_CSS = "ChartReadOut { height: 100%; width: 32; }"
+
+    def __init__(self, state: ChartState) -> None:
+        super().__init__(state.view)
+        self.state = state
+
+    def lines(self) -> list[Line]:
+        if self.view.frame is None:
+            return []
+        cells = self.size.width
+        return [cut(line, cells) for line in panel(self.state, cells)]
+
+
+def panel(state: ChartState, cells: int) -> list[Line]:
+    """Return rows that stand beside the charts' own: those of GPUs and of small charts beside theirs."""
+    plan = state.plan
+    gap: Line = [Segment("    ")]
+    room = plan.heat_title if plan.gpus else 1 + plan.rows + 2
+    lines: list[Line] = []
+    for block in _blocks(state, cells - 6):
+        if len(lines) + len(block) + bool(lines) <= room:
+            lines += [[]] * bool(lines) + block
+    lines = [[*gap, *line] if line else line for line in lines]
+    values = state.read_out()
+    if plan.gpus:
+        lines += [[] for _ in range(plan.heat_title + 1 - len(lines))]
+        lines += [[*gap, *line] for line in _gpus(state)]
+    for place, metric in enumerate(state.smalls()):
+        lines += [[] for _ in range(plan.first_small + place * (plan.small_rows + 1) - len(lines))]
+        now = state.now(state.view.subject, metric.name)
+        at = values.get(state.view.subject, {}).get(metric.name)
+        how = shown(metric, max((one for one in (now, at.mean if at else now) if is_known(one)), default=0.0))
+        name = Segment(fit(SMALL_NAMES.get(metric.name, metric.title), 10), theme.DIM)
+        unit = Segment(f" {how.unit}", theme.DIM)
+        shown_now = Segment(fit(how.text(now), _VALUE, right=True), theme.PLAIN if at else theme.STRONG)
+        first = Segment(fit(how.text(at.mean), _VALUE, right=True), theme.STRONG) if at else shown_now
+        lines.append([*gap, name, first, unit])
+        if at:
+            lines.append([*gap, Segment(" " * 10), shown_now, Segment(f" {state.newest}", theme.DIM)])
+    return lines
+
+
+def readout_line(state: ChartState, cells: int) -> Line:
+    """Return the readout in one line: time, lowest, mean and highest value, epoch, step and phase, other metrics."""
+    view, subject = state.view, state.view.subject
+    margin = " " if cells < 100 else "  "
+    values = state.read_out()
+    if not values:
+        place = place_in_run(state, view.now)
+        return [Segment(f"{margin}{view.freshness.edge}  ", theme.FAINT), *place]
+    own = values[subject][state.metric.name]
+    how = _shown(state, own)
+    line: Line = [
+        Segment(f"{margin}{moment(state)}", palette.ink("key", bold=True)),
+        Segment("  min ", theme.FAINT), Segment(how.text(own.low)), Segment("  mean ", theme.FAINT),
+        Segment(how.text(own.mean), theme.STRONG), Segment("  max ", theme.FAINT),
+        Segment(f"{how.text(own.high)} {how.unit}".rstrip()), Segment("  "), *place_in_run(state, state.column.begin),
+    ]  # fmt: skip
+    for metric in state.smalls():
+        line.append(Segment(f"  {units.metric(values[subject][metric.name].mean, metric)}", theme.DIM))
+    return line
+
+
+def _shown(state: ChartState, *values: ReadOut) -> Shown:
+    return shown(state.metric, max((one.high for one in values if is_known(one.high)), default=0.0))
+
+
+def _blocks(state: ChartState, cells: int) -> list[list[Line]]:
+    """Blocks of lines beside the large chart, the most wanted first."""
+    view = state.view
+    has_cursor = state.cursor >= 0
+    time = state.column.begin if has_cursor else view.now
+    head: Line = [Segment(moment(state) if has_cursor else view.freshness.edge, palette.ink("key", bold=True))]
+    if has_cursor:
+        head.append(Segment(f"  {_ago(view.now - time)}", theme.DIM))
+    blocks = [[head, place_in_run(state, time)], _table(state), _attention(state, cells), _legend(state)]
+    return [block for block in blocks if block]
+
+
+def _ago(seconds: float) -> str:
+    """`3 min 53 s ago`; coarser the longer ago."""
+    whole = max(0, round(seconds))
+    if not 60 <= whole < 3600:
+        return f"{units.words(float(whole))} ago"
+    return f"{whole // 60} min {whole % 60} s ago"
+
+
+def _table(state: ChartState) -> list[Line]:
+    view, name = state.view, state.metric.name
+    values = state.read_out()
+    rows: list[tuple[str, str, ReadOut]] = []
+
+    def at(subject: str) -> ReadOut:
+        if values:
+            return values.get(subject, {}).get(name, UNKNOWN)
+        return UNKNOWN._replace(mean=state.now(subject, name))
+
+    sample = view.sample
+    rows.append((f"GPU {sample.device.label}" if sample else "host", role_of(name), at(view.subject)))
+    others = [(uuid, at(uuid)) for uuid in state.overlaid]
+    if state.overlay is Overlay.PEERS and others:
+        rows.append(("peers", "faint", _joined([value for _, value in others])))
+    elif view.subject != HOST:
+        labels = {one.device.uuid: one.device.label for one in view.samples}
+        rows += [
+            (f"GPU {labels.get(uuid, '')}", state.role_at(place), value) for place, (uuid, value) in enumerate(others)
+        ]
+    how = _shown(state, *(value for _, _, value in rows)) if values else shown(
+        state.metric, max((value.mean for _, _, value in rows if is_known(value.mean)), default=0.0)
+    )  # fmt: skip
+    titles = ("min", "mean", "max") if values else ("", state.newest, "")
+    head = "".join(fit(title, _VALUE - 1, right=True) for title in titles)
+    lines: list[Line] = [[Segment(fit(how.unit, 7) + head, theme.FAINT)]]
+    for place, (label, role, value) in enumerate(rows):
+        line: Line = [Segment(fit(label, 7), palette.ink(role, bold=not place))]
+        for number, is_mean in ((value.low, False), (value.mean, True), (value.high, False)):
+            text = how.text(number) if values or is_mean else ""
+            style = theme.STRONG if is_mean and not place else theme.PLAIN if not place else theme.DIM
+            line.append(Segment(fit(text, _VALUE - 1, right=True), style))
+        lines.append(line)
+    return lines
+
+
+def _joined(values: list[ReadOut]) -> ReadOut:
+    """The lowest, the mean and the highest of several."""
+    known = [value for value in values if is_known(value.mean)]
+    if not known:
+        return UNKNOWN
+    mean = sum(value.mean for value in known) / len(known)
+    return ReadOut(min(value.low for value in known), mean, max(value.high for value in known))
+
+
+def _attention(state: ChartState, cells: int) -> list[Line]:
+    """The worst finding about the subject or its run, if the picture ends now."""
+    view = state.view
+    if view.shown.is_past or view.subject == HOST:
+        return []
+    runs = {run.id for run in view.runs if view.subject in run.gpus}
+    found = [one for one in view.findings() if one.subject.id in (view.subject, *runs)]
+    if not found:
+        return []
+    worst = max(found, key=lambda one: one.severity)
+    style = STYLES[worst.severity]
+    head = list(wrapped(f"{safe(worst.subject.title)} {safe(worst.summary)}", cells - 2))
+    lines: list[Line] = [
+        [Segment(f"{_SIGNS.get(worst.severity, ' ')} " if not at else "  ", style), Segment(text, style)]
+        for at, text in enumerate(head[:3])
+    ]
+    lines += [[Segment(f"  {text}", theme.DIM)] for text in list(wrapped(safe(worst.action), cells - 2))[:4]]
+    return lines
+
+
+def _legend(state: ChartState) -> list[Line]:
+    role = role_of(state.metric.name)
+    lines: list[Line] = [[
+        Segment("⠒⠒", palette.ink(role)), Segment(" mean  ", theme.DIM),
+        Segment("  ", style_of(None, Tint(role, BAND))), Segment(" min to max", theme.DIM),
+    ]]  # fmt: skip
+    if state.overlay is Overlay.PEERS and state.overlaid:
+        lines.append([Segment("⠒⠒", theme.FAINT), Segment(" mean of the peers", theme.DIM)])
+    for limit in state.limits(state.metric):
+        text = units.metric(limit.value, state.metric)
+        word = "limit" if limit.role == "faint" else "warm from" if limit.role == "warn" else "hot from"
+        lines.append([Segment("──", palette.ink(limit.role)), Segment(f" {word} {text}", theme.DIM)])
+    drawn, of = state.view.epochs_drawn()
+    grid = state.grid
+    kinds = {
+        phase_role(span.phase): safe(span.phase)
+        for span in drawn.spans if span.end >= grid.begin and span.begin < grid.end
+    }  # fmt: skip
+    phases: Line = []
+    for kind, name in kinds.items():
+        phases += [Segment("▀▀", palette.ink(kind)), Segment(f" {name} ", theme.DIM)]
+    if of:
+        lines.append([Segment("╷e", theme.RUN), Segment(f" epochs of {of}", theme.DIM)])
+    return [*lines, phases] if phases else lines
+
+
+def _gpus(state: ChartState) -> list[Line]:
+    """A line for each GPU of the heat strip: its value, and who uses it, if they did at that time."""
+    view, metric = state.view, state.heat_metric
+    read = state.read_out()
+    first, count = shown_gpus(state)
+    time = state.column.begin if state.cursor >= 0 else view.now
+    means = [
+        read.get(one.sample.device.uuid, {}).get(metric.name, UNKNOWN).mean if read
+        else state.now(one.sample.device.uuid, metric.name)
+        for one in view.statuses
+    ]  # fmt: skip
+    how = shown(metric, max((one for one in means if is_known(one)), default=0.0))
+    lines: list[Line] = []
+    for status, mean in list(zip(view.statuses, means, strict=True))[first : first + count]:
+        is_subject = status.sample.device.uuid == view.subject
+        badness = level(metric, mean, view.limit_of(metric)) if not metric.limit else 0
+        style = theme.LEVELS[badness] if badness else theme.STRONG if is_subject else theme.PLAIN
+        quiet = not is_known(mean) or mean == 0
+        line: Line = [Segment(fit(how.text(mean), 6, right=True), theme.DIM if quiet else style)]
+        line.append(Segment(fit(how.unit, 5) if how.unit != "%" else "%  ", theme.DIM))
+        runs = [ranks for ranks in status.runs if ranks.first.started <= time]
+        processes = [process for process in status.processes if process.started <= time]
+        if runs:
+            line += [Segment(fit(safe(runs[0].first.user), 8), theme.DIM), Segment(safe(runs[0].first.name), theme.RUN)]
+        elif processes:
+            user, name = safe(processes[0].user), safe(processes[0].name)
+            line += [Segment(fit(user, 8), theme.DIM), Segment(name, theme.DIM)]
+        elif not read and not view.shown.is_past:
+            free = status.state is GpuState.FREE
+            line.append(Segment(status.word(view.age), theme.GOOD if free else theme.DIM))
+        lines.append(line)
+    return lines

@@ -1,0 +1,277 @@
+"""The choices on the chart page: the metric, the overlay, and the columns of time that all its charts share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from math import floor, isfinite, nan
+from typing import NamedTuple
+
+from gpumon.frame import RunState
+from gpumon.history.grid import Grid
+from gpumon.history.query import HOST
+from gpumon.metrics import BY_NAME, METRICS, Metric, Scope, Unit
+from gpumon.missing import is_known
+from gpumon.panels import PANELS
+from gpumon_tui.memo import Memo
+from gpumon_tui.pages.chart.columns import Columns, at_column
+from gpumon_tui.pages.chart.plan import ChartPlan, chart_plan
+from gpumon_tui.renderables.plot import LimitLine, PlotCurve
+from gpumon_tui.renderables.time_columns import live_columns, still_columns
+from gpumon_tui.renderables.value_axis import ValueAxis, value_axis
+from gpumon_tui.view import View
+
+UTILIZATION = "gpu.utilization"
+SMALL = ("gpu.power", "gpu.temperature", "gpu.clock_sm", "gpu.pcie_received")
+SMALL_OF_HOST = ("host.memory_used", "host.disk_read", "host.network_received")
+SMALL_NAMES = {
+    "gpu.utilization": "Util", "gpu.power": "Power", "gpu.temperature": "Temp", "gpu.clock_sm": "Clock",
+    "gpu.pcie_received": "PCIe", "host.memory_used": "Memory", "host.disk_read": "Disk",
+    "host.network_received": "Net", "host.cpu_utilization": "CPU",
+}  # fmt: skip
+ROLES = {
+    "gpu.utilization": "util", "gpu.memory_used": "memory", "gpu.power": "power", "gpu.temperature": "temp",
+    "gpu.clock_sm": "dim", "host.cpu_utilization": "util", "host.memory_used": "memory",
+}  # fmt: skip
+OTHERS = ("memory", "power", "temp", "run", "key", "text", "util", "dim")
+"""Roles of lines that are laid over that of the subject, in order: here they tell GPUs apart."""
+OFTEN, SELDOM = 10.0, 60.0
+"""Seconds after which the last column of long ones is drawn anew, and from `LONG` seconds a column on."""
+LONG = 600.0
+_FIRST = {panel.metric.name: place for place, panel in enumerate(PANELS)}
+
+
+class Overlay(Enum):
+    """Lines of other GPUs in the large chart."""
+
+    PEERS = "mean of the run's other GPUs"
+    EACH = "each GPU"
+    NONE = "none"
+
+
+class ReadOut(NamedTuple):
+    """Values at one column or of now: lowest, mean, highest."""
+
+    low: float
+    mean: float
+    high: float
+
+
+UNKNOWN = ReadOut(nan, nan, nan)
+
+
+def role_of(metric: str) -> str:
+    """Return the role of the color of a metric."""
+    return ROLES.get(metric, "key")
+
+
+class ChartState:
+    """The choices on the page, and what follows from them for the frame on screen."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.metric = BY_NAME[UTILIZATION]
+        self.overlay = Overlay.PEERS
+        self.plan: ChartPlan = chart_plan(80, 22, 0)
+        self.grid = Grid(0, 1.0, 1)
+        self._columns = Columns()
+        self._at: Memo[Mapping[str, Mapping[str, ReadOut]]] = Memo()
+
+    def forget(self) -> None:
+        """Begin anew, as with frames of another source."""
+        self._columns.forget()
+
+    def share_out(self, width: int, height: int) -> None:
+        """Follow the page's size, the window and the time."""
+        view = self.view
+        self.plan = chart_plan(width, height, len(view.samples))
+        if self.metric.scope is not (Scope.GPU if view.subject != HOST else Scope.HOST):
+            self.metric = BY_NAME["host.cpu_utilization" if view.subject == HOST else UTILIZATION]
+        shown, cells = view.shown, self.plan.cells
+        grid = self._grid()
+        if is_known(shown.cursor) and not shown.is_past and shown.cursor < grid.begin:
+            # What is read out stays in the picture: from here on it stands still.
+            shown.hold(floor(shown.cursor / grid.step) * grid.step + (cells - 0.5) * grid.step, view.window)
+            grid = self._grid()
+        self.grid = grid
+
+    def _grid(self) -> Grid:
+        view, cells = self.view, self.plan.cells
+        if view.shown.is_past:
+            return still_columns(view.window, cells, view.shown.end)
+        return live_columns(view.window, cells, view.now)
+
+    @property
+    def interval(self) -> float:
+        """Seconds between samples."""
+        return self.view.state.interval
+
+    @property
+    def until(self) -> float:
+        """Where the charts end (s since 1970): with the last column that is complete, where columns are short."""
+        now, step = self.view.now, self.grid.step
+        if step <= self.interval:
+            return now + step
+        every = step if step <= OFTEN else OFTEN if step < LONG else SELDOM
+        return min(floor(now / every + 1e-6) * every, self.grid.end)
+
+    def metrics(self) -> list[Metric]:
+        """Return the metrics that can be shown: all of the table of which the subject has values."""
+        view, subject = self.view, self.view.subject
+        scope = Scope.HOST if subject == HOST else Scope.GPU
+        known = [
+            metric
+            for metric in METRICS
+            if metric.scope is scope and metric.unit is not Unit.BITS
+            and (metric is self.metric or view.history.has(subject, metric.name))
+        ]  # fmt: skip
+        return sorted(known, key=lambda metric: _FIRST.get(metric.name, len(_FIRST)))
+
+    def step_metric(self, step: int) -> None:
+        """Show the next or the previous metric."""
+        known = self.metrics()
+        self.metric = known[(known.index(self.metric) + step) % len(known)]
+
+    def step_overlay(self) -> None:
+        """Lay other lines over the large chart."""
+        modes = list(Overlay)
+        self.overlay = modes[(modes.index(self.overlay) + 1) % len(modes)]
+
+    def smalls(self) -> list[Metric]:
+        """Return the metrics of the small charts; the large one gives its place to its scope's first."""
+        is_host = self.view.subject == HOST
+        first = "host.cpu_utilization" if is_host else UTILIZATION
+        names = [first if name == self.metric.name else name for name in (SMALL_OF_HOST if is_host else SMALL)]
+        return [BY_NAME[name] for name in names[: self.plan.smalls]]
+
+    @property
+    def heat_metric(self) -> Metric:
+        """The metric of the heat strip."""
+        return self.metric if self.metric.scope is Scope.GPU else BY_NAME[UTILIZATION]
+
+    def curves(self) -> Mapping[str, PlotCurve]:
+        """Return the large chart's and the small charts' curves, by metric."""
+        return self._get(self.view.subject, [self.metric.name, *(metric.name for metric in self.smalls())])
+
+    def curve_of(self, subject: str) -> PlotCurve:
+        """Return the heat strip's metric of a GPU."""
+        if subject == self.view.subject and self.metric.scope is Scope.GPU:
+            return self.curves()[self.metric.name]
+        return self._get(subject, [self.heat_metric.name])[self.heat_metric.name]
+
+    def _get(self, subject: str, metrics: Sequence[str]) -> Mapping[str, PlotCurve]:
+        return self._columns.get(
+            self.view.history, subject, metrics, self.grid, until=self.until, interval=self.interval
+        )
+
+    def axis(self, metric: Metric, curve: PlotCurve) -> ValueAxis:
+        """Return the axis of a curve of the subject."""
+        largest = max((value for value in curve.high if isfinite(value)), default=nan)
+        return value_axis(metric, largest, self.view.limit_of(metric))
+
+    def limits(self, metric: Metric) -> list[LimitLine]:
+        """Return the lines at what a metric cannot exceed, or should not."""
+        found = []
+        if is_known(limit := self.view.limit_of(metric)):
+            found.append(LimitLine(limit, "faint"))
+        elif isfinite(metric.critical) and metric.unit is Unit.CELSIUS:
+            found += [LimitLine(metric.warn, "warn"), LimitLine(metric.critical, "crit")]
+        return found
+
+    def peers(self) -> list[str]:
+        """Return the UUIDs of the other GPUs of the subject's run here; none without such a run."""
+        subject = self.view.subject
+        present = {sample.device.uuid for sample in self.view.samples}
+        for ranks in self.view.ranks:
+            if ranks.state is RunState.RUNNING and subject in ranks.gpus:
+                return [uuid for uuid in ranks.gpus if uuid != subject and uuid in present]
+        return []
+
+    @property
+    def overlaid(self) -> list[str]:
+        """UUIDs of GPUs whose lines are laid over the subject's."""
+        if self.overlay is Overlay.PEERS:
+            return self.peers() if self.metric.scope is Scope.GPU else []
+        if self.overlay is Overlay.NONE or self.view.subject == HOST:
+            return []
+        return [sample.device.uuid for sample in self.view.samples if sample.device.uuid != self.view.subject]
+
+    def roles(self) -> list[str]:
+        """Return roles for the overlaid lines, in order; where they have run out, faint."""
+        own = role_of(self.metric.name)
+        return [role for role in OTHERS if role != own]
+
+    def role_at(self, place: int) -> str:
+        """Return the role of the overlaid line at a place."""
+        if self.overlay is Overlay.PEERS:
+            return "faint"
+        roles = self.roles()
+        return roles[place] if place < len(roles) else "faint"
+
+    # The cursor
+
+    @property
+    def cursor(self) -> int:
+        """The column of the cursor; -1 without one, or where it is not in the picture."""
+        time = self.view.shown.cursor
+        if not is_known(time):
+            return -1
+        place = self.grid.at(time)
+        return place if 0 <= place < self.grid.buckets else -1
+
+    def move_cursor(self, columns: int) -> None:
+        """Move the cursor, and the window where it would leave that; the first step begins at the newest column."""
+        view, grid = self.view, self.grid
+        known = is_known(view.shown.cursor)
+        end = grid.end if view.shown.is_past else min(self.until, view.now)
+        place = grid.at(view.shown.cursor) if known else grid.at(end - grid.step / 2) + (columns < 0)
+        place = min(place + columns, grid.at(view.now))
+        oldest = view.history.begin
+        if is_known(oldest):
+            place = max(place, grid.at(oldest))
+        self.point(grid.begin + (place + 0.5) * grid.step)
+
+    def point(self, time: float) -> None:
+        """Put the cursor at a time; the picture moves by as little as it must."""
+        view, grid = self.view, self.grid
+        view.shown.cursor = time
+        if time < grid.begin:
+            view.shown.hold(time + (grid.buckets - 0.5) * grid.step, view.window)
+        elif time >= grid.end and view.shown.is_past:
+            view.shown.hold(time if time + grid.step < view.now else nan, view.window)
+
+    @property
+    def column(self) -> Grid:
+        """The column of the cursor, as a grid of its own."""
+        return Grid(self.grid.first + self.cursor, self.grid.step, 1)
+
+    def read_out(self) -> Mapping[str, Mapping[str, ReadOut]]:
+        """Return what the history answers for the cursor's column, by subject and metric; empty without a cursor."""
+        if self.cursor < 0:
+            return {}
+        view, column = self.view, self.column
+        own = (self.metric.name, *(metric.name for metric in self.smalls()))
+        others = tuple(sample.device.uuid for sample in view.samples if sample.device.uuid != view.subject)
+        complete = column.end + 2 * self.interval < view.now
+        heat = self.heat_metric.name
+
+        def found() -> Mapping[str, Mapping[str, ReadOut]]:
+            asked = {view.subject: own, **dict.fromkeys(others, (heat,))}
+            return {
+                subject: {
+                    name: ReadOut(*values)
+                    for name, values in at_column(view.history, subject, names, column, self.interval).items()
+                }
+                for subject, names in asked.items()
+            }
+
+        return self._at.get(0, (column, view.subject, own, others, heat, complete or view.now), found)
+
+    @property
+    def newest(self) -> str:
+        """The word for the newest values: those of now, or the last that are known."""
+        return "last" if self.view.age else "now"
+
+    def now(self, subject: str, metric: str) -> float:
+        """Return the value of now."""
+        return self.view.history.last(subject, metric, self.view.now)

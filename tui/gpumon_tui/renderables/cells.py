@@ -1,0 +1,82 @@
+"""Cells of a picture before they are lines: a glyph, what inks it, and what lies behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from rich.color import Color
+from rich.segment import Segment
+from rich.style import Style
+
+from gpumon_tui import palette
+from gpumon_tui.renderables.text_width import Line
+
+
+class Tint(NamedTuple):
+    """A share of a role's color over the ground."""
+
+    role: str
+    share: float = 1.0
+
+
+class PaintedCell(NamedTuple):
+    """One character of width 1."""
+
+    glyph: str
+    ink: Tint | None = None
+    ground: Tint | None = None
+
+
+EMPTY = PaintedCell(" ")
+Row = list[PaintedCell]
+
+
+def painted(row: Sequence[PaintedCell]) -> Line:
+    """Return a row of cells as a line, neighbors of one style in one segment."""
+    line: Line = []
+    for (ink, ground), group in groupby(row, itemgetter(1, 2)):
+        line.append(Segment("".join([cell.glyph for cell in group]), style_of(ink, ground)))
+    return line
+
+
+@lru_cache(maxsize=2048)
+def style_of(ink: Tint | None, ground: Tint | None) -> Style | None:
+    """Return the style of an ink on a ground; None for the page as it is."""
+    if ink is None and ground is None:
+        return None
+    return Style(color=_color(ink), bgcolor=_color(ground))
+
+
+def _color(tint: Tint | None) -> Color | None:
+    return palette.color(tint.role, tint.share) if tint else None
+
+
+def crossed(line: Line, cell: int, free: str) -> Line:
+    """Return a line with the cursor in a cell, if what stands there is one of `free`; else the line itself."""
+    at = 0
+    for place, (text, style, _) in enumerate(line):
+        if cell < at + len(text):
+            inner = cell - at
+            if text[inner] not in free:
+                return line
+            parts = (Segment(text[:inner], style), Segment("│", _cursor(style)), Segment(text[inner + 1 :], style))
+            return [*line[:place], *(part for part in parts if part.text), *line[place + 1 :]]
+        at += len(text)
+    return [*line, Segment(" " * (cell - at)), Segment("│", _cursor(None))]
+
+
+@lru_cache(maxsize=512)
+def _cursor(under: Style | None) -> Style:
+    return Style(color=palette.color("key"), bgcolor=under.bgcolor if under else None)
+
+
+def laid(line: Line, cell: int, text: str, style: Style | None) -> Line:
+    """Return a line with `text` over whatever stands there; every character of both is one cell wide."""
+    letters = [(letter, own) for part, own, _ in line for letter in part]
+    letters += [(" ", None)] * (cell + len(text) - len(letters))
+    letters[cell : cell + len(text)] = [(letter, style) for letter in text]
+    return [Segment("".join([one for one, _ in group]), own) for own, group in groupby(letters, itemgetter(1))]

@@ -1,0 +1,138 @@
+"""A chart's picture: the mean as a line one dot thick, lowest to highest as a band behind it, and a faint area."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from gpumon_tui.renderables.cells import EMPTY, PaintedCell, Row, Tint
+from gpumon_tui.renderables.value_axis import ValueAxis
+
+FILL, BAND, LIMIT = 0.035, 0.15, 0.6
+"""Shares of the color: of the area under the line, of the band, and of lines at limits."""
+EIGHTHS = " ▁▂▃▄▅▆▇"
+_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+"""Bits of braille, by the half of the cell and from above."""
+_BLANK = 0x2800
+_FAR = 1 << 30
+
+
+class PlotCurve(NamedTuple):
+    """The values of a metric; NaN is a gap."""
+
+    low: Sequence[float]
+    """Two for each column, as all three."""
+    mean: Sequence[float]
+    high: Sequence[float]
+
+
+class Overlaid(NamedTuple):
+    """The line of somebody else in the same picture."""
+
+    mean: Sequence[float]
+    role: str
+
+
+class LimitLine(NamedTuple):
+    """A value at which something happens, and the role of its line."""
+
+    value: float
+    role: str
+
+
+def plot(
+    curve: PlotCurve, axis: ValueAxis, rows: int, role: str, overlaid: Sequence[Overlaid] = (),
+    limits: Sequence[LimitLine] = (),
+) -> list[Row]:  # fmt: skip
+    """Return `rows` of cells, one for every two points of `curve`; the area is only where the axis begins at zero."""
+    columns = len(curve.mean) // 2
+    picture = _grounds(curve, axis, rows, role)
+    for limit in limits:
+        if axis.low <= limit.value <= axis.high:
+            row = min(rows - 1, int((1 - axis.share(limit.value)) * rows))
+            for column, cell in enumerate(picture[row]):
+                if cell.glyph == " ":
+                    picture[row][column] = PaintedCell("─", Tint(limit.role, LIMIT), cell.ground)
+    grounds = [[_behind(cell) for cell in row] for row in picture] if overlaid or columns else []
+    for mean, ink in (*overlaid, Overlaid(curve.mean, role)):
+        for (column, row), dots in line_dots(mean, axis, rows).items():
+            before = picture[row][column].glyph
+            if before >= "\u2800" and before <= "\u28ff":
+                dots |= ord(before) - _BLANK
+            picture[row][column] = PaintedCell(chr(_BLANK + dots), Tint(ink), grounds[row][column])
+    return picture
+
+
+def line_dots(mean: Sequence[float], axis: ValueAxis, rows: int) -> dict[tuple[int, int], int]:
+    """Return the dots of a line by column and row; steps are joined vertically, gaps are not."""
+    found: dict[tuple[int, int], int] = {}
+    most = 4 * rows - 1
+    last = -1
+    for place, value in enumerate(mean):
+        share = axis.share(value)
+        if share != share:  # NaN is not itself; in place, because a call would cost more than the rest of the loop
+            last = -1
+            continue
+        dot = int((1 - share) * most + 0.5)
+        span: Iterable[int] = (dot,)
+        if last >= 0 and abs(dot - last) > 1:
+            step = 1 if dot > last else -1
+            span = range(last + step, dot + step, step)
+        half = _DOTS[place % 2]
+        for at in span:
+            key = place // 2, at // 4
+            found[key] = found.get(key, 0) | half[at % 4]
+        last = dot
+    return found
+
+
+def _grounds(curve: PlotCurve, axis: ValueAxis, rows: int, role: str) -> list[Row]:
+    """The area and the band, with edges exact to an eighth of a cell."""
+    fill, band = Tint(role, FILL) if axis.low == 0 else None, Tint(role, BAND)
+    picture: list[Row] = [[EMPTY] * (len(curve.mean) // 2) for _ in range(rows)]
+    whole, plain = PaintedCell(" ", None, band), PaintedCell(" ", None, fill)
+    scale = 8 * rows
+    for column in range(len(curve.mean) // 2):
+        pair = slice(2 * column, 2 * column + 2)
+        lows = [value for value in curve.low[pair] if value == value]
+        highs = [value for value in curve.high[pair] if value == value]
+        if not lows or not highs:
+            continue
+        bottom, top = round(axis.share(min(lows)) * scale), round(axis.share(max(highs)) * scale)
+        if fill is None and bottom == top:
+            continue
+        for row in range(rows):
+            base = 8 * (rows - 1 - row)
+            if base >= top:
+                continue
+            if base + 8 <= bottom:
+                if fill is not None:
+                    picture[row][column] = plain
+            elif base >= bottom and base + 8 <= top:
+                picture[row][column] = whole
+            else:
+                picture[row][column] = _edge(base, bottom, top, fill, band)
+    return picture
+
+
+def _edge(base: int, bottom: int, top: int, fill: Tint | None, band: Tint) -> PaintedCell:
+    """The cell in which an area ends: of three in it the smallest is left out."""
+    ends = ((0, bottom, fill), (bottom, top, band), (top, _FAR, None))
+    parts = [(min(end, base + 8) - max(begin, base), tint) for begin, end, tint in ends]
+    kept = [(size, tint) for size, tint in parts if size > 0]
+    if len(kept) == 3:
+        del kept[min(range(3), key=lambda place: kept[place][0])]
+    if len(kept) == 1:
+        return PaintedCell(" ", None, kept[0][1])
+    (size, below), (_, above) = kept
+    if below is None:  # under a band that hangs in the air: the band is what is behind, the page what is inked
+        return PaintedCell(EIGHTHS[min(7, size)], Tint("ground"), above)
+    return PaintedCell(EIGHTHS[min(7, max(1, size))], below, above) if below != above else PaintedCell(" ", None, below)
+
+
+def _behind(cell: PaintedCell) -> Tint | None:
+    """The tint that takes most of a cell."""
+    if cell.glyph in EIGHTHS[1:]:
+        ink = None if cell.ink == Tint("ground") else cell.ink
+        return ink if EIGHTHS.index(cell.glyph) >= 4 else cell.ground
+    return cell.ground

@@ -1,0 +1,103 @@
+"""Marks above and below charts on a time grid: epochs, phases to scale, and the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import ceil
+
+from rich.segment import Segment
+
+from gpumon.analysis.epochs import EpochMark, Span
+from gpumon.frame import EVALUATION, Boundary
+from gpumon.history.grid import Grid
+from gpumon_tui import palette
+from gpumon_tui.renderables.axis import clock_labels, lay
+from gpumon_tui.renderables.cells import EMPTY, PaintedCell, Row, Tint, laid, painted
+from gpumon_tui.renderables.text_width import Line
+
+APART = 8
+"""Cells between epochs that are named; nearer ones are thinned."""
+THINNED = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+PAINTED = 0.5
+"""The share of a cell from which it is painted as a phase."""
+_LABELS_APART = 14
+
+
+def epochs_above(marks: Sequence[EpochMark], grid: Grid, faults: Iterable[Boundary] = ()) -> Line:
+    """Return the row of `╷e6`: of epochs too near to each other every 2nd, 5th, 10th. Lost memory stands before."""
+    row: Row = [EMPTY] * grid.buckets
+    taken = 0
+    broken = sorted({cell for fault in faults if 0 <= (cell := grid.at(fault.time_ns / 1e9)) < grid.buckets})
+    for cell in broken:
+        if cell >= taken:
+            taken = _put(row, cell, "▲ OOM", "crit")
+    at = [(grid.at(mark.time), mark) for mark in marks]
+    seen = [(cell, mark) for cell, mark in at if 0 <= cell < grid.buckets]
+    every = _every([cell for cell, _ in seen])
+    free = 0
+    for cell, mark in seen:
+        text = f"╷e{mark.epoch}"
+        if mark.epoch % every or cell < free:
+            continue
+        if any(one.glyph != " " for one in row[cell : cell + len(text) + 1]):
+            continue
+        free = _put(row, cell, text if cell + len(text) <= grid.buckets else "╷", "run")
+    return painted(row)
+
+
+def _put(row: Row, cell: int, text: str, role: str) -> int:
+    """Write a text, and return the cell from which the next one may stand."""
+    for place, letter in enumerate(text[: len(row) - cell], cell):
+        row[place] = PaintedCell(letter, Tint(role))
+    return cell + len(text) + 1
+
+
+def _every(cells: Sequence[int]) -> int:
+    if len(cells) < 2:
+        return 1
+    apart = max(1e-9, (cells[-1] - cells[0]) / (len(cells) - 1))
+    return next((every for every in THINNED if apart * every >= APART), THINNED[-1])
+
+
+def phase_role(phase: str) -> str:
+    """Return the role of the color of a phase."""
+    return "power" if phase in EVALUATION else "temp" if phase == "checkpoint" else "dim"
+
+
+def phases_below(spans: Sequence[Span], grid: Grid, now: float) -> Line:
+    """Return the row of `▀`, painted where at least half of a cell is one kind of phase."""
+    shares: list[dict[str, float]] = [{} for _ in range(grid.buckets)]
+    for role in {phase_role(span.phase) for span in spans}:
+        for first, last in _merged(span for span in spans if phase_role(span.phase) == role):
+            begin = max(0.0, (first - grid.begin) / grid.step)
+            end = min(float(grid.buckets), (min(last, now) - grid.begin) / grid.step)
+            for cell in range(int(begin), ceil(end)):
+                share = min(end, cell + 1) - max(begin, cell)
+                shares[cell][role] = shares[cell].get(role, 0.0) + share
+    row: Row = []
+    for of_cell in shares:
+        role = max(of_cell, key=of_cell.__getitem__, default="")
+        row.append(PaintedCell("▀", Tint(role)) if role and of_cell[role] >= PAINTED - 1e-6 else EMPTY)
+    return painted(row)
+
+
+def _merged(spans: Iterable[Span]) -> list[tuple[float, float]]:
+    """Begins and ends without overlaps: the ranks of a run validate at the same time."""
+    found: list[tuple[float, float]] = []
+    for begin, end, _ in sorted(spans):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((begin, end))
+    return found
+
+
+def times_below(grid: Grid, now: float, edge: str = "") -> Line:
+    """Return round times of day; `edge` stands at `now`, where the picture goes that far and is said to."""
+    cells, faint = grid.buckets, palette.ink("faint")
+    labels = clock_labels(grid, cells, _LABELS_APART)
+    if edge and grid.begin <= now <= grid.end + grid.step:
+        begin = max(0, min(cells, grid.at(now) + 1) - len(edge))
+        labels = [label for label in labels if label[0] + len(label[1]) < begin]
+        return laid([Segment(lay(labels, " " * cells), faint)], begin, edge, faint)
+    return [Segment(lay(labels, " " * cells), faint)]

@@ -1,0 +1,95 @@
+"""The axis of values: round numbers from the bottom of a chart to its top."""
+
+from __future__ import annotations
+
+from math import floor, inf, log10, nan
+from typing import NamedTuple
+
+from gpumon.metrics import Kind, Metric, Unit
+from gpumon.missing import is_known
+
+_ROUND = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+_COLDEST, _HOTTEST = 20.0, 100.0
+"""°C of an axis of temperature. It does not begin at zero, which no device is near, so that nothing is filled there."""
+_KIB = 1024.0
+
+
+class Shown(NamedTuple):
+    """Form of the numbers of a metric on an axis and in a table beside it."""
+
+    divisor: float
+    unit: str
+    decimals: int
+
+    def text(self, value: float) -> str:
+        """The bare number; a dash where nothing is known."""
+        return f"{value / self.divisor:,.{self.decimals}f}" if is_known(value) else "–"
+
+
+class ValueAxis(NamedTuple):
+    """From the bottom to the top of a chart, in base units."""
+
+    low: float
+    high: float
+    parts: int
+    """Between numbers at equal distances."""
+    shown: Shown
+
+    def share(self, value: float) -> float:
+        """Return where a value stands: 0 at the bottom, 1 at the top, and no further; NaN for one that is unknown."""
+        # NaN is not itself; in place, because a call would cost more than all else.
+        return min(1.0, max(0.0, (value - self.low) / (self.high - self.low))) if value == value else nan
+
+    def labels(self, rows: int, cells: int) -> dict[int, str]:
+        """Return numbers by the row that they stand beside, the unit with the topmost where there is room."""
+        parts = self.parts if rows > 2 * self.parts else 2 if rows > 4 else 1
+        found = {}
+        for part in range(parts + 1):
+            value = self.low + (self.high - self.low) * part / parts
+            text = f"{value / self.shown.divisor:.4g}"
+            if part == parts and len(text) + 1 + len(self.shown.unit) <= cells:
+                text = f"{text} {self.shown.unit}"
+            found[round((rows - 1) * (1 - part / parts))] = text[:cells]
+        return found
+
+
+def value_axis(metric: Metric, largest: float, limit: float = nan) -> ValueAxis:
+    """Return the axis for values up to `largest`, or NaN; `limit`: what they cannot exceed, or NaN."""
+    if metric.unit is Unit.RATIO or _is_share(metric):
+        return ValueAxis(0.0, 1.0, 4, shown(metric, 1.0))
+    if metric.unit is Unit.CELSIUS:
+        parts = 4 if not largest > _HOTTEST else 5
+        return ValueAxis(_COLDEST, _HOTTEST + 20.0 * (parts - 4), parts, shown(metric, _HOTTEST))
+    top = max((one for one in (largest, limit) if is_known(one) and one < inf), default=nan)
+    if not top > 0:
+        top = 1.0
+    scale = shown(metric, top).divisor
+    step = _round_up(top / scale / 4) * scale
+    return ValueAxis(0.0, 4 * step, 4, shown(metric, 4 * step))
+
+
+def shown(metric: Metric, top: float) -> Shown:
+    """Return how values up to `top` are written."""
+    per_second = "/s" if metric.kind is Kind.COUNTER or metric.unit is Unit.BYTES_PER_SECOND else ""
+    if metric.unit is Unit.RATIO or _is_share(metric):
+        return Shown(0.01, "%", 0)
+    if metric.unit in (Unit.BYTES, Unit.BYTES_PER_SECOND):
+        for power, name in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+            if top >= _KIB**power:
+                return Shown(_KIB**power, name + per_second, 1)
+        return Shown(1.0, "B" + per_second, 0)
+    if metric.unit is Unit.HERTZ:
+        return Shown(1e9, "GHz", 2) if top >= 1e9 else Shown(1e6, "MHz", 0)
+    if metric.unit is Unit.JOULES:
+        return Shown(1.0, "W" if per_second else "J", 0)
+    return Shown(1.0, {Unit.WATTS: "W", Unit.CELSIUS: "°C", Unit.SECONDS: "s"}.get(metric.unit, "") or per_second, 0)
+
+
+def _is_share(metric: Metric) -> bool:
+    """Whether it counts seconds of something, whose rate is the share of time."""
+    return metric.unit is Unit.SECONDS and metric.kind is Kind.COUNTER
+
+
+def _round_up(value: float) -> float:
+    decade = 10.0 ** floor(log10(value))
+    return next((n * decade for n in _ROUND if n * decade >= value * (1 - 1e-9)), 10 * decade)
