@@ -27,6 +27,9 @@ _PAST = 20
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_source(parser, f"the source of the running daemon, else {DEFAULT_SOURCE}")
     add_places(parser)
+    parser.add_argument(
+        "--readonly", action="store_true", help="change nothing on this machine: no process can be ended from the view"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -58,6 +61,7 @@ def _show(live: Live, interval: float, where: Places, arguments: argparse.Namesp
         past=lambda: _past(where),
         player=live.playback,
         ledgers=lambda: _ledgers(where),
+        readonly=arguments.readonly,
     )
 
 

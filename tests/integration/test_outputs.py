@@ -36,7 +36,7 @@ WORDS: dict[str, list[list[str]]] = {
         ["runs", "delete", "last"], ["runs", "delete", "nobody", "--yes"],
     ],
     "run": [["run", "--", "true"], ["run", "--", "no-such-command"], ["run"]],
-    "tui": [["tui"], ["tui", "--help"]],
+    "tui": [["tui"], ["tui", "--readonly"], ["tui", "--help"]],
     "top": [["top", "-n", "1"], ["top", "-n", "2", "--interval", "0.05"], ["top", "--help"], ["top", "-n", "0"]],
     "web": [["web", "--interval", "0"], ["web", "--help"]],
     "daemon": [["daemon", "--help"], ["daemon", "--interval", "0"], ["daemon", "status"],

@@ -338,12 +338,15 @@ def run(
     past: Past | None = None,
     player: Player | None = None,
     ledgers: OpenLedgers | None = None,
+    readonly: bool = False,
 ) -> int:
     """Show `feed` until the user quits, or until a signal or the end of the terminal ends it; the exit code.
 
+    `readonly`: no signal is sent to a process.
     Raises what crashed the view; the terminal is given back before.
     """
     app = GpumonApp(feed, interval=interval, simulation=simulation, past=past, player=player, ledgers=ledgers)
+    app.view.is_readonly = readonly
     encoding = sys.__stderr__.encoding if sys.__stderr__ is not None else ""
     app.view.look = of_terminal(os.environ, app.console.color_system, encoding)
     gc.freeze()  # modules stay: to walk through them again and again would find nothing, and hold up the keys

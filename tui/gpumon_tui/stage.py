@@ -79,8 +79,8 @@ class Stage(App[None]):
         self.flow.ask(self, monotonic())
 
     def action_press(self, name: str) -> None:
-        """Do what a key does that Textual would keep for itself."""
-        self.press(name)
+        """Do what a key does that Textual would keep for itself, behind the keys that were pressed before it."""
+        self.screen.call_later(self.call_later, self.press, name)  # the way that these take
 
     def press(self, name: str) -> None:
         """Do what a key does, by Textual's name of it."""

@@ -64,6 +64,8 @@ class View:
         """Id of the run under the cursor of the table."""
         self.shown = ShownTime()
         """The time that the charts show; everything else is of the frame on screen."""
+        self.is_readonly = False
+        """Whether nothing outside is changed from here: no signal is sent to a process."""
         self.programs = OwnPrograms()
         """Scripts of this user's own processes."""
         self._facts: Memo[ProcessFacts] = Memo()

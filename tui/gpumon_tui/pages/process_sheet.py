@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from rich.segment import Segment
 from textual import events
 
+from gpumon.text import clean
 from gpumon_tui import palette
 from gpumon_tui.memo import Memo
 from gpumon_tui.pages.page import TerminalPage
+from gpumon_tui.pages.process_question import SignalQuestion
 from gpumon_tui.pages.process_rows import ProcessSelection
 from gpumon_tui.pages.process_typing import FilterField, OrderChooser
 from gpumon_tui.process_list.filters import hidden_by
@@ -18,6 +20,7 @@ from gpumon_tui.renderables.overlay import overlay
 from gpumon_tui.renderables.process_columns import needed
 from gpumon_tui.renderables.process_head import ClickPlace, HeadShown, head, sums
 from gpumon_tui.renderables.process_lines import PlacedColumn, heading, laid, margin, placed
+from gpumon_tui.renderables.process_question import question
 from gpumon_tui.renderables.processes import are_told, no_process
 from gpumon_tui.renderables.table import Cell
 from gpumon_tui.renderables.text_width import Line, fit, safe
@@ -52,16 +55,15 @@ class ProcessSheet(Lines):
         self._top = 0
         self._first = 0
         """The line of the first row."""
-        self._said = ""
+        self.question = SignalQuestion(view)
+        self.said = ""
+        """A line below the table, until the next key."""
         self._columns: Sequence[PlacedColumn] = ()
         self._heading_at = 0
         self._places: Sequence[ClickPlace] = ()
         self._box = (0, 0)
+        self._buttons: Sequence[tuple[int, ClickPlace]] = ()
         self._drawn: Memo[Line] = Memo()
-
-    def say(self, text: str) -> None:
-        """Show a line below the table, until the next key that does something."""
-        self._said = text
 
     def open(self) -> None:
         """Open what is under the cursor."""
@@ -73,9 +75,7 @@ class ProcessSheet(Lines):
     def close(self) -> None:
         """Close what was opened last; then the filter, then the tree or the totals."""
         rows = self.rows
-        if self._said:
-            self._said = ""
-        elif rows.filter:
+        if rows.filter:
             rows.filter = ""
         else:
             rows.is_by_user = rows.is_tree = False
@@ -83,7 +83,8 @@ class ProcessSheet(Lines):
     def forget(self) -> None:
         """Close what is open."""
         self.orders.is_open = self.typing.is_typed = False
-        self._said = ""
+        self.question.forget()
+        self.said = ""
 
     def row_text(self) -> str:
         """Return the cells under the cursor, separated by tabs."""
@@ -102,11 +103,26 @@ class ProcessSheet(Lines):
         cells, height = self.size
         self.rows.follow()
         lines = self._table(cells, height)
+        filled = [*lines, *([[]] * (height - len(lines)))]
         if self.orders.is_open:
-            names = self._order_lines(height)
-            lines, left, top = overlay([*lines, *([[]] * (height - len(lines)))], names, cells)
+            lines, left, top = overlay(filled, self._order_lines(height), cells)
+            self._box = left, top
+        elif self.question.is_open:
+            box, self._buttons = self._question(cells - 6, height - 2)
+            lines, left, top = overlay(filled, box, cells, "crit")
             self._box = left, top
         return lines
+
+    def _question(self, cells: int, rows: int) -> tuple[list[Line], list[tuple[int, ClickPlace]]]:
+        asked, facts = self.question, self.view.process_facts()
+        process = asked.process
+        assert process is not None
+        owner = "yours" if process.user == facts.me else safe(process.user)
+        about = ", ".join(text for text in (safe(facts.program(process)), f"GPU {facts.label(process)}", owner) if text)
+        return question(
+            f"End process {process.pid}?", about, asked.consequences(), asked.choices,
+            chosen=asked.choice, is_yes=asked.is_yes, cells=cells, rows=rows,
+        )  # fmt: skip
 
     def _table(self, cells: int, height: int) -> list[Line]:
         rows = self.rows
@@ -119,7 +135,8 @@ class ProcessSheet(Lines):
         self._heading_at = len(lines)
         lines.append(heading(self._columns, cells, *rows.order))
         self._first = len(lines)
-        has_sums = height >= SUMS_FROM or bool(self._said)
+        self.question.watch()
+        has_sums = height >= SUMS_FROM or bool(self.said or self.question.said)
         self.page = max(1, height - len(lines) - has_sums)
         self._scroll()
         if not len(rows):
@@ -142,8 +159,8 @@ class ProcessSheet(Lines):
 
     def _foot(self, below: int, cells: int) -> Line:
         rows, edge = self.rows, margin(cells)
-        if self._said:
-            return [Segment(" " * edge), Segment(fit(safe(self._said), cells - 2 * edge), _KEY)]
+        if said := self.question.said or self.said:
+            return [Segment(" " * edge), Segment(fit(clean(said), cells - 2 * edge), _KEY)]
         memory = [sample for sample in self.view.samples if not sample.device.is_instance]
         total = sum(sample.value("gpu.memory_total") for sample in memory)
         totals = () if rows.is_by_user else sorted(rows.totals, key=lambda one: -one.memory.value)
@@ -202,6 +219,8 @@ class ProcessSheet(Lines):
         if self.orders.is_open:
             left, top = self._box
             self.orders.choose(event.y - top - 1 if left <= event.x < left + 22 else -1)
+        elif self.question.is_open:
+            self._press_button(event.x - self._box[0], event.y - self._box[1])
         elif event.y == 0:
             self._press(event.x)
         elif event.y == self._heading_at:
@@ -221,6 +240,14 @@ class ProcessSheet(Lines):
             self.rows.is_by_user = not self.rows.is_by_user
         elif does == "tree":
             self.rows.is_tree, self.rows.is_by_user = not self.rows.is_tree, False
+
+    def _press_button(self, cell: int, row: int) -> None:
+        found = (place.does for at, place in self._buttons if at == row and place.begin <= cell < place.end)
+        does, _, number = next(found, "").partition(" ")
+        if does == "choice":
+            self.question.choice = int(number)
+        elif does:
+            self.question.answer(does == "yes")
 
     def _sort_at(self, cell: int) -> None:
         found = next((c for c, begin, room in self._columns if begin <= cell <= begin + room and c.order), None)

@@ -32,8 +32,16 @@ class ProcessesPage(TerminalPage):
         """Take the processes of the frame on screen."""
         self.rows.follow()
 
+    @property
+    def offered(self) -> tuple[tuple[str, str], ...]:
+        """The key that ends a process, where that is allowed."""
+        return () if self.view.is_readonly else (("K", "end…"),)
+
     def take(self, press: Press) -> bool:
         """Take what is typed into the filter, and keys of what is open above the table."""
+        self.sheet.question.said = self.sheet.said = ""
+        if self.sheet.question.is_open:
+            return self.sheet.question.take(press.key)
         if self.sheet.orders.is_open:
             return self.sheet.orders.take(press.key)
         return self.sheet.typing.take(press)
@@ -67,6 +75,16 @@ class ProcessesPage(TerminalPage):
         """Move it by pages."""
         self.rows.move(pages * self.sheet.page)
 
+    def do_table(self) -> None:
+        """Choose between No and Yes, while a question is open."""
+        if self.sheet.question.is_open:
+            self.sheet.question.take("tab")
+
+    def do_signal(self) -> None:
+        """Ask whether to end the process under the cursor."""
+        if self.rows.process is not None:
+            self.sheet.question.ask(self.rows.process)
+
     def do_open(self) -> None:
         """Open what is under the cursor: of a user, the processes."""
         self.sheet.open()
@@ -80,7 +98,7 @@ class ProcessesPage(TerminalPage):
         text = self.sheet.row_text()
         if text:
             self.app.copy_to_clipboard(text)
-            self.sheet.say("copied, if the terminal lets programs copy (OSC 52)")
+            self.sheet.said = "copied, if the terminal lets programs copy (OSC 52)"
 
     def forget(self) -> None:
         """Close what is open."""

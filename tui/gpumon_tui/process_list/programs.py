@@ -62,9 +62,9 @@ class OwnPrograms:
         except OSError:
             return ""
         try:
-            if os.fstat(home).st_uid != self._uid or not self._is_same(process, _read_in(home, "stat", 2048)):
+            if os.fstat(home).st_uid != self._uid or not self._is_same(process, read_in(home, "stat", 2048)):
                 return ""
-            return script_of(_read_in(home, "cmdline", LONGEST).split(b"\0"))
+            return script_of(read_in(home, "cmdline", LONGEST).split(b"\0"))
         except OSError:
             return ""
         finally:
@@ -144,7 +144,8 @@ def _text(name: bytes) -> str:
     return "" if text == "-" else text
 
 
-def _read_in(home: int, name: str, most: int) -> bytes:
+def read_in(home: int, name: str, most: int) -> bytes:
+    """Return the beginning of a file of a process, by its open directory. Raises OSError once it has ended."""
     file = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=home)
     try:
         return os.pread(file, most, 0)
