@@ -34,6 +34,8 @@ WHILE_WAITED = 0.1
 """Seconds between looks while the training waits."""
 MOST = 512
 """Epochs of one look."""
+GONE = 10.0
+"""Seconds without a daemon after which that is said: a restart takes less."""
 _WHOLE = 0.999
 """Share of an epoch's time that counts as all of it."""
 _A_LOOK = 0.5
@@ -60,6 +62,8 @@ class EpochReader:
         self._by_driver = False
         self._is_last = False
         self._problem = ""
+        self._recorded_at: float | None = None
+        """When a daemon recorded runs last; None: never since the begin."""
         self._wake, self._waited, self._all, self._over = Event(), Event(), Event(), Event()
         self._daemon = follow(where)
         self._thread = Thread(target=self._run, name="gpumon-log", daemon=True)
@@ -134,7 +138,9 @@ class EpochReader:
             while not self._over.is_set():
                 is_last = self._waited.is_set() and (self._is_last or not self._is_recorded())
                 self.look()
-                if (self._read == self._ended and self._rows_read >= self._rows_to) or is_last:
+                has_all = self._read == self._ended and self._rows_read >= self._rows_to
+                self._look_for_daemon(at_once=is_last and not has_all)
+                if has_all or is_last:
                     self._all.set()
                 self._wake.wait(self._pause())
                 self._wake.clear()
@@ -149,6 +155,16 @@ class EpochReader:
     def _is_recorded(self) -> bool:
         """Whether a daemon runs that keeps a ledger of real trainings."""
         return self._daemon.is_alive() and Capability.LIVE in self._daemon.origin().capabilities
+
+    def _look_for_daemon(self, *, at_once: bool) -> None:
+        """Say once that no daemon runs any more, where values are missing for that; `at_once`: it is the end."""
+        now = self._clock()
+        if self._is_recorded():
+            self._recorded_at = now
+        elif self._recorded_at is not None and (
+            at_once or (now - self._recorded_at > GONE and (self._ended is None or self._ended != self._read))
+        ):
+            warn_once("log_to gone", "log_to: the daemon has ended: what it has not recorded has no values")
 
     def _pause(self) -> float | None:
         """Seconds to the next look; None: until an epoch ends."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
 import struct
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from gpumon.loggers.epoch_values import EPOCH_VALUES, values_of
 from gpumon.paths import LEDGER
 from tests.conftest import ROOT
 from tests.nvml import Stub
-from tests.programs import PATIENCE, daemon, environment
+from tests.programs import PATIENCE, daemon, environment, gpumon, until
 from tests.trainings import need
 
 EPOCHS = 3
@@ -217,6 +218,44 @@ def test_without_a_daemon_one_line_says_so_and_nothing_waits(live_dir: Path) -> 
         "gpumon: log_to has nothing to write yet: no daemon is running: start one with 'gpumon daemon --detach'"
     ]
     assert not (live_dir / "values.csv").exists()
+
+
+LEFT = """
+import gpumon, os, sys, time
+with gpumon.run("left alone", epochs=3, devices=sys.argv[1], log_to="csv:left.csv", log_wait=600) as run:
+    for epoch in run.epochs():
+        if epoch == 1:
+            print("in epoch 1", flush=True)
+        while epoch == 1 and not os.path.exists("gone"):
+            time.sleep(0.02)
+        for _ in range(12):
+            run.step()
+            time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_epochs_whose_daemon_died_before_their_end_have_no_values_and_a_line_says_so_once(
+    live_dir: Path, stub: Stub, how: signal.Signals
+) -> None:
+    env = {**environment(live_dir, stub.env()), "PYTHONPATH": str(ROOT)}
+    with daemon("--interval", "0.1", env=env) as watching:
+        training = subprocess.Popen(
+            [sys.executable, "-c", LEFT, stub.uuid(0)], env=env, cwd=live_dir, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert training.stdout is not None
+        assert training.stdout.readline() == "in epoch 1\n"
+        until(lambda: '"epoch": 1' in gpumon("runs", "show", "left alone", "--json", env=env).stdout)
+        watching.send_signal(how)
+        watching.wait(timeout=PATIENCE)
+        (live_dir / "gone").touch()
+        _, said = training.communicate(timeout=PATIENCE)
+    assert training.returncode == 0, said
+    assert said == "gpumon: log_to: the daemon has ended: what it has not recorded has no values\n"
+    path = live_dir / "left.csv"
+    rows = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+    assert [row["epoch"] for row in rows] in ([], ["0"]), "no epoch that it did not see to its end"
 
 
 def test_an_interrupted_training_ends_at_once(watched: Path, stub: Stub) -> None:
