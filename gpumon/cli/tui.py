@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, reads_hardware, resolve_options
 from gpumon.cli.private_sampler import private_sampler
 from gpumon.errors import GpumonError
 from gpumon.live import Live, follow
-from gpumon.paths import Places, ledger_paths
+from gpumon.paths import LEDGER, Places, ledger_paths
 
 if TYPE_CHECKING:
     from gpumon.ledger.reader import Ledgers
@@ -42,11 +43,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.source is None and live.has_writer():
         return _show(live, live.interval(), where, arguments)
     live.close()
-    with private_sampler(where, arguments) as own:
-        return _show(own, arguments.interval, where, arguments)
+    # Runs that a view sees by itself are gone with it: the real ledger belongs to daemons.
+    with TemporaryDirectory(prefix="gpumon-tui-") as directory:
+        ledger = f"{directory}/{LEDGER}"
+        with private_sampler(where, arguments, ledger) as own:
+            return _show(own, arguments.interval, where, arguments, ledger)
 
 
-def _show(live: Live, interval: float, where: Places, arguments: argparse.Namespace) -> int:
+def _show(live: Live, interval: float, where: Places, arguments: argparse.Namespace, own: str = "") -> int:
     from gpumon_tui import app
 
     def simulation() -> AbstractContextManager[Live]:
@@ -60,19 +64,19 @@ def _show(live: Live, interval: float, where: Places, arguments: argparse.Namesp
         simulation=None if asked else simulation,
         past=lambda: _past(where),
         player=live.playback,
-        ledgers=lambda: _ledgers(where),
+        ledgers=lambda: _ledgers([own, *ledger_paths(where)] if own else ledger_paths(where)),
         readonly=arguments.readonly,
     )
 
 
-def _ledgers(where: Places) -> Ledgers:
+def _ledgers(paths: Sequence[str]) -> Ledgers:
     """The ledgers that this user may read. Raises GpumonError where there is none."""
     from gpumon.ledger.reader import NOTHING, Ledgers
 
-    paths = ledger_paths(where)
-    if not paths:
+    found = Ledgers(paths)
+    if not found:
         raise GpumonError(NOTHING)
-    return Ledgers(paths)
+    return found
 
 
 def _past(where: Places) -> Sequence[RunSummary]:

@@ -62,7 +62,7 @@ class GpumonApp(Stage):
         super().__init__(View(interval), look)
         self.instead = Instead(feed, simulation, past)
         self.interval = interval
-        self.view.kept = KeptRuns(ledgers)
+        self.view.kept = KeptRuns(ledgers, lambda: self._clock.time() / SECOND)
         self.view.kept.asked.told = self._draw_soon
         self._player = player
         self._turns = player.turns if player else 0

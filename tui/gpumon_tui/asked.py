@@ -17,7 +17,7 @@ OFTEN = 10.0
 """Seconds for which an answer about what goes on is good: a daemon writes its ledger as often."""
 _REST = 20.0
 """The thread rests for so many times as long as an answer took."""
-_KEPT = 32
+_KEPT = 256
 """Answers kept: those that were asked for last."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from gpumon_tui.keys import CHART, OVERVIEW, PROCESSES
+from gpumon_tui.keys import CHART, OVERVIEW, PROCESSES, RUNS
 
 if TYPE_CHECKING:
     from gpumon_tui.pages.page import TerminalPage
@@ -17,6 +17,7 @@ REGISTERED: Pages = {
     OVERVIEW: "gpumon_tui.pages.overview:OverviewPage",
     CHART: "gpumon_tui.pages.chart.page:ChartPage",
     PROCESSES: "gpumon_tui.pages.processes:ProcessesPage",
+    RUNS: "gpumon_tui.pages.runs:RunsPage",
 }
 
 

@@ -20,7 +20,10 @@ if TYPE_CHECKING:  # a view draws with renderables
 
 NAMED_FROM = 80
 """Cells from which all pages stand with their names."""
-KEY_NAMES = {"?": "question_mark", "+": "plus", "-": "minus", "/": "slash", "!": "exclamation_mark"}
+KEY_NAMES = {
+    "?": "question_mark", "+": "plus", "-": "minus", "/": "slash", "!": "exclamation_mark", "Esc": "escape",
+    "↵": "enter",
+}  # fmt: skip
 """Textual's names of keys that are shown as they are written."""
 
 

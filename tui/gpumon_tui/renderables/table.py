@@ -31,6 +31,8 @@ class Cell(NamedTuple):
 
     text: str
     style: Style = theme.PLAIN
+    parts: Sequence[Segment] = ()
+    """In place of the text, where it has several styles, as a bar has."""
 
 
 Row = Sequence[Cell]
@@ -82,7 +84,7 @@ def table(
 def _row(chosen: Sequence[tuple[int, TableColumn]], row: Row, under: Style | None, cells: int) -> Line:
     """One segment for neighbors of one style: each costs bytes on the line to the terminal."""
     if len(row) == 1:
-        text, style = row[0]
+        text, style, _ = row[0]
         return [Segment(fit(" " + text, cells), style + under if under else style)]
     line: Line = []
     text, style = "", Style.null()

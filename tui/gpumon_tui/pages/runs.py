@@ -1,0 +1,88 @@
+"""The page of runs: the list, one run opened, and two runs compared."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.events import Key as Press
+
+from gpumon_tui.keys import RUNS
+from gpumon_tui.pages.page import TerminalPage
+from gpumon_tui.view import View
+from gpumon_tui.widgets.lines import Lines
+from gpumon_tui.widgets.runs_sheet import RunsSheet
+
+
+class RunsPage(TerminalPage):
+    """Live and past runs, from frames and from the ledgers that the user may read."""
+
+    name_shown: ClassVar[str] = RUNS
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self.sheet = RunsSheet(view)
+
+    @property
+    def drawn(self) -> tuple[Lines, ...]:
+        return (self.sheet,)
+
+    @property
+    def offered(self) -> tuple[tuple[str, str], ...]:
+        """Keys for where the page is: in the list, in a run, in a comparison."""
+        return self.sheet.offered
+
+    def take(self, press: Press) -> bool:
+        """Take letters while a filter is typed."""
+        return self.sheet.type_in(press.key, press.character or "")
+
+    def do_move(self, step: int) -> None:
+        """Move the cursor of what has the keys."""
+        self.sheet.move(step)
+
+    def do_page(self, pages: int) -> None:
+        """Move it by pages."""
+        self.sheet.move(pages * self.sheet.page)
+
+    def do_open(self) -> None:
+        """Open the run under the cursor, or compare it with the one that waits for that."""
+        self.sheet.open()
+
+    def do_back(self) -> None:
+        """Close the innermost thing."""
+        self.sheet.close()
+
+    def do_table(self) -> None:
+        """Keys go to the list, or to the run below it."""
+        self.sheet.switch()
+
+    def do_filter(self) -> None:
+        """Type what runs must have."""
+        self.sheet.begin_filter()
+
+    def do_order(self, step: int) -> None:
+        """Another order of the list."""
+        self.sheet.turn_order(step)
+
+    def do_compare(self) -> None:
+        """Choose a run to compare this one with."""
+        self.sheet.begin_comparison()
+
+    def do_swap(self) -> None:
+        """The other run of a comparison as the baseline."""
+        self.sheet.swap()
+
+    def do_report(self) -> None:
+        """Write the report of a run into a new file."""
+        self.sheet.write_report()
+
+    def do_curves(self) -> None:
+        """Curves in the place of the table, where both have no room."""
+        self.sheet.toggle_curves()
+
+    def do_copy(self) -> None:
+        """Copy the row under the cursor to the terminal's clipboard."""
+        self.app.copy_to_clipboard(self.sheet.row_text())
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self.sheet.forget()

@@ -1,0 +1,194 @@
+"""One run: what is said of it, its table of epochs, and the rows of what lies between and of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.segment import Segment
+from rich.style import Style
+
+from gpumon import units
+from gpumon.diagnosis.finding import Severity
+from gpumon.frame import TRAINING
+from gpumon.metrics import Unit
+from gpumon.missing import is_known
+from gpumon_tui import palette, theme
+from gpumon_tui.renderables.run_list import SEVERE
+from gpumon_tui.renderables.section import margin
+from gpumon_tui.renderables.table import Cell, Row, TableColumn
+from gpumon_tui.renderables.text_width import Line, cut, safe, width
+
+if TYPE_CHECKING:
+    from gpumon_tui.run_reading import OpenRun, StretchRow
+
+BAR = 10
+FINDINGS = 2
+"""Lines of findings above the table."""
+STRONG = palette.ink("strong", bold=True)
+_TRAIN, _WAIT, _OTHER = palette.tinted("util", 0.42), theme.WARN, theme.TRACK
+_PHASES = {
+    "validate": palette.tinted("power", 0.42), "evaluate": palette.tinted("power", 0.42),
+    "test": palette.tinted("power", 0.42), "checkpoint": palette.tinted("temp", 0.42),
+}  # fmt: skip
+_GOES_ON = " ▸"
+_WIDE, _NARROW = 130, 10
+"""Cells of a table from which titles have all their room, and their cells in a narrower one."""
+
+
+def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
+    """The columns of the table of a run's epochs, or of its steps."""
+    longest = max((width(one.title.strip()) for one in (*run.rows[-1:], *run.beside)), default=0) + len(_GOES_ON)
+    titles = min(max(8, longest), _NARROW if cells < _WIDE else 17)
+    metrics = [TableColumn(_heading(name), 8, right=True, keep=50 - place) for place, name in enumerate(run.metrics)]
+    changes = [TableColumn("CHANGE", 7, right=True, keep=52)] if metrics else []
+    return (
+        TableColumn("STEPS" if run.is_by_steps else "EPOCH", titles, right=True, keep=100),
+        TableColumn("TOOK", 7, right=True, keep=99),
+        TableColumn("CHANGE", 7, right=True, keep=70),
+        TableColumn("TIME SPENT", BAR, keep=66),
+        TableColumn("STEPS/S", 7, right=True, keep=60),
+        TableColumn("WAIT", 4, right=True, keep=85),
+        TableColumn("UTIL", 4, right=True, keep=98),
+        TableColumn("IDLE", 4, right=True, keep=65),
+        TableColumn("MEM MAX", 8, right=True, keep=55),
+        TableColumn("ENERGY", 9, right=True, keep=75),
+        *(metrics[:1] and [metrics[0]._replace(keep=90)]),
+        *changes,
+        *metrics[1:],
+        TableColumn("VERDICT", 14, keep=80),
+    )
+
+
+def row(one: StretchRow, longest: float) -> Row:
+    """An epoch in a row; `longest`: seconds of a full bar."""
+    of = one.of
+    style = STRONG if one.goes_on else theme.PLAIN
+    judged = one.verdict
+    severity = judged.severity if judged is not None else None
+    is_slow = judged is not None and judged.kind == "input_bound"
+    idle = judged is not None and judged.kind == "mostly_idle"
+    logged = [Cell(text, style) for text in one.logged]
+    return (
+        Cell(one.title + (_GOES_ON if one.goes_on else ""), theme.RUN),
+        Cell(units.span(of.seconds), style),
+        Cell(_change(one.took_change), theme.DIM),
+        Cell("", parts=went(one, longest, BAR)),
+        Cell(_known(units.figures(of.steps_per_second)), theme.DIM),
+        Cell(units.percent(of.wait_share), theme.WARN if is_slow else theme.DIM),
+        Cell(units.percent(of.value("utilization_mean")), style),
+        Cell(units.percent(of.value("idle_share")), theme.WARN if idle else theme.DIM),
+        Cell(units.number(of.value("memory_used_peak"), Unit.BYTES), theme.DIM),
+        Cell(one.energy, style),
+        *logged[:1],
+        *([Cell(_change(one.logged_change), theme.DIM)] if logged else []),
+        *logged[1:],
+        Cell(safe(judged.text) if judged is not None else "", _judged(severity)),
+    )
+
+
+def beside_row(one: StretchRow, longest: float, cells: int, *, is_whole: bool) -> Row:
+    """The whole run, or what lies between its epochs, in a row below them, of a table of so many cells."""
+    of = one.of
+    style = STRONG if is_whole else theme.PLAIN if one.title == one.title.strip() else theme.DIM
+    logged = [Cell(text, style) for text in one.logged]
+    return (
+        Cell(safe(one.title.partition(" ×")[0] if cells < _WIDE else one.title).strip(), style),
+        Cell(units.span(of.seconds), style),
+        Cell(""),
+        Cell("", parts=[] if is_whole else went(one, longest, BAR)) if one.parts else Cell(""),
+        Cell(_known(units.figures(of.steps_per_second)), style),
+        Cell(units.percent(of.wait_share), style),
+        Cell(units.percent(of.value("utilization_mean")), style),
+        Cell(units.percent(of.value("idle_share")), style),
+        Cell(units.number(of.value("memory_used_peak"), Unit.BYTES), style),
+        Cell(one.energy, style),
+        *logged[:1],
+        *([Cell("")] if logged else []),
+        *logged[1:],
+        Cell(""),
+    )
+
+
+def went(one: StretchRow, longest: float, cells: int) -> Line:
+    """Time as a bar: work, waits for data, then each other phase."""
+    seconds = one.of.seconds
+    if not longest > 0 or not seconds > 0:
+        return []
+    beside = [(name, length) for name, length in one.parts if name != TRAINING and length > 0]
+    wait = min(seconds, one.of.wait) if is_known(one.of.wait) else 0.0
+    work = max(0.0, seconds - wait - sum(length for _, length in beside))
+    pieces = [(work, _TRAIN), (wait, _WAIT), *((length, _PHASES.get(name, theme.FAINT)) for name, length in beside)]
+    line: Line = []
+    at = 0.0
+    for length, style in pieces:
+        first, at = round(at / longest * cells), at + length
+        count = min(cells, round(at / longest * cells)) - first
+        if count > 0:
+            line.append(Segment("▆" * count, style))
+    return line
+
+
+def legend(run: OpenRun) -> Line:
+    """Colors of the bars, for the phases that the run has."""
+    names = dict.fromkeys(name for one in run.rows for name, _ in one.parts if name != TRAINING)
+    pairs = [("train", _TRAIN), ("waits for data", _WAIT)]
+    pairs += [(safe(name), _PHASES.get(name, theme.FAINT)) for name in list(names)[:4]]
+    line: Line = []
+    for name, style in pairs:
+        line += [Segment("  " if line else ""), Segment("▆▆", style), Segment(f" {name}", theme.DIM)]
+    return line
+
+
+def head(run: OpenRun, cells: int, rows: int) -> list[Line]:
+    """Lines about a run, at most `rows`: what it came to, what it was found to suffer from, what it was given."""
+    side = margin(cells)
+    indent = " " * (side + 1)
+    whole, line = run.whole, [Segment(indent)]
+    for value, what in (
+        (run.state, ""), (units.span(run.seconds), ""), (_epochs(run), ""),
+        (whole.energy, ""), (units.number(whole.of.value("memory_used_peak"), Unit.BYTES), " at most"),
+    ):  # fmt: skip
+        if value and value != units.MISSING:
+            line += [Segment("  ·  " if len(line) > 1 else "", theme.FAINT), Segment(value, STRONG)]
+            line += [Segment(what, theme.DIM)] if what else []
+    line += [Segment(f"  ·  {run.devices}", theme.DIM)]
+    found: list[Line] = [cut(line, cells - side)]
+    for finding in run.findings[:FINDINGS]:
+        glyph = "▲ " if finding.severity is Severity.CRITICAL else "△ "
+        text = f"{finding.summary[:1].upper()}{finding.summary[1:]}. {finding.action}".rstrip()
+        style = SEVERE[finding.severity]
+        told: Line = [Segment(indent), Segment(glyph, style + Style(bold=True)), Segment(safe(text), theme.PLAIN)]
+        found.append(cut(told, cells - side))
+    found += [cut([Segment(indent), Segment(safe(text), theme.DIM)], cells - side) for text in run.about[:3]]
+    return found[: max(1, rows)]
+
+
+def _epochs(run: OpenRun) -> str:
+    if run.is_by_steps:
+        return units.counted(len(run.rows), "row") + " of steps"
+    ended = sum(not one.goes_on for one in run.rows)
+    planned = run.record.run.epochs
+    return f"{ended} of {planned} epochs" if planned else units.counted(ended, "epoch") if run.rows else "no epochs"
+
+
+def _judged(severity: Severity | None) -> Style:
+    return theme.FAINT if severity is Severity.INFO else SEVERE[severity]
+
+
+def _heading(name: str) -> str:
+    text = safe(name)
+    return (text if len(text) <= 8 else text[:7] + "…").upper()
+
+
+def _change(share: float) -> str:
+    return units.change(share) if is_known(share) else ""
+
+
+def _known(text: str) -> str:
+    return text if text else units.MISSING
+
+
+def longest_of(rows: Sequence[StretchRow]) -> float:
+    """Seconds of the longest of them."""
+    return max((one.of.seconds for one in rows if is_known(one.of.seconds)), default=0.0)

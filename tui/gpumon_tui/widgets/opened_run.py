@@ -1,0 +1,161 @@
+"""An opened run on the page of runs: its head, the table of its epochs with a cursor, and its curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.segment import Segment
+
+from gpumon_tui import theme
+from gpumon_tui.asked import Answer
+from gpumon_tui.memo import Memo
+from gpumon_tui.renderables import run_opened
+from gpumon_tui.renderables.run_curves import curves
+from gpumon_tui.renderables.section import heading, keys, margin, more, placed, rows, section, side_by_side
+from gpumon_tui.renderables.table import Row
+from gpumon_tui.renderables.text_width import Line, cut, safe
+from gpumon_tui.view import View
+from gpumon_tui.widgets.table import LazyRows
+
+if TYPE_CHECKING:
+    from gpumon_tui.run_reading import OpenRun, StretchRow
+
+CURVES_FROM = 130
+"""Cells from which curves stand beside the table of epochs."""
+CURVES, MOST_CURVES = 42, 170
+"""Cells of the curves, at least and at most."""
+TABLE = 150
+"""Cells of a table with all of its columns."""
+
+
+class OpenedRun:
+    """The run that is open, if any; the newest epoch stands first, and the cursor on it until it is moved."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.id = ""
+        """Of the run; empty while none is open."""
+        self.curves_only = False
+        """Whether curves stand in the place of the table, where both have no room."""
+        self.rows_at = 0
+        """Line of the first row of the table, and (`page`) rows on screen; 0 rows while there is no table."""
+        self.page = 0
+        self._is_over = True
+        self._epoch: int | None = None
+        """Ordinal of the epoch under the cursor; None for the newest."""
+        self._top = 0
+        self._drawn: Memo[Line] = Memo()
+        self._pictures: Memo[list[Line]] = Memo()
+
+    def open(self, run_id: str) -> None:
+        """Open a run; empty closes the one that is open."""
+        if self.id != run_id:
+            self.id, self._epoch, self._top = run_id, None, 0
+
+    def move(self, step: int) -> None:
+        """Move the cursor down by so many rows: to older epochs."""
+        run = self._answer().found
+        if run is not None and run.rows:
+            place = max(0, min(len(run.rows) - 1, self._place(run) - step))
+            self._epoch = run.rows[place].of.ordinal
+
+    def press(self, row: int) -> None:
+        """Take the row that was clicked, counted from the first on screen."""
+        run = self._answer().found
+        place = len(run.rows) - 1 - self._top - row if run is not None else -1
+        if run is not None and 0 <= place < len(run.rows):
+            self._epoch = run.rows[place].of.ordinal
+
+    def row_text(self) -> Row:
+        """The row under the cursor; empty where there is none."""
+        run = self._answer().found
+        place = self._place(run) if run is not None else -1
+        return run_opened.row(run.rows[place], 0.0) if run is not None and place >= 0 else ()
+
+    def lines(self, cells: int, height: int, *, name: str, is_over: bool, has_keys: bool) -> list[Line]:
+        """The run in at most `height` lines; `has_keys`: the cursor of its table is the page's."""
+        self._is_over = is_over
+        answer = self._answer()
+        run = answer.found
+        self.page = 0
+        if run is None:
+            text = answer.problem or "Reading the ledger …"
+            title = section(safe(name), [], keys(("Esc", "close")), cells)
+            return [title, cut([Segment(" " * (margin(cells) + 1)), Segment(safe(text), theme.DIM)], cells)]
+        press = keys(("v", "compare…"), ("r", "report"), ("Esc", "close"))
+        airy = height >= 30
+        head = run_opened.head(run, cells, 6 if airy else 2 if height < 18 else 3)
+        lines = [section(safe(name), _about(run), press, cells), *head, *([[]] if airy else [])]
+        self.rows_at = len(lines) + 1
+        return [*lines, *self._body(run, answer.until, cells, height - len(lines), has_keys=has_keys)]
+
+    def _answer(self) -> Answer[OpenRun]:
+        return self.view.kept.opened(self.id, is_over=self._is_over)
+
+    def _body(self, run: OpenRun, known: float, cells: int, height: int, *, has_keys: bool) -> list[Line]:
+        """The table, the curves, or both; `known` is another one when the run has been read again."""
+        place = self._place(run)
+        selected = place if has_keys or self._epoch is not None else -1
+        has_room = cells >= CURVES_FROM and bool(run.rows)
+        beside = max(CURVES, min(MOST_CURVES, cells - TABLE)) if has_room else 0
+        if not beside and self.curves_only and run.rows:
+            shows = known, self.id, cells, height, selected
+            return self._pictures.get("curves", shows, lambda: curves(run, cells - 2, height, selected))
+        left = cells - beside
+        of_table = known, self.id, left, height, place, has_keys, self._top
+        body = self._pictures.get("table", of_table, lambda: self._table(run, left, height, place, has_keys=has_keys))
+        self.page = min(self._rows, len(run.rows))
+        if not beside:
+            return body
+        tall = min(height, max(len(body), 20))
+        of_curves = known, self.id, cells, tall, selected
+        drawn = self._pictures.get("beside", of_curves, lambda: curves(run, beside - 2, tall, selected))
+        return self._pictures.get("both", (of_table, of_curves), lambda: side_by_side(body, drawn, left, beside))
+
+    _rows = 0
+
+    def _table(self, run: OpenRun, cells: int, height: int, place: int, *, has_keys: bool) -> list[Line]:
+        """The table of epochs, the newest first, and the rows beside them."""
+        many = len(run.rows)
+        chosen = placed(run_opened.columns(run, cells), cells)
+        last = run.beside if height >= 22 else [*run.beside[:1], run.whole] if height >= 12 else [run.whole]
+        last = last[-1:] if len(run.beside) == 1 else last[-6:]
+        rule = 1 if height >= 10 else 0
+        room = max(1, height - 1 - len(last) - rule)
+        rest = many > room
+        room -= rest and room > 1
+        from_top = many - 1 - place
+        self._top = max(0, min(self._top, from_top, many - room), from_top - room + 1)
+        self._rows = room
+        longest = run_opened.longest_of(run.rows)
+        found = LazyRows(many, lambda at: run_opened.row(run.rows[many - 1 - at], longest))
+        lines = [heading(chosen, cells)]
+        lines += rows(
+            chosen, found, cells, top=self._top, height=room, cursor=from_top, has_keys=has_keys, drawn=self._drawn,
+        )  # fmt: skip
+        if rest:
+            lines.append(more(many - self._top - room, self._top, cells))
+        if rule and many:
+            side = margin(cells)
+            lines.append([Segment(" " * side + "─" * (cells - 2 * side), theme.RULE)])
+        below = [run_opened.beside_row(one, longest, cells, is_whole=one is run.whole) for one in last]
+        return [*lines, *rows(chosen, below, cells, top=0, height=len(last), cursor=-1, has_keys=False, drawn=Memo())]
+
+    def _place(self, run: OpenRun) -> int:
+        """Place of the epoch under the cursor among the rows; the newest where none is chosen."""
+        found = -1 if self._epoch is None else _by_ordinal(run.rows, self._epoch)
+        return found if found >= 0 else len(run.rows) - 1
+
+
+def _about(run: OpenRun) -> Line:
+    row = run.record.run
+    parts = [part for part in (row.user, row.id, row.framework, row.label) if part]
+    return [Segment(safe(" · ".join(parts)), theme.DIM)]
+
+
+def _by_ordinal(found: Sequence[StretchRow], ordinal: int) -> int:
+    """Place of an ordinal; most runs have them without gaps."""
+    if 0 <= ordinal < len(found) and found[ordinal].of.ordinal == ordinal:
+        return ordinal
+    return next((place for place, one in enumerate(found) if one.of.ordinal == ordinal), -1)

@@ -1,0 +1,189 @@
+"""The list of runs on its page: order, filter and cursor, and the rows that have room."""
+
+from __future__ import annotations
+
+from heapq import merge
+
+from rich.segment import Segment
+
+from gpumon_tui import theme
+from gpumon_tui.memo import Memo
+from gpumon_tui.renderables import run_list
+from gpumon_tui.renderables.run_list import ORDERS, ShownRun
+from gpumon_tui.renderables.run_opened import STRONG
+from gpumon_tui.renderables.section import column_at, heading, keys, margin, more, placed, rows, section
+from gpumon_tui.renderables.table import Row
+from gpumon_tui.renderables.text_width import Line, cut, safe
+from gpumon_tui.view import View
+from gpumon_tui.widgets.table import LazyRows
+
+HEAD = 2
+"""Lines above the rows: the title and the heading."""
+
+
+class RunPicker:
+    """The runs of frames and of ledgers; the cursor stays on its run when they are sorted anew."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.order = 0
+        """Place among `ORDERS`."""
+        self.words = ""
+        """Words that a run must have."""
+        self.typing = False
+        self.run = ""
+        """Id of the run under the cursor."""
+        self.shown: list[ShownRun] = []
+        self.page = 1
+        """Rows on screen."""
+        self._cursor = self._top = 0
+        self._hidden = 0
+        self._sorted: Memo[list[ShownRun]] = Memo()
+        self._drawn: Memo[Line] = Memo()
+
+    def find(self, run_id: str) -> ShownRun | None:
+        """The run of an id, if it is shown."""
+        return next((run for run in self.shown if run.id == run_id), None)
+
+    def is_over(self, run_id: str) -> bool:
+        """Whether a run goes on no more, or is not known to."""
+        run = self.find(run_id)
+        return run is None or run.is_over
+
+    def follow(self, *, keep: bool) -> None:
+        """Take in what is known now; `keep` the run under the cursor even where the filter hides it."""
+        self.shown = self._runs()
+        place = next((place for place, run in enumerate(self.shown) if run.id == self.run), -1)
+        self._cursor = place if place >= 0 else max(0, min(self._cursor, len(self.shown) - 1))
+        if self.shown and not (place < 0 and keep):
+            self.run = self.shown[self._cursor].id
+        if any(ranks.first.id == self.run for ranks in self.view.ranks):
+            self.view.selected_run = self.run
+
+    def move(self, step: int) -> None:
+        """Move the cursor; it stays within the rows."""
+        if self.shown:
+            self._cursor = max(0, min(len(self.shown) - 1, self._cursor + step))
+            self.run = self.shown[self._cursor].id
+
+    def move_beside(self, run_id: str) -> None:
+        """Move the cursor to the row after that of a run, or before the last."""
+        place = next((place for place, run in enumerate(self.shown) if run.id == run_id), 0)
+        self._cursor = place
+        self.move(1 if place + 1 < len(self.shown) else -1)
+
+    def turn_order(self, step: int) -> None:
+        """Sort by the next order."""
+        self.order = (self.order + step) % len(ORDERS)
+
+    def type_in(self, key: str, character: str) -> bool:
+        """Take a letter of the filter; whether it was one."""
+        if not self.typing:
+            return False
+        if key in ("enter", "escape", "up", "down", "ctrl+c"):
+            self.typing = False
+            self.words = "" if key == "escape" else self.words
+            return key in ("enter", "escape")
+        if key == "backspace":
+            self.words = self.words[:-1]
+        elif key == "ctrl+u":
+            self.words = ""
+        elif character.isprintable():
+            self.words += character
+        return True
+
+    def press_heading(self, cells: int, x: int) -> None:
+        """Sort by the column that was clicked, where there is such an order."""
+        columns = run_list.columns(cells)
+        place = column_at(placed(columns, cells), cells, x)
+        title = columns[place].title if place >= 0 else ""
+        self.order = next((i for i, order in enumerate(ORDERS) if order.column == title), self.order)
+
+    def press(self, row: int) -> bool:
+        """Take the row that was clicked, counted from the first on screen; whether the cursor was there before."""
+        place = self._top + row
+        was_there = self._cursor == place
+        self.move(place - self._cursor)
+        return was_there
+
+    def row_text(self) -> Row:
+        """The row under the cursor; empty where there is none."""
+        run = self.find(self.run)
+        return self._row(run, is_open=False) if run is not None else ()
+
+    def lines(self, cells: int, height: int, *, opened: str, has_keys: bool, choosing: str) -> list[Line]:
+        """The list in at most `height` lines.
+
+        `opened` and `choosing`: ids of the opened run, and of one that waits to be compared; empty for none.
+        """
+        shown = self.shown
+        columns = run_list.columns(cells)
+        chosen = placed(columns, cells)
+        room = max(1, height - HEAD)
+        rest = len(shown) > room
+        room -= rest and room > 1
+        self.page = room
+        self._top = max(0, min(self._top, self._cursor, len(shown) - room), self._cursor - room + 1)
+        by = next((place for place, column in enumerate(columns) if column.title == ORDERS[self.order].column), -1)
+        lines = [self._title(cells, choosing), heading(chosen, cells, by)]
+        lines += rows(
+            chosen, LazyRows(len(shown), lambda place: self._row(shown[place], is_open=shown[place].id == opened)),
+            cells, top=self._top, height=room, cursor=self._cursor, has_keys=has_keys, drawn=self._drawn,
+        )  # fmt: skip
+        if not shown:
+            lines.append(cut([Segment(" " * (margin(cells) + 1)), Segment(safe(self._why_empty()), theme.DIM)], cells))
+        elif rest:
+            lines.append(more(len(shown) - self._top - room, self._top, cells))
+        return lines[:height]
+
+    def _runs(self) -> list[ShownRun]:
+        """The runs in their order: those of the frame as it tells of them, the others as a ledger does."""
+        view, order = self.view, ORDERS[self.order]
+        answer = view.kept.listed()
+        kept = answer.found or []
+        live_ids = {ranks.first.id for ranks in view.ranks}
+
+        def of_ledger() -> list[ShownRun]:
+            return sorted((run_list.of_ledger(run) for run in kept if run.id not in live_ids), key=order.key)
+
+        known = answer.until, frozenset(live_ids), self.order
+        past = self._sorted.get(0, known, of_ledger)
+        matching = self._sorted.get(1, (known, self.words), lambda: run_list.matching(past, self.words))
+        by_id = {run.id: run for run in kept if run.id in live_ids} if live_ids else {}
+        live = [run_list.of_frame(ranks, by_id.get(ranks.first.id), view.epochs, view.now) for ranks in view.ranks]
+        found = list(merge(sorted(run_list.matching(live, self.words), key=order.key), matching, key=order.key))
+        self._hidden = len(past) + len(live) - len(found)
+        return found
+
+    def _title(self, cells: int, choosing: str) -> Line:
+        shown = self.shown
+        running = sum(not run.is_over for run in shown)
+        detail: Line = [
+            Segment(str(running), STRONG), Segment(" running  ", theme.DIM), Segment(str(len(shown) - running), STRONG),
+            Segment(" past", theme.DIM),
+        ]  # fmt: skip
+        if choosing:
+            run = self.find(choosing)
+            name = safe(run.name if run is not None else choosing)
+            detail = [Segment("compare ", theme.DIM), Segment(name, theme.RUN), Segment(" with …", theme.DIM)]
+        if self.typing or self.words:
+            detail = [
+                Segment("/ ", theme.TITLE), Segment(safe(self.words) if self.words else "", STRONG),
+                Segment("▏" if self.typing else "", theme.GOOD),
+                Segment(f"  {len(shown)} of {len(shown) + self._hidden}", theme.DIM),
+            ]  # fmt: skip
+        return section("Runs", detail, keys(("/", "filter"), ("o", ORDERS[self.order].name)), cells, hairline=False)
+
+    def _why_empty(self) -> str:
+        answer = self.view.kept.listed()
+        if self._hidden:
+            return f"The filter hides all {self._hidden} runs; Esc shows them."
+        if answer.problem:
+            return answer.problem
+        if answer.found is None:
+            return "Reading the ledger …"
+        return "no runs recorded yet: start 'gpumon daemon', then a training that publishes its epochs"
+
+    def _row(self, run: ShownRun, *, is_open: bool) -> Row:
+        detail = self.view.kept.detail(run.id, is_over=run.is_over).found if run.is_kept else None
+        return run_list.row(run, detail, self.view.now, is_open=is_open)
