@@ -401,3 +401,16 @@ def test_a_plot_has_the_size_it_was_asked_for_and_a_gap_is_empty() -> None:
     drawn = plot([([0.5] * 10 + [nan] * 10, theme.RUN)], 10, 4, role="run")
     assert [length(line) for line in drawn] == [10] * 4
     assert all("".join(segment.text for segment in line)[5:].strip() == "" for line in drawn)
+
+
+def test_the_help_tells_of_the_keys_of_the_page_on_screen() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert not any("compare a run" in line for line in text(app))
+        await pilot.press("x", "4", "question_mark")
+        await pilot.pause()
+        assert any("compare a run" in line for line in text(app))
+        assert not any("next or previous metric" in line for line in text(app))
+
+    play(FakeFeed(), (120, 60), script)

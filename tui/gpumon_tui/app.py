@@ -9,6 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -270,7 +271,7 @@ class GpumonApp(Stage):
 
     def do_help(self) -> None:
         """Keys, colors and words."""
-        self.put_above(Help)
+        self.put_above(partial(Help, page=self.page.name_shown))
 
     def do_attention(self) -> None:
         """Show what needs attention."""

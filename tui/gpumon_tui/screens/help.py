@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.segment import Segment
 
 from gpumon_tui import theme
-from gpumon_tui.keys import KEYS
+from gpumon_tui.keys import applying
 from gpumon_tui.renderables.text_width import Line
 from gpumon_tui.screens.scrolled import Scrolled, Text
 from gpumon_tui.view import View
@@ -50,11 +50,19 @@ WORDS = (
 
 
 class Explained(Text):
-    """The help's lines."""
+    """The help's lines, with the keys of the page on screen."""
+
+    def __init__(self, view: View, page: str) -> None:
+        super().__init__(view)
+        self.page = page
 
     def told(self, cells: int) -> list[Line]:
         keys: list[Line] = [
-            [Segment(f"{key.shown:>7} ", theme.TITLE), Segment(key.what, theme.PLAIN)] for key in KEYS if key.what
+            [Segment(f"{key.shown:>7} ", theme.TITLE), Segment(key.what, theme.PLAIN)]
+            for key in applying(self.page)
+            if key.what
+            for key in applying(self.page)
+            if key.what
         ]
         words: list[Line] = [[Segment(f"{word:>13} ", theme.STRONG), Segment(what, theme.DIM)] for word, what in WORDS]
         head = [[Segment(text, theme.TITLE)] for text in ("Keys", "Colors", "Terms")]
@@ -75,5 +83,5 @@ class Explained(Text):
 class Help(Scrolled):
     """Above the main screen; any key but those that scroll closes it."""
 
-    def __init__(self, view: View) -> None:
-        super().__init__(Explained(view))
+    def __init__(self, view: View, *, page: str) -> None:
+        super().__init__(Explained(view, page))
