@@ -433,7 +433,7 @@ def test_help_opens_and_any_key_closes_it() -> None:
         await pilot.press("x")
         assert not isinstance(app.screen, Help)
 
-    play(FakeFeed(seconds=30), (80, 40), script)
+    play(FakeFeed(seconds=30), (80, 70), script)
 
 
 def test_without_a_gpu_the_reason_and_the_training_on_the_cpu_are_seen() -> None:
