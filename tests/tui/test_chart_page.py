@@ -174,7 +174,8 @@ class Counting(FakeFeed):
 def test_a_gap_of_one_gpu_is_a_gap_in_its_row_and_nowhere_else() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("2")
-        rows = {line[:LEFT].split()[-1]: line[LEFT:] for line in text(app) if re.match(r"▌? +\d [ ▌]", line)}
+        found = [line for line in text(app) if re.match(r"▌? +\d [ ▌]", line[: LEFT + 1])]
+        rows = {line[:LEFT].split()[-1]: line[LEFT:] for line in found}
         assert rows["1"][: LEFT + 120].count("·") == 12, "a minute is twelve columns of 5 s"
         assert rows["0"][: LEFT + 120].count("·") == rows["2"][: LEFT + 120].count("·") == 0
 

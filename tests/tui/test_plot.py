@@ -306,7 +306,7 @@ def test_the_time_of_now_stands_at_now(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_heat_strip_has_two_values_a_cell_and_shows_gaps() -> None:
     line = heat([0.0, 0.0, 0.0, 1.0, nan, nan, nan, 1.0])
-    assert "".join(part for part, _, _ in line) == " ▌·▌"
+    assert "".join(part for part, _, _ in line) == "▌▌·▌"
     assert len({style for _, style, _ in line}) == 4
 
 

@@ -42,23 +42,40 @@ BY_ROLE: dict[str, dict[str, str]] = {
 EMPTY = dict.fromkeys("▂▃▄▅▆▇█▏▎▍▌▋▊▉", "▁") | dict.fromkeys("━╸╺", "─")
 """In Unicode, of what is empty: where no color tells it from what is full."""
 _BRAILLE = range(0x2801, 0x2900)
+_HEAT = "▁▁▂▃▄▅▆▇▇"
+_BEHIND = 0.2
+"""Share of a color below which a block is an area behind a line: one between lowest and highest values from `_BAND` on,
+which is all that tells a short stall."""
+_BAND = 0.1
+_AREA = dict.fromkeys("▁▂▃", " ") | dict.fromkeys("▄▅▆▇█", ":")
 
 
 def plain(text: str, role: str = "", share: float = 1.0) -> str:
     """Return `text` in ASCII, in as many cells; `role` and `share` are of its color."""
     if text.isascii():
         return text
-    if share < 1.0 and role == "util" and "▌" in text:  # a heat strip, of which the color is all there is
-        text = text.replace("▌", LEVELS[min(len(LEVELS) - 1, round((share / 0.68) ** 0.45 * (len(LEVELS) - 1)))])
+    text = _by_share(text, role, share, LEVELS)
     own = BY_ROLE.get(role, {})
     return "".join(own.get(letter) or TABLE.get(letter) or _nearest(letter) for letter in text.replace(" · ", " | "))
 
 
-def uncolored(text: str, role: str) -> str:
+def uncolored(text: str, role: str, share: float = 1.0) -> str:
     """Return `text` so that what is empty can be told from what is full without color."""
+    text = _by_share(text, role, share, _HEAT)
     if role != "track" or text.isascii():
         return text
     return "".join(EMPTY.get(letter, letter) for letter in text)
+
+
+def _by_share(text: str, role: str, share: float, levels: str) -> str:
+    """Return a heat strip, and areas behind lines, in letters of their own: color alone tells these otherwise."""
+    if role == "ground":
+        return "".join(" " if letter in _AREA else letter for letter in text)
+    if share < 1.0 and role == "util" and "▌" in text:
+        return text.replace("▌", levels[min(len(levels) - 1, round((share / 0.68) ** 0.45 * (len(levels) - 1)))])
+    if share < _BEHIND:
+        return "".join(_AREA[letter] if letter in _AREA and share >= _BAND else " " for letter in text)
+    return text
 
 
 def _nearest(letter: str) -> str:

@@ -49,7 +49,7 @@ class TerminalLook(NamedTuple):
         if text.isascii() or (not self.is_ascii and self.depth is Depth.MANY):
             return text
         role, share = _meant(style.color if style else None) or ("text", 1.0)
-        return glyphs.plain(text, role, share) if self.is_ascii else glyphs.uncolored(text, role)
+        return glyphs.plain(text, role, share) if self.is_ascii else glyphs.uncolored(text, role, share)
 
     def cells(self, style: Style | None, on: str = "ground", is_old: bool = False) -> Style:
         """Return a style as the terminal is to show it, on the ground of a role; faded where it is of what was."""

@@ -35,7 +35,7 @@ def heat(shares: Sequence[float]) -> Line:
 
 def scale() -> Line:
     """Return the strengths from none to all."""
-    return [Segment(" ", _style(level, level)) for level in range(0, LEVELS + 1, LEVELS // 6)]
+    return [Segment("▌", _style(level, level)) for level in range(0, LEVELS + 1, LEVELS // 6)]
 
 
 def _level(share: float) -> int:
@@ -44,15 +44,13 @@ def _level(share: float) -> int:
 
 
 def _glyph(left: int, right: int) -> str:
-    if left == right:
-        return GAP if left < 0 else " "
-    return "▌"
+    return GAP if left == right < 0 else "▌"
 
 
 @lru_cache(maxsize=1024)
 def _style(left: int, right: int) -> Style:
     if left == right:
-        return palette.ink("faint") if left < 0 else Style(bgcolor=_color(left))
+        return palette.ink("faint") if left < 0 else Style(color=_color(left), bgcolor=_color(left))
     return Style(color=_color(left), bgcolor=_color(right) if right >= 0 else None)
 
 

@@ -51,7 +51,7 @@ def plot(
         if axis.low <= limit.value <= axis.high:
             row = min(rows - 1, int((1 - axis.share(limit.value)) * rows))
             for column, cell in enumerate(picture[row]):
-                if cell.glyph == " ":
+                if cell.glyph in " █":
                     picture[row][column] = PaintedCell("─", Tint(limit.role, LIMIT), cell.ground)
     grounds = [[_behind(cell) for cell in row] for row in picture] if overlaid or columns else []
     for mean, ink in (*overlaid, Overlaid(curve.mean, role)):
@@ -90,7 +90,8 @@ def _grounds(curve: PlotCurve, axis: ValueAxis, rows: int, role: str) -> list[Ro
     """The area and the band, with edges exact to an eighth of a cell."""
     fill, band = Tint(role, FILL) if axis.low == 0 else None, Tint(role, BAND)
     picture: list[Row] = [[EMPTY] * (len(curve.mean) // 2) for _ in range(rows)]
-    whole, plain = PaintedCell(" ", None, band), PaintedCell(" ", None, fill)
+    # A block in the color of its own ground: seen where there are no colors.
+    whole, plain = PaintedCell("█", band, band), PaintedCell(" ", None, fill)
     scale = 8 * rows
     for column in range(len(curve.mean) // 2):
         pair = slice(2 * column, 2 * column + 2)
@@ -123,11 +124,13 @@ def _edge(base: int, bottom: int, top: int, fill: Tint | None, band: Tint) -> Pa
     if len(kept) == 3:
         del kept[min(range(3), key=lambda place: kept[place][0])]
     if len(kept) == 1:
-        return PaintedCell(" ", None, kept[0][1])
+        return PaintedCell(" " if kept[0][1] != band else "█", kept[0][1], kept[0][1])
     (size, below), (_, above) = kept
     if below is None:  # under a band that hangs in the air: the band is what is behind, the page what is inked
         return PaintedCell(EIGHTHS[min(7, size)], Tint("ground"), above)
-    return PaintedCell(EIGHTHS[min(7, max(1, size))], below, above) if below != above else PaintedCell(" ", None, below)
+    if below == above:
+        return PaintedCell(" ", below, below)
+    return PaintedCell(EIGHTHS[min(7, max(1, size))], below, above)
 
 
 def _behind(cell: PaintedCell) -> Tint | None:

@@ -25,7 +25,7 @@ BEGINS = "history begins here"
 _CHIP = palette.ink("ground", "key", bold=True)
 _A_PART = 0.01
 """The share of half a column that is none: times are rounded."""
-_CROSSED = " ▁▂▃▄▅▆▇▌·─"
+_CROSSED = " ▁▂▃▄▅▆▇█▌·─"
 """Glyphs over which the cursor goes: all but lines and letters."""
 
 

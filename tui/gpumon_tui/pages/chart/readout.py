@@ -25,6 +25,8 @@ from gpumon_tui.widgets.lines import Lines
 _SIGNS = {Severity.CRITICAL: "▲", Severity.WARNING: "△"}
 _VALUE = 7
 """Cells of a number of the table."""
+_OF_GPU, _USER = 4, 7
+"""The same of a GPU's number, and of its user."""
 
 
 class ChartReadOut(Lines):
@@ -212,7 +214,7 @@ def _gpus(state: ChartState) -> list[Line]:
     """A line for each GPU of the heat strip: its value, and who uses it, if they did at that time."""
     view, metric = state.view, state.heat_metric
     read = state.read_out()
-    first, count = shown_gpus(state)
+    top, count = shown_gpus(state)
     time = state.column.begin if state.cursor >= 0 else view.now
     means = [
         read.get(one.sample.device.uuid, {}).get(metric.name, UNKNOWN).mean if read
@@ -221,20 +223,21 @@ def _gpus(state: ChartState) -> list[Line]:
     ]  # fmt: skip
     how = shown(metric, max((one for one in means if is_known(one)), default=0.0))
     lines: list[Line] = []
-    for status, mean in list(zip(view.statuses, means, strict=True))[first : first + count]:
+    for status, mean in list(zip(view.statuses, means, strict=True))[top : top + count]:
         is_subject = status.sample.device.uuid == view.subject
         badness = level(metric, mean, view.limit_of(metric)) if not metric.limit else 0
         style = theme.LEVELS[badness] if badness else theme.STRONG if is_subject else theme.PLAIN
         quiet = not is_known(mean) or mean == 0
-        line: Line = [Segment(fit(how.text(mean), 6, right=True), theme.DIM if quiet else style)]
-        line.append(Segment(fit(how.unit, 5) if how.unit != "%" else "%  ", theme.DIM))
+        line: Line = [Segment(fit(how.text(mean), _OF_GPU, right=True), theme.DIM if quiet else style)]
+        line.append(Segment("%  " if how.unit == "%" else f" {fit(how.unit, 3)} ", theme.DIM))
         runs = [ranks for ranks in status.runs if ranks.first.started <= time]
         processes = [process for process in status.processes if process.started <= time]
         if runs:
-            line += [Segment(fit(safe(runs[0].first.user), 8), theme.DIM), Segment(safe(runs[0].first.name), theme.RUN)]
+            first = runs[0].first
+            line += [Segment(fit(safe(first.user), _USER - 1) + " ", theme.DIM), Segment(safe(first.name), theme.RUN)]
         elif processes:
             user, name = safe(processes[0].user), safe(processes[0].name)
-            line += [Segment(fit(user, 8), theme.DIM), Segment(name, theme.DIM)]
+            line += [Segment(fit(user, _USER - 1) + " ", theme.DIM), Segment(name, theme.DIM)]
         elif not read and not view.shown.is_past:
             free = status.state is GpuState.FREE
             line.append(Segment(status.word(view.age), theme.GOOD if free else theme.DIM))
