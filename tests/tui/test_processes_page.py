@@ -79,6 +79,75 @@ def test_golden_page_of_processes(size: tuple[int, int]) -> None:
     assert lines == path.read_text().splitlines()
 
 
+async def read(app: GpumonApp, pilot: Pilot[Any]) -> None:
+    """Wait until the history of the process that is open has been read and drawn."""
+    of = app.page
+    assert isinstance(of, ProcessesPage)
+    while not of.sheet.detail.trail.asked.is_idle:
+        await pilot.pause(0.01)
+    app.draw()
+    await pilot.pause()
+
+
+@pytest.mark.parametrize("size", [(40, 20), (80, 24), (120, 40)])
+def test_golden_process_that_is_open(size: tuple[int, int]) -> None:
+    path = GOLDEN / f"process-{size[0]}x{size[1]}.txt"
+    shown: list[str] = []
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3", "slash", *"pid:1037", "enter", "enter")
+        await read(app, pilot)
+        shown.extend(text(app)[1:-1])
+
+    play(Confined(), size, script)
+    if os.environ.get("GPUMON_REWRITE_GOLDEN"):
+        path.write_text("\n".join(shown) + "\n")
+    assert shown == path.read_text().splitlines()
+
+
+def test_a_process_opens_with_its_history_and_escape_closes_it() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3", "slash", *"pid:1000", "enter", "enter")
+        await read(app, pilot)
+        shown = "\n".join(text(app))
+        for told in ("1000  alice", "resnet50, rank 0 of 4", "8 of 90, train", "job 4242", "0–100 %", "now"):
+            assert told in shown
+        assert sum("⠀" < letter <= "⣿" for letter in shown) > 20, "lines are drawn"
+        await pilot.press("escape")
+        assert "0–100 %" not in "\n".join(text(app))
+        assert "pid:1000" in in_title(text(app)), "the filter is closed by the next one"
+
+    play(Confined(), (120, 40), script)
+
+
+class Ending(FakeFeed):
+    """Process 1666 ends after the first frames, and its pid is another's later."""
+
+    def processes(self, second: int) -> tuple[Process, ...]:
+        found = super().processes(second)
+        if second < 30:
+            return found
+        others = tuple(one for one in found if one.pid != 1666)
+        again = next(one for one in found if one.pid == 1666)
+        return others if second < 32 else (*others, again._replace(started=START + 31.0, name="another"))
+
+
+def test_a_process_that_ends_stays_open_and_says_that_it_is_gone() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3", "slash", *"pid:1666", "enter", "enter")
+        for gone in (False, True, True, True, True):
+            await read(app, pilot)
+            shown = "\n".join(text(app))
+            assert ("not on GPU 4 any more" in shown) is gone
+            assert "1666  carol   python train.py" in shown
+            feed.advance()
+            app.poll()
+            await pilot.pause()
+
+    feed = Ending(seconds=30)
+    play(feed, (120, 40), script)
+
+
 @pytest.mark.parametrize("size", [(40, 20), (80, 24), (120, 40), (200, 50), (320, 90)])
 @pytest.mark.parametrize("keys", [(), ("t",), ("u",), ("o",), ("slash", "x"), ("enter",)], ids=" ".join)
 def test_every_size_and_state_fits(size: tuple[int, int], keys: tuple[str, ...]) -> None:

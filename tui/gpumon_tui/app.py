@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
 
 OFFERED = (("s", "simulation"),)
+RECENT = 120
+"""Frames, some minutes, that a feed has with their processes."""
 BUDGET = 0.02
 """Seconds that taking in history may hold up the keys."""
 GARBAGE = 10_000
@@ -72,6 +74,7 @@ class GpumonApp(Stage):
         self._came = self._clock.monotonic()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._newest = self._taken = 0
+        self.view.recent = lambda: self.instead.feed.since(max(0, self._newest - RECENT))
         self._latest: Frame | None = None
         self._waiting: deque[Frame] = deque()
         self.header = HeaderBar(self.view)
@@ -106,7 +109,8 @@ class GpumonApp(Stage):
             return
         view.origin, view.driver = feed.origin(), feed.driver()
         view.hostname, view.state = feed.hostname(), feed.state()
-        view.history.look_in(feed.history_file())
+        view.history_path = feed.history_file()
+        view.history.look_in(view.history_path)
         frames = feed.since(self._newest)
         if frames:
             self._came = self._clock.monotonic()

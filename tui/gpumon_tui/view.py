@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -64,6 +64,10 @@ class View:
         """Id of the run under the cursor of the table."""
         self.shown = ShownTime()
         """The time that the charts show; everything else is of the frame on screen."""
+        self.recent: Callable[[], Sequence[Frame]] = list
+        """Gives the newest full frames: the history of a process is in no other."""
+        self.history_path = ""
+        """The file of kept history; empty where there is none."""
         self.is_readonly = False
         """Whether nothing outside is changed from here: no signal is sent to a process."""
         self.programs = OwnPrograms()

@@ -11,6 +11,7 @@ from gpumon.text import clean
 from gpumon_tui import palette
 from gpumon_tui.memo import Memo
 from gpumon_tui.pages.page import TerminalPage
+from gpumon_tui.pages.process_opened import ProcessDetail
 from gpumon_tui.pages.process_question import SignalQuestion
 from gpumon_tui.pages.process_rows import ProcessSelection
 from gpumon_tui.pages.process_typing import FilterField, OrderChooser
@@ -18,6 +19,7 @@ from gpumon_tui.process_list.filters import hidden_by
 from gpumon_tui.process_list.tree import ParentProcess
 from gpumon_tui.renderables.overlay import overlay
 from gpumon_tui.renderables.process_columns import needed
+from gpumon_tui.renderables.process_detail import SPLIT_ROWS
 from gpumon_tui.renderables.process_head import ClickPlace, HeadShown, head, sums
 from gpumon_tui.renderables.process_lines import PlacedColumn, heading, laid, margin, placed
 from gpumon_tui.renderables.process_question import question
@@ -30,6 +32,10 @@ from gpumon_tui.widgets.lines import Lines
 
 ROOMY = 28
 """Rows from which a blank one stands below the title."""
+SPLIT_FROM = 28
+"""Rows from which a process that is open stands below the table."""
+MOST_BELOW = 30
+"""Rows that it takes there at most."""
 SUMS_FROM = 12
 """Rows from which the sums by user stand below the table."""
 _DIM, _TEXT, _KEY, _SELECT = (
@@ -56,6 +62,7 @@ class ProcessSheet(Lines):
         self._first = 0
         """The line of the first row."""
         self.question = SignalQuestion(view)
+        self.detail = ProcessDetail(view, self.rows)
         self.said = ""
         """A line below the table, until the next key."""
         self._columns: Sequence[PlacedColumn] = ()
@@ -71,11 +78,19 @@ class ProcessSheet(Lines):
         if rows.is_by_user and rows.cursor < len(rows.totals):
             name = safe(rows.totals[rows.cursor].user).partition(" ")[0]
             rows.filter, rows.is_by_user = f"user:{name}" if name else "", False
+        elif rows.process is not None:
+            is_same = self.detail.process is not None and self.detail.process[:2] == rows.process[:2]
+            if is_same:
+                self.detail.close()
+            else:
+                self.detail.open(rows.process)
 
     def close(self) -> None:
         """Close what was opened last; then the filter, then the tree or the totals."""
         rows = self.rows
-        if rows.filter:
+        if self.detail.is_open:
+            self.detail.close()
+        elif rows.filter:
             rows.filter = ""
         else:
             rows.is_by_user = rows.is_tree = False
@@ -84,6 +99,7 @@ class ProcessSheet(Lines):
         """Close what is open."""
         self.orders.is_open = self.typing.is_typed = False
         self.question.forget()
+        self.detail.close()
         self.said = ""
 
     def row_text(self) -> str:
@@ -102,7 +118,7 @@ class ProcessSheet(Lines):
         """Title, headings, rows, and sums; what is open lies over them."""
         cells, height = self.size
         self.rows.follow()
-        lines = self._table(cells, height)
+        lines = self._page(cells, height)
         filled = [*lines, *([[]] * (height - len(lines)))]
         if self.orders.is_open:
             lines, left, top = overlay(filled, self._order_lines(height), cells)
@@ -123,6 +139,24 @@ class ProcessSheet(Lines):
             f"End process {process.pid}?", about, asked.consequences(), asked.choices,
             chosen=asked.choice, is_yes=asked.is_yes, cells=cells, rows=rows,
         )  # fmt: skip
+
+    def _page(self, cells: int, height: int) -> list[Line]:
+        """The table, and below it the process that is open; where both have no room, that alone."""
+        if not self.detail.is_open:
+            return self._table(cells, height)
+        if height < SPLIT_FROM:
+            self.page, self._heading_at, self._first = 1, -1, height
+            self._places = ()
+            return [*self.detail.lines(cells, height - 1), *self._result(cells)]
+        below = min(MOST_BELOW, max(SPLIT_ROWS, height - len(self.rows) - 6))
+        above = self._table(cells, height - below - 1)
+        return [*above, [], *self.detail.lines(cells, height - len(above) - 1)]
+
+    def _result(self, cells: int) -> list[Line]:
+        """The result of the last action, where the table has no line for it."""
+        self.question.watch()
+        said = self.question.said or self.said
+        return [[Segment(" "), Segment(fit(clean(said), cells - 2), _KEY)]] if said else []
 
     def _table(self, cells: int, height: int) -> list[Line]:
         rows = self.rows

@@ -69,11 +69,17 @@ class ProcessesPage(TerminalPage):
 
     def do_move(self, step: int) -> None:
         """Move the cursor."""
-        self.rows.move(step)
+        self._move(step)
 
     def do_page(self, pages: int) -> None:
         """Move it by pages."""
-        self.rows.move(pages * self.sheet.page)
+        self._move(pages * self.sheet.page)
+
+    def _move(self, step: int) -> None:
+        """Move the cursor; what is open follows it."""
+        self.rows.move(step)
+        if self.sheet.detail.is_open and self.rows.process is not None:
+            self.sheet.detail.open(self.rows.process)
 
     def do_table(self) -> None:
         """Choose between No and Yes, while a question is open."""

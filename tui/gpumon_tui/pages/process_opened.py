@@ -1,0 +1,163 @@
+"""The process that is open: its facts, and its history over the window of the charts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpumon import units
+from gpumon.analysis.unknown_of_process import unknown_of
+from gpumon.analysis.whereabouts import TITLE, whereabouts
+from gpumon.frame import Process
+from gpumon.history.query import Series
+from gpumon.metrics import BY_NAME
+from gpumon.missing import NAN, is_known
+from gpumon.process_history.measures import MEASURES
+from gpumon_tui.pages.process_rows import ProcessSelection
+from gpumon_tui.process_list.trail import ProcessTrail
+from gpumon_tui.renderables.plot import PlotCurve
+from gpumon_tui.renderables.process_columns import elapsed
+from gpumon_tui.renderables.process_detail import KnownFact, OpenedProcess, TrailCurve, chart_cells, opened
+from gpumon_tui.renderables.process_lines import margin
+from gpumon_tui.renderables.text_width import Line, safe
+from gpumon_tui.renderables.time_columns import halves, live_columns
+from gpumon_tui.renderables.time_marks import epochs_above, times_below
+from gpumon_tui.renderables.value_axis import Shown, ValueAxis, value_axis
+from gpumon_tui.view import View
+
+CHARTS = {"sm_utilization": "util", "cpu_utilization": "temp", "memory_used": "memory", "host_memory": "run"}
+"""Measures in the order of their charts, with the roles of their colors."""
+DAY = 86400.0
+_RATIO, _GIB = Shown(0.01, "%", 0), Shown(2.0**30, "GiB", 1)
+_BYTES = BY_NAME["gpu.memory_used"]
+
+
+class ProcessDetail:
+    """Draws the process that was opened, also when it is gone."""
+
+    def __init__(self, view: View, rows: ProcessSelection) -> None:
+        self.view = view
+        self.rows = rows
+        self.trail = ProcessTrail(lambda: view.kept.asked.told())
+        self._process: Process | None = None
+        """As it was last seen."""
+        self._is_gone = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any is."""
+        return self._process is not None
+
+    def open(self, process: Process) -> None:
+        """Open a process."""
+        self._process, self._is_gone = process, False
+
+    def close(self) -> None:
+        """Close it."""
+        self._process = None
+
+    @property
+    def process(self) -> Process | None:
+        """The one that is open, as it was last seen."""
+        return self._process
+
+    def follow(self) -> None:
+        """Take it from the frame on screen."""
+        before = self._process
+        if before is None:
+            return
+        now = self.rows.find((before.pid, before.uuid))
+        is_same = now is not None and not abs(now.started - before.started) > 1.0  # also one whose start is not known
+        self._is_gone = not is_same
+        if now is not None and is_same:
+            self._process = now
+
+    def lines(self, cells: int, rows: int) -> list[Line]:
+        """Return its picture in so many rows."""
+        self.follow()
+        process, view, edge = self._process, self.view, margin(cells)
+        if process is None or rows < 1:
+            return []
+        facts = view.process_facts()
+        wide = chart_cells(cells, edge)
+        grid = live_columns(view.window, wide, view.now)
+        answer = self.trail.lines(process, halves(grid), view.recent, view.history_path)
+        found = answer.found[1] if answer.found else None
+        said = answer.problem or ("" if found else "reading its history …")
+        if found and not said:
+            said = found.problem or "no history of it in this window"
+        run = facts.run(process)
+        marks = view.epochs.drawn([run.key]).marks if run else ()
+        keys = [("Esc", "close")] if view.is_readonly else [("K", "end or signal…"), ("Esc", "close")]
+        shown = OpenedProcess(
+            pid=process.pid,
+            about="   ".join(text for text in (safe(process.user), safe(facts.program(process))) if text),
+            gpu=f"GPU {facts.label(process) or units.MISSING}",
+            keys=keys,
+            facts=self._facts(process, found.series if found else {}),
+            curves=[_curve(name, process, found.series.get(name) if found else None) for name in CHARTS],
+            epochs=epochs_above(marks, grid),
+            times=times_below(grid, view.now, view.freshness.edge),
+            cells=wide,
+            said=said,
+        )
+        return opened(shown, edge, cells, rows)
+
+    def _facts(self, process: Process, series: Mapping[str, Series]) -> list[KnownFact]:
+        view, facts = self.view, self.view.process_facts()
+        run, found = facts.run(process), []
+        if self._is_gone:
+            found.append(KnownFact("gone", f"not on GPU {facts.label(process)} any more", "warn"))
+        if run:
+            rank = f", rank {run.rank} of {run.world_size}" if run.world_size > 1 else ""
+            found.append(KnownFact("run", f"{safe(run.name)}{rank}", "run"))
+            epoch = units.epoch_place(run.epoch, run.epochs, run.base).replace("/", " of ")
+            phase = f", {safe(run.phase)}" if run.phase else ""
+            found.append(KnownFact("epoch", f"{epoch}{phase}"))
+        if where := whereabouts(process):
+            found.append(KnownFact(TITLE.split(" ")[0].lower(), safe(where)))
+        if is_known(process.started):
+            age = elapsed(view.now - process.started)
+            is_today = view.now - process.started < DAY
+            at = units.clock(process.started) if is_today else units.moment(process.started)[:16]
+            found.append(KnownFact("started", f"{at}, {age} ago"))
+        memory = series["memory_used"].high if "memory_used" in series else ()
+        peak = max(filter(is_known, memory), default=NAN)
+        most = f", peak {units.gibibytes(peak)}" if is_known(peak) else ""
+        found.append(KnownFact("GPU", f"{units.gibibytes(process.memory_used)} GiB{most}"))
+        found.append(KnownFact("bandwidth", units.percent(process.memory_utilization)))
+        video = process.encoder_utilization, process.decoder_utilization
+        if any(share > 0 for share in video):
+            found.append(KnownFact("video", "encodes {}, decodes {}".format(*map(units.percent, video))))
+        found.append(KnownFact("host", f"{units.gibibytes(process.host_memory)} GiB"))
+        if idle := facts.idle.get(process.uuid):
+            found.append(KnownFact("state", f"GPU allocated, idle {units.words(idle)}", "warn"))
+        above = self.rows.parents.above(process) if facts.me else ()
+        if above:
+            found.append(KnownFact("started by", f"{safe(above[0].name)} ({above[0].pid})"))
+        if unknown := unknown_of(process):
+            found.append(KnownFact("unknown", unknown, "dim"))
+        return found
+
+
+def _curve(name: str, process: Process, series: Series | None) -> TrailCurve:
+    measure = next(one for one in MEASURES if one.name == name)
+    value = getattr(process, name)
+    known = [one for one in (*(series.high if series else ()), value) if is_known(one)]
+    largest = max(known, default=NAN)
+    if name in ("memory_used", "host_memory"):
+        axis, text, unit = value_axis(_BYTES, largest), units.gibibytes(value), "GiB"
+        axis = axis._replace(shown=_GIB)
+    else:
+        top = 1.0 if name == "sm_utilization" or not largest > 1 else _doubled(largest)
+        axis, text, unit = ValueAxis(0.0, top, 2, _RATIO), units.whole(value * 100), "%"
+    title = measure.title if unit == "GiB" else f"{measure.title} %"
+    curve = PlotCurve(series.low, series.mean, series.high) if series else None
+    return TrailCurve(title, text, CHARTS[name], curve, axis, unit)
+
+
+def _doubled(value: float) -> float:
+    """The next power of two: whole CPUs."""
+    top = 1.0
+    while top < value and top < 1e6:
+        top *= 2
+    return top

@@ -1,0 +1,147 @@
+"""One process: what is known of it, beside or above its history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.segment import Segment
+
+from gpumon_tui import palette
+from gpumon_tui.renderables.cells import painted
+from gpumon_tui.renderables.plot import PlotCurve, plot
+from gpumon_tui.renderables.text_width import Line, cut, fit, length
+from gpumon_tui.renderables.value_axis import ValueAxis
+
+BESIDE_FROM = 100
+"""Cells from which facts stand beside the charts."""
+LABEL = 11
+"""Cells of the numbers beside a chart."""
+NAME = 10
+"""Cells of the name of a fact."""
+LEAST_CHART = 2
+"""Fewest rows of a chart."""
+GOOD_CHART, FIRST_CHARTS = 3, 3
+"""Rows that each chart has before there is one more than the first ones."""
+SPLIT_ROWS = 15
+"""Rows that a process takes below the table."""
+_STRONG, _BOLD = palette.ink("strong", bold=True), palette.ink("text", bold=True)
+_TEXT, _DIM, _FAINT = palette.ink("text"), palette.ink("dim"), palette.ink("faint")
+_KEY, _RULE = palette.ink("key", bold=True), palette.ink("rule")
+
+
+class KnownFact(NamedTuple):
+    """A line of what is known."""
+
+    name: str
+    text: str
+    role: str = "text"
+
+
+class TrailCurve(NamedTuple):
+    """A chart of the process."""
+
+    name: str
+    now: str
+    """The value of now."""
+    role: str
+    curve: PlotCurve | None
+    """None until it has been read."""
+    axis: ValueAxis
+    unit: str
+
+
+class OpenedProcess(NamedTuple):
+    """The content of the picture."""
+
+    pid: int
+    about: str
+    gpu: str
+    keys: Sequence[tuple[str, str]]
+    """Keys named at the right: each with what it does."""
+    facts: Sequence[KnownFact]
+    curves: Sequence[TrailCurve]
+    epochs: Line
+    times: Line
+    cells: int
+    """Of the charts."""
+    said: str
+    """Why there is no history yet, or none at all; empty where there is."""
+
+
+def chart_cells(cells: int, edge: int) -> int:
+    """Return the cells of the charts in a picture of so many."""
+    wide = cells - 2 * edge - LABEL - 1
+    return max(8, wide - _facts_cells(cells) if cells >= BESIDE_FROM else wide)
+
+
+def opened(of: OpenedProcess, edge: int, cells: int, rows: int) -> list[Line]:
+    """Return the picture in so many rows; charts that have no room are left out, the last first."""
+    lines: list[Line] = [_title(of, edge, cells)]
+    if cells >= BESIDE_FROM:
+        facts = _facts(of.facts, _facts_cells(cells), rows - 1)
+        charts = _charts(of, rows - 1)
+        for place in range(max(len(facts), len(charts))):
+            left = facts[place] if place < len(facts) else []
+            pad = Segment(" " * (_facts_cells(cells) - length(left)))
+            lines.append([Segment(" " * edge), *left, pad, *(charts[place] if place < len(charts) else [])])
+        return lines[:rows]
+    most = max(3, min(len(of.facts), rows - 1 - 2 - 2 * (LEAST_CHART + 1)))
+    lines += [[Segment(" " * edge), *line] for line in _facts(of.facts, cells - 2 * edge, most)]
+    lines += [[Segment(" " * edge), *line] for line in _charts(of, rows - len(lines))]
+    return lines[:rows]
+
+
+def _facts_cells(cells: int) -> int:
+    return min(60, max(36, cells * 3 // 10))
+
+
+def _title(of: OpenedProcess, edge: int, cells: int) -> Line:
+    keys: Line = []
+    for key, does in of.keys:
+        keys += [Segment("   " if keys else " "), Segment(key, _KEY), Segment(f" {does}", _DIM)]
+    line: Line = [
+        Segment(" " * edge), Segment(str(of.pid), _STRONG), Segment(f"  {of.about}   ", _TEXT), Segment(of.gpu, _BOLD),
+    ]  # fmt: skip
+    room = cells - edge - length(keys)
+    if length(line) + 4 > room:
+        return cut(line, cells - edge)
+    return [*line, Segment(" " + "─" * (room - length(line) - 2) + " ", _RULE), *keys]
+
+
+def _facts(facts: Sequence[KnownFact], cells: int, rows: int) -> list[Line]:
+    lines: list[Line] = []
+    for name, text, role in facts[:rows]:
+        shown = fit(text, max(1, cells - NAME - 2)).rstrip()
+        lines.append([Segment(fit(name, NAME), _FAINT), Segment(shown, palette.ink(role))])
+    return lines
+
+
+def _charts(of: OpenedProcess, rows: int) -> list[Line]:
+    """The epochs, the charts below each other, and the time."""
+    blank: Line = [Segment(" " * (LABEL + 1))]
+    inner = rows - 2
+    many = max(1, min(inner // (LEAST_CHART + 1), max(FIRST_CHARTS, inner // (GOOD_CHART + 1)), len(of.curves)))
+    each = max(1, min(12, (inner - (many - 1)) // many))
+    lines: list[Line] = [[*blank, *of.epochs]]
+    for place, one in enumerate(of.curves[:many]):
+        if place:
+            lines.append([])
+        lines += _chart(one, each, of, is_first=place == 0)
+    return [*lines, [*blank, *of.times]]
+
+
+def _chart(one: TrailCurve, rows: int, of: OpenedProcess, is_first: bool) -> list[Line]:
+    scale = one.axis.shown
+    top = f"0–{one.axis.high / scale.divisor:.4g} {one.unit}"
+    labels = [(one.now, _STRONG), (one.name, _DIM), (top, _FAINT)]
+    if one.curve is None or all(value != value for value in one.curve.high):  # NaN is not itself; in place, as in plot
+        drawn: list[Line] = [[] for _ in range(rows)]
+        drawn[rows // 2] = [Segment(fit(of.said, of.cells).rstrip() if is_first else "", _DIM)]
+    else:
+        drawn = [painted(row) for row in plot(one.curve, one.axis, rows, one.role)]
+    lines = []
+    for at, line in enumerate(drawn):
+        text, style = labels[at] if at < len(labels) else ("", _DIM)
+        lines.append([Segment(fit(text, LABEL, right=True), style), Segment(" "), *line])
+    return lines
