@@ -92,9 +92,15 @@ def test_another_metric_by_key_and_from_the_list() -> None:
     assert "Utilization   GPU 0" in shown("enter down escape")[2]
 
 
-def test_the_large_metric_gives_its_small_chart_to_utilization() -> None:
-    assert any(line.startswith("  Util ") for line in shown("m m"))
-    assert not any(line.startswith(" Power ") for line in shown("m m"))
+def test_the_small_charts_are_of_other_metrics_that_have_values() -> None:
+    def names(keys: str, **feed: Any) -> list[str]:
+        lines = shown(keys, **feed)
+        begin = next(place for place, line in enumerate(lines) if "All GPUs" in line) + 9
+        return [line[:LEFT].strip() for line in lines[begin:-1] if line[:LEFT].strip()]
+
+    assert names("") == ["Power", "Temp", "Clock", "PCIe"]
+    assert names("m m") == ["Temp", "Clock", "PCIe", "Mem"], "power is large now"
+    assert "Power" in shown("m m")[2]
 
 
 def test_the_other_gpus_are_laid_over_the_chart() -> None:

@@ -211,6 +211,19 @@ def test_kept_columns_are_those_that_a_fresh_look_gives() -> None:
             assert str(kept) == str(fresh)
 
 
+def test_columns_that_the_history_has_forgotten_are_no_longer_drawn() -> None:
+    history = recorded(wave, NOW - 3600, NOW)
+    columns = Columns()
+    grid = still_columns(3600, 60, NOW)
+    columns.get(history, UUID, [NAME], grid, until=NOW, interval=1.0)
+    add(history, wave, NOW, NOW + 600)
+    oldest = history.begin
+    assert oldest > grid.begin + 60
+    found = columns.get(history, UUID, [NAME], grid, until=NOW + 600, interval=1.0)[NAME]
+    first = next(place for place, value in enumerate(found.mean) if value == value)
+    assert first == halves(grid).at(oldest)
+
+
 def test_columns_are_of_round_length_at_multiples_of_it() -> None:
     for window in (one.seconds for one in (*CLOSE, *WINDOWS)):
         for cells in (30, 72, 120, 264):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from gpumon.history.grid import Grid
 from gpumon.history.long import LongHistory
 from gpumon.history.query import Query
+from gpumon.missing import is_known
 from gpumon_tui.renderables.buckets import HOLD
 from gpumon_tui.renderables.plot import PlotCurve
 from gpumon_tui.renderables.time_columns import halves
@@ -52,13 +53,15 @@ class Columns:
         begun = max(first, min(fine.first + fine.buckets, floor(until / fine.step - _EARLY) + 1))
         new = _asked(history, subject, metrics, Grid(first, fine.step, begun - first), interval)
         empty = [nan] * (fine.first + fine.buckets - begun)
+        # What the history has forgotten is not shown either: nothing could be read out there.
+        forgotten = min(first - fine.first, max(0, fine.at(history.begin))) if is_known(history.begin) else 0
+        blank = [nan] * forgotten
         curves = {}
         for name in metrics:
             old = kept.curves[name] if kept else None
-            parts = slice(fine.first - kept.grid.first, first - kept.grid.first) if kept else slice(0)
-            curves[name] = PlotCurve(
-                *((*(old[line][parts] if old else ()), *new[name][line], *empty) for line in range(3))
-            )
+            parts = slice(fine.first + forgotten - kept.grid.first, first - kept.grid.first) if kept else slice(0)
+            lines = [(*blank, *(old[line][parts] if old else ()), *new[name][line], *empty) for line in range(3)]
+            curves[name] = PlotCurve(*lines)
         # A bucket finer than samples is known only when the sample behind it has come.
         done = floor((min(until, history.end) - HOLD * interval) / fine.step)
         for other in [other for other in self._kept if other[0] == subject and other != place]:

@@ -13,6 +13,7 @@ from gpumon.history.query import HOST
 from gpumon.metrics import BY_NAME, METRICS, Metric, Scope, Unit
 from gpumon.missing import is_known
 from gpumon.panels import PANELS
+from gpumon_tui.freshness import NOW
 from gpumon_tui.memo import Memo
 from gpumon_tui.pages.chart.columns import Columns, at_column
 from gpumon_tui.pages.chart.plan import ChartPlan, chart_plan
@@ -22,11 +23,12 @@ from gpumon_tui.renderables.value_axis import ValueAxis, value_axis
 from gpumon_tui.view import View
 
 UTILIZATION = "gpu.utilization"
-SMALL = ("gpu.power", "gpu.temperature", "gpu.clock_sm", "gpu.pcie_received")
-SMALL_OF_HOST = ("host.memory_used", "host.disk_read", "host.network_received")
+SMALL = ("gpu.power", "gpu.temperature", "gpu.clock_sm", "gpu.pcie_received", "gpu.memory_used", UTILIZATION)
+SMALL_OF_HOST = ("host.cpu_utilization", "host.memory_used", "host.disk_read", "host.network_received")
+"""In the order in which they have a small chart, as far as there is room."""
 SMALL_NAMES = {
-    "gpu.utilization": "Util", "gpu.power": "Power", "gpu.temperature": "Temp", "gpu.clock_sm": "Clock",
-    "gpu.pcie_received": "PCIe", "host.memory_used": "Memory", "host.disk_read": "Disk",
+    "gpu.utilization": "Util", "gpu.memory_used": "Mem", "gpu.power": "Power", "gpu.temperature": "Temp",
+    "gpu.clock_sm": "Clock", "gpu.pcie_received": "PCIe", "host.memory_used": "Mem", "host.disk_read": "Disk",
     "host.network_received": "Net", "host.cpu_utilization": "CPU",
 }  # fmt: skip
 ROLES = {
@@ -75,6 +77,7 @@ class ChartState:
         self.plan: ChartPlan = chart_plan(80, 22, 0)
         self.grid = Grid(0, 1.0, 1)
         self._columns = Columns()
+        self._smalls: Memo[list[Metric]] = Memo()
         self._at: Memo[Mapping[str, Mapping[str, ReadOut]]] = Memo()
 
     def forget(self) -> None:
@@ -138,11 +141,16 @@ class ChartState:
         self.overlay = modes[(modes.index(self.overlay) + 1) % len(modes)]
 
     def smalls(self) -> list[Metric]:
-        """Return the metrics of the small charts; the large one gives its place to its scope's first."""
-        is_host = self.view.subject == HOST
-        first = "host.cpu_utilization" if is_host else UTILIZATION
-        names = [first if name == self.metric.name else name for name in (SMALL_OF_HOST if is_host else SMALL)]
-        return [BY_NAME[name] for name in names[: self.plan.smalls]]
+        """Return the metrics of the small charts: the first of which there are values, without the large one."""
+        view, most = self.view, self.plan.smalls
+        names = SMALL_OF_HOST if view.subject == HOST else SMALL
+
+        def known() -> list[Metric]:
+            has = [name for name in names if name != self.metric.name and view.history.has(view.subject, name)]
+            return [BY_NAME[name] for name in has[:most]]
+
+        shows = view.subject, self.metric.name, most, self.grid.first, view.filling and view.history.end
+        return self._smalls.get(0, shows, known)
 
     @property
     def heat_metric(self) -> Metric:
@@ -270,7 +278,7 @@ class ChartState:
     @property
     def newest(self) -> str:
         """The word for the newest values: those of now, or the last that are known."""
-        return "last" if self.view.age else "now"
+        return NOW if self.view.freshness.edge == NOW else "last"
 
     def now(self, subject: str, metric: str) -> float:
         """Return the value of now."""
