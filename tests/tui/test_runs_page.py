@@ -408,6 +408,7 @@ def test_the_help_tells_of_the_keys_of_the_page_on_screen() -> None:
         await pilot.press("question_mark")
         await pilot.pause()
         assert not any("compare a run" in line for line in text(app))
+        assert sum("this help" in line for line in text(app)) == 1
         await pilot.press("x", "4", "question_mark")
         await pilot.pause()
         assert any("compare a run" in line for line in text(app))

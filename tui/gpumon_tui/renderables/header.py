@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # a view draws with renderables
 
 NAMED_FROM = 80
 """Cells from which all pages stand with their names."""
+SHOWN_NAMED_FROM = 60
+"""Cells from which the page on screen does."""
 KEY_NAMES = {
     "?": "question_mark", "+": "plus", "-": "minus", "/": "slash", "!": "exclamation_mark", "Esc": "escape",
     "↵": "enter",
@@ -66,7 +68,7 @@ def footer(
         if name not in pages or len(pages) < 2:
             continue
         is_shown = name == page
-        text = f" {digit} {name} " if cells >= NAMED_FROM or is_shown else f" {digit} "
+        text = f" {digit} {name} " if cells >= (SHOWN_NAMED_FROM if is_shown else NAMED_FROM) else f" {digit} "
         if is_shown:
             line.append(Segment(text, theme.PAGE))
         else:

@@ -61,8 +61,6 @@ class Explained(Text):
             [Segment(f"{key.shown:>7} ", theme.TITLE), Segment(key.what, theme.PLAIN)]
             for key in applying(self.page)
             if key.what
-            for key in applying(self.page)
-            if key.what
         ]
         words: list[Line] = [[Segment(f"{word:>13} ", theme.STRONG), Segment(what, theme.DIM)] for word, what in WORDS]
         head = [[Segment(text, theme.TITLE)] for text in ("Keys", "Colors", "Terms")]
