@@ -33,7 +33,7 @@ _PATIENCE = 2.0
 """Seconds that the driver has for its answer."""
 ANSWERS = (Availability.OK, Availability.ASLEEP)
 """States of a GPU that nothing is wrong with."""
-_LOOK_BACK = 600
+LOOK_BACK = 600
 """Frames that are looked through for what befell a run, and for how long a GPU is idle."""
 _RATE_OF = 2
 """Frames between which a counter grows: the newest and the one before."""
@@ -165,11 +165,11 @@ def earlier_frames(live: Live, newest: Frame) -> list[Frame]:
     if not ended_badly:
         if not needs_past(gpu_statuses(newest, ranks_of(newest.runs))):
             return live.since(max(0, newest.number - _RATE_OF))
-        few = min(_LOOK_BACK, ceil(PAUSE / max(newest.interval, 0.01)) + _SPARE)
+        few = min(LOOK_BACK, ceil(PAUSE / max(newest.interval, 0.01)) + _SPARE)
         minute = live.since(max(0, newest.number - few))
         if not any(status.state is GpuState.HELD for status in Judged(newest, minute).gpus):
             return minute
-    return live.since(max(0, newest.number - _LOOK_BACK))
+    return live.since(max(0, newest.number - LOOK_BACK))
 
 
 def why_none(frame: Frame, problem: str) -> str:

@@ -14,8 +14,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
+from gpumon.cli.followed_frames import FollowedFrames
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, resolve_options
-from gpumon.cli.status import ANSWERS, earlier_frames, why_none
+from gpumon.cli.status import ANSWERS, why_none
 from gpumon.cli.streams import terminal_width
 from gpumon.clock import SECOND
 from gpumon.errors import EXIT_NO_GPU, EXIT_OK, UsageError
@@ -69,8 +70,9 @@ def _repeat(live: Live, interval: float, count: int) -> int:
     """Show pictures, `count` of them or without end where it is 0; return the code of the last one."""
     clears = can_clear(os.environ) and sys.stdout.isatty()
     number, due, code = 0, time.monotonic(), EXIT_OK
+    earlier = FollowedFrames(live)
     while True:
-        text, code = _picture(live)
+        text, code = _picture(live, earlier)
         number += 1
         if clears:
             _draw(text, first=number == 1)
@@ -106,7 +108,7 @@ def _height() -> int:
         return 0
 
 
-def _picture(live: Live) -> tuple[list[str], int]:
+def _picture(live: Live, earlier: FollowedFrames) -> tuple[list[str], int]:
     """The lines, and the exit code of `gpumon status` for them."""
     state, frame, origin = live.state(), live.latest(), live.origin()
     if frame is None:
@@ -117,16 +119,24 @@ def _picture(live: Live) -> tuple[list[str], int]:
     age = NAN
     if Capability.NOW in origin.capabilities:
         age = max(0.0, (time.monotonic_ns() - frame.monotonic_ns) / SECOND)
-    text = list(_lines(live, frame, sampler if state.live else f"{sampler}, {state.text}", is_live=is_live, age=age))
+    text = list(
+        _lines(
+            live,
+            frame,
+            earlier.until(frame),
+            sampler if state.live else f"{sampler}, {state.text}",
+            is_live=is_live,
+            age=age,
+        )
+    )
     if state.live and not origin.problem and any(sample.state in ANSWERS for sample in frame.samples):
         return text, EXIT_OK
     why = state.text if not state.live else why_none(frame, origin.problem)
     return [*text, f"gpumon: {why}"], EXIT_OK if origin.ended else EXIT_NO_GPU
 
 
-def _lines(live: Live, frame: Frame, note: str, *, is_live: bool, age: float) -> Iterator[str]:
+def _lines(live: Live, frame: Frame, before: list[Frame], note: str, *, is_live: bool, age: float) -> Iterator[str]:
     origin = live.origin()
-    before = earlier_frames(live, frame)
     yield from lines(
         frame,
         origin,

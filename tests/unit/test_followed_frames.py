@@ -1,0 +1,63 @@
+"""`gpumon top`: each picture reads the frames since the one before, and no other."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from gpumon.cli.followed_frames import FollowedFrames
+from gpumon.cli.status import LOOK_BACK
+from gpumon.frame import Frame
+from gpumon.live import Live
+from tests.builders import frame_of, sample, tick
+
+
+class Ring:
+    """A ring, and how many frames were read of it by each question."""
+
+    def __init__(self, frames: int) -> None:
+        self.frames = [frame_of(tick(number, [sample(0)]), number) for number in range(1, frames + 1)]
+        self.read: list[int] = []
+
+    def since(self, number: int) -> list[Frame]:
+        found = self.frames[0 if number > len(self.frames) else number :]
+        self.read.append(len(found))
+        return found
+
+    def sampled(self, frames: int) -> Frame:
+        for number in range(len(self.frames) + 1, len(self.frames) + frames + 1):
+            self.frames.append(frame_of(tick(number, [sample(0)]), number))
+        return self.frames[-1]
+
+
+def test_a_picture_reads_only_the_frames_since_the_one_before() -> None:
+    ring = Ring(900)
+    followed = FollowedFrames(cast("Live", ring))
+    for new in (0, 1, 1, 10, 0):
+        followed.until(ring.sampled(new))
+    assert ring.read == [LOOK_BACK, 1, 1, 10]
+
+
+def test_a_picture_knows_as_many_earlier_frames_as_status_in_their_order() -> None:
+    ring = Ring(900)
+    followed = FollowedFrames(cast("Live", ring))
+    for new in (0, 1, 7):
+        newest = ring.sampled(new)
+        assert followed.until(newest) == ring.frames[-LOOK_BACK:]
+
+
+def test_a_frame_that_came_after_the_newest_was_read_is_not_read_twice() -> None:
+    ring = Ring(5)
+    followed = FollowedFrames(cast("Live", ring))
+    newest = ring.frames[-1]
+    ring.sampled(1)
+    followed.until(newest)
+    assert [frame.number for frame in followed.until(ring.sampled(1))] == [1, 2, 3, 4, 5, 6, 7]
+    assert ring.read == [6, 1]
+
+
+def test_nothing_is_known_of_a_ring_before_the_present_one() -> None:
+    ring = Ring(50)
+    followed = FollowedFrames(cast("Live", ring))
+    followed.until(ring.frames[-1])
+    ring.frames = ring.frames[:3]
+    assert followed.until(ring.frames[-1]) == ring.frames
