@@ -49,7 +49,7 @@ def epochs(record: Record) -> list[EpochSummary]:
 def whole(record: Record, parts: Sequence[EpochSummary], now: float) -> EpochSummary:
     """The whole run, of which `parts` are the epochs; a running one until `now`. Its metrics are the last logged.
 
-    Its steps are those of its epochs, where it has any: a resumed training may continue its earlier count.
+    Its steps are those of its rows, not the count at its end: a resumed training may continue an earlier one.
     """
     run = record.run
     wait = mean([rank.wait for rank in record.ranks])
@@ -60,6 +60,8 @@ def whole(record: Record, parts: Sequence[EpochSummary], now: float) -> EpochSum
     steps, trained = counted.whole([epoch.steps for epoch in parts]), _trained(parts)
     if not parts:
         steps, trained, wait_of = counted.outside(), counted.trained(), waited_of(record)
+    elif counted.between():
+        trained = counted.trained() + (trained if trained > 0 else sum(e.seconds for e in parts if e.steps))
     peaks = [LivePeak(rank.peak, reached=True) for rank in record.ranks]
     single = single_devices(record)
     return EpochSummary(

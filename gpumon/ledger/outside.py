@@ -11,7 +11,7 @@ from gpumon.ledger.epoch_summary import EpochSummary
 from gpumon.ledger.live_peaks import fullest, single_devices
 from gpumon.ledger.records import PhaseRow, Record
 from gpumon.ledger.schema import OTHER, OUTSIDE_EPOCHS, WHOLE_EPOCH
-from gpumon.ledger.step_counts import most
+from gpumon.ledger.step_counts import StepCounts, counts_outside, most
 from gpumon.missing import is_known
 
 WORTH_A_ROW = 0.005
@@ -26,7 +26,7 @@ def between(record: Record, epochs: Sequence[EpochSummary]) -> EpochSummary | No
     rows = [row for row in record.outside if row.phase == WHOLE_EPOCH]
     if not epochs or not rows or len(rows) < len(record.ranks):
         return None
-    found = _summed(record, WHOLE_EPOCH, rows)
+    found = _summed(record, WHOLE_EPOCH, rows)._replace(steps=StepCounts(record).between())
     if len(rows) > 1 and is_known(record.run.seconds):
         # Epochs of several ranks are joined from their first begin to their last end.
         found = found._replace(seconds=max(0.0, record.run.seconds - sum(epoch.seconds for epoch in epochs)))
@@ -58,7 +58,7 @@ def waited_of(record: Record) -> float:
 
 def _summed(record: Record, phase: str, rows: Sequence[PhaseRow]) -> EpochSummary:
     usage = by_stretch(record.outside_usage).get((OUTSIDE_EPOCHS, phase), [])
-    steps = most([row.steps or None for row in rows])
+    steps = most([row.steps or None for row in rows]) if not record.epochs or counts_outside(record) else None
     return EpochSummary(
         ordinal=OUTSIDE_EPOCHS,
         epoch=OUTSIDE_EPOCHS,

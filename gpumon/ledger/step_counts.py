@@ -9,6 +9,14 @@ from gpumon.frame import EVALUATION, NAN
 from gpumon.ledger.records import EpochRow, PhaseRow, Record
 from gpumon.ledger.schema import WHOLE_EPOCH
 
+COUNT_IN_EPOCHS = frozenset(("keras", "lightning", "transformers", "ignite"))
+"""Frameworks whose callbacks count steps in epochs alone: more of them outside are those of an earlier run."""
+
+
+def counts_outside(record: Record) -> bool:
+    """Whether what was counted outside the epochs of a run are steps that it made there."""
+    return record.run.framework.partition("/")[0] not in COUNT_IN_EPOCHS
+
 
 class StepCounts:
     """The steps of a run's rows, None where they are not known."""
@@ -29,10 +37,13 @@ class StepCounts:
         return row.steps if row.phase in self._phases else None
 
     def whole(self, epochs: list[int | None]) -> int | None:
-        """Those of all epochs together; unknown where boundaries were lost, since epochs may be missing then."""
-        if not self._complete or all(steps is None for steps in epochs):
-            return None
-        return sum(steps for steps in epochs if steps is not None)
+        """Those of all epochs and between them; unknown where boundaries were lost: epochs may be missing then."""
+        known = [steps for steps in (*epochs, self.between()) if steps is not None]
+        return sum(known) if known and self._complete else None
+
+    def between(self) -> int | None:
+        """Those that were made outside the epochs of a run, but for evaluation; None where there are none."""
+        return self.outside() if self._outside and counts_outside(self._record) else None
 
     def outside(self) -> int | None:
         """Those of a run without epochs, but for evaluation; of several ranks those of the one with most."""

@@ -138,6 +138,8 @@ def _sums(record: Record, epochs: Sequence[EpochSummary], total: EpochSummary) -
     )  # fmt: skip
     yield '<div class="sums">'
     for what, value, more in cards:
+        if not any(letter.isdigit() for letter in value + more):
+            continue  # nothing is known of it: the notes say why
         yield (
             f'<div class="sum"><div class="what">{escape(what)}</div><div class="value">{escape(value)}</div>'
             f'<div class="more">{escape(more)}</div></div>'

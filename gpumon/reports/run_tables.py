@@ -50,8 +50,8 @@ COLUMNS = (
     TextColumn("J/SAMPLE", 34),
     TextColumn(HEADING["throttled_share"], 65),
 )
-_STEPS_COLUMN = TextColumn("STEP", 100, right=False, most=24)
-"""In place of the first, where rows are of steps."""
+_FIRST = {word: COLUMNS[0]._replace(heading=word) for word in ("EPOCH", "STEP", "PHASE", "RUN")}
+"""The first column, by what the rows are of."""
 _RANKS = (
     TextColumn("RANK", 100),
     TextColumn("PID", 60),
@@ -95,8 +95,15 @@ def epoch_table(
     nothing = {place for place, cells in enumerate(zip(*rows, strict=True)) if set(cells) == {units.MISSING}}
     # Of which nobody knows anything, the note below says it once.
     rows = [tuple("" if place in nothing else cell for place, cell in enumerate(row)) for row in rows]
-    first = COLUMNS[0] if epochs or not any(row.ordinal <= STEP_ROWS for _, row in outside) else _STEPS_COLUMN
-    return [first, *COLUMNS[1:], *logged], rows
+    return [_FIRST[_rows_of(epochs, outside)], *COLUMNS[1:], *logged], rows
+
+
+def _rows_of(epochs: Sequence[EpochSummary], outside: Sequence[TitledRow]) -> str:
+    if epochs:
+        return "EPOCH"
+    if any(row.ordinal <= STEP_ROWS for _, row in outside):
+        return "STEP"
+    return "PHASE" if outside else "RUN"
 
 
 def outside_rows(

@@ -144,7 +144,7 @@ def test_an_evaluation_alone_has_its_row_its_phase_and_its_metrics(tmp_path: Pat
     record = kept(ledger, tmp_path)
     lines = list(run_text.lines(record, NOW, 0))
     assert "No epoch has started." not in lines
-    heading = next(line for line in lines if line.startswith("EPOCH")).split()
+    heading = next(line for line in lines if line.startswith("PHASE")).split()
     assert "test_loss" in heading
     assert "STEPS" not in heading, "nobody counted any"
     assert "WAIT" not in heading, "nobody measured one"
@@ -159,7 +159,10 @@ def test_an_evaluation_alone_has_its_row_its_phase_and_its_metrics(tmp_path: Pat
     ]  # fmt: skip
     assert [float(row["energy_joules"]) for row in rows] == pytest.approx([WATTS * 7, WATTS * 2, WATTS * 5])
     assert rows[0]["logged.test_loss"] == "0.5"
-    assert "Whole run" in html.page(record, [], NOW)
+    page = html.page(record, [], NOW)
+    assert "Whole run" in page
+    assert ">Wait for data<" not in page, "nothing is known of it"
+    assert ">Energy<" in page
 
 
 def test_steps_outside_epochs_are_those_of_the_whole_but_for_evaluation(tmp_path: Path) -> None:
@@ -176,6 +179,62 @@ def test_steps_outside_epochs_are_those_of_the_whole_but_for_evaluation(tmp_path
     total = aggregate.whole(record, [], NOW)
     assert (total.steps, total.trained, total.steps_per_second) == (120, 6.0, 20.0)
     assert (total.wait, total.wait_share) == (2.0, pytest.approx(2 / 6)), "of the time in which it was measured"
+
+
+def mixed() -> list[Boundary]:
+    """Steps before, in and behind two epochs, and in an evaluation: 10 + 20 + 20 + 5, and 7."""
+    make = Course()
+    return [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""),
+        make(Mark.EPOCH_BEGIN, 3.0, 0, step=10), make(Mark.EPOCH_END, 5.0, 0, "", step=30),
+        make(Mark.PHASE, 5.0, 0, "evaluate", step=30), make(Mark.PHASE, 6.0, 0, "", step=37),
+        make(Mark.EPOCH_BEGIN, 6.0, 1, step=37), make(Mark.EPOCH_END, 8.0, 1, "", step=57),
+        make(Mark.RUN_END, 9.0, 1, "", step=62),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("framework", "behind", "whole"), [("", 15, 55), ("torch", 15, 55), ("keras/torch", None, 40)])
+def test_the_steps_of_a_whole_run_are_those_of_its_rows(
+    tmp_path: Path, framework: str, behind: int | None, whole: int
+) -> None:
+    """But where a callback counts, which tells of steps outside epochs only as those of an earlier run."""
+    ledger = Memory()
+    mine = run(gpus=(GPU,), started=(TIME + SECOND) / SECOND, epoch=1, epochs=2, step=62, framework=framework)
+    keep(ledger, ticks(13, mixed(), mine))
+    record = kept(ledger, tmp_path)
+    epochs = aggregate.epochs(record)
+    rest, total = between(record, epochs), aggregate.whole(record, epochs, NOW)
+    assert rest is not None
+    assert ([epoch.steps for epoch in epochs], rest.steps, total.steps) == ([20, 20], behind, whole)
+    told = run_json.whole(record, NOW)
+    assert (told["total"]["steps"], told["between"]["steps"]) == (whole, behind)
+    row = next(line.split() for line in run_text.lines(record, NOW, 0) if line.startswith("all"))
+    assert row[3] == str(whole)
+    assert total.steps_per_second == pytest.approx(55 / 7 if behind else 40 / 4), "of the time in which they were made"
+
+
+def test_steps_outside_epochs_that_count_none_are_those_of_the_whole(tmp_path: Path) -> None:
+    make, ledger = Course(), Memory()
+    marks = [
+        make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 3.0, 0, step=10),
+        make(Mark.EPOCH_END, 6.0, 0, "", step=10), make(Mark.RUN_END, 9.0, 0, "", step=10),
+    ]  # fmt: skip
+    keep(ledger, ticks(13, marks, run(gpus=(GPU,), started=(TIME + SECOND) / SECOND, epoch=0, epochs=1, step=10)))
+    record = kept(ledger, tmp_path)
+    epochs = aggregate.epochs(record)
+    assert (epochs[0].steps, aggregate.whole(record, epochs, NOW).steps) == (None, 10)
+
+
+def test_a_command_has_one_row_and_no_tile_of_which_nothing_is_known(tmp_path: Path) -> None:
+    make, ledger = Course(), Memory()
+    marks = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.RUN_END, 6.0, -1, "")]
+    keep(ledger, ticks(9, marks, run(gpus=(), started=(TIME + SECOND) / SECOND, epoch=-1, epochs=0, step=0)))
+    record = kept(ledger, tmp_path)
+    assert next(line.split() for line in run_text.lines(record, NOW, 0) if line.startswith("RUN"))[:2] == [
+        "RUN",
+        "TIME",
+    ]
+    assert html.page(record, [], NOW).count('<div class="sum">') == 1, "that of its time"
 
 
 def test_two_runs_without_epochs_are_compared_as_wholes(tmp_path: Path) -> None:
