@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from gpumon_tui import palette
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.glyphs import TABLE, plain
+from gpumon_tui.glyphs import TABLE, plain, uncolored
 from gpumon_tui.look import Depth, TerminalLook, of_terminal
 from gpumon_tui.themes import BY_NAME, DARK, THEMES, after, shade
 from tests.tui.fakes import FakeFeed
@@ -185,3 +185,13 @@ def test_a_terminal_is_given_what_it_can_show(
 ) -> None:
     look = of_terminal(env, system, encoding)
     assert (look.depth, look.is_ascii) == (depth, is_ascii)
+
+
+def test_a_heat_strip_and_a_band_are_letters_where_there_are_no_colors() -> None:
+    strip = "".join(uncolored("▌", "util", share) for share in (0.012, 0.2, 0.66))
+    assert strip[0] < strip[1] < strip[2], "blocks that grow"
+    assert plain("▌▌", "util", 0.66) == "##"
+    assert plain("▌", "ground") == " ", "the half of a cell of which nothing is known"
+    assert plain("█▃", "util", 0.15) == uncolored("█▃", "util", 0.15) == ": "
+    assert uncolored("█▃", "util", 0.035) == "  ", "an area under a line tells nothing that the line does not"
+    assert plain("‹ ›", "key") == "< >"

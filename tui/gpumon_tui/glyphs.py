@@ -25,6 +25,7 @@ TABLE: dict[str, str] = {
     "▲": "!", "△": "!", "▴": "^", "▼": "v", "▾": "v", "▸": ">", "▶": ">", "►": ">", "◂": "<", "◀": "<", "◄": "<",
     "●": "*", "○": "o", "‖": "=", "←": "<", "→": ">", "↑": "^", "↓": "v", "↵": "E", "⏎": "E", "␣": "_",
     "×": "x", "✕": "x", "✗": "x", "✘": "x", "╳": "x", "✓": "+", "✔": "+", "·": ".", "•": "*", "…": "~", "°": " ",
+    "‹": "<", "›": ">",
     "’": "'", "‘": "'", "“": '"', "”": '"', "≤": "<", "≥": ">", "≈": "~", "Δ": "d", "µ": "u", "²": "2", "³": "3",
     "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2800": " ",
 }  # fmt: skip
@@ -70,7 +71,7 @@ def uncolored(text: str, role: str, share: float = 1.0) -> str:
 def _by_share(text: str, role: str, share: float, levels: str) -> str:
     """Return a heat strip, and areas behind lines, in letters of their own: color alone tells these otherwise."""
     if role == "ground":
-        return "".join(" " if letter in _AREA else letter for letter in text)
+        return "".join(" " if letter in _AREA or letter == "▌" else letter for letter in text)
     if share < 1.0 and role == "util" and "▌" in text:
         return text.replace("▌", levels[min(len(levels) - 1, round((share / 0.68) ** 0.45 * (len(levels) - 1)))])
     if share < _BEHIND:

@@ -12,7 +12,7 @@ from gpumon_tui.renderables.text_width import Line, safe
 from gpumon_tui.renderables.time_marks import phase_role
 
 
-def place_in_run(state: ChartState, time: float) -> Line:
+def place_in_run(state: ChartState, time: float, *, is_brief: bool = False) -> Line:
     """Return epoch, step and phase of the run that the charts mark, at a time (s since 1970); empty before it."""
     view = state.view
     drawn, _ = view.epochs_drawn()
@@ -20,7 +20,7 @@ def place_in_run(state: ChartState, time: float) -> Line:
     run = next((run for run in view.runs if view.subject in run.gpus and marks and run.id == marks[-1].run), None)
     if run is None or not marks:
         return []
-    line: Line = [Segment(f"epoch {marks[-1].epoch}", theme.RUN)]
+    line: Line = [Segment(f"{'e' if is_brief else 'epoch '}{marks[-1].epoch}", theme.RUN)]
     if step := step_at(state, run.key, time):
         line.append(Segment(f"  step {step}", theme.PLAIN))
     phase = _phase(drawn, time)

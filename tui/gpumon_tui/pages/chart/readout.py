@@ -25,6 +25,8 @@ from gpumon_tui.widgets.lines import Lines
 _SIGNS = {Severity.CRITICAL: "▲", Severity.WARNING: "△"}
 _VALUE = 7
 """Cells of a number of the table."""
+_ROOMY = 26
+"""Cells from which the panel has room for `epoch`."""
 _OF_GPU, _USER = 4, 7
 """The same of a GPU's number, and of its user."""
 
@@ -107,7 +109,8 @@ def _blocks(state: ChartState, cells: int) -> list[list[Line]]:
     head: Line = [Segment(moment(state) if has_cursor else view.freshness.edge, palette.ink("key", bold=True))]
     if has_cursor:
         head.append(Segment(f"  {_ago(view.now - time)}", theme.DIM))
-    blocks = [[head, place_in_run(state, time)], _table(state), _attention(state, cells), _legend(state)]
+    place = place_in_run(state, time, is_brief=cells < _ROOMY)
+    blocks = [[head, place], _table(state), _attention(state, cells), _legend(state)]
     return [block for block in blocks if block]
 
 
