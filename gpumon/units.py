@@ -126,6 +126,20 @@ def words(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min" if minutes < 1440 else f"{minutes // 1440} d {minutes // 60 % 24} h"
 
 
+def short(seconds: float) -> str:
+    """A duration for a column of a table: `42 s`, `19 m`, `1 h 01 m`, `2 d 04 h`."""
+    if odd := _odd(seconds):
+        return odd
+    if seconds < 60:
+        return f"{max(0, int(seconds))} s"
+    minutes = int(seconds // 60)
+    if minutes < 60:
+        return f"{minutes} m"
+    return (
+        f"{minutes // 60} h {minutes % 60:02} m" if minutes < 1440 else f"{minutes // 1440} d {minutes // 60 % 24:02} h"
+    )
+
+
 def hours(seconds: float) -> str:
     """A time that people add up, such as that of GPUs: `67.9 h`, `1,204.5 h`; below an hour as `words`."""
     if odd := _odd(seconds):

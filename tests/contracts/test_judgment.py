@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,12 +21,13 @@ from gpumon.history.recent import RecentHistory
 from gpumon.metrics import PROCESSES, Availability
 from gpumon.reports.status_json import document
 from gpumon.reports.status_text import lines
-from gpumon_tui.gpu_status import gpu_status
-from gpumon_tui.memo import Memo
+from gpumon_tui.gpu_status import GpuHolder, gpu_status
 from gpumon_tui.renderables import runs
-from gpumon_tui.renderables.gpu import GpuCard, card
+from gpumon_tui.renderables.gpu_columns import gpu_columns
+from gpumon_tui.renderables.gpu_row import GpuLine, gpu_row
 from gpumon_tui.view import View
-from gpumon_web.fleet import Fleet, gpu_row
+from gpumon_web.fleet import Fleet
+from gpumon_web.fleet import gpu_row as web_row
 from tests.builders import TIME, device, frame_of, process, run, sample, tick
 
 GIB = 2.0**30
@@ -63,10 +65,14 @@ def test_what_holds_the_clocks_is_said_in_the_same_words_in_every_view(
     frame = frame_of(tick(1, [one]))
     assert document(frame, Origin("nvml"), Driver(), "node", None)["gpus"][0]["clock_event_reasons"] == listed
     (status,) = gpu_statuses(frame, [])
-    assert gpu_row(status, [])["held_clocks"] == said
-    told = GpuCard(one, None, (), status.state, 0.0, RecentHistory(), 0.0, 60.0, 1.0, False, False, Memo())
-    drawn = "".join(segment.text for segment in card(told, 120, 8)[0])
-    assert f"SM 1500 MHz{f' ({said})' if said else '  '}" in drawn
+    assert web_row(status, [])["held_clocks"] == said
+    label, nobody = gpu_status(one, RecentHistory(), status.state), GpuHolder("", False, "", ())
+    columns = gpu_columns(200)
+    told = GpuLine(one, status.state, label, "", nobody, math.nan, math.nan, math.nan, [])
+    drawn = {begin: text.strip() for begin, text, _ in gpu_row(told, columns)}
+    assert "1.50" in drawn.values()
+    shown = drawn[columns.throttled]
+    assert shown == ("–" if listed is None else "no") if not said else said.startswith(shown.rstrip("…"))
 
 
 class Case(NamedTuple):

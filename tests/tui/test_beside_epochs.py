@@ -15,7 +15,7 @@ from gpumon_tui.app import GpumonApp
 from gpumon_tui.asked import Asked
 from tests.runs import GIB, Book, measured
 from tests.tui.fakes import START, FakeFeed
-from tests.tui.screen import play
+from tests.tui.screen import play_former as play
 
 SECOND = 10**9
 LENGTH, REST = 90.0, 7.0

@@ -18,20 +18,20 @@ from gpumon.frame import Boundary, Mark
 from gpumon.history.downsample import Envelope, downsample
 from gpumon.history.grid import Grid
 from gpumon.history.query import Series
-from gpumon.history.recent import RecentHistory
 from gpumon.metrics import BY_NAME, PROCESSES, Availability, Unit
 from gpumon_tui import theme
+from gpumon_tui.gpu_status import GpuHolder, GpuLabel
 from gpumon_tui.levels import CRITICAL, FINE, WARN, level
-from gpumon_tui.memo import Memo
 from gpumon_tui.renderables.axis import scale_top, time_labels
 from gpumon_tui.renderables.bar import bar, bar_text, shared_bar
 from gpumon_tui.renderables.braille import area
 from gpumon_tui.renderables.buckets import HOLD, columns
 from gpumon_tui.renderables.chart import ChartCurve, chart
 from gpumon_tui.renderables.difference import changed
-from gpumon_tui.renderables.gpu import GpuCard
-from gpumon_tui.renderables.gpu import line as gpu_line
+from gpumon_tui.renderables.gpu_columns import gpu_columns
+from gpumon_tui.renderables.gpu_row import GpuLine, gpu_row
 from gpumon_tui.renderables.marks import epoch_row
+from gpumon_tui.renderables.placed import drawn as drawn_line
 from gpumon_tui.renderables.split import legend, shares, stacked, strip
 from gpumon_tui.renderables.table import Cell, TableColumn, table
 from gpumon_tui.renderables.text_width import fit, width
@@ -103,36 +103,36 @@ def test_bars_read_without_color() -> None:
     assert plain(bar(0.5, 4, theme.GOOD)) == bar_text(0.5, 4)
 
 
+def gpu_line(cells: int, **values: float) -> str:
+    """A busy GPU that nobody has, as a line."""
+    one = sample(0, utilization=0.5, **values)
+    label, nobody = GpuLabel("busy", theme.GOOD, True), GpuHolder("", False, "", ())
+    row = GpuLine(one, GpuState.BUSY, label, "", nobody, nan, nan, nan, [])
+    columns = gpu_columns(cells, totals=cells == 90)
+    return plain(drawn_line(gpu_row(row, columns), cells))
+
+
 def test_rows_of_cards_of_any_size_stand_under_each_other() -> None:
-    def drawn(used: float, total: float, watts: float, limit: float, cells: int) -> str:
-        card = sample(0, utilization=0.5, memory_used=used * 2**30, memory_total=total * 2**30, power=watts,
-                      power_limit=limit, temperature=71.0)  # fmt: skip
-        told = GpuCard(card, None, (), GpuState.BUSY, 0.0, RecentHistory(), 0.0, 60.0, 1.0, False, False, Memo())
-        return plain(gpu_line(told, cells))
-
-    for cells in (40, 60, 80, 120, 200):
+    cards = [(0.4, 79.6, 69, 5), (139.8, 139.8, 700, 71), (216.4, 276.6, 1250, 100), (9.4, 276.6, 98, 71)]
+    for cells in (40, 60, 80, 90, 120, 200):
         lines = [
-            drawn(*card, cells)
-            for card in (
-                (0.4, 79.6, 69, 700),
-                (139.8, 139.8, 700, 700),
-                (216.4, 276.6, 1250, 1400),
-                (9.4, 276.6, 98, 1400),
-            )
+            gpu_line(cells, memory_used=used * 2**30, memory_total=total * 2**30, power=watts, temperature=degrees)
+            for used, total, watts, degrees in cards
         ]
-        if cells > 40:  # there the run or the state needs the room
-            assert len({line.index("°C") for line in lines}) == 1, lines
-            assert "71 °C 1250 W" in lines[2]
-        assert len({line.index("G ") for line in lines}) == 1, lines
-        assert re.search(r"[▁▄▃ ] ?216/277G", lines[2])
-        assert not re.search(r"[▁▄▃]\d", "".join(lines)), "a gap between a bar and its number"
+        assert {len(line.rstrip()) for line in lines} == {len(lines[0].rstrip())}
+        if cells >= 56:
+            assert len({line.index(".") for line in lines}) == 1, lines
+            assert "216.4" in lines[2]
+        if cells >= 80:
+            assert re.search(r" 216.4(/277)? +100 +1250 ", lines[2])
+        assert not re.search(r"▆\d", "".join(lines)), "a gap between a bar and its number"
 
 
-@pytest.mark.parametrize(("total", "text"), [(80.0, "6.6/80.0G"), (nan, " 6.6G")])
-def test_memory_has_its_unit_whether_its_total_is_known_or_not(total: float, text: str) -> None:
-    card = sample(0, utilization=0.5, memory_used=6.6 * 2**30, memory_total=total * 2**30)
-    told = GpuCard(card, None, (), GpuState.BUSY, 0.0, RecentHistory(), 0.0, 60.0, 1.0, False, False, Memo())
-    assert text in plain(gpu_line(told, 80))
+@pytest.mark.parametrize(("total", "text"), [(80.0, " 6.6/80 "), (nan, " 6.6 ")])
+def test_memory_is_told_whether_its_total_is_known_or_not(total: float, text: str) -> None:
+    line = gpu_line(90, memory_used=6.6 * 2**30, memory_total=total * 2**30)
+    assert text in line
+    assert ("▆" in line) == (total == 80.0), "a bar of nobody knows what is none"
 
 
 def test_text_is_cut_by_cells() -> None:

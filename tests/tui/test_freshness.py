@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -72,12 +73,12 @@ def test_a_silent_daemon_dims_the_whole_screen_and_dates_every_chart() -> None:
     def check(app: GpumonApp) -> None:
         not_green(app)
         assert brightest(app) < 190
-        assert sum(line.count("15 s ago") for line in text(app)[1:]) == 2, "one for each chart"
+        assert sum(line.count("until 15 s ago") for line in text(app)[1:]) == 1, "the strips"
 
     screen = state_of(FakeFeed(live=SILENT), check)
     assert "● stale: last seen 14:24:59 (15 s ago) " in screen[0]
     everything = "\n".join(screen)
-    assert "now" not in everything
+    assert not re.search(r"\bnow\b", everything)
     assert "busy" not in everything
     assert "stale 15 s" in everything
 
@@ -166,8 +167,8 @@ def test_a_held_picture_of_a_recording_that_ended_meanwhile_is_not_its_end() -> 
         app.poll()
         await pilot.pause()
 
-    axis = next(line for line in play(feed, WIDE, script) if "-2m" in line)
-    assert axis.endswith("14:24:59")
+    heading = next(line for line in play(feed, WIDE, script) if "utilization" in line)
+    assert "until 14:24:59" in heading
 
 
 def test_a_first_sample_that_does_not_come_is_waited_for_and_nothing_else_is_said() -> None:
@@ -194,9 +195,8 @@ def test_processes_that_nobody_told_of_are_not_counted(source: str) -> None:
     if source == "nvml":
         feed.state_of_all = Availability.NO_DRIVER
         feed.advance()
-    title = next(line for line in play(feed, WIDE) if line.startswith("─ Processes"))
-    assert title.startswith("─ Processes ──")
-    assert "─ – ─" in title
+    title = next(line for line in play(feed, WIDE) if line.strip().startswith("Processes"))
+    assert "Processes  – ──" in title
 
 
 def test_a_recording_that_has_ended_is_not_live() -> None:
@@ -253,7 +253,7 @@ def test_s_shows_a_simulation_and_s_again_this_machine() -> None:
         await pilot.pause()
         simulated = "\n".join(text(app))
         assert "SIMULATED" in simulated
-        assert "GPU 7" in simulated
+        assert re.search(r"^    7  ", simulated, re.MULTILINE)
         assert NO_GPU not in simulated
         assert "s back" in text(app)[-1]
         await pilot.press("s")

@@ -75,13 +75,13 @@ def test_a_terminal_that_reads_nothing_cannot_keep_the_view_from_ending(open_vie
 CRASH = """
 import sys
 import gpumon.cli
-from gpumon_tui.widgets.chart import Chart
+from gpumon_tui.widgets.gpu_table import GpuTable
 
 def lines(self):
     names = "of other people's processes"
     raise ValueError("broken")
 
-Chart.lines = lines
+GpuTable.lines = lines
 sys.exit(gpumon.cli.main(["tui", "--source", "sim"]))
 """
 

@@ -13,7 +13,8 @@ from gpumon.history.tiers import SHAPES
 from gpumon_tui.app import GpumonApp
 from tests.months import fill
 from tests.tui.fakes import START, FakeFeed
-from tests.tui.screen import play, text
+from tests.tui.screen import play_former as play
+from tests.tui.screen import text
 
 SECONDS = 120
 NOW = float(START + SECONDS)

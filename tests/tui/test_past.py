@@ -22,7 +22,8 @@ from gpumon_tui.shown_time import ShownTime
 from gpumon_tui.widgets.chart import Chart
 from tests.months import fill
 from tests.tui.fakes import START, FakeFeed
-from tests.tui.screen import play, text
+from tests.tui.screen import play_former as play
+from tests.tui.screen import text
 
 DAY = 86400
 BEGIN, NOW = 0.0, 10_000.0

@@ -75,7 +75,7 @@ def test_another_place_has_a_history_of_its_own_also_while_paused() -> None:
         assert after is not None
         assert after.number == 100 < before.number
         assert app.view.paused
-        assert app.page.table is app.pages["Overview"].runs
+        assert app.page.active is app.pages["Overview"].runs
 
     screen = play(feed, (120, 40), script, player=player)
     assert "paused at " in screen[0]

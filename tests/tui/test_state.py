@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf, nan
 
 import pytest
@@ -17,12 +18,14 @@ from gpumon.history.recent import SLACK, RecentHistory
 from gpumon.recording.content import KnownParts
 from gpumon_tui import theme
 from gpumon_tui.gpu_status import gpu_status
-from gpumon_tui.layout import Tables, plan
+from gpumon_tui.layout import overview_plan
 from gpumon_tui.renderables import runs
 from gpumon_tui.renderables.bar import bar_text
+from gpumon_tui.renderables.gpu_rooms import gpu_rooms
 from gpumon_tui.textual_private.flow_control import PATIENCE, FlowControl
 from gpumon_tui.view import View
 from tests.tui.fakes import GIB, START, FakeFeed
+from tests.tui.former_layout import plan
 
 
 def filled(feed: FakeFeed) -> RecentHistory:
@@ -272,34 +275,50 @@ def test_a_word_for_each_gpu(index: int, word: str) -> None:
     assert gpu_status(sample, filled(feed), view.judged(sample)).word == word
 
 
-@pytest.mark.parametrize("size", [(40, 10), (80, 24), (100, 30), (120, 40), (160, 50), (200, 50), (300, 80)])
-@pytest.mark.parametrize("gpus", [0, 1, 2, 8, 16])
-@pytest.mark.parametrize("split", [False, True])
-def test_the_parts_fill_the_screen(size: tuple[int, int], gpus: int, split: bool) -> None:
-    made = plan(*size, gpus, 5, 40, 2, (5, 1), split)
-    assert made.gpu_rows + made.split_rows + made.chart_rows + made.table_rows == size[1] - 2
-    crowded = gpus == 16 and size == (80, 24)  # a line for each GPU comes before the chart
-    assert (made.split_rows > 0) == (split and gpus > 0 and size[1] >= 24 and not crowded)
-    assert made.table_rows >= 3
-    if size[1] >= 24:
-        assert made.gpu_rows * made.columns >= gpus * made.card_rows
-        assert made.chart_rows >= 5 or crowded
+@pytest.mark.parametrize("size", [(40, 10), (40, 20), (80, 24), (120, 40), (200, 50), (320, 90)])
+@pytest.mark.parametrize("gpus", [0, 1, 2, 8, 16, 32, 64])
+@pytest.mark.parametrize("more", [(0, 0, 0), (3, 2, 40), (9, 30, 200)])
+def test_parts_of_the_overview_do_not_overlap_and_gpus_come_first(
+    size: tuple[int, int], gpus: int, more: tuple[int, int, int]
+) -> None:
+    findings, runs, processes = more
+    made = overview_plan(*size, gpus, problem_rows=5, findings=findings, runs=runs, processes=processes)
+    shown = sorted((part for part in made if part.rows), key=lambda part: (part.x, part.y))
+    for one, other in pairwise(shown):
+        assert one.x != other.x or one.y + one.rows <= other.y
+    assert all(part.y + part.rows <= size[1] and part.x + part.cells <= size[0] for part in shown)
+    across = (size[0] + 2) // 41 if size[0] >= 80 else 1
+    assert made.gpus.rows >= min(size[1], -(-gpus // across))
+    if 0 < gpus <= size[1] and made.processes.rows:
+        assert made.gpus.rows > gpus, "headings stand before any process"
+    if findings and made.runs.rows:
+        assert made.attention.rows == 1 + min(findings, 3)
 
 
-@pytest.mark.parametrize("gpus", [8, 16, 32, 64])
-@pytest.mark.parametrize("height", [10, 15, 24, 40])
-def test_gpus_have_their_rows_before_empty_tables(gpus: int, height: int) -> None:
-    assert plan(80, height, gpus, 5, 0, 0).gpu_rows == min(gpus, height - 3)
-    assert plan(80, height, gpus, 5, 3, 1).gpu_rows == min(gpus, height - 6)
+def test_blank_rows_go_first_then_headings_and_never_a_gpu() -> None:
+    def rows(height: int) -> tuple[int, ...]:
+        made = overview_plan(80, height, 8, problem_rows=5, findings=3, runs=2, processes=40)
+        return tuple(part.rows for part in made)
+
+    assert rows(38)[:3] == (10, 4, 4)
+    assert rows(22) == (10, 4, 4, 4)
+    assert rows(15) == (9, 4, 1, 0)
+    assert rows(13)[:2] == (9, 4)
+    assert rows(8) == (8, 0, 0, 0)
+    assert rows(6) == (4, 2, 0, 0), "side by side"
 
 
-def test_room_decides_how_things_stand() -> None:
-    assert plan(200, 50, 8, 5, 64, 2).card_rows > 1
-    assert plan(80, 24, 8, 5, 64, 2).card_rows == 1
-    assert plan(160, 50, 1, 5, 64, 2).charts == 2
-    assert plan(159, 50, 1, 5, 64, 2).charts == 1
-    assert plan(80, 24, 1, 5, 64, 2).tables is Tables.ONE
-    assert plan(120, 40, 1, 5, 64, 2).tables is Tables.BESIDE
+def test_more_gpus_than_rows_stand_side_by_side_where_there_are_cells_for_it() -> None:
+    def rooms(cells: int, rows: int, gpus: int) -> tuple[int, int]:
+        found = gpu_rooms(cells, rows, gpus)
+        return found.across, found.rows
+
+    assert rooms(80, 17, 16) == (1, 16)
+    assert rooms(80, 17, 32) == (2, 16)
+    assert rooms(80, 17, 64) == (2, 16), "and a row says how many are not there"
+    assert rooms(40, 12, 32) == (1, 11)
+    assert rooms(200, 12, 48) == (4, 12)
+    assert gpu_rooms(200, 12, 8).cells == 200
 
 
 class App:

@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from textual.pilot import Pilot
 
 from gpumon.frame import Driver, Frame, Origin, Tick
 from gpumon.live import LiveState
+from gpumon.metrics import Availability
 from gpumon_tui.app import GpumonApp
 from tests.builders import TIME
 from tests.tui.fakes import LIVE, FakeFeed
@@ -66,26 +68,48 @@ def each_screen(size: tuple[int, int], gpus: int, check: Callable[[Tick, list[st
     play(feed, size, script)
 
 
-@pytest.mark.parametrize("size", [(60, 20), (80, 24), (110, 30)])
-def test_a_line_claims_nothing_that_the_frame_does_not_prove(size: tuple[int, int]) -> None:
+UNITS = {"°C": " °C", "W": " W", "GiB": "G"}
+"""Of the columns: in a row the heading has them."""
+
+
+def with_units(row: str, heading: str) -> str:
+    """The row with the unit of each number behind it."""
+    for name, unit in UNITS.items():
+        if name not in heading:
+            continue
+        end = re.search(rf"{name}( of [\d.]+)?", heading).end()  # type: ignore[union-attr]
+        if name == "GiB":  # it stands over the bar and the number
+            end = re.search(r"°C", heading).start() - 1 if "°C" in heading else end  # type: ignore[union-attr]
+            end -= len(row[:end]) - len(row[:end].rstrip())
+        if row[end - 1 : end].isdigit():
+            row = row[:end] + unit.ljust(len(unit)) + row[end:]
+            heading = heading[:end] + " " * len(unit) + heading[end:]
+    return row
+
+
+@pytest.mark.parametrize("size", [(40, 20), (60, 20), (80, 24), (110, 30), (200, 50)])
+@pytest.mark.parametrize("gpus", [8, 3])
+def test_a_line_claims_nothing_that_the_frame_does_not_prove(size: tuple[int, int], gpus: int) -> None:
     def check(now: Tick, screen: list[str]) -> None:
+        heading = next((line for line in screen if "user" in line and "GiB" in line), "")
         for one in now.samples:
-            row = next(line for line in screen if re.match(rf"[▌ ]{one.device.index}  ", line))
-            assert wrong(row[2:], one, now.processes) == [], row
+            row = next(line for line in screen if re.match(rf"[▌ ] *{one.device.index}  ?[▁▂▃▄▅▆▇·]", line))
+            said = with_units(row, heading)
+            assert wrong(said[4:], one, now.processes) == [], said
+            if size[0] >= 80:
+                for name, key, scale in (("°C", "temperature", 1.0), ("W", "power", 1.0)):
+                    value, end = one.value(f"gpu.{key}"), heading.index(name) + len(name)
+                    shown = isfinite(value) and one.state in (Availability.OK, Availability.STALE)
+                    expected = f"{value / scale:.0f}" if shown else "–"
+                    assert row[end - len(expected) - 1 : end] == f" {expected}", row
 
-    each_screen(size, 8, check)
+    each_screen(size, gpus, check)
 
 
-@pytest.mark.parametrize("size", [(100, 30), (200, 50)])
-def test_a_card_claims_nothing_that_the_frame_does_not_prove(size: tuple[int, int]) -> None:
-    def check(now: Tick, screen: list[str]) -> None:
-        first = next(place for place, line in enumerate(screen) if re.search(r"GPU 0 +X", line))
-        card = [line for line in screen[first:] if re.match("[▌▏] ", line)]
-        assert len(card) >= 4
-        said = "\n".join(card).replace("GPU 0", "")
-        assert wrong(said, now.samples[0], now.processes) == [], said
-
-    each_screen(size, 1, check)
+def test_units_that_a_row_lacks_are_found_in_its_heading() -> None:
+    lines = play(FakeFeed(seconds=100), (120, 40))
+    heading, row = lines[2], lines[3]
+    assert re.search(r"\d\.\dG +\d+ °C +\d+ W ", with_units(row, heading))
 
 
 @pytest.mark.parametrize("size", [(60, 20), (100, 30), (200, 50)])

@@ -29,6 +29,7 @@ from gpumon_tui.look import TerminalLook, of_terminal
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.pages.registry import REGISTERED, Pages, page_class
 from gpumon_tui.renderables.attention import counted
+from gpumon_tui.renderables.header import KEY_NAMES
 from gpumon_tui.screens.attention import Attention
 from gpumon_tui.screens.help import Help
 from gpumon_tui.screens.scrolled import Scrolled
@@ -36,7 +37,6 @@ from gpumon_tui.stage import Stage
 from gpumon_tui.themes import after
 from gpumon_tui.view import View
 from gpumon_tui.widgets.bars import Footer, HeaderBar
-from gpumon_tui.widgets.gpus import Gpus
 
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
@@ -188,6 +188,14 @@ class GpumonApp(Stage):
         """A page has something new."""
         self.draw()
 
+    def on_terminal_page_wanted(self, message: TerminalPage.Wanted) -> None:
+        """A page leads to another one."""
+        self.do_open_page(message.number)
+
+    def on_terminal_page_clicked(self, message: TerminalPage.Clicked) -> None:
+        """A key on a page was clicked."""
+        self.press(KEY_NAMES.get(message.key, message.key))
+
     def do_open_page(self, number: int) -> None:
         """Another page, on the same GPU and run."""
         name = PAGES[number - 1]
@@ -204,11 +212,6 @@ class GpumonApp(Stage):
             page.display = page is self.page
         self.footer.page, self.footer.bindings = name, tuple((k.shown, k.brief) for k in applying(name) if k.brief)
         self.page.share_out(self._room(self.size))
-
-    def on_gpus_selected(self, message: Gpus.Selected) -> None:
-        """A GPU was clicked."""
-        self.view.select(message.uuid)
-        self.draw()
 
     def do_subject(self, step: int) -> None:
         """Another GPU, or the host."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rich.style import Style
 
+from gpumon import units
 from gpumon.analysis.gpu_state import GpuState, has_unlisted_holder
 from gpumon.analysis.gpu_status import state_word
 from gpumon.diagnosis.finding import Severity
@@ -60,12 +61,30 @@ def epoch_text(run: Run) -> str:
     return f"e{run.epoch_text}{phase}"
 
 
-def holders(sample: Sample, run: Run | None, processes: Sequence[Process]) -> tuple[str, str, str]:
-    """Run, epoch and users on a device, each may be empty."""
-    users = list(dict.fromkeys(safe(process.user) for process in processes if process.user))
+class GpuHolder(NamedTuple):
+    """The run or the processes on a GPU; each part may be empty."""
+
+    name: str
+    """Of the run, or of the largest process."""
+    is_run: bool
+    epoch: str
+    """Where the run is, for a narrow column."""
+    users: tuple[str, ...]
+
+
+def holder(sample: Sample, run: Run | None, processes: Sequence[Process]) -> GpuHolder:
+    """Return the run or the processes on a device."""
+    users = tuple(dict.fromkeys(safe(process.user) for process in processes if process.user))
     if run is not None:
-        return safe(run.name), epoch_text(run), safe(run.user) or ", ".join(users)
+        return GpuHolder(safe(run.name), True, place_text(run), (safe(run.user),) if run.user else users)
     if not processes:
-        return ("unknown process" if has_unlisted_holder(sample, processes) else ""), "", ""
+        return GpuHolder("unknown process" if has_unlisted_holder(sample, processes) else "", False, "", ())
     more = f" +{len(processes) - 1}" if len(processes) > 1 else ""
-    return (safe(processes[0].name) or f"pid {processes[0].pid}") + more, "", ", ".join(users)
+    return GpuHolder((safe(processes[0].name) or f"pid {processes[0].pid}") + more, False, "", users)
+
+
+def place_text(run: Run) -> str:
+    """`13/90`, `step 140/300` of a plan of steps, or the phase of a run before its first epoch."""
+    if run.epoch < 0:
+        return epoch_text(run)
+    return units.epoch_place(run.epoch, run.epochs, run.base)

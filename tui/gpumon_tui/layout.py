@@ -1,134 +1,105 @@
-"""The room of each part of the screen: one pure function of its size and of the content."""
+"""The room of each part of the overview: one pure function of its size and of the content.
+
+GPUs come first: blank rows go before headings, headings before sections, and sections before a GPU.
+"""
 
 from __future__ import annotations
 
-from enum import Enum
 from math import ceil
 from typing import NamedTuple
 
-WIDE = 120
-"""From here on the two tables stand side by side; below, the screen is of the narrow class."""
-CHART_CELLS = 80
-CARD_CELLS = 38
-LINE_CELLS = 92
-CARD_ROWS = (6, 5)
-"""Heights of a card, the best first."""
-GPU_SHARE = 0.38
-"""Cards may take so much of the screen; above that GPUs get a line each."""
-FEWEST_CHART_ROWS = 5
-FEWEST_TABLE_ROWS = 4
-FEWEST_EPOCH_ROWS = 5
-SPLIT_ROWS = 2
-SPLIT_TITLE_FROM = 30
-"""Rows below the GPUs from which the memory's parts have a title too."""
-HEAD_ROWS = 2
-"""A table's title and its headings."""
-TITLE_ROWS = 1
-"""Of a table without rows, where GPUs lack room."""
+BESIDE_FROM = 180
+"""Cells from which sections stand in two columns."""
+AIRY_FROM = 28
+"""Rows from which a blank one stands between sections."""
+SHORT, SHORT_CELLS, SEVERAL_FROM = 56, 41, 80
+"""Cells below which a GPU has a short line; those that each takes side by side, and from which there are several."""
+BLANKS = 4
+"""One above each part."""
+MOST_FINDINGS = 3
+FEWEST_PROCESS_ROWS = 3
+FEWEST_NARROW_ROWS = 6
+"""Of processes; on a narrow screen runs say more."""
+LEFT_SHARE = 0.47
+"""Of the cells, for the left one of two columns."""
+BETWEEN = 4
+"""Cells between two columns."""
 
 
-class Tables(Enum):
-    """Arrangement of the tables of processes and of runs."""
+class PartRoom(NamedTuple):
+    """The room of a part; without rows it is not shown."""
 
-    BESIDE = "beside"
-    STACKED = "stacked"
-    ONE = "one"
-
-
-class Plan(NamedTuple):
-    """Rows and columns of every part."""
-
-    columns: int
-    """Of GPUs side by side."""
-    card_rows: int
-    """Height of a GPU: a card, or 1 for a line."""
-    gpu_rows: int
-    charts: int
-    """Side by side."""
-    chart_rows: int
-    tables: Tables
-    table_rows: int
-    run_rows: int
-    """Of the table of runs, within the room for trainings."""
-    training_rows: int
-    """Of the runs and the epochs of one of them, when they stand below the processes; 0 is all there is."""
-    epochs: bool
-    """Whether there is room for the epochs of a run."""
-    split_rows: int = 0
-    """Of how the memory of the selected GPU divides."""
+    x: int
+    y: int
+    cells: int
+    rows: int
 
 
-def plan(
-    width: int, height: int, gpus: int, problem_rows: int, processes: int, runs: int, below: tuple[int, int] = (0, 0),
-    split: bool = False,
-) -> Plan:  # fmt: skip
-    """Share out the screen between its header and its line of keys.
+class OverviewPlan(NamedTuple):
+    """Where each part stands."""
 
-    `below`: rows under those of the runs, such as their ranks: those shown if there is room, and those
-    asked for. `split`: whether it is known how the memory divides.
-    """
-    body = max(1, height - 2)
-    kept = FEWEST_TABLE_ROWS if processes or runs else TITLE_ROWS
-    columns, card_rows, gpu_rows = _gpus(width, body, gpus, kept)
-    if gpus == 0:
-        gpu_rows = min(problem_rows, body // 2)
-    rest = body - gpu_rows
-    tables = _tables(width, rest)
-    split_rows = 0
-    if split and gpus and rest >= FEWEST_CHART_ROWS + FEWEST_TABLE_ROWS + SPLIT_ROWS:
-        split_rows = SPLIT_ROWS + (rest >= SPLIT_TITLE_FROM)
-    rest -= split_rows
-    wanted = _wanted(tables, processes, runs, sum(below))
-    if rest < FEWEST_CHART_ROWS + FEWEST_TABLE_ROWS:
-        run_rows, training_rows, epochs = _trainings(tables, rest, runs, below)
-        return Plan(
-            columns=columns, card_rows=card_rows, gpu_rows=gpu_rows, charts=0, chart_rows=0, tables=tables,
-            table_rows=rest, run_rows=run_rows, training_rows=training_rows, epochs=epochs,
-        )  # fmt: skip
-    table_rows = max(FEWEST_TABLE_ROWS, min(wanted, rest // 2))
-    charts = min(3, max(1, width // CHART_CELLS))
-    run_rows, training_rows, epochs = _trainings(tables, table_rows, runs, below)
-    return Plan(
-        columns=columns, card_rows=card_rows, gpu_rows=gpu_rows, charts=charts, chart_rows=rest - table_rows,
-        tables=tables, table_rows=table_rows, run_rows=run_rows, training_rows=training_rows, epochs=epochs,
-        split_rows=split_rows,
-    )  # fmt: skip
+    gpus: PartRoom
+    attention: PartRoom
+    runs: PartRoom
+    processes: PartRoom
 
 
-def _gpus(width: int, body: int, gpus: int, kept: int) -> tuple[int, int, int]:
-    """Columns, rows of each and rows in all: cards where they fit, else lines.
-
-    Every GPU has its line before the tables have more than the rows `kept` for them: which GPU is free is what
-    people come for.
-    """
-    most = max(1, min(gpus, width // CARD_CELLS))
-    rows = ceil(gpus / most)
-    for card_rows in CARD_ROWS:
-        if rows * card_rows <= body * GPU_SHARE and width >= CARD_CELLS:
-            return ceil(gpus / max(1, rows)), card_rows, rows * card_rows
-    columns = max(1, min(gpus, width // LINE_CELLS))
-    return columns, 1, min(ceil(gpus / columns), max(1, body - kept))
+NOWHERE = PartRoom(0, 0, 0, 0)
 
 
-def _tables(width: int, rest: int) -> Tables:
-    if width >= WIDE:
-        return Tables.BESIDE
-    return Tables.STACKED if rest >= 24 else Tables.ONE
+def overview_plan(
+    cells: int, rows: int, gpus: int, *, problem_rows: int, findings: int, runs: int, processes: int
+) -> OverviewPlan:
+    """Share out the room between header and footer; `problem_rows` say why there is no GPU."""
+    rows = max(1, rows)
+    lines = min(rows, problem_rows) if not gpus else _gpu_rows(cells, rows, gpus)
+    spare = rows - lines
+    around = 0
+    if gpus:
+        across = ceil(gpus / lines)
+        each = (cells + 2) // across - 2
+        wanted = 1 if each >= SHORT else 2 if across == 1 else 0
+        around = wanted if spare >= wanted else 0
+    spare -= around
+    attention = min(1 + min(MOST_FINDINGS, findings), spare) if spare > bool(findings) else 0
+    attention *= bool(gpus or findings)
+    spare -= attention
+    run_rows = _run_rows(spare, runs, processes) if cells >= SHORT else min(1 + runs, spare)
+    spare -= run_rows
+    if gpus and runs and cells >= SHORT and around and spare >= 1 and rows >= 20:
+        around, spare = around + 1, spare - 1
+    airy = rows >= AIRY_FROM and spare >= BLANKS + FEWEST_PROCESS_ROWS
+    spare -= BLANKS * airy
+    fewest = FEWEST_PROCESS_ROWS if cells >= SHORT else FEWEST_NARROW_ROWS
+    process_rows = min(spare, 2 + max(1, processes)) if spare >= fewest else 0
+    if not process_rows and run_rows and spare > 0:
+        taller = min(run_rows + spare, 2 + runs)
+        run_rows = taller if taller >= min(4, 2 + runs) else run_rows
+    found: list[PartRoom] = []
+    at = int(airy)
+    for part in (lines + around, attention, run_rows, process_rows):
+        found.append(PartRoom(0, at, cells, part) if part else NOWHERE)
+        at += part + (airy if part else 0)
+    return OverviewPlan(*found)
 
 
-def _trainings(tables: Tables, rows: int, runs: int, below: tuple[int, int]) -> tuple[int, int, bool]:
-    """Rows of the table of runs, of runs and epochs together, and whether epochs have room."""
-    room = rows // 2 if tables is Tables.STACKED else rows
-    run_rows = HEAD_ROWS + max(1, runs)
-    most = room - FEWEST_EPOCH_ROWS
-    epochs = runs > 0 and run_rows <= most
-    run_rows += sum(below) if run_rows + sum(below) <= most else min(below[1], max(0, most - run_rows))
-    return (run_rows if epochs else room), (room if tables is Tables.STACKED else 0), epochs
+def _gpu_rows(cells: int, rows: int, gpus: int) -> int:
+    """Rows of the lines alone: side by side where there are more than rows."""
+    if gpus <= rows or cells < SEVERAL_FROM:
+        return min(gpus, rows)
+    most = (cells + 2) // SHORT_CELLS
+    for room in (rows - 1 - MOST_FINDINGS, rows):
+        if room > 0 and ceil(gpus / most) <= room:
+            return ceil(gpus / ceil(gpus / room))
+    return rows
 
 
-def _wanted(tables: Tables, processes: int, runs: int, below: int) -> int:
-    """Rows the tables could use, in steps, so that a process that comes or goes moves nothing."""
-    stepped = [HEAD_ROWS + 5 * ceil(max(1, rows) / 5) for rows in (processes, runs + below)]
-    if runs:
-        stepped[1] += 8  # its epochs
-    return sum(stepped) if tables is Tables.STACKED else max(stepped)
+def _run_rows(spare: int, runs: int, processes: int) -> int:
+    """Rows of the runs: head, headings and all of them, or one row of them in a few words."""
+    if not runs:
+        return 2 if spare >= 2 + FEWEST_PROCESS_ROWS else 0
+    wanted = 2 + runs
+    most = max(spare // 2, spare - 2 - processes) if processes else spare
+    if wanted <= most:
+        return wanted
+    return min(wanted, most) if most >= 4 else min(1, spare)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Generic, TypeVar
 
 Picture = TypeVar("Picture")
@@ -23,7 +23,7 @@ class Memo(Generic[Picture]):
         self._kept[place] = shows, picture
         return picture
 
-    def keep(self, places: set[Hashable]) -> None:
+    def keep(self, places: Collection[Hashable]) -> None:
         """Forget every other place."""
         if len(self._kept) > len(places):
             self._kept = {place: kept for place, kept in self._kept.items() if place in places}

@@ -62,6 +62,8 @@ class View:
         """Whether a key shows a simulation in the place of this machine."""
         self.selected_run = ""
         """Id of the run under the cursor of the table."""
+        self.selected_process: tuple[int, str] | None = None
+        """PID and device of the process under the cursor of the table."""
         self.shown = ShownTime()
         """The time that the charts show; everything else is of the frame on screen."""
         self.recent: Callable[[], Sequence[Frame]] = list
@@ -150,7 +152,7 @@ class View:
     def statuses(self) -> tuple[GpuStatus, ...]:
         """The GPUs of the frame on screen, judged."""
         self._judge()
-        return self._judged
+        return self._judged if self.frame else ()
 
     def _judge(self) -> None:
         frame, live = self.frame, not self.age

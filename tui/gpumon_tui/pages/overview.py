@@ -1,130 +1,135 @@
-"""The overview: GPUs, charts of the selected one, processes and runs, and the room that each gets."""
+"""The overview: every GPU, what needs attention, runs and processes, and the room that each gets."""
 
 from __future__ import annotations
 
 from textual.app import ComposeResult
-from textual.containers import Container
-from textual.geometry import Size
+from textual.geometry import Offset, Size
 
-from gpumon_tui.keys import OVERVIEW
-from gpumon_tui.layout import Plan, Tables, plan
+from gpumon_tui.keys import CHART, OVERVIEW, PAGES, PROCESSES, RUNS
+from gpumon_tui.layout import OverviewPlan, PartRoom, overview_plan
 from gpumon_tui.pages.page import TerminalPage
+from gpumon_tui.renderables.lean_section import margin
 from gpumon_tui.view import View
-from gpumon_tui.widgets.chart import Chart
-from gpumon_tui.widgets.gpus import Gpus
+from gpumon_tui.widgets.gpu_table import GpuTable
 from gpumon_tui.widgets.lines import Lines
-from gpumon_tui.widgets.split import SplitBar
-from gpumon_tui.widgets.table import Table
-from gpumon_tui.widgets.tables import EpochTable, Processes, RunTable
-
-CHARTS = 3
-BARS = 2
-"""Rows of header and footer."""
+from gpumon_tui.widgets.overview_sections import AttentionSection, ProcessSection, RunSection
+from gpumon_tui.widgets.section import Section
 
 
 class OverviewPage(TerminalPage):
-    """All there is of now, each part in the room that the others leave."""
+    """All there is of now. Keys go to GPUs, runs or processes; Tab goes on to the next of them."""
 
-    DEFAULT_CSS = """
-    OverviewPage Container { visibility: hidden; } /* Textual would paint it behind its parts */
-    OverviewPage #charts { layout: horizontal; height: 8; }
-    OverviewPage #tables { layout: vertical; height: 1fr; }
-    OverviewPage #tables.beside { layout: horizontal; }
-    OverviewPage Chart { height: 100%; }
-    OverviewPage Processes, OverviewPage EpochTable, OverviewPage #trainings { height: 1fr; }
-    OverviewPage #chart1, OverviewPage #chart2, OverviewPage #tables.beside #trainings { margin-left: 2; }
-    """
+    DEFAULT_CSS = "OverviewPage Lines { position: absolute; }"
     name_shown = OVERVIEW
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        self.gpus = Gpus(view)
-        self.memory_split = SplitBar(view)
-        self.charts = [Chart(view, place) for place in range(CHARTS)]
-        self.processes = Processes(view, id="processes")
-        self.runs = RunTable(view, id="runs")
-        self.epochs = EpochTable(view, self.runs)
-        self.table: Table = self.processes
-        """The table to which keys go."""
-        self.processes.active = True
-        self._plan: Plan | None = None
-        self._has_gpus = True
-        self._chart_row = Container(*self.charts, id="charts")
-        self._trainings = Container(self.runs, self.epochs, id="trainings")
-        self._tables = Container(self.processes, self._trainings, id="tables")
+        self.gpus = GpuTable(view, id="gpus")
+        self.attention = AttentionSection(view, id="attention")
+        self.runs = RunSection(view, id="runs")
+        self.processes = ProcessSection(view, id="processes")
+        self.active: GpuTable | Section = self.gpus
+        """Where keys go."""
+        self._plan: OverviewPlan | None = None
 
     @property
     def drawn(self) -> tuple[Lines, ...]:
-        return (self.gpus, self.memory_split, *self.charts, self.processes, self.runs, self.epochs)
+        return self.gpus, self.attention, self.runs, self.processes
 
     def compose(self) -> ComposeResult:
         """Yield what lies on the page."""
-        yield from (self.gpus, self.memory_split, self._chart_row, self._tables)
+        yield from self.drawn
 
     def do_table(self) -> None:
-        """Keys go to the other table."""
-        self.activate(self.runs if self.table is self.processes else self.processes)
+        """Keys go to the next part that is on screen."""
+        parts = [one for one in (self.gpus, self.runs, self.processes) if one.display and self._has_rows(one)]
+        if parts:
+            at = parts.index(self.active) + 1 if self.active in parts else 0
+            self.activate(parts[at % len(parts)])
 
     def do_move(self, step: int) -> None:
-        """Move the cursor of the table that has the keys."""
-        self.table.move(step)
+        """Move the cursor of the part that has the keys."""
+        self.active.move(step)
+        if self.active is self.gpus:
+            self._take_run()
 
     def do_page(self, pages: int) -> None:
         """Move it by pages."""
-        self.table.move(pages * self.table.page)
+        self.do_move(pages * self.active.page)
 
     def do_open(self) -> None:
-        """Open or close the run under the cursor."""
-        if self.table is self.runs:
-            self.runs.toggle()
+        """Open what is under the cursor on its own page: the chart of a GPU, a run, a process."""
+        name = {self.gpus: CHART, self.runs: RUNS, self.processes: PROCESSES}.get(self.active)
+        if name:
+            self.post_message(self.Wanted(PAGES.index(name) + 1))
 
-    def on_table_activated(self, message: Table.Activated) -> None:
-        """A table was clicked."""
+    def on_gpu_table_selected(self, message: GpuTable.Selected) -> None:
+        """A GPU was clicked."""
         message.stop()
-        self.activate(message.table)
+        self.view.select(message.uuid)
+        self._take_run()
+        self.activate(self.gpus)
         self.post_message(self.Changed())
 
-    def activate(self, table: Table) -> None:
-        """Send keys to one of the tables; where only one has room, that is shown."""
-        self.table = table
-        for one in (self.processes, self.runs):
-            one.active = one is table
-        self._plan = None
+    def on_section_chosen(self, message: Section.Chosen) -> None:
+        """A section was clicked."""
+        message.stop()
+        section = message.section
+        if message.opens and section.opens[0]:
+            self.post_message(self.Clicked(section.opens[0]))
+            return
+        if section is not self.attention:
+            self.activate(section)
+        self.post_message(self.Changed())
+
+    def activate(self, part: GpuTable | Section) -> None:
+        """Send keys to a part."""
+        self.active = part
+        for one in (self.gpus, self.runs, self.processes):
+            one.active = one is part
 
     def share_out(self, size: Size) -> None:
         """Give each part its room; nothing moves as long as the plan is the same."""
         view = self.view
-        self._follow_kind()
-        self.runs.follow()
-        problem_rows = 0 if view.samples else self.gpus.problem_rows(size.width)
-        new = plan(
-            size.width, size.height + BARS, gpus=len(view.samples), problem_rows=problem_rows,
-            processes=len(view.processes),
-            runs=len(view.ranks), below=self.runs.room_wanted(), split=view.tells_processes,
+        self._follow()
+        new = overview_plan(
+            size.width, size.height, len(view.samples),
+            problem_rows=0 if view.samples else self.gpus.problem_rows(size.width),
+            findings=len(view.findings()), runs=len(view.ranks), processes=len(view.processes),
         )  # fmt: skip
         if new == self._plan:
             return
-        self._plan = self.gpus.plan = new
-        self.gpus.styles.height = new.gpu_rows
-        self.memory_split.display = new.split_rows > 0
-        self.memory_split.styles.height = new.split_rows
-        self._chart_row.display = new.chart_rows > 0
-        self._chart_row.styles.height = new.chart_rows
-        for chart in self.charts:
-            chart.display = chart.place < new.charts
-        self._tables.set_class(new.tables is Tables.BESIDE, "beside")
-        alone = new.tables is Tables.ONE
-        self.processes.display = not alone or self.table is self.processes
-        self._trainings.display = not alone or self.table is self.runs
-        self._trainings.styles.height = new.training_rows or "1fr"
-        self.runs.styles.height = new.run_rows
-        self.epochs.display = new.epochs
-        self.processes.aside = "tab: runs" if alone else ""
-        self.runs.aside = "tab: processes" if alone else ""
+        self._plan = new
+        for part, place in zip(self.drawn, new, strict=True):
+            self._put(part, place)
+            if isinstance(part, Section):
+                part.left = margin(size.width)
 
-    def _follow_kind(self) -> None:
-        """Send keys to the past runs of a machine without a GPU, and to the processes of another."""
+    @staticmethod
+    def _put(part: Lines, place: PartRoom) -> None:
+        part.display = place.rows > 0
+        part.styles.offset = Offset(place.x, place.y)
+        part.styles.width, part.styles.height = place.cells, place.rows
+
+    def _has_rows(self, part: GpuTable | Section) -> bool:
         view = self.view
-        if view.frame is not None and self._has_gpus != bool(view.samples):
-            self._has_gpus = not self._has_gpus
-            self.activate(self.processes if self._has_gpus else self.runs)
+        if part is self.gpus:
+            return bool(view.samples)
+        return bool(view.ranks if part is self.runs else view.processes)
+
+    def _follow(self) -> None:
+        """Keep a run selected, and the keys where there are rows."""
+        view = self.view
+        if view.ranks and all(ranks.first.id != view.selected_run for ranks in view.ranks):
+            view.selected_run = ""
+            self._take_run()
+            view.selected_run = view.selected_run or view.ranks[0].first.id
+        if view.frame is not None and not self._has_rows(self.active):
+            self.activate(next((one for one in (self.gpus, self.runs) if self._has_rows(one)), self.gpus))
+
+    def _take_run(self) -> None:
+        """Select the run of the selected GPU, if it has one."""
+        sample = self.view.sample
+        run = self.view.epochs.run(sample.run) if sample is not None and sample.run else None
+        if run is not None:
+            self.view.selected_run = run.id

@@ -28,6 +28,20 @@ class TerminalPage(Container):
     class Changed(Message):
         """The page wants to be drawn again, as when something that was read in another thread has come."""
 
+    class Wanted(Message):
+        """The page wants another one to be opened: that of a number on the keys."""
+
+        def __init__(self, number: int) -> None:
+            super().__init__()
+            self.number = number
+
+    class Clicked(Message):
+        """A click on something that stands for a key: `key`, as it is shown."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
     def __init__(self, view: View) -> None:
         super().__init__()
         self.view = view

@@ -1,0 +1,103 @@
+"""The columns of the table of GPUs, for a width: which there are, and where."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+SHORT = 56
+"""Below so many cells a GPU has a short line."""
+SHORT_CELLS = 39
+"""Of a short line where several stand side by side."""
+WIDE = 100
+TAIL, SHORT_TAIL = 42, 26
+"""Cells for who has a GPU, from 100 cells on and below."""
+
+
+class GpuColumns(NamedTuple):
+    """First cells of words and bars, and cells after the last one of numbers; 0 where there is no such column."""
+
+    cells: int
+    begin: int
+    label: int
+    """Of a GPU's number."""
+    strip: int
+    strip_cells: int
+    percent: int
+    bar: int
+    bar_cells: int
+    used: int
+    of: int
+    temperature: int
+    power: int
+    clock: int
+    received: int
+    sent: int
+    throttled: int
+    user: int
+    user_cells: int
+    run: int
+    epoch: int
+    end: int
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a word stands for epoch and state."""
+        return self.cells < SHORT
+
+
+@lru_cache(maxsize=64)
+def gpu_columns(cells: int, label: int = 1, *, totals: bool = False) -> GpuColumns:
+    """Share out `cells`; `label` is the cells of the longest number of a GPU.
+
+    `totals`: memory is not the same on all, so that each row says how much there is.
+    """
+    if cells < SHORT:
+        return _short(cells, label)
+    is_wide = cells >= WIDE
+    begin = 2 if is_wide else 1
+    index = begin + max(3, label)
+    bar_cells = 20 if cells >= 185 else 12 if is_wide else 8 if cells >= 66 else 0
+    wanted = {
+        "of": 6 * (totals and cells >= 80), "temperature": (4 + is_wide) * (cells >= 70),
+        "power": (5 + is_wide) * (cells >= 76),
+        "clock": 8 * (cells >= 150), "received": 8 * (cells >= 185), "sent": 6 * (cells >= 185),
+        "throttled": 14 * (cells >= 150),
+    }  # fmt: skip
+    tail = TAIL if is_wide else SHORT_TAIL
+    margin = 2 if is_wide else 1
+    numbers = 5 + (bar_cells + 2 if bar_cells else 0) + 6 + is_wide + sum(wanted.values())
+    room = cells - margin - index - 2 - numbers - 2 - is_wide - tail
+    strip_cells = max(0, room if room <= 69 else 69 + (room - 69) * 2 // 3)
+    strip = index + 2 if is_wide else index + 1 + (strip_cells > 0)
+    at = strip + strip_cells
+    percent = at = at + 5
+    bar = at + 2 if bar_cells else 0
+    at = bar + bar_cells if bar_cells else at
+    used = at = at + (7 if is_wide else 6)
+    ends = dict.fromkeys(wanted, 0)
+    for name, width in wanted.items():
+        if width:
+            ends[name] = at + 3 if name == "throttled" else at + width
+            at += width
+    user = at + (3 if is_wide else 2)
+    user_cells = 10 if cells >= 150 else 8 if cells >= 120 else 7
+    return GpuColumns(
+        cells=cells, begin=begin, label=index, strip=strip, strip_cells=strip_cells, percent=percent, bar=bar,
+        bar_cells=bar_cells, used=used, user=user, user_cells=user_cells, run=user + user_cells,
+        epoch=cells - margin - 11 if is_wide else cells - margin, end=cells - margin, **ends,
+    )  # fmt: skip
+
+
+def _short(cells: int, label: int) -> GpuColumns:
+    index = 1 + max(2, label)
+    strip_cells = max(0, min(8, cells - 30)) if cells >= 34 else 0
+    strip = index + 1
+    percent = strip + strip_cells + 4 + (strip_cells > 0)
+    used = percent + 5
+    user = min(used + 1, cells)
+    return GpuColumns(
+        cells=cells, begin=1, label=index, strip=strip, strip_cells=strip_cells, percent=percent, bar=0, bar_cells=0,
+        used=used, of=0, temperature=0, power=0, clock=0, received=0, sent=0, throttled=0, user=user, user_cells=6,
+        run=0, epoch=0, end=cells - 1,
+    )  # fmt: skip

@@ -1,0 +1,120 @@
+"""Headings, epochs, and GPUs that are not on screen: the lines around those of GPUs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from math import isfinite
+
+from rich.segment import Segment
+
+from gpumon import units
+from gpumon.analysis.epochs import EpochMark
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.frame import Sample
+from gpumon.history.grid import Grid
+from gpumon_tui import theme
+from gpumon_tui.freshness import NOW
+from gpumon_tui.renderables.gpu_columns import GpuColumns
+from gpumon_tui.renderables.gpu_row import FREE
+from gpumon_tui.renderables.placed import Placed, drawn
+from gpumon_tui.renderables.text_width import Line, cut, width
+
+EVERY = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+"""Of so many epochs one is marked, so that marks are at least so many cells apart:"""
+APART = 8
+
+
+def totals(samples: Sequence[Sample]) -> set[float]:
+    """Return the different sizes of memory there are, but for GPUs whose instances have it."""
+    found = (sample.value("gpu.memory_total") for sample in samples if not sample.device.is_divided)
+    return {round(total / 2**30, 1) for total in found if isfinite(total)}
+
+
+def heading(columns: GpuColumns, grid: Grid, sizes: set[float], edge: str = NOW) -> Line:
+    """Return the headings of the columns; `edge` says until when the strips go."""
+    row = Placed()
+    ink = theme.HEADING
+    row.put(columns.begin, "GPU", ink)
+    minutes = units.words(grid.step * grid.buckets)
+    until = (f"last {minutes}", minutes) if edge == NOW else (f"until {edge}", edge)
+    for text in (f"utilization, {until[0]}", *until):
+        if width(text) <= columns.strip_cells + 1:
+            row.put(columns.strip, text, ink)
+            break
+    if columns.cells >= 100 and edge == NOW:
+        row.right(columns.percent, NOW, ink)
+    size = f"{next(iter(sizes)):.1f}".removesuffix(".0") if len(sizes) == 1 else ""
+    title = f"GiB of {size}" if size else "GiB"
+    row.put(columns.bar, title, ink) if columns.bar_cells else row.right(columns.used, "GiB", ink)
+    for end, name in (
+        (columns.temperature, "°C"), (columns.power, "W"), (columns.clock, "GHz"), (columns.received, "PCIe in"),
+        (columns.sent, "out"),
+    ):  # fmt: skip
+        if end:
+            row.right(end, name, ink)
+    if columns.throttled:
+        row.put(columns.throttled, "throttled", ink)
+    row.put(columns.user, "user", ink)
+    row.put(columns.run, "run or program" if columns.cells >= 100 else "run", ink)
+    row.right(columns.epoch, "epoch", ink)
+    if columns.epoch < columns.end:
+        row.right(columns.end, "left", ink)
+    return drawn(row.pieces, columns.cells)
+
+
+def epoch_ticks(columns: GpuColumns, grid: Grid, marks: Sequence[EpochMark], name: str) -> Line:
+    """Return the begins of a run's epochs below the strips."""
+    at = {mark.epoch: grid.at(mark.time) for mark in marks if 0 <= grid.at(mark.time) < columns.strip_cells}
+    if not at:
+        return []
+    every = next((many for many in EVERY if _apart(at, many) >= APART), EVERY[-1])
+    row, free = Placed(), 0
+    for epoch, cell in sorted(at.items()):
+        text = f"╵e{epoch}"
+        if epoch % every == 0 and cell >= free and cell + width(text) <= columns.strip_cells:
+            row.put(columns.strip + cell, text, theme.RUN)
+            free = cell + width(text) + 1
+    row.put(columns.strip + columns.strip_cells + 1, f"epochs of {name}", theme.FAINT)
+    return drawn(row.pieces, columns.cells)
+
+
+def _apart(at: dict[int, int], every: int) -> int:
+    cells = sorted(cell for epoch, cell in at.items() if epoch % every == 0)
+    return min((after - before for before, after in pairwise(cells)), default=APART)
+
+
+def answer(samples: Sequence[Sample], states: Sequence[GpuState], cells: int) -> Line:
+    """Return what people come for, in one line: `1 free  GPU 7  79.6 GiB  6 busy`; GPUs that MIG divides are none."""
+    counts: Counter[GpuState] = Counter(states)
+    line: Line = [Segment(" ")]
+    free = [sample for sample, state in zip(samples, states, strict=True) if state is GpuState.FREE]
+    line.append(Segment(f" {len(free)} free ", FREE if free else theme.DIM))
+    if free:
+        names = " ".join(sample.device.label for sample in free[:4]) + (" …" if len(free) > 4 else "")
+        line.append(Segment(f" GPU {names} ", theme.STRONG))
+        if len(free) == 1 and isfinite(size := free[0].value("gpu.memory_total")):
+            line += [Segment(f" {units.gibibytes(size)}", theme.PLAIN), Segment(" GiB ", theme.DIM)]
+    for state in (GpuState.BUSY, GpuState.HELD):
+        if counts[state]:
+            line += [Segment(f" {counts[state]}", theme.PLAIN), Segment(f" {_NAMES[state]}", theme.DIM)]
+    unknown = sum(counts[state] for state in _UNKNOWN)
+    if unknown:
+        line += [Segment(f" {unknown}", theme.WARN), Segment(" unknown", theme.DIM)]
+    return cut(line, cells)
+
+
+_NAMES = {GpuState.BUSY: "busy", GpuState.HELD: "idle"}
+_UNKNOWN = (GpuState.UNKNOWN, GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE, GpuState.IDLE)
+
+
+def hidden(above: int, below: int, free: Sequence[str], cells: int) -> Line:
+    """Return `+5 ▼ · 2 free: GPU 27, 31`: GPUs that have no room on screen."""
+    counts = "  ".join(f"+{many} {arrow}" for many, arrow in ((above, "▲"), (below, "▼")) if many)
+    line: Line = [Segment(f"  {counts}", theme.TITLE)]
+    if free:
+        named = f" {len(free)} free: GPU {', '.join(free)} "
+        word = named if width(named) + width(counts) + 6 <= cells else f" {len(free)} free "
+        line += [Segment(" ·", theme.DIM), Segment(word, theme.GOOD)]
+    return [*line, Segment(" ")]

@@ -1,0 +1,192 @@
+"""A GPU as one line: its last minutes, what it does now, and who has it."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import NamedTuple
+
+from rich.style import Style
+
+from gpumon import units
+from gpumon.analysis.clock_events import IDLE, clock_event_reasons
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.frame import Sample
+from gpumon.metrics import BY_NAME, Availability
+from gpumon_tui import palette, theme
+from gpumon_tui.gpu_status import GpuHolder, GpuLabel
+from gpumon_tui.levels import level
+from gpumon_tui.renderables.gpu_columns import GpuColumns
+from gpumon_tui.renderables.memory_bar import memory_bar
+from gpumon_tui.renderables.placed import Piece, Placed
+from gpumon_tui.renderables.text_width import Line, fit, width
+
+MARK = "▌"
+BRACKET = ("┌", "│", "└")
+"""The first, the middle and the last GPU of a run."""
+SHORTER = {
+    "allocated, idle": "idle", "heat-throttled": "throttled", "divided by MIG": "divided", "state unknown": "unknown",
+}  # fmt: skip
+"""States where there is no room for the whole word; beside who has the GPU, idle says that it is allocated."""
+WIDE_USERS = 7
+FREE = palette.tinted("util", 1.0, "util", 0.16) + Style(bold=True)
+_FADED = frozenset({GpuState.STALE, GpuState.LOST, GpuState.UNREADABLE})
+"""States of a GPU whose values are old, or none."""
+
+
+class GpuLine(NamedTuple):
+    """The content of a GPU's line."""
+
+    sample: Sample
+    state: GpuState
+    label: GpuLabel
+    idle: str
+    """For how long it has been allocated and idle: `3 h 12 m`; empty where that is not so."""
+    holder: GpuHolder
+    left: float
+    """Seconds until its run ends, or NaN."""
+    received: float
+    sent: float
+    """Bytes per second over PCIe, or NaN."""
+    history: Line
+    bracket: str = ""
+    """One of `BRACKET` where its neighbors are of the same run."""
+    is_selected: bool = False
+
+
+def gpu_row(gpu: GpuLine, columns: GpuColumns) -> list[Piece]:
+    """Return the texts of a line, by their cells."""
+    row = Placed()
+    is_old = gpu.state in _FADED
+    strong = theme.DIM if is_old else theme.STRONG
+    if gpu.is_selected:
+        row.put(0, MARK, theme.TITLE)
+    index = gpu.sample.device.label or units.MISSING
+    row.right(columns.label, index, theme.PLAIN if gpu.state is GpuState.FREE else theme.STRONG)
+    if columns.strip_cells:
+        row.segments(columns.strip, gpu.history)
+    _percent(row, gpu.sample.value("gpu.utilization"), columns.percent, strong)
+    if columns.bar_cells:
+        row.segments(columns.bar, memory_bar(gpu.sample, columns.bar_cells))
+    _memory(row, gpu.sample, columns, is_old=is_old)
+    _numbers(row, gpu, columns, is_old=is_old)
+    (_short_tail if columns.is_short else _tail)(row, gpu, columns)
+    return row.pieces
+
+
+def _percent(row: Placed, value: float, end: int, strong: Style) -> None:
+    if not isfinite(value):
+        row.right(end, units.MISSING, theme.FAINT)
+        return
+    row.put(end - 1, "%", theme.DIM)
+    row.right(end - 1, f"{value * 100:.0f}", strong if value >= 0.005 else theme.DIM)
+
+
+def _memory(row: Placed, sample: Sample, columns: GpuColumns, *, is_old: bool) -> None:
+    used, total = sample.value("gpu.memory_used"), sample.value("gpu.memory_total")
+    if sample.device.missing.get("gpu.memory_used") is Availability.SHARED_WITH_HOST:
+        row.right(columns.used, "host's", theme.DIM)
+        return
+    if not isfinite(used):
+        row.right(columns.used, units.MISSING, theme.FAINT)
+        return
+    size = used / 2**30
+    style = theme.DIM if is_old or size < 0.05 else theme.LEVELS[level(BY_NAME["gpu.memory_used"], used, total)]
+    if columns.is_short:
+        row.put(columns.used - 1, "G", theme.DIM)
+        row.right(columns.used - 1, f"{size:.0f}", style)
+    else:
+        row.right(columns.used, units.gibibytes(used), style)
+    if columns.of and isfinite(total) and not sample.device.is_divided:  # the rest of that is free to nobody
+        row.put(columns.used, f"/{total / 2**30:.0f}", theme.DIM)
+
+
+def _numbers(row: Placed, gpu: GpuLine, columns: GpuColumns, *, is_old: bool) -> None:
+    sample = gpu.sample
+
+    def number(end: int, text: str, style: Style) -> None:
+        if end:
+            row.right(end, text, theme.FAINT if text == units.MISSING else theme.DIM if is_old else style)
+
+    temperature, watts = sample.value("gpu.temperature"), sample.value("gpu.power")
+    hot = level(BY_NAME["gpu.temperature"], temperature)
+    number(columns.temperature, units.whole(temperature), theme.LEVELS[hot])
+    number(columns.power, units.whole(watts), theme.PLAIN)
+    clock = sample.value("gpu.clock_sm") / 1e9
+    number(columns.clock, f"{clock:.2f}" if isfinite(clock) else units.MISSING, theme.PLAIN)
+    for end, rate in ((columns.received, gpu.received), (columns.sent, gpu.sent)):
+        number(end, units.gibibytes(rate), theme.DIM if rate < 0.05 * 2**30 else theme.PLAIN)
+    if columns.throttled:
+        reasons = clock_event_reasons(sample)
+        text = units.MISSING if reasons is None else ", ".join(one for one in reasons if one != IDLE) or "no"
+        is_hot = not gpu.label.quiet and gpu.label.word == "heat-throttled"
+        style = theme.FAINT if text in ("no", units.MISSING) else gpu.label.style if is_hot else theme.PLAIN
+        row.put(columns.throttled, fit(text, 11), style)
+
+
+def _tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
+    """User, run or program, and at the end its epoch and time left, or the state in words."""
+    if gpu.state is GpuState.FREE:
+        row.put(columns.user - 1, " free ", FREE)
+        return
+    who = gpu.holder
+    is_first = gpu.bracket in ("", BRACKET[0])
+    at = columns.run
+    if is_first:
+        _users(row, who.users, columns.user, columns.user_cells - 1)
+    if gpu.bracket:
+        row.put(at, gpu.bracket, theme.RUN)
+        at += 2
+    name = who.name if is_first else ""
+    end = columns.end
+    if gpu.label.quiet and who.epoch:
+        if is_first:
+            end = _epoch(row, gpu, columns)
+    elif is_first or not gpu.label.quiet:
+        room = end - at - (min(width(name), 8) + 1 if name else 0)
+        text = _word(gpu, room, beside=bool(who.users))
+        end = row.right(end, text, gpu.label.style)
+    if name and end - 1 > at:
+        row.put(at, fit(name, end - 1 - at).rstrip(), theme.RUN if who.is_run else theme.PLAIN)
+
+
+def _epoch(row: Placed, gpu: GpuLine, columns: GpuColumns) -> int:
+    """The place of a run; return the cell where it begins."""
+    if columns.epoch < columns.end and isfinite(gpu.left):
+        row.right(columns.end, units.short(gpu.left), theme.PLAIN)
+    return row.right(columns.epoch, gpu.holder.epoch, theme.STRONG)
+
+
+def _users(row: Placed, users: tuple[str, ...], at: int, cells: int) -> None:
+    if not users:
+        return
+    more = f"{' ' * (cells > WIDE_USERS)}+{len(users) - 1}" if len(users) > 1 else ""
+    row.put(at, fit(users[0], cells - len(more)).rstrip() + more, theme.PLAIN)
+
+
+def _word(gpu: GpuLine, room: int, *, beside: bool) -> str:
+    """The state in as many letters as there is room for; `beside`: the user stands there."""
+    word = gpu.label.word
+    brief = SHORTER.get(word, word) if beside or word != "allocated, idle" else word
+    timed = [f"{one} {gpu.idle}" for one in (word, brief)] if gpu.idle else []
+    for text in (*timed, word, brief):
+        if width(text) <= room:
+            return text
+    return fit(brief, max(0, room))
+
+
+def _short_tail(row: Placed, gpu: GpuLine, columns: GpuColumns) -> None:
+    """User, and at the end the epoch or the state in a word, which is never given up."""
+    who = gpu.holder
+    if gpu.state is GpuState.FREE:
+        row.put(columns.user, " free ", FREE)
+        return
+    end, room = columns.end, columns.end - columns.user
+    if gpu.label.quiet and who.epoch:
+        begin = row.right(end, fit(who.epoch.removeprefix("step "), room).strip(), theme.RUN)
+    else:
+        user = min(width(who.users[0]), columns.user_cells) + 1 if who.users else 0
+        text = _word(gpu, room - user, beside=bool(who.users))
+        if text.endswith("…"):  # the state is worth more than the name
+            text = _word(gpu, room, beside=bool(who.users))
+        begin = row.right(end, text, gpu.label.style)
+    _users(row, who.users, columns.user + 1, min(columns.user_cells + 2, begin - columns.user - 2))

@@ -1,0 +1,96 @@
+"""A section of a page: its name on a hairline, and below it rows of columns that leave where there is no room."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from rich.segment import Segment
+from rich.style import Style
+
+from gpumon_tui import palette, theme
+from gpumon_tui.renderables.placed import Placed
+from gpumon_tui.renderables.text_width import Line, cut, fit, length
+
+NAME = palette.ink("strong", bold=True)
+WIDE = 100
+"""Cells of a page from which its margins are two cells."""
+FLEXIBLE = 10
+"""Fewest cells of a column that takes what is left."""
+
+
+class LeanColumn(NamedTuple):
+    """A column of a section; `cells` of 0 takes what room is left."""
+
+    title: str
+    cells: int
+    right: bool = False
+    keep: int = 0
+    """The larger, the longer it stays when there is no room."""
+
+
+class LeanPlace(NamedTuple):
+    """A column that has room."""
+
+    at: int
+    """Its place among all."""
+    begin: int
+    column: LeanColumn
+
+
+def margin(page: int) -> int:
+    """Return the cells at both sides of a page of so many."""
+    return 2 if page >= WIDE else 1
+
+
+def section_head(name: str, detail: Line, more: Line, cells: int, left: int) -> Line:
+    """Return the line with a section's name, `left` cells from the edges; `more` is what opens the rest."""
+    head: Line = [Segment(" " * left), Segment(name, NAME)]
+    if detail:
+        head += [Segment("  "), *detail]
+    end = cells - left
+    room = end - length(head) - length(more) - 1
+    if room < 3:
+        more, room = [], end - length(head) - 1
+    if room < 1:
+        return cut(head, end)
+    if not more:
+        return [*head, Segment(" "), Segment("─" * room, theme.RULE)]
+    return [*head, Segment(" "), Segment("─" * (room - 1), theme.RULE), Segment(" "), *more]
+
+
+@lru_cache(maxsize=64)
+def fitting(columns: tuple[LeanColumn, ...], begin: int, end: int) -> tuple[LeanPlace, ...]:
+    """Return the columns that have room from cell `begin` to `end`, two cells apart."""
+    chosen = list(enumerate(columns))
+    while len(chosen) > 1 and sum((column.cells or FLEXIBLE) + 2 for _, column in chosen) - 2 > end - begin:
+        chosen.remove(min(chosen, key=lambda placed: placed[1].keep))
+    spare = end - begin - sum(column.cells + 2 for _, column in chosen) + 2
+    found, at = [], begin
+    for place, column in chosen:
+        one = column if column.cells else column._replace(cells=max(1, spare))
+        found.append(LeanPlace(place, at, one))
+        at += one.cells + 2
+    return tuple(found)
+
+
+def headings(chosen: Sequence[LeanPlace]) -> Placed:
+    """Return the headings of columns, at their cells."""
+    row = Placed()
+    for _, begin, column in chosen:
+        row.put(begin, fit(column.title, column.cells, column.right), theme.HEADING)
+    return row
+
+
+Told = tuple[str, Style]
+
+
+def put_row(row: Placed, chosen: Sequence[LeanPlace], texts: Sequence[Told | Line]) -> None:
+    """Put the texts of a row at their columns; a line of segments is drawn as it is."""
+    for place, begin, column in chosen:
+        told = texts[place]
+        if isinstance(told, list):
+            row.segments(begin, told)
+        elif told[0]:
+            row.put(begin, fit(told[0], column.cells, column.right), told[1])

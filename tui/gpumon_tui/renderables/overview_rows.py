@@ -1,0 +1,165 @@
+"""The rows of the overview below its GPUs: findings, runs and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+
+from rich.segment import Segment
+
+from gpumon import units
+from gpumon.analysis.progress import Progress
+from gpumon.analysis.ranks import Ranks
+from gpumon.diagnosis.finding import Finding, Severity
+from gpumon.frame import Device, Process, Run, RunState
+from gpumon_tui import palette, theme
+from gpumon_tui.renderables.lean_section import LeanColumn, Told
+from gpumon_tui.renderables.placed import Placed
+from gpumon_tui.renderables.processes import elapsed
+from gpumon_tui.renderables.text_width import Line, fit, safe, width
+
+MOST_FINDINGS = 3
+MARKS = {Severity.CRITICAL: "▲", Severity.WARNING: "△", Severity.INFO: "·"}
+INKS = {Severity.CRITICAL: theme.CRITICAL, Severity.WARNING: palette.ink("warn", bold=True), Severity.INFO: theme.DIM}
+ACTION_FROM = 100
+"""Cells from which a finding stands with what to do about it."""
+
+RUN_COLUMNS = (
+    LeanColumn("run", 16, keep=12),
+    LeanColumn("user", 8, keep=7),
+    LeanColumn("GPUs", 6, keep=9),
+    LeanColumn("", 0, keep=5),
+    LeanColumn("epoch", 7, right=True, keep=11),
+    LeanColumn("phase", 8, keep=6),
+    LeanColumn("loss", 8, right=True, keep=8),
+    LeanColumn("left", 11, right=True, keep=10),
+    LeanColumn("ends", 8, right=True, keep=3),
+)
+NARROW_RUN_COLUMNS = tuple(
+    one._replace(keep=99, cells=min(one.cells, 13)) if one.title in ("run", "", "left") else one for one in RUN_COLUMNS
+)
+"""Where there is room for little: the name, how far it is, and what is left."""
+PROCESS_COLUMNS = (
+    LeanColumn("PID", 7, right=True, keep=9),
+    LeanColumn("GPU", 3, right=True, keep=10),
+    LeanColumn("user", 8, keep=8),
+    LeanColumn("GPU GiB", 7, right=True, keep=7),
+    LeanColumn("SM %", 4, right=True, keep=6),
+    LeanColumn("CPU %", 5, right=True, keep=3),
+    LeanColumn("host GiB", 8, right=True, keep=2),
+    LeanColumn("time", 8, right=True, keep=1),
+    LeanColumn("run", 14, keep=0),
+    LeanColumn("program", 0, keep=11),
+)
+STATES = {
+    RunState.FINISHED: ("finished", theme.DIM),
+    RunState.FAILED: ("failed", theme.CRITICAL),
+    RunState.DIED: ("died", theme.CRITICAL),
+    RunState.INTERRUPTED: ("interrupted", theme.DIM),
+}
+"""The ends of runs, in the place of the time left."""
+
+
+def subject_cells(found: Sequence[Finding], place: int, cells: int) -> int:
+    """Return the cells of a finding's subject: as many as of the others, where there is room."""
+    sizes = [width(safe(one.subject.title)) for one in found]
+    return min(20, max(sizes)) if cells >= ACTION_FROM else sizes[place]
+
+
+def finding_row(found: Finding, cells: int, left: int, subject: int) -> Placed:
+    """One finding: severity, subject and summary; with room also what to do."""
+    row = Placed()
+    row.put(left, MARKS[found.severity], INKS[found.severity])
+    row.put(left + 2, fit(safe(found.subject.title), subject), theme.STRONG)
+    at = left + 2 + subject + 2
+    end = cells - left
+    summary = safe(found.summary)
+    at = row.put(at, fit(summary, max(0, end - at)).rstrip(), theme.PLAIN)
+    action = safe(found.action)
+    if cells >= ACTION_FROM and action and at + 3 + width(action) <= end:
+        row.right(end, action, theme.DIM)
+    return row
+
+
+def progress_bar(done: float, cells: int) -> Line:
+    """Draw a share to half a cell; an empty track where it is not known."""
+    full = round(2 * min(1.0, max(0.0, done)) * cells) if isfinite(done) else 0
+    halves = "━" * (full // 2) + "╸" * (full % 2)
+    line: Line = [Segment(halves, theme.RUN)] if halves else []
+    rest = cells - len(halves)
+    return [*line, Segment("━" * rest, theme.TRACK)] if rest else line
+
+
+def run_texts(ranks: Ranks, far: Progress, gpus: str, *, now: float, bar_cells: int) -> tuple[Told | Line, ...]:
+    """Return the texts of a run, as far as its slowest rank is, by `RUN_COLUMNS`."""
+    first, slowest = ranks.first, ranks.slowest
+    goes_on = ranks.state is RunState.RUNNING
+    ended = STATES.get(ranks.state, ("", theme.PLAIN))
+    by_steps = slowest.epoch < 0 and not slowest.epochs
+    place = slowest.step_text if by_steps else units.epoch_place(slowest.epoch, slowest.epochs, slowest.base)
+    loss, ink = _loss(first)
+    has_left = goes_on and isfinite(far.left)
+    return (
+        (safe(first.name), theme.RUN),
+        (safe(first.user), theme.PLAIN),
+        (gpus, theme.PLAIN),
+        progress_bar(far.done, bar_cells),
+        (place or units.MISSING, theme.STRONG if place else theme.FAINT),
+        (safe(slowest.phase) if goes_on else "", theme.PLAIN),
+        (loss, ink),
+        (units.short(far.left), theme.PLAIN) if has_left else (units.MISSING, theme.FAINT) if goes_on else ended,
+        (units.clock(now + far.left).rpartition(":")[0], theme.DIM) if has_left else ("", theme.DIM),
+    )
+
+
+def _loss(run: Run) -> Told:
+    """The loss, or else the first value logged; one that is no number comes first and alarms."""
+    odd = next(((name, value) for name, value in run.metrics.items() if not isfinite(value)), None)
+    if odd is not None:
+        return units.plain(odd[1]), theme.CRITICAL
+    name = next((one for one in run.metrics if "loss" in one.lower()), None)
+    return (units.plain(run.metrics[name]), theme.PLAIN) if name else ("", theme.PLAIN)
+
+
+def run_brief(ranks: Ranks, far: Progress) -> Line:
+    """A run in a few words: `resnet50 8/90 2 h 13 m`."""
+    slowest = ranks.slowest
+    place = units.epoch_place(slowest.epoch, slowest.epochs, slowest.base) if slowest.epoch >= 0 else slowest.step_text
+    line: Line = [Segment(fit(safe(ranks.first.name), min(16, width(safe(ranks.first.name)))), theme.RUN)]
+    if place:
+        line += [Segment(f" {place}", theme.STRONG)]
+    if ranks.state is not RunState.RUNNING:
+        word, style = STATES[ranks.state]
+        line.append(Segment(f" {word}", style))
+    elif isfinite(far.left):
+        line.append(Segment(f" {units.short(far.left)}", theme.DIM))
+    return line
+
+
+def process_texts(process: Process, device: Device | None, run: Run | None, now: float) -> tuple[Told | Line, ...]:
+    """Return the texts of a process by `PROCESS_COLUMNS`."""
+    return (
+        (str(process.pid), theme.DIM),
+        (units.MISSING if device is None else device.label, theme.PLAIN),
+        (safe(process.user), theme.PLAIN),
+        _number(units.gibibytes(process.memory_used), quiet=process.memory_used < 0.05 * 2**30, strong=True),
+        _share(process.sm_utilization),
+        _share(process.cpu_utilization),
+        _number(units.gibibytes(process.host_memory)),
+        (elapsed(now - process.started), theme.DIM),
+        (safe(run.name) if run else "", theme.RUN),
+        (safe(process.name), theme.PLAIN),
+    )
+
+
+def _share(value: float) -> Told:
+    return _number(units.whole(value * 100), quiet=value < 0.005)
+
+
+def _number(text: str, *, quiet: bool = False, strong: bool = False) -> Told:
+    if text == units.MISSING:
+        return text, theme.FAINT
+    return text, theme.DIM if quiet else _STRONG if strong else theme.PLAIN
+
+
+_STRONG = palette.ink("strong")
