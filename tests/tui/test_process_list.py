@@ -10,12 +10,18 @@ from pathlib import Path
 import pytest
 
 from gpumon.frame import Process
+from gpumon.history.span import WindowSpan
+from gpumon.process_history.kept import KnownProcess
+from gpumon.process_history.measures import NAMES
+from gpumon.process_history.query import MeasureUse, ProcessUse, ProcessWindow
 from gpumon_tui.process_list.facts import ProcessFacts, facts_of
 from gpumon_tui.process_list.filters import hidden_by, matching, terms_of
+from gpumon_tui.process_list.left_out import LeftOutReader, left_out
 from gpumon_tui.process_list.programs import OwnPrograms, script_of
 from gpumon_tui.process_list.tree import ParentProcess, Parents, arranged
 from gpumon_tui.process_list.user_totals import KnownSum, user_totals
 from gpumon_tui.renderables.process_columns import COLUMNS, elapsed, in_order
+from tests.programs import until
 from tests.tui.fakes import START, FakeFeed
 
 GIB = 2.0**30
@@ -208,3 +214,32 @@ def test_users_stand_by_their_memory_and_an_unknown_one_last() -> None:
 )
 def test_a_time_fits_its_column(seconds: float, text: str) -> None:
     assert elapsed(seconds) == text
+
+
+def window(*uses: tuple[int, float]) -> ProcessWindow:
+    measures = {name: MeasureUse(10.0, 5.0, 6.0) for name in NAMES}
+    one = KnownProcess(1, "GPU-0000", 1, 1.0, "compute", 1.0, 0.0, "python", "alice", "", "", "")
+    found = [ProcessUse(one._replace(number=pid, pid=pid, last=last), 9.0, measures) for pid, last in uses]
+    return ProcessWindow(WindowSpan(0.0, 1.0), found)
+
+
+def test_what_no_frame_has_room_for_comes_from_history_as_it_was_written_last() -> None:
+    asked: list[tuple[float, float]] = []
+
+    def read(path: str, span: WindowSpan) -> ProcessWindow:
+        asked.append((span.begin, span.end))
+        return window((1, 950.0), (2, 950.0), (3, 940.0), (4, 900.0))
+
+    reader = LeftOutReader(lambda: None, read)
+    assert reader.of("", 1000.0, ()).processes == ()
+    assert reader.of("file", 1000.0, ()).processes == (), "it is being read"
+    until(lambda: reader.asked.is_idle)
+    found = reader.of("file", 1000.0, {(2, "GPU-0000")})
+    assert [one.pid for one in found.processes] == [1, 3], "4 was gone by then, and 2 is in the frame"
+    assert (found.until, found.processes[0].memory_used, found.processes[0].user) == (950.0, 5.0, "alice")
+    assert asked == [(820.0, 1000.0), (935.0, 951.0)]
+    assert reader.of("file", 1200.0, ()).processes == (), "too old to say anything about now"
+
+
+def test_history_that_says_nothing_of_now_gives_nothing() -> None:
+    assert left_out("file", 1000.0, lambda path, span: window()).processes == ()

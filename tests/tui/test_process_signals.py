@@ -147,7 +147,7 @@ def test_the_answer_is_no_until_somebody_says_yes(child: subprocess.Popen[bytes]
         assert child.wait() == -signal.SIGTERM
         app.draw()
         await pilot.pause()
-        assert f"{child.pid} sleep ended after" in "\n".join(text(app))
+        assert f"{child.pid} sleep ended " in "\n".join(text(app))
 
     play(Here(seen(child)), (120, 40), script)
 

@@ -122,13 +122,13 @@ class ProcessDetail:
             found.append(KnownFact("started", f"{at}, {age} ago"))
         memory = series["memory_used"].high if "memory_used" in series else ()
         peak = max(filter(is_known, memory), default=NAN)
-        most = f", peak {units.gibibytes(peak)}" if is_known(peak) else ""
-        found.append(KnownFact("GPU", f"{units.gibibytes(process.memory_used)} GiB{most}"))
+        most = f", peak {units.bytes_binary(peak)}" if is_known(peak) else ""
+        found.append(KnownFact("GPU memory", f"{units.bytes_binary(process.memory_used)}{most}"))
         found.append(KnownFact("bandwidth", units.percent(process.memory_utilization)))
         video = process.encoder_utilization, process.decoder_utilization
         if any(share > 0 for share in video):
             found.append(KnownFact("video", "encodes {}, decodes {}".format(*map(units.percent, video))))
-        found.append(KnownFact("host", f"{units.gibibytes(process.host_memory)} GiB"))
+        found.append(KnownFact("host memory", units.bytes_binary(process.host_memory)))
         if idle := facts.idle.get(process.uuid):
             found.append(KnownFact("state", f"GPU allocated, idle {units.words(idle)}", "warn"))
         above = self.rows.parents.above(process) if facts.me else ()

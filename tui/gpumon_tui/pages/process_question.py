@@ -40,7 +40,7 @@ class SignalQuestion:
         """Those that a signal goes to: the process itself first, then the other ranks of its run."""
         self._sent: list[SignalTarget] = []
         self._sent_at = 0.0
-        self._sent_text = ""
+        self._sent_text = self._sent_signal = ""
 
     def ask(self, process: Process) -> None:
         """Open the question, or say why it cannot be asked."""
@@ -144,6 +144,7 @@ class SignalQuestion:
             self._forget_sent()
             self._sent, self._sent_at = sent, self._clock()
             self._sent_text = self._names(sent)
+            self._sent_signal = choice.number.name
             self.said = f"{choice.number.name} sent to {self._sent_text}{f'; {refused}' if refused else ''}"
         else:
             self.said = refused
@@ -154,10 +155,10 @@ class SignalQuestion:
             return
         seconds = self._clock() - self._sent_at
         if all(target.is_over for target in self._sent):
-            self.said = f"{self._sent_text} ended after {units.duration(seconds)}"
+            self.said = f"{self._sent_text} ended {units.brief(seconds)} after {self._sent_signal}"
             self._forget_sent()
         elif seconds >= STILL:
-            self.said = f"{self._sent_text} still runs {units.words(seconds)} after the signal: kill is another one"
+            self.said = f"{self._sent_text} still runs {units.words(seconds)} after {self._sent_signal}"
 
     def forget(self) -> None:
         """Close the question, and watch nothing any more."""

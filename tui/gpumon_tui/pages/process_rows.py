@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from gpumon.frame import Process
 from gpumon_tui.process_list.filters import Term, matching, terms_of
+from gpumon_tui.process_list.left_out import NONE_LEFT_OUT, LeftOutReader
 from gpumon_tui.process_list.tree import Parents, TreeRow, arranged
 from gpumon_tui.process_list.user_totals import UserTotal, user_totals
 from gpumon_tui.renderables.process_columns import COLUMNS, FIRST_ORDER, ProcessColumn, in_order, needed
@@ -46,6 +47,9 @@ class ProcessSelection:
         """Of the users of the processes that match."""
         self.terms: tuple[Term, ...] = ()
         self.parents = parents or Parents()
+        self.others = LeftOutReader(lambda: view.kept.asked.told())
+        self.left_out = NONE_LEFT_OUT
+        """Of `all`, those that come from kept history."""
         self._keys: Sequence[RowKey] = ()
         self._of: Hashable = None
 
@@ -72,13 +76,19 @@ class ProcessSelection:
     def follow(self) -> None:
         """Take the processes of the frame on screen. The cursor stays on its row."""
         view, facts = self.view, self.view.process_facts()
-        of = (view.frame, view.filling, self.order, self.filter, self.is_tree, self.is_by_user, facts.me)
+        found = NONE_LEFT_OUT
+        if view.frame is not None and view.frame.dropped:
+            present = {(process.pid, process.uuid) for process in view.processes}
+            found = self.others.of(view.history_path, view.now, present)
+        chosen = self.order, self.filter, self.is_tree, self.is_by_user
+        of = (view.frame, view.filling, facts.me, found.until, len(found.processes), chosen)
         if of == self._of:
             return
         key = self.key
         self._of = of
         self.terms = terms_of(self.filter)
-        self.all = view.processes
+        self.left_out = found
+        self.all = (*view.processes, *found.processes) if found.processes else view.processes
         self.matched = matching(self.all, self.terms, facts) if self.terms else self.all
         self.totals = user_totals(self.matched)
         name, falls = self.order
@@ -113,7 +123,7 @@ class ProcessSelection:
 
     def find(self, key: RowKey) -> Process | None:
         """Return the process of a key, whatever is filtered."""
-        return next((process for process in self.view.processes if (process.pid, process.uuid) == key), None)
+        return next((process for process in self.all if (process.pid, process.uuid) == key), None)
 
     def move(self, step: int) -> None:
         """Move the cursor within the rows, and select the GPU under it."""

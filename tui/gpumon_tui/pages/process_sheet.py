@@ -184,11 +184,20 @@ class ProcessSheet(Lines):
 
     def _head(self, cells: int) -> tuple[Line, Sequence[ClickPlace]]:
         view, rows = self.view, self.rows
+        kept = len(rows.left_out.processes)
         of = HeadShown(
-            shown=len(rows.matched), there=len(rows.all), is_told=view.frame is not None and are_told(view.samples),
-            left_out=view.frame.dropped if view.frame else 0, text=rows.filter, is_typed=self.typing.is_typed,
-            is_tree=rows.is_tree and not rows.is_by_user, is_by_user=rows.is_by_user, notice=view.origin.notice,
-        )  # fmt: skip
+            shown=len(rows.matched),
+            there=len(rows.all),
+            is_told=view.frame is not None and are_told(view.samples),
+            left_out=max(0, view.frame.dropped - kept) if view.frame else 0,
+            kept=kept,
+            kept_age=view.now - rows.left_out.until,
+            text=rows.filter,
+            is_typed=self.typing.is_typed,
+            is_tree=rows.is_tree and not rows.is_by_user,
+            is_by_user=rows.is_by_user,
+            notice=view.origin.notice,
+        )
         return head(of, margin(cells), cells)
 
     def _foot(self, below: int, cells: int) -> Line:

@@ -17,7 +17,7 @@ BESIDE_FROM = 100
 """Cells from which facts stand beside the charts."""
 LABEL = 11
 """Cells of the numbers beside a chart."""
-NAME = 10
+NAME = 12
 """Cells of the name of a fact."""
 LEAST_CHART = 2
 """Fewest rows of a chart."""
@@ -93,7 +93,7 @@ def opened(of: OpenedProcess, edge: int, cells: int, rows: int) -> list[Line]:
 
 
 def _facts_cells(cells: int) -> int:
-    return min(60, max(36, cells * 3 // 10))
+    return min(60, cells // 3)
 
 
 def _title(of: OpenedProcess, edge: int, cells: int) -> Line:

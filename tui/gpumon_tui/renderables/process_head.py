@@ -19,6 +19,7 @@ _TITLE, _TEXT, _DIM, _FAINT = (
 )  # fmt: skip
 _KEY, _WARN, _STRONG = palette.ink("key", bold=True), palette.ink("warn"), palette.ink("strong")
 _FIELD, _CARET = palette.ink("strong", "panel"), palette.ink("key", "panel")
+NARROW = 80
 FIELD = 26
 """Cells of the field of the filter."""
 
@@ -40,7 +41,11 @@ class HeadShown(NamedTuple):
     is_told: bool
     """Whether each GPU tells of its processes."""
     left_out: int
-    """Processes that no frame has room for."""
+    """Processes of which there is nothing but their number: no frame has room for them."""
+    kept: int
+    """Those of `there` that come from kept history, for the same reason."""
+    kept_age: float
+    """Seconds since these were seen."""
     text: str
     """The filter."""
     is_typed: bool
@@ -58,8 +63,10 @@ def head(of: HeadShown, edge: int, cells: int) -> tuple[Line, list[ClickPlace]]:
         line += [Segment(str(of.shown), _TEXT), Segment(f" of {of.there}", _DIM)]
     else:
         line.append(Segment(str(of.there) if of.is_told or of.there else units.MISSING, _TEXT))
+    if of.kept and cells >= NARROW:
+        line.append(Segment(f"  {of.kept} of history, {units.words(of.kept_age)} old", _WARN))
     if of.left_out:
-        line.append(Segment(f"  {of.left_out} more have no room" if cells >= 80 else f" +{of.left_out}", _WARN))
+        line.append(Segment(f"  {of.left_out} more have no room" if cells >= NARROW else f" +{of.left_out}", _WARN))
     places: list[ClickPlace] = []
     switches: Line = []
     for key, name, does, is_on in (("u", "by user", "by_user", of.is_by_user), ("t", "tree", "tree", of.is_tree)):

@@ -1,0 +1,81 @@
+"""Processes that no frame has room for, from kept history: a daemon writes that once a minute, so they are older."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from gpumon.frame import NAN, Process
+from gpumon.history.span import WindowSpan
+from gpumon.process_history.query import ProcessUse, ProcessWindow, read_processes
+from gpumon_tui.asked import Asked
+
+_BACK = 180.0
+"""Seconds in which history must have been written, to say anything about now."""
+_LOOK = 15.0
+"""Seconds of its end that count: two looks at the processes."""
+_AGAIN = 20.0
+
+Read = Callable[[str, WindowSpan], ProcessWindow]
+
+
+class LeftOutProcesses(NamedTuple):
+    """Processes of kept history that the frame on screen does not have."""
+
+    processes: Sequence[Process] = ()
+    until: float = NAN
+    """Seconds since 1970: when they were last seen."""
+
+
+NONE_LEFT_OUT = LeftOutProcesses()
+
+
+class LeftOutReader:
+    """Reads them in a thread beside the view, while a frame says that it lacks any. `told` is called there."""
+
+    def __init__(
+        self, told: Callable[[], object], read: Read = lambda path, span: read_processes(path, (), span)
+    ) -> None:
+        self.asked = Asked(told)
+        self._read = read
+
+    def of(self, path: str, now: float, present: Collection[tuple[int, str]]) -> LeftOutProcesses:
+        """Return those that are not `present`, by pid and UUID; none until they have been read.
+
+        `path` is the file of kept history, or empty; `now` is the time of the frame, s since 1970.
+        """
+        if not path:
+            return NONE_LEFT_OUT
+        found = self.asked.ask(("left out", path), lambda: left_out(path, now, self._read), _AGAIN).found
+        if found is None or not 0 <= now - found.until <= _BACK:
+            return NONE_LEFT_OUT
+        there = [one for one in found.processes if (one.pid, one.uuid) not in present]
+        return LeftOutProcesses(there, found.until)
+
+
+def left_out(path: str, now: float, read: Read) -> LeftOutProcesses:
+    """Return all processes that were there when history was written last."""
+    until = max((use.process.last for use in read(path, WindowSpan(now - _BACK, now)).processes), default=NAN)
+    if not until > now - _BACK:
+        return NONE_LEFT_OUT
+    uses = read(path, WindowSpan(until - _LOOK, until + 1.0)).processes
+    return LeftOutProcesses([_process(use) for use in uses if use.process.last >= until - _LOOK], until)
+
+
+def _process(use: ProcessUse) -> Process:
+    one, measures = use.process, use.measures
+    return Process(
+        pid=one.pid,
+        uuid=one.device,
+        kind=one.kind,
+        name=one.name,
+        user=one.user,
+        started=one.started,
+        memory_used=measures["memory_used"].mean,
+        sm_utilization=measures["sm_utilization"].mean,
+        cpu_utilization=measures["cpu_utilization"].mean,
+        host_memory=measures["host_memory"].mean,
+        container=one.container,
+        pod=one.pod,
+        job=one.job,
+    )
