@@ -105,6 +105,17 @@ def test_a_gpu_that_has_never_answered_is_as_old_as_the_question(looks: Discover
         assert (sample.state, sample.age) == (Availability.STALE, seconds)
 
 
+def test_a_look_that_finds_nothing_new_says_so_by_giving_what_the_last_one_gave(
+    looks: Discovery, clock: FakeClock, asker: Waiting
+) -> None:
+    looks.look()
+    asker.answer()
+    clock.advance(2)
+    found = looks.look()
+    assert looks.look() is found
+    assert looks.reopen() is not found
+
+
 def test_an_answer_of_a_driver_that_was_opened_anew_meanwhile_is_forgotten(looks: Discovery, asker: Waiting) -> None:
     looks.look()
     asker.answer()

@@ -91,6 +91,8 @@ class Discovery:
         self._pci = pci
         self._library: Library | None = None
         self._devices: list[NvmlDevice] = []
+        self._last = FoundDevices()
+        """The answer of the last look with a driver."""
         self._gone: dict[str, Device] = {}
         self._refused: dict[int, int] = {}
         self._samples_until: dict[str, int] = {}
@@ -107,6 +109,7 @@ class Discovery:
     def look(self) -> FoundDevices:
         """Look for the driver, where it is not open, and for its GPUs."""
         has_looked, self._has_looked = self._has_looked, True
+        before = self._last
         if self._library is None:
             if not self._gone and (asleep := all_asleep(self._pci)):
                 return FoundDevices(absent=tuple(map(_sleeper, range(len(asleep)), asleep)))
@@ -117,8 +120,9 @@ class Discovery:
             self._driver = self._library.driver
             self._xids = XidErrors(self._library, self._clock, self._new_xids)
             self._watched.clear()
-        found = self._find_all(self._library)
-        if has_looked and self._xids is not None:
+        self._last = found = self._find_all(self._library)
+        is_all_watched = found is before and len(self._watched) == len(self._devices)
+        if has_looked and self._xids is not None and not is_all_watched:
             self._xids.follow(self._awakened())
         return found
 
@@ -126,7 +130,7 @@ class Discovery:
         """Open the driver anew, which went away. No call may be under way."""
         for device in self._devices:
             self._part_with(device)
-        self._devices = []
+        self._devices, self._last = [], FoundDevices()
         self._refused.clear()
         self._asked.clear()
         self.close()
@@ -171,6 +175,8 @@ class Discovery:
         # Where all is as before, asking for each handle again would be a call for each GPU.
         if count != len(self._devices) or any(device.state not in _WELL for device in self._devices):
             self._find_each(library, count)
+        elif self._last.devices and not self._last.absent:
+            return self._last  # who asks can tell that nothing is new
         return self._found(problem)
 
     def _find_each(self, library: Library, count: int) -> None:
