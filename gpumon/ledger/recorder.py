@@ -7,6 +7,7 @@ one before is settled, exactly, whatever epochs and phases began and ended in be
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from gpumon.analysis.thresholds import GONE_AFTER
 from gpumon.clock import SECOND
 from gpumon.followers import LEDGER
 from gpumon.frame import Boundary, Frame, Run, Tick
-from gpumon.ledger.device import RecentSamples, device_sample
+from gpumon.ledger.device import REMEMBERED, RecentSamples, device_sample
 from gpumon.ledger.rank import RankRecorder
 from gpumon.ledger.store import KnownRuns, OpenRank
 from gpumon.ledger.write import Batch
@@ -29,8 +30,8 @@ _SOON = SECOND * 9 // 10  # each tick at 1 Hz, though ticks are not exactly a se
 _FIRST_POLLS = 3
 _LOOK_AGAIN = 30 * SECOND
 _MOST_HELD = 8192
-_AT_ONCE = 10
-"""Ticks taken together while there is no run: after a second of sleep, each alone costs twice as much."""
+_MOST_UNREAD = 256
+"""Ticks without a run that wait, at most: those of `REMEMBERED` at 8 a second."""
 _MOST_ENDED = 50_000
 
 
@@ -70,8 +71,8 @@ class LedgerRecorder:
         self._package: PackageReading | None = None
         """The last one, while there is a run."""
         self._recent: dict[str, RecentSamples] = {}
-        self._unread: list[Tick] = []
-        """Ticks without a run that are not among `_recent` yet: no rank needs them before a run comes."""
+        self._unread: deque[Tick] = deque()
+        """Newest ticks without a run, which are not among `_recent`: no rank needs them before a run comes."""
         self._previous: Tick | None = None
         self._held_runs: dict[str, Run] = {}
         self._held: list[Boundary] = []
@@ -94,8 +95,10 @@ class LedgerRecorder:
         if Capability.LIVE not in tick.origin.capabilities and not self._keep:
             return
         self._unread.append(tick)
-        if tick.runs or self._ranks or self._held_runs or len(self._unread) >= _AT_ONCE:
+        if tick.runs or self._ranks or self._held_runs or len(self._unread) >= _MOST_UNREAD:
             self._remember()
+        elif len(self._unread) > 2 and self._unread[1].monotonic_ns < tick.monotonic_ns - REMEMBERED:
+            self._unread.popleft()
         self._taken_back += tick.withdrawn
         previous, self._previous = self._previous, tick
         if self._known is None and (known := self._store.known) is not None:
@@ -162,7 +165,7 @@ class LedgerRecorder:
             self._store.put(batch)
 
     def _remember(self) -> None:
-        ticks, self._unread = self._unread, []
+        ticks, self._unread = self._unread, deque()
         for tick in ticks:
             for sample in tick.samples:
                 uuid = sample.device.uuid

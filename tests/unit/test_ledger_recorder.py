@@ -506,6 +506,19 @@ def test_a_daemon_that_comes_late_keeps_the_epochs_and_says_what_it_saw() -> Non
     assert "energy" not in ledger.usage(2), "a third of it is not known"
 
 
+def test_a_run_that_comes_later_has_the_samples_of_the_last_half_minute_and_older_ones_do_not_wait() -> None:
+    ledger, make = Memory(), Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 75.0)]
+    ends = [make(Mark.EPOCH_END, 110.0, phase=""), make(Mark.RUN_END, 111.0, phase="")]
+    ticks = [on(second, power=100.0) for second in range(115)]
+    recorder = keep(ledger, [one._replace(runs=()) for one in ticks[:100]], close=False)
+    assert len(recorder._unread) == 32
+    ticks[100] = ticks[100]._replace(boundaries=events)
+    ticks[111] = ticks[111]._replace(boundaries=ends)
+    keep(ledger, ticks[100:], recorder)
+    assert ledger.usage(0)["sampled"] == pytest.approx(35.0)
+
+
 def test_a_run_that_was_over_before_anybody_looked_is_kept_though_it_shows_once() -> None:
     ledger = Memory()
     ended = run(gpus=(GPU,), started=TIME / SECOND + 1, state=RunState.FINISHED, step=50)
