@@ -29,14 +29,16 @@ WIDE = (160, 50)
 
 
 def header_color(app: GpumonApp) -> Color | None:
-    """Of the dot before the word for how fresh things are."""
-    return next(segment.style.color for segment in app.header._lines[0] if "●" in segment.text and segment.style)
+    """Of the glyph before the word for how fresh things are."""
+    marks = tuple("●○‖▲▸")
+    return next(one.style.color for one in app.header._lines[0] if one.text.startswith(marks) and one.style)
 
 
 def brightest(app: GpumonApp) -> int:
-    """The strongest light of any letter outside the two bars."""
+    """The strongest light of any letter of the page."""
     lights = []
-    for strip in app.screen._compositor.render_strips()[1:-1]:
+    first = 1 + app.reason.display
+    for strip in app.screen._compositor.render_strips()[first:-1]:
         for segment in strip:
             if segment.text.strip() and segment.style and segment.style.color:
                 lights.append(max(segment.style.color.get_truecolor()))
@@ -73,10 +75,12 @@ def test_a_silent_daemon_dims_the_whole_screen_and_dates_every_chart() -> None:
     def check(app: GpumonApp) -> None:
         not_green(app)
         assert brightest(app) < 190
-        assert sum(line.count("until 15 s ago") for line in text(app)[1:]) == 1, "the strips"
+        assert sum(line.count("until 15 s ago") for line in text(app)[2:]) == 1, "the strips"
 
     screen = state_of(FakeFeed(live=SILENT), check)
-    assert "● stale: last seen 14:24:59 (15 s ago) " in screen[0]
+    assert "○ stale 15 s  14:25:14" in screen[0], "the clock goes on"
+    assert "8 stale" in screen[0]
+    assert "stale: last seen 14:24:59 (15 s ago).  The values below are from 14:24:59." in screen[1]
     everything = "\n".join(screen)
     assert not re.search(r"\bnow\b", everything)
     assert "busy" not in everything
@@ -101,8 +105,8 @@ def test_a_ring_that_is_gone_is_dated_by_the_last_frame_that_came() -> None:
     clock = FakeClock()
     feed = FakeFeed(live=LiveState(False, "no daemon is running", 1.0))
     screen = state_of(feed, not_green, clock=clock)
-    assert "no daemon is running · last seen 14:24:59 (15 s ago)" in screen[0]
-    assert "15 s ago" in "\n".join(screen[1:])
+    assert "no daemon is running · last seen 14:24:59 (15 s ago)" in screen[1]
+    assert "15 s ago" in "\n".join(screen[2:])
 
 
 def test_a_driver_that_is_gone_for_all_gpus_is_not_live() -> None:
@@ -110,7 +114,9 @@ def test_a_driver_that_is_gone_for_all_gpus_is_not_live() -> None:
     feed.state_of_all = Availability.NO_DRIVER
     feed.advance()
     screen = state_of(feed, not_green)
-    assert "no GPU can be read: the NVIDIA driver is installed but not loaded: try 'sudo modprobe nvidia'" in screen[0]
+    assert "no GPU can be read: the NVIDIA driver is installed but not loaded: try 'sudo modprobe nvidia'" in screen[1]
+    assert "▲ no driver" in screen[0]
+    assert "no GPU answers" in screen[0]
     assert "live" not in screen[0]
 
 
@@ -128,14 +134,14 @@ def test_a_driver_that_hangs_for_all_gpus_is_not_live() -> None:
     feed.state_of_all = Availability.STALE
     feed.advance()
     screen = state_of(feed, not_green)
-    assert "the driver does not answer · last seen 12 s ago" in screen[0]
+    assert "○ stale 12 s" in screen[0]
+    assert "the driver does not answer · last seen 12 s ago" in screen[1]
     assert "12 s ago" in "\n".join(screen[1:])
 
 
 def test_a_held_picture_is_not_live() -> None:
     screen = state_of(FakeFeed(), not_green, keys=("space",))
-    assert "PAUSED" in screen[0]
-    assert "paused at 14:24:59" in screen[0]
+    assert "‖ paused  14:24:59" in screen[0]
     assert "live" not in screen[0]
     assert "now" not in "\n".join(screen)
 
@@ -151,8 +157,9 @@ def test_a_held_picture_of_a_daemon_that_went_silent_is_as_old_as_the_picture() 
         await pilot.pause()
 
     screen = play(feed, (200, 50), script)
-    assert "paused at 14:24:59 · the daemon is no longer running: last seen 14:34:59 (15 s ago) " in screen[0]
-    everything = "\n".join(screen[1:])
+    assert "‖ paused 10:00  14:24:59" in screen[0]
+    assert "paused at 14:24:59 · the daemon is no longer running: last seen 14:34:59 (15 s ago)." in screen[1]
+    everything = "\n".join(screen[2:])
     assert "15 s ago" not in everything, "the edge of a chart is the moment at which it was held"
     assert "stale 10:15" in everything
 
@@ -202,7 +209,7 @@ def test_processes_that_nobody_told_of_are_not_counted(source: str) -> None:
 def test_a_recording_that_has_ended_is_not_live() -> None:
     ended = LiveState(False, "the recording has ended", 1.0)
     screen = state_of(FakeFeed(source="replay", label="REPLAY x.csv", live=ended, ended=True), not_green)
-    assert "the recording has ended" in screen[0]
+    assert "▸ ended" in screen[0]
     assert "live" not in screen[0]
 
 
@@ -216,8 +223,9 @@ def test_ages_are_told_in_few_letters(seconds: float, said: str) -> None:
 def test_a_machine_that_was_restarted_says_so_without_an_age() -> None:
     feed = FakeFeed(live=LiveState(False, "no daemon has run since the machine was restarted", 1.0, float("inf")))
     screen = state_of(feed, not_green)
-    assert "restarted" in screen[0]
-    assert "last seen 14:24:59" in "\n".join(screen[1:])
+    assert "○ stale " in screen[0]
+    assert "restarted" in screen[1]
+    assert "last seen 14:24:59" in "\n".join(screen[2:])
 
 
 NO_GPU = "the NVIDIA driver is not installed (libnvidia-ml.so.1 was not found)"

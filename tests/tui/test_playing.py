@@ -43,7 +43,7 @@ def test_a_log_and_live_data_go_nowhere() -> None:
 
     play(FakeFeed(), (80, 24), script, player=player)
     assert (player.asked, player.is_paused) == ([], False)
-    assert "paused at " in play(FakeFeed(), (80, 24), script)[0]
+    assert "‖ paused" in play(FakeFeed(), (80, 24), script)[0]
 
 
 def test_a_recording_stands_still_with_the_picture() -> None:
@@ -52,7 +52,7 @@ def test_a_recording_stands_still_with_the_picture() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("space")
         assert player.is_paused
-        assert "paused at " in text(app)[0]
+        assert "‖ paused" in text(app)[0]
         await pilot.press("space")
         assert not player.is_paused
 
@@ -78,4 +78,4 @@ def test_another_place_has_a_history_of_its_own_also_while_paused() -> None:
         assert app.page.active is app.pages["Overview"].runs
 
     screen = play(feed, (120, 40), script, player=player)
-    assert "paused at " in screen[0]
+    assert "‖ paused" in screen[0]

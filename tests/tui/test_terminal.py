@@ -80,7 +80,7 @@ def shown(terminal: Terminal, *texts: str, timeout: float = PATIENCE) -> str:
 def test_eight_gpus_at_every_size_then_quit(open_terminal, stub: Stub, live_dir: Path) -> None:  # type: ignore[no-untyped-def]
     stub.gpus = 8
     terminal = open_terminal(environment(live_dir, stub.env()), size="200x50")
-    screen = shown(terminal, "utilization, last", "Processes", "no daemon")
+    screen = shown(terminal, "utilization, last", "Processes", "own sampler")
     assert all(re.search(rf"^.   {index}  ", screen, re.MULTILINE) for index in range(8))
     for columns, rows in ((80, 24), (40, 10), (200, 50), (80, 24)):
         terminal.resize(columns, rows)

@@ -36,7 +36,7 @@ from gpumon_tui.screens.scrolled import Scrolled
 from gpumon_tui.stage import Stage
 from gpumon_tui.themes import after
 from gpumon_tui.view import View
-from gpumon_tui.widgets.bars import Footer, HeaderBar
+from gpumon_tui.widgets.bars import Footer, HeaderBar, ReasonLine
 
 if TYPE_CHECKING:
     from gpumon.ledger.records import RunSummary
@@ -78,6 +78,7 @@ class GpumonApp(Stage):
         self._latest: Frame | None = None
         self._waiting: deque[Frame] = deque()
         self.header = HeaderBar(self.view)
+        self.reason = ReasonLine(self.view)
         self.footer = Footer(self.view, tuple(pages))
         self._registered = pages
         self.page = page_class(OVERVIEW, pages)(self.view)
@@ -85,7 +86,7 @@ class GpumonApp(Stage):
         """Those that have been opened, by name."""
 
     def compose(self) -> ComposeResult:
-        yield from (self.header, self.page, self.footer)
+        yield from (self.header, self.reason, self.page, self.footer)
 
     def on_mount(self) -> None:
         """Begin with what the feed has."""
@@ -126,6 +127,7 @@ class GpumonApp(Stage):
         self._take_in()
         if not self._judge_freshness() and not frames and view.frame is not None:
             self.header.show()
+            self.reason.show()
         elif self.flow.ready(monotonic()):
             self._paint()
             self.call_after_refresh(self.ask)
@@ -144,8 +146,10 @@ class GpumonApp(Stage):
         self._paint()
 
     def _paint(self) -> None:
+        self.reason.display = bool(self.view.freshness.reason)
         self.page.share_out(self._room(self.size))
         self.header.show()
+        self.reason.show()
         self.page.show()
         self.footer.show()
         if isinstance(self.screen, Attention):
@@ -155,9 +159,8 @@ class GpumonApp(Stage):
         """Share the screen out anew, before any widget hears of its new size."""
         self.page.share_out(self._room(event.size))
 
-    @staticmethod
-    def _room(size: Size) -> Size:
-        return Size(size.width, max(1, size.height - 2))
+    def _room(self, size: Size) -> Size:
+        return Size(size.width, max(1, size.height - 2 - self.reason.display))
 
     def on_key(self, event: events.Key) -> None:
         """Do what the page or the app does on a key."""
@@ -321,7 +324,7 @@ class GpumonApp(Stage):
         if told := counted(view.findings()):
             offered = (*offered, ("a", told))
         self.footer.offered = (*offered, *self.page.offered)
-        return before.edge != view.freshness.edge or before.seconds != view.freshness.seconds
+        return before[:2] != view.freshness[:2] or before.seconds != view.freshness.seconds
 
     def _take_in(self) -> None:
         """Add waiting frames to the history, an hour of them in many small steps."""

@@ -11,6 +11,7 @@ from gpumon import units
 from gpumon.frame import Frame, Origin
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import Availability
+from gpumon.origin import Capability
 from gpumon_tui import theme
 
 NOW = "now"
@@ -24,12 +25,18 @@ class Freshness(NamedTuple):
     """The age of the data on screen, in words and as data."""
 
     text: str
-    """For the header."""
+    """In full."""
     style: Style
     edge: str = NOW
     """At the right edge of every chart."""
     age: float = 0.0
     """Seconds since the picture was true, where nothing newer comes; 0 otherwise. Above 0 the screen is dimmed."""
+    mark: str = "○"
+    """For the header: a glyph that says the same as the style."""
+    word: str = ""
+    """For the header: the state in a word, with the age where that is known."""
+    reason: str = ""
+    """For a line of its own below the header: why nothing newer comes; empty where there is nothing to explain."""
 
     @property
     def seconds(self) -> int:
@@ -51,27 +58,51 @@ def freshness(
     if not paused:
         return found
     at = units.clock(frame.time)
-    if found.style is theme.GOOD:
-        return Freshness(f"paused at {at}", theme.BAR, at)
-    return found._replace(text=f"paused at {at} · {found.text}", edge=at, age=found.age and found.age + behind)
+    held = found._replace(
+        style=theme.WARN, edge=at, mark="‖", word=f"paused {_whole(behind)}" if behind >= 1.0 else "paused"
+    )
+    if not found.reason:
+        return held._replace(text=f"paused at {at}", age=0.0)
+    text = f"paused at {at} · {found.text}"
+    return held._replace(text=text, reason=text, age=found.age and found.age + behind)
 
 
 def _judged(state: LiveState, origin: Origin, frame: Frame, silence: float) -> Freshness:
     """Freshness of the newest frame."""
     if origin.ended:
-        return Freshness(state.text, theme.BAR, "end")
+        return Freshness(state.text, theme.RECORDED, "end", mark="▸", word="ended", reason="")
     if not state.live:
         return _silent(state, frame, silence)
     samples = frame.samples
     if not samples and origin.problem:
-        return Freshness("no GPU can be read", theme.WARN)
+        return Freshness("no GPU can be read", theme.WARN, word="no GPU")
     if samples and not any(sample.state in (*_KNOWN, Availability.STALE) for sample in samples):
         reasons = ", ".join(dict.fromkeys(sample.state.reason for sample in samples))
-        return Freshness(f"no GPU can be read: {origin.problem or reasons}", theme.CRITICAL)
+        text = f"no GPU can be read: {origin.problem or reasons}"
+        gone = all(sample.state is Availability.NO_DRIVER for sample in samples)
+        return Freshness(text, theme.CRITICAL, mark="▲", word="no driver" if gone else "no GPU", reason=text)
     if samples and not any(sample.state in _KNOWN for sample in samples):
         age = min(sample.age for sample in samples if sample.state is Availability.STALE)
-        return Freshness(f"the driver does not answer · last seen {ago(age)}", theme.WARN, ago(age), age)
-    return Freshness(state.text, theme.GOOD)
+        text = f"the driver does not answer · last seen {ago(age)}"
+        return Freshness(text, theme.WARN, ago(age), age, word=_stale_for(age), reason=text)
+    return _well(state, origin)
+
+
+def _well(state: LiveState, origin: Origin) -> Freshness:
+    """Data as they should be: of now, or of a recording that plays."""
+    if not origin.capabilities & Capability.NOW:
+        _, sign, speed = origin.label.rpartition("×")
+        return Freshness(state.text, theme.RECORDED, mark="▸", word=f"replay {speed}×" if sign else "replay")
+    return Freshness(state.text, theme.GOOD, mark="●", word="live" if state.text == "live" else "own sampler")
+
+
+def _stale_for(age: float) -> str:
+    return f"stale {_whole(age)}" if math.isfinite(age) else "stale"
+
+
+def _whole(seconds: float) -> str:
+    """A duration in whole seconds."""
+    return f"{seconds:.0f} s" if seconds < 59.5 else units.duration(seconds)
 
 
 def ago(seconds: float) -> str:
@@ -87,17 +118,19 @@ def _waiting(state: LiveState, silence: float) -> Freshness:
     """No frame has come yet; for how long, where that is long, as with a driver that does not answer."""
     text = WAITING if state.live else state.text
     if text != WAITING or silence < PATIENCE:
-        return Freshness(text, theme.WARN)
-    return Freshness(f"{text} for {units.duration(silence)}: the driver may hang", theme.WARN, NOW, silence)
+        return Freshness(text, theme.WARN, word="waiting")
+    told, word = units.duration(silence), f"waiting {_whole(silence)}"
+    return Freshness(f"{text} for {told}: the driver may hang", theme.WARN, NOW, silence, word=word)
 
 
 def _silent(state: LiveState, frame: Frame, silence: float) -> Freshness:
     """Nothing comes any more; the writer's last sign of life tells since when, else the last frame that came."""
     seen = f"last seen {units.clock(frame.time)}"
     if math.isinf(state.age):  # written before the machine was restarted
-        return Freshness(f"{state.text} · {seen}", theme.WARN, seen, state.age)
+        text = f"{state.text} · {seen}"
+        return Freshness(text, theme.WARN, seen, state.age, word="stale", reason=text)
     age = state.age or max(silence, 1.0)
-    if "last seen" in state.text:
-        return Freshness(state.text, theme.WARN, ago(age), age)
-    told = seen if state.age else f"{seen} ({ago(age)})"  # the state itself says how long
-    return Freshness(f"{state.text} · {told}", theme.WARN, ago(age), age)
+    text = state.text
+    if "last seen" not in state.text:
+        text += f" · {seen}" if state.age else f" · {seen} ({ago(age)})"  # the state itself says how long
+    return Freshness(text, theme.WARN, ago(age), age, word=_stale_for(age), reason=text)

@@ -35,8 +35,11 @@ HEADING = palette.ink("faint")
 CURSOR = Style(bgcolor=palette.color("select"))
 LABEL = palette.ink("ground", "warn", bold=True)
 """Numbers that are not of live hardware say so in this."""
+CHIP = palette.ink("ground", "key", bold=True)
+"""What is of a recording says so in this."""
+RECORDED = palette.ink("key", bold=True)
 GOOD = palette.ink("util")
-WARN = palette.ink("warn")
+WARN = palette.ink("warn", bold=True)
 CRITICAL = palette.ink("crit", bold=True)
 
 LEVELS = (PLAIN, WARN, CRITICAL)

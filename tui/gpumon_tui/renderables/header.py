@@ -1,113 +1,203 @@
-"""The first line of the screen, and the line of keys at its foot."""
+"""The first line of the screen: whose GPUs, how many do what, their power, and how fresh that is.
+
+Each part has a place of its own, so that nothing moves when a state changes. What has no room goes: power, models,
+the host, counts. Never given up: that numbers are simulated or recorded, and how fresh they are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from math import fsum, isfinite
 from typing import TYPE_CHECKING
 
 from rich.segment import Segment
+from rich.style import Style
 
 from gpumon import units
-from gpumon.metrics import BY_NAME
-from gpumon.missing import is_known
-from gpumon_tui import theme
-from gpumon_tui.keys import PAGES
-from gpumon_tui.levels import level
-from gpumon_tui.renderables.text_width import Line, cut, length, safe, spread
+from gpumon.analysis.gpu_state import GpuState
+from gpumon.metrics import Availability
+from gpumon.vendors import short_name
+from gpumon_tui import palette, theme
+from gpumon_tui.renderables.text_width import Line, cut, length, safe
 
 if TYPE_CHECKING:  # a view draws with renderables
     from gpumon_tui.view import View
 
-NAMED_FROM = 80
-"""Cells from which all pages stand with their names."""
-SHOWN_NAMED_FROM = 60
-"""Cells from which the page on screen does."""
-KEY_NAMES = {
-    "?": "question_mark", "+": "plus", "-": "minus", "/": "slash", "!": "exclamation_mark", "Esc": "escape",
-    "↵": "enter",
-}  # fmt: skip
-"""Textual's names of keys that are shown as they are written."""
+WIDE = 100
+"""Cells from which power has a place."""
+_LIVENESS_ENDS, _POWER_ENDS = 11, 29
+"""Cells from there to the end of a wide line: of the clock, and of the liveness before it."""
+_STATE, _WIDE_STATE, _USUAL_POWER = 14, 17, 15
+"""Cells that are kept for the liveness and for the power, whatever they are just now."""
+_GAP = 2
+_BRIEF_FROM = 3
+"""Models from which only their number is told."""
+_MEMORY_KIND = re.compile(r" HBM\w*$")
+_ON = "panel"
+_WARNED = 0.12
+"""Share of the color of a warning behind the line that gives its reason."""
+_COUNTED = (
+    (GpuState.BUSY, "busy", "busy", "strong"),
+    (GpuState.ALLOCATED, "allocated", "allocated", "strong"),
+    (GpuState.HELD, "allocated, idle", "idle", "warn"),
+    (GpuState.IDLE, "idle", "idle", "strong"),
+    (GpuState.ASLEEP, "asleep", "asleep", "strong"),
+    (GpuState.UNKNOWN, "unknown", "unknown", "strong"),
+    (GpuState.STALE, "stale", "stale", "warn"),
+    (GpuState.UNREADABLE, "unreadable", "unreadable", "crit"),
+    (GpuState.LOST, "lost", "lost", "crit"),
+    (GpuState.FREE, "free", "free", "util"),
+)
+"""Each state with its words, in full and where room is short, and the role of its number."""
+_SILENT = frozenset((Availability.LOST, Availability.NO_DRIVER))
+_KNOWN = frozenset((GpuState.BUSY, GpuState.ALLOCATED, GpuState.HELD, GpuState.ASLEEP, GpuState.FREE))
+"""States of GPUs of which it is known whether they are free."""
 
 
 def header(view: View, cells: int) -> Line:
-    """Where the numbers come from and how fresh they are; parts that have no room leave in turn."""
-    left: Line = [Segment(" gpumon ", theme.KEY)]
-    if view.origin.label:
-        left += [Segment(" ", theme.BAR), Segment(f" {safe(view.origin.label)} ", theme.LABEL)]
-    if view.paused:
-        left += [Segment(" ", theme.BAR), Segment(" PAUSED ", theme.LABEL)]
-    if view.shown.is_past:
-        left += [Segment(" ", theme.BAR), Segment(" CHARTS IN THE PAST ", theme.LABEL)]
-    left.append(_state(view))
-    clock: Line = [Segment(f"  {units.clock(view.now) if view.frame else ''} ", theme.BAR_STRONG)]
-    right = [*_host(view), *clock]
-    if length(left) + length(right) > cells:
-        right = clock if length(left) + length(clock) <= cells else []
-    place: Line = [Segment(f" {safe(view.hostname)}", theme.BAR_STRONG)]
-    if view.driver.version:
-        place.append(Segment(f"  driver {safe(view.driver.version)}", theme.BAR_DIM))
-    if view.driver.runtime:
-        place.append(Segment(f"  {safe(view.driver.runtime)}", theme.BAR_DIM))
-    while place and length(left) + length(place) + length(right) > cells:
-        place.pop()
-    return spread([*left[:1], *place, *left[1:]], right, cells, theme.BAR)
+    """Return the line in so many cells."""
+    name, chips = [_text(" gpumon", "key", bold=True)], _chips(view)
+    state, clock = _state(view), _clock(view)
+    ends = cells - (_LIVENESS_ENDS if clock else 1)
+    least = length(name) + length(chips) + _GAP + length(state)
+    if least > ends:
+        clock, ends = [], cells - 1  # the state is worth more than the time
+    if least > ends:
+        return cut(_placed([*name, *chips, _text(" ", "text"), *state], [_text(" " * cells, "text")], cells), cells)
+    at = ends - length(state)
+    head, counts, power = _parts(view, name, chips, min(at, ends - (_STATE if cells < WIDE else _WIDE_STATE)), cells)
+    before = cells - _POWER_ENDS - length(power) if power else at
+    line = _placed(head, counts, _middle(head, counts, before - _GAP, cells)) if counts else head
+    if power:
+        line = _placed(line, power, cells - _POWER_ENDS - length(power))
+    line = _placed(_placed(line, state, at), clock, cells - 1 - length(clock))
+    return cut(_placed(line, [], cells), cells)
 
 
-Place = tuple[int, int, str]
-"""First cell, cell after the last, and Textual's name of the key that does the same."""
+def _parts(view: View, name: Line, chips: Line, until: int, cells: int) -> tuple[Line, Line, Line]:
+    """What stands left of the state: host and models, counts, power; as much as there is room for."""
+    host, models = _host(view), _models(view)
+    full, brief = _counts(view, is_brief=False), _counts(view, is_brief=True)
+    everything, hosted, bare = [*name, *host, *models, *chips], [*name, *host, *chips], [*name, *chips]
+    if cells >= WIDE:
+        power = _power(view)
+        before = cells - _POWER_ENDS - (length(power) or _USUAL_POWER)
+        for head, counts in ((everything, full), (everything, brief), (hosted, brief)):
+            if length(head) + _GAP + length(counts) + _GAP <= before:
+                return head, counts, power
+    for head, counts in ((everything, brief), (hosted, brief), (bare, brief), (hosted, [])):
+        if length(head) + _GAP + length(counts) + _GAP <= until:
+            return head, counts, []
+    return bare, [], []
 
 
-def footer(
-    pages: Sequence[str], page: str, bindings: Sequence[tuple[str, str]], cells: int, said: str = ""
-) -> tuple[Line, list[Place]]:
-    """The pages at the left, as many keys as fit at the right or what is `said` to the user, and where to click."""
-    line: Line = [Segment(" ", theme.BAR)]
-    places: list[Place] = []
-    at = 1
-    for digit, name in enumerate(PAGES, 1):
-        if name not in pages or len(pages) < 2:
-            continue
-        is_shown = name == page
-        text = f" {digit} {name} " if cells >= (SHOWN_NAMED_FROM if is_shown else NAMED_FROM) else f" {digit} "
-        if is_shown:
-            line.append(Segment(text, theme.PAGE))
-        else:
-            line += [Segment(text[:2], theme.KEY), Segment(text[2:], theme.BAR_DIM)]
-        places.append((at, at + len(text), str(digit)))
-        at += len(text)
-    if said:
-        return spread(line, cut([Segment(f" {safe(said)} ", theme.BAR_STRONG)], cells - at), cells, theme.BAR), places
-    keys: Line = []
-    room = cells - at - 1
-    told: list[Place] = []
-    for key, what in bindings:
-        more: Line = [Segment(" ", theme.BAR), Segment(key, theme.KEY), Segment(f" {what} ", theme.BAR_DIM)]
-        begin = length(keys)
-        if begin + length(more) <= room:
-            keys += more
-            first = key.split(" ")[0]
-            told.append((begin, length(keys), KEY_NAMES.get(first, first)))
-    first_cell = cells - length(keys)
-    places += [(first_cell + begin, first_cell + end, name) for begin, end, name in told]
-    return spread(line, keys, cells, theme.BAR), places
+def _middle(head: Line, counts: Line, until: int, cells: int) -> int:
+    """The place of the counts: around a place that is left of the middle, since more stands at the right."""
+    at = cells // 2 - 4 if cells >= WIDE else (cells + length(head) - _LIVENESS_ENDS - _STATE) // 2
+    return max(length(head) + _GAP, min(at - length(counts) // 2, until - length(counts)))
 
 
-def _state(view: View) -> Segment:
-    fresh = view.freshness
-    return Segment(f" ● {safe(fresh.text)} ", fresh.style + theme.ON_BAR)
+def _text(text: str, role: str, *, bold: bool = False) -> Segment:
+    return Segment(text, palette.ink(role, _ON, bold=bold))
+
+
+def _placed(line: Line, part: Line, place: int) -> Line:
+    return [*line, _text(" " * max(0, place - length(line)), "text"), *part]
 
 
 def _host(view: View) -> Line:
-    line: Line = []
-    for name in ("host.cpu_utilization", "host.memory_used"):
-        metric, value = BY_NAME[name], view.host(name)
-        limit = view.host(metric.limit) if metric.limit else float("nan")
-        badness = level(metric, value, limit)
-        style = theme.LEVELS[badness] + theme.ON_BAR if badness else theme.BAR_STRONG
-        if view.age > 0:
-            style = theme.BAR_DIM
-        text = units.metric(value, metric)
-        if is_known(limit):
-            text = units.of_total(value, limit)
-        line += [Segment(f"  {metric.column} ", theme.BAR_DIM), Segment(text, style)]
-    return line
+    return [_text(f"  {safe(view.hostname)}", "strong", bold=True)] if view.hostname else []
+
+
+def _models(view: View) -> Line:
+    """The GPUs by their models, once: `8 × H100 80GB HBM3`; instances of a divided one are no GPUs."""
+    names = [
+        _MEMORY_KIND.sub("", short_name(sample.device.name)) for sample in view.samples if not sample.device.is_instance
+    ]
+    found = Counter(names)
+    if not found:
+        return []
+    if len(found) >= _BRIEF_FROM:
+        return [_text(f"  {len(names)} GPUs", "dim")]
+    return [_text("  " + " + ".join(f"{count} × {safe(name)}" for name, count in found.items()), "dim")]
+
+
+def _chips(view: View) -> Line:
+    """What says that numbers are not of live hardware, or not of now."""
+    chips: Line = []
+    label = safe(view.origin.label).split(" ")[0]
+    style = theme.CHIP if label == "REPLAY" else theme.LABEL
+    for text, own in ((label, style), ("PAST" if view.shown.is_past else "", theme.CHIP)):
+        if text:
+            chips += [_text(" ", "text"), Segment(f" {text} ", own)]
+    return chips
+
+
+def _counts(view: View, *, is_brief: bool) -> Line:
+    """How many GPUs do what, as far as it is known; that none is free only where that is known of all."""
+    samples = view.samples
+    if not samples:
+        return []
+    states = Counter(view.judged(sample) for sample in samples)
+    states.pop(GpuState.DIVIDED, None)  # its instances count
+    if states and set(states) <= {GpuState.UNREADABLE, GpuState.LOST}:
+        return [_text("no GPU answers", "crit", bold=True)]
+    parts: Line = []
+    for state, full, short, role in _COUNTED:
+        count = states[state]
+        is_told_none = state in (GpuState.BUSY, GpuState.FREE) and set(states) <= _KNOWN
+        if not count and not is_told_none:
+            continue
+        if parts:
+            parts.append(_text(" · ", "faint"))
+        is_good = state is GpuState.FREE and count
+        parts.append(_text(str(count), role if count else "dim", bold=bool(count)))
+        parts.append(_text(f" {short if is_brief else full}", "util" if is_good else "dim", bold=bool(is_good)))
+    return parts
+
+
+def _power(view: View) -> Line:
+    """Power of the GPUs that answer and its limit; `–` where one of them does not tell."""
+    samples = [one for one in view.samples if not one.device.is_instance and one.state not in _SILENT]
+    if not samples:
+        return []
+    is_old = view.age > 0
+    watts, limit = (fsum(sample.value(name) for sample in samples) for name in ("gpu.power", "gpu.power_limit"))
+    if not isfinite(limit) and not isfinite(watts):
+        return []
+    scale, unit, digits = (1000.0, "kW", 2) if max(watts, limit, key=_or_0) >= 1000.0 else (1.0, "W", 0)
+    value = f"{watts / scale:.{digits}f}" if isfinite(watts) and not is_old else "–"
+    room = len(f"{limit / scale:.{digits}f}") if isfinite(limit) else 0
+    of = f" of {limit / scale:.{digits}f} {unit}" if isfinite(limit) else f" {unit}"
+    return [_text(value.rjust(room), "strong", bold=True), _text(of, "dim")]
+
+
+def _or_0(value: float) -> float:
+    return value if isfinite(value) else 0.0
+
+
+def _state(view: View) -> Line:
+    fresh = view.freshness
+    style: Style = fresh.style + theme.ON_BAR
+    return [Segment(f"{fresh.mark} {safe(fresh.word)}", style)]
+
+
+def _clock(view: View) -> Line:
+    """The time of the picture; it goes on where none comes, and stands still where the picture is held."""
+    if view.frame is None:
+        return []
+    age = view.age if isfinite(view.age) and not view.paused else 0.0
+    return [_text(units.clock(view.now + age), "text")]
+
+
+def reason(view: View, cells: int) -> Line:
+    """Why nothing newer comes, and of when the values below are, in the color of a warning."""
+    fresh = view.freshness
+    role = "crit" if fresh.style is theme.CRITICAL else "warn"
+    ground = Style(bgcolor=palette.color(role, _WARNED))
+    line: Line = [Segment(f"  {safe(fresh.reason)}.", palette.ink(role, bold=True) + ground)]
+    if fresh.age > 0 and view.frame is not None:
+        line.append(Segment(f"  The values below are from {units.clock(view.now)}.", palette.ink("text") + ground))
+    line = cut(line, cells)
+    return [*line, Segment(" " * (cells - length(line)), ground)]

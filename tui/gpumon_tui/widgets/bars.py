@@ -8,7 +8,7 @@ from textual import events
 from textual.message import Message
 
 from gpumon_tui.memo import Memo
-from gpumon_tui.renderables import header
+from gpumon_tui.renderables import footer, header
 from gpumon_tui.renderables.text_width import Line
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
@@ -29,6 +29,16 @@ class HeaderBar(Lines):
         times = view.freshness, view.paused, view.shown.is_past
         shows = (view.origin, view.driver, view.hostname, times, view.frame, cells)
         return self._memo.get(0, shows, lambda: [header.header(view, cells)])
+
+
+class ReasonLine(Lines):
+    """Why nothing newer comes, below the header; it has a row only while that is so."""
+
+    DEFAULT_CSS = "ReasonLine { display: none; }"
+    dims = False
+
+    def lines(self) -> list[Line]:
+        return [header.reason(self.view, self.size.width)]
 
 
 class Footer(Lines):
@@ -66,5 +76,5 @@ class Footer(Lines):
                 self.post_message(self.Pressed(key))
 
     def _line(self, bindings: Sequence[tuple[str, str]], cells: int, said: str) -> Line:
-        line, self._places = header.footer(self._pages, self.page, bindings, cells, said)
+        line, self._places = footer.footer(self._pages, self.page, bindings, cells, said)
         return line

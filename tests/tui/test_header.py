@@ -1,0 +1,118 @@
+"""The first line: whose GPUs, how many do what as far as that is known, their power, how fresh; nothing moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from gpumon.live import LiveState
+from gpumon.metrics import Availability
+from gpumon_tui.app import GpumonApp
+from tests.tui.fakes import LIVE, FakeFeed
+from tests.tui.screen import play, text
+
+STALE = LiveState(False, "stale: last seen 14:24:59 (15 s ago)", 1.0, 15.0)
+WIDTHS = (40, 60, 80, 100, 120, 160, 200, 320)
+
+
+def head(feed: FakeFeed, cells: int, *keys: str) -> str:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press(*keys)
+
+    return play(feed, (cells, 20), script)[0]
+
+
+def hardware(**changes: Any) -> FakeFeed:
+    return FakeFeed(label="", source="nvml", **changes)
+
+
+def without_driver() -> FakeFeed:
+    feed = hardware(problem="the NVIDIA driver is not loaded")
+    feed.state_of_all = Availability.NO_DRIVER
+    feed.advance()
+    return feed
+
+
+@pytest.mark.parametrize("cells", WIDTHS)
+def test_liveness_and_clock_end_at_the_same_cells_in_every_state(cells: int) -> None:
+    recorded = LiveState(True, "replayed", 1.0)
+    own = LiveState(True, "no daemon: sampling in this process", 1.0)
+    states = {
+        "● live": head(hardware(), cells),
+        "‖ paused": head(hardware(), cells, "space"),
+        "○ stale 15 s": head(hardware(live=STALE), cells),
+        "▲ no driver": head(without_driver(), cells),
+        "▸ replay 4×": head(FakeFeed(label="REPLAY x.csv.gz ×4", source="replay", live=recorded), cells),
+        "● own sampler": head(hardware(live=own), cells),
+        "○ no GPU": head(hardware(gpus=0, problem="no driver"), cells),
+    }
+    for state, line in states.items():
+        assert line[cells - 11 - len(state) : cells - 11] == state
+        assert line[cells - 9 : cells - 3] in {"14:24:", "14:25:"}
+
+
+@pytest.mark.parametrize("cells", WIDTHS)
+def test_a_change_of_state_moves_nothing_else(cells: int) -> None:
+    live, paused = head(hardware(), cells), head(hardware(), cells, "space")
+    until = cells - 11 - len("● own sampler")
+    assert live[:until] == paused[:until]
+
+
+def test_models_are_named_once_and_power_stands_beside_its_limit() -> None:
+    line = head(hardware(), 160)
+    assert line.startswith(" gpumon  node7  8 × H100 80GB  ")
+    assert line[: 160 - 29].endswith(" of 5.60 kW")
+    assert "6 busy · 1 allocated, idle · 1 free" in line
+
+
+def test_that_none_is_free_is_said_only_where_that_is_known_of_all() -> None:
+    assert "2 busy · 0 free" in head(hardware(gpus=2), 120)
+    one_lost = head(hardware(gpus=2, lost=(1,)), 120)
+    assert "1 busy · 1 lost" in one_lost
+    assert "free" not in one_lost
+
+
+def test_of_gpus_that_do_not_answer_no_power_is_told() -> None:
+    line = head(without_driver(), 160)
+    assert "no GPU answers" in line
+    assert "kW" not in line
+    assert "3.19 of 4.90 kW" in head(hardware(lost=(3,)), 160), "of the seven that answer"
+
+
+def test_old_numbers_are_not_told_as_those_of_now() -> None:
+    line = head(hardware(live=STALE), 160)
+    assert "8 stale" in line
+    assert "free" not in line
+    assert "– of 5.60 kW" in line
+
+
+def test_what_is_simulated_or_recorded_says_so_on_every_width() -> None:
+    for cells in (20, *WIDTHS):
+        assert " SIMULATED " in head(FakeFeed(), cells) + " "
+        assert " REPLAY " in head(FakeFeed(label="REPLAY x.csv", source="replay"), cells)
+
+
+def test_names_of_strangers_stay_plain_text() -> None:
+    class Hostile(FakeFeed):
+        def hostname(self) -> str:
+            return "\x1b]0;pwn\x07[red]"
+
+    line = head(Hostile(), 160)
+    assert "\\x1b]0;pwn\\x07[red]" in line
+
+
+def test_the_reason_has_a_line_only_while_there_is_one() -> None:
+    feed = hardware(live=STALE)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        assert app.page.drawn[0].region.y == 2
+        assert "last seen" in text(app)[1]
+        feed.live = LIVE
+        feed.advance()
+        app.poll()
+        await pilot.pause()
+        assert app.page.drawn[0].region.y == 1
+
+    play(feed, (120, 40), script)
