@@ -200,3 +200,27 @@ def test_names_of_pages_are_told_apart_by_their_digits() -> None:
     keys = [pressed(OVERVIEW, str(digit)) for digit in range(1, len(PAGES) + 1)]
     assert [key.by for key in keys if key] == [1, 2, 3, 4, 5]
     assert PAGES.index(RUNS) == 3
+
+
+@pytest.mark.parametrize("cells", [40, 60, 80, 120, 200])
+def test_help_and_quit_are_always_at_the_end_of_the_foot(cells: int) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        assert text(app)[-1].endswith("? help  q quit")
+        await pilot.click(offset=cell(app, "? help"))
+        await pilot.pause()
+        assert "Keys" in "\n".join(text(app))
+
+    play(FakeFeed(), (cells, 24), script)
+
+
+def test_what_was_said_gives_the_foot_back_to_the_keys() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        app.view.say("theme: light", now=0.0)
+        app.draw()
+        await pilot.pause()
+        assert text(app)[-1].endswith("theme: light")
+        app.poll()
+        await pilot.pause()
+        assert text(app)[-1].endswith("q quit")
+
+    play(FakeFeed(), (120, 30), script)

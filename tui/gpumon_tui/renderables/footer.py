@@ -10,48 +10,71 @@ from gpumon_tui import theme
 from gpumon_tui.keys import PAGES
 from gpumon_tui.renderables.text_width import Line, cut, length, safe, spread
 
-NAMED_FROM = 80
-"""Cells from which all pages stand with their names."""
+NAMED_FROM, ONE_NAMED_FROM = 80, 50
+"""Cells from which all pages stand with their names, and from which the one on screen does."""
 KEY_NAMES = {
     "?": "question_mark", "+": "plus", "-": "minus", "/": "slash", "!": "exclamation_mark", "Esc": "escape",
     "↵": "enter", "[": "left_square_bracket", "]": "right_square_bracket", "{": "left_curly_bracket",
     "^Z": "ctrl+z", "F2": "f2", ":": "colon",
 }  # fmt: skip
 """Textual's names of keys that are shown as they are written."""
+PINNED = ("?", "q")
+"""Keys that are always there, at the end."""
+SPELLED = {"↵": "Enter"}
+"""Keys for which ASCII has no letter."""
 Place = tuple[int, int, str]
 """First cell, cell after the last, and Textual's name of the key that does the same."""
 
 
 def footer(
-    pages: Sequence[str], page: str, bindings: Sequence[tuple[str, str]], cells: int, said: str = ""
-) -> tuple[Line, list[Place]]:
+    pages: Sequence[str], page: str, bindings: Sequence[tuple[str, str]], cells: int, said: str = "",
+    is_ascii: bool = False,
+) -> tuple[Line, list[Place]]:  # fmt: skip
     """The pages at the left, as many keys as fit at the right or what is `said` to the user, and where to click."""
+    line, places = _pages(pages, page, cells)
+    at = length(line)
+    if said:
+        return spread(line, cut([Segment(f" {safe(said)} ", theme.BAR_STRONG)], cells - at), cells, theme.BAR), places
+    shown = [(key, _key(SPELLED.get(key, key) if is_ascii else key, what)) for key, what in bindings]
+    last = [one for pinned in PINNED for one in shown if one[0] == pinned]
+    room = cells - at - 1 - sum(length(text) for _, text in last)
+    first = []
+    for one in shown:
+        if one in last:
+            continue
+        room -= length(one[1])
+        if room < 0:
+            break
+        first.append(one)
+    keys: Line = []
+    told: list[Place] = []
+    for key, text in (*first, *last):
+        begin = length(keys)
+        keys += text
+        name = key.split(" ")[0]
+        told.append((begin, length(keys), KEY_NAMES.get(name, name)))
+    first_cell = cells - length(keys)
+    places += [(first_cell + begin, first_cell + end, name) for begin, end, name in told if first_cell + begin >= at]
+    return spread(line, keys, cells, theme.BAR), places
+
+
+def _pages(pages: Sequence[str], page: str, cells: int) -> tuple[Line, list[Place]]:
+    """Digits and names of the pages; the one on screen stands out."""
     line: Line = [Segment(" ", theme.BAR)]
     places: list[Place] = []
-    at = 1
     for digit, name in enumerate(PAGES, 1):
         if name not in pages or len(pages) < 2:
             continue
         is_shown = name == page
-        text = f" {digit} {name} " if cells >= NAMED_FROM or is_shown else f" {digit} "
+        at = length(line)
+        text = f" {digit} {name} " if cells >= NAMED_FROM or (is_shown and cells >= ONE_NAMED_FROM) else f" {digit} "
         if is_shown:
             line.append(Segment(text, theme.PAGE))
         else:
             line += [Segment(text[:2], theme.KEY), Segment(text[2:], theme.BAR_DIM)]
         places.append((at, at + len(text), str(digit)))
-        at += len(text)
-    if said:
-        return spread(line, cut([Segment(f" {safe(said)} ", theme.BAR_STRONG)], cells - at), cells, theme.BAR), places
-    keys: Line = []
-    room = cells - at - 1
-    told: list[Place] = []
-    for key, what in bindings:
-        more: Line = [Segment(" ", theme.BAR), Segment(key, theme.KEY), Segment(f" {what} ", theme.BAR_DIM)]
-        begin = length(keys)
-        if begin + length(more) <= room:
-            keys += more
-            first = key.split(" ")[0]
-            told.append((begin, length(keys), KEY_NAMES.get(first, first)))
-    first_cell = cells - length(keys)
-    places += [(first_cell + begin, first_cell + end, name) for begin, end, name in told]
-    return spread(line, keys, cells, theme.BAR), places
+    return line, places
+
+
+def _key(key: str, what: str) -> Line:
+    return [Segment(" ", theme.BAR), Segment(key, theme.KEY), Segment(f" {what} ", theme.BAR_DIM)]

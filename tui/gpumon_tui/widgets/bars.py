@@ -66,8 +66,9 @@ class Footer(Lines):
 
     def lines(self) -> list[Line]:
         bindings, cells = (*self.offered, *self.bindings), self.size.width
-        said = self.view.said
-        return self._memo.get(0, (self.page, bindings, cells, said), lambda: [self._line(bindings, cells, said)])
+        said, is_ascii = self.view.said, self.view.look.is_ascii
+        shows = (self.page, bindings, cells, said, is_ascii)
+        return self._memo.get(0, shows, lambda: [self._line(bindings, cells)])
 
     def on_click(self, event: events.Click) -> None:
         """Press the key under the mouse."""
@@ -75,6 +76,9 @@ class Footer(Lines):
             if begin <= event.x < end:
                 self.post_message(self.Pressed(key))
 
-    def _line(self, bindings: Sequence[tuple[str, str]], cells: int, said: str) -> Line:
-        line, self._places = footer.footer(self._pages, self.page, bindings, cells, said)
+    def _line(self, bindings: Sequence[tuple[str, str]], cells: int) -> Line:
+        view = self.view
+        line, self._places = footer.footer(
+            self._pages, self.page, bindings, cells, said=view.said, is_ascii=view.look.is_ascii
+        )
         return line
