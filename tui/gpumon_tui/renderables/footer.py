@@ -10,7 +10,7 @@ from gpumon_tui import theme
 from gpumon_tui.keys import PAGES
 from gpumon_tui.renderables.text_width import Line, cut, length, safe, spread
 
-NAMED_FROM, ONE_NAMED_FROM = 80, 50
+NAMED_FROM, ONE_NAMED_FROM = 80, 60
 """Cells from which all pages stand with their names, and from which the one on screen does."""
 KEY_NAMES = {
     "?": "question_mark", "+": "plus", "-": "minus", "/": "slash", "!": "exclamation_mark", "Esc": "escape",
