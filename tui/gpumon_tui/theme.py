@@ -36,7 +36,7 @@ CURSOR = Style(bgcolor=palette.color("select"))
 LABEL = palette.ink("ground", "warn", bold=True)
 """Numbers that are not of live hardware say so in this."""
 CHIP = palette.ink("ground", "key", bold=True)
-"""What is of a recording says so in this."""
+"""For what is of a recording."""
 RECORDED = palette.ink("key", bold=True)
 GOOD = palette.ink("util")
 WARN = palette.ink("warn", bold=True)

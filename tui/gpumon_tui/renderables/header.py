@@ -76,7 +76,7 @@ def header(view: View, cells: int) -> Line:
 
 
 def _parts(view: View, name: Line, chips: Line, until: int, cells: int) -> tuple[Line, Line, Line]:
-    """What stands left of the state: host and models, counts, power; as much as there is room for."""
+    """Host and models, counts, power: as much of what stands left of the state as there is room for."""
     host, models = _host(view), _models(view)
     full, brief = _counts(view, is_brief=False), _counts(view, is_brief=True)
     everything, hosted, bare = [*name, *host, *models, *chips], [*name, *host, *chips], [*name, *chips]
@@ -124,7 +124,7 @@ def _models(view: View) -> Line:
 
 
 def _chips(view: View) -> Line:
-    """What says that numbers are not of live hardware, or not of now."""
+    """Chips that say that numbers are not of live hardware, or not of now."""
     chips: Line = []
     label = safe(view.origin.label).split(" ")[0]
     style = theme.CHIP if label == "REPLAY" else theme.LABEL
@@ -135,7 +135,7 @@ def _chips(view: View) -> Line:
 
 
 def _counts(view: View, *, is_brief: bool) -> Line:
-    """How many GPUs do what, as far as it is known; that none is free only where that is known of all."""
+    """Numbers of GPUs by what they do, as far as it is known; that none is free only where that is known of all."""
     samples = view.samples
     if not samples:
         return []
@@ -192,7 +192,7 @@ def _clock(view: View) -> Line:
 
 
 def reason(view: View, cells: int) -> Line:
-    """Why nothing newer comes, and of when the values below are, in the color of a warning."""
+    """Tell why nothing newer comes, and of when the values below are, in the color of a warning."""
     fresh = view.freshness
     role = "crit" if fresh.style is theme.CRITICAL else "warn"
     ground = Style(bgcolor=palette.color(role, _WARNED))
