@@ -107,12 +107,14 @@ def test_the_reason_has_a_line_only_while_there_is_one() -> None:
     feed = hardware(live=STALE)
 
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        assert app.page.drawn[0].region.y == 2
+        top = app.page.drawn[0].region.y
+        assert app.reason.region == (0, 1, 120, 1)
         assert "last seen" in text(app)[1]
         feed.live = LIVE
         feed.advance()
         app.poll()
         await pilot.pause()
-        assert app.page.drawn[0].region.y == 1
+        assert not app.reason.display
+        assert app.page.drawn[0].region.y == top - 1
 
     play(feed, (120, 40), script)

@@ -29,7 +29,7 @@ from gpumon_tui.look import TerminalLook, of_terminal
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.pages.registry import REGISTERED, Pages, page_class
 from gpumon_tui.renderables.attention import counted
-from gpumon_tui.renderables.header import KEY_NAMES
+from gpumon_tui.renderables.footer import KEY_NAMES
 from gpumon_tui.screens.attention import Attention
 from gpumon_tui.screens.help import Help
 from gpumon_tui.screens.scrolled import Scrolled
