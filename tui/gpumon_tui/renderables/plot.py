@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from gpumon_tui.renderables.cells import EMPTY, PaintedCell, Row, Tint
@@ -14,7 +15,6 @@ EIGHTHS = " ▁▂▃▄▅▆▇"
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """Bits of braille, by the half of the cell and from above."""
 _BLANK = 0x2800
-_FAR = 1 << 30
 
 
 class PlotCurve(NamedTuple):
@@ -45,7 +45,6 @@ def plot(
     limits: Sequence[LimitLine] = (),
 ) -> list[Row]:  # fmt: skip
     """Return `rows` of cells, one for every two points of `curve`; the area is only where the axis begins at zero."""
-    columns = len(curve.mean) // 2
     picture = _grounds(curve, axis, rows, role)
     for limit in limits:
         if axis.low <= limit.value <= axis.high:
@@ -53,13 +52,15 @@ def plot(
             for column, cell in enumerate(picture[row]):
                 if cell.glyph in " █":
                     picture[row][column] = PaintedCell("─", Tint(limit.role, LIMIT), cell.ground)
-    grounds = [[_behind(cell) for cell in row] for row in picture] if overlaid or columns else []
+    grounds: dict[tuple[int, int], Tint | None] = {}
     for mean, ink in (*overlaid, Overlaid(curve.mean, role)):
         for (column, row), dots in line_dots(mean, axis, rows).items():
-            before = picture[row][column].glyph
-            if before >= "\u2800" and before <= "\u28ff":
-                dots |= ord(before) - _BLANK
-            picture[row][column] = PaintedCell(chr(_BLANK + dots), Tint(ink), grounds[row][column])
+            cell = picture[row][column]
+            if (column, row) in grounds:  # another line is here
+                dots |= ord(cell.glyph) - _BLANK
+            else:
+                grounds[column, row] = _behind(cell)
+            picture[row][column] = PaintedCell(chr(_BLANK + dots), Tint(ink), grounds[column, row])
     return picture
 
 
@@ -112,14 +113,14 @@ def _grounds(curve: PlotCurve, axis: ValueAxis, rows: int, role: str) -> list[Ro
             elif base >= bottom and base + 8 <= top:
                 picture[row][column] = whole
             else:
-                picture[row][column] = _edge(base, bottom, top, fill, band)
+                picture[row][column] = _edge(max(0, bottom - base), min(8, top - base), fill, band)
     return picture
 
 
-def _edge(base: int, bottom: int, top: int, fill: Tint | None, band: Tint) -> PaintedCell:
-    """The cell in which an area ends: of three in it the smallest is left out."""
-    ends = ((0, bottom, fill), (bottom, top, band), (top, _FAR, None))
-    parts = [(min(end, base + 8) - max(begin, base), tint) for begin, end, tint in ends]
+@lru_cache(maxsize=1024)
+def _edge(bottom: int, top: int, fill: Tint | None, band: Tint) -> PaintedCell:
+    """The cell in which an area ends, in eighths from below: of three in it the smallest is left out."""
+    parts = ((bottom, fill), (top - bottom, band), (8 - top, None))
     kept = [(size, tint) for size, tint in parts if size > 0]
     if len(kept) == 3:
         del kept[min(range(3), key=lambda place: kept[place][0])]

@@ -19,6 +19,8 @@ _EDGE = Segment("▌", palette.ink("key", "panel"))
 class MetricChooser(Lines):
     """A pop-up; the page shows and hides it, and gives it the keys meanwhile."""
 
+    ROWS = 21
+    """At most, with the heading."""
     DEFAULT_CSS = "MetricChooser { layer: above; display: none; offset: 2 3; width: 48; height: 10; }"
 
     def __init__(self, state: ChartState) -> None:
@@ -26,11 +28,14 @@ class MetricChooser(Lines):
         self.state = state
         self.known: Sequence[Metric] = ()
         self.place = 0
+        self.most = self.ROWS
+        """Rows that there is room for."""
 
     def open(self) -> None:
         """Show what can be chosen, from the metric of the chart on."""
         self.known = self.state.metrics()
         self.place = self.known.index(self.state.metric)
+        self.styles.height = min(self.most, len(self.known) + 1)
         self.display = True
 
     def move(self, step: int) -> None:

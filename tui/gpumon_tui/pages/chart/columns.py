@@ -27,6 +27,8 @@ class _KeptBuckets(NamedTuple):
     begin: float
     """Of the history when it was asked."""
     curves: Mapping[str, PlotCurve]
+    newest: tuple[Grid, float, float, float]
+    """Columns, until when, and end and begin of the history; the same is answered again without a look."""
 
 
 class Columns:
@@ -45,7 +47,9 @@ class Columns:
         """Return the metrics of a subject on `grid`, without what begins at `until` (s since 1970) or later."""
         place, fine = (subject, tuple(metrics)), halves(grid)
         kept = self._kept.get(place)
-        first = fine.first
+        first, newest = fine.first, (fine, until, history.end, history.begin)
+        if kept and str(kept.newest) == str(newest):
+            return kept.curves
         if kept and kept.grid.step == fine.step and kept.grid.first <= first and not history.begin < kept.begin:
             first = min(max(first, kept.done), first + fine.buckets)
         else:
@@ -66,7 +70,7 @@ class Columns:
         done = floor((min(until, history.end) - HOLD * interval) / fine.step)
         for other in [other for other in self._kept if other[0] == subject and other != place]:
             del self._kept[other]
-        self._kept[place] = _KeptBuckets(fine, min(done, begun), history.begin, curves)
+        self._kept[place] = _KeptBuckets(fine, min(done, begun), history.begin, curves, newest)
         return curves
 
 

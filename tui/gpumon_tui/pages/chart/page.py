@@ -70,7 +70,7 @@ class ChartPage(TerminalPage):
         self.read_out.display = plan.side > 0
         self.read_out.styles.width = plan.side
         self.chooser.styles.width = min(48, size.width)
-        self.chooser.styles.height = max(2, min(21, size.height - 3))
+        self.chooser.most = max(2, min(MetricChooser.ROWS, size.height - 3))
         self.chooser.styles.offset = (min(2, max(0, size.width - 48)), 1)
 
     def take(self, press: events.Key) -> bool:
