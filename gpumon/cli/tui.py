@@ -15,12 +15,15 @@ from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, reads_har
 from gpumon.cli.private_sampler import private_sampler
 from gpumon.errors import GpumonError
 from gpumon.live import Live, follow
-from gpumon.paths import LEDGER, Places, ledger_paths
+from gpumon.paths import LEDGER, Places, history_paths, ledger_paths
 
 if TYPE_CHECKING:
+    from gpumon.events.query import LoggedEvent
     from gpumon.ledger.reader import Ledgers
     from gpumon.ledger.records import RunSummary
 
+_MOST_EVENTS = 10_000
+"""Events that are shown: the newest."""
 _PAST = 20
 """Past runs that are asked for."""
 
@@ -66,6 +69,7 @@ def _show(live: Live, interval: float, where: Places, arguments: argparse.Namesp
         player=live.playback,
         ledgers=lambda: _ledgers([own, *ledger_paths(where)] if own else ledger_paths(where)),
         readonly=arguments.readonly,
+        read_events=lambda path: _events(where, path),
     )
 
 
@@ -77,6 +81,17 @@ def _ledgers(paths: Sequence[str]) -> Ledgers:
     if not found:
         raise GpumonError(NOTHING)
     return found
+
+
+def _events(where: Places, path: str) -> Sequence[LoggedEvent]:
+    """The newest events of the log at `path`, or else of one that this user may read. Raises GpumonError."""
+    from gpumon.cli.nothing_kept import why_no_history
+    from gpumon.events.query import read_events
+
+    paths = [path] if path else history_paths(where)
+    if not paths:
+        raise GpumonError(why_no_history(where, "events"))
+    return read_events(paths[0], limit=_MOST_EVENTS)
 
 
 def _past(where: Places) -> Sequence[RunSummary]:

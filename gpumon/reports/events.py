@@ -74,16 +74,19 @@ def as_json(events: Sequence[LoggedEvent], begin: float, end: float) -> dict[str
     }  # fmt: skip
 
 
-def details(event: LoggedEvent) -> str:
-    """Return the details of an event for people, as a list of clauses; empty if there are none."""
+def details(event: LoggedEvent, *, timed: bool = True) -> str:
+    """Return the details of an event for people, as a list of clauses; empty if there are none.
+
+    `timed` is false where it is told elsewhere how long it lasted, or that it goes on.
+    """
     told = [*_about(event)]
     if event.kind.name == "daemon_stopped" and event.details.get("unseen"):
         told.append("killed, or the machine went down")
-    if is_known(event.lasted):
+    if timed and is_known(event.lasted):
         told.append(f"after {units.words(event.lasted)}")
     if isinstance(restarts := event.details.get("restarts"), int):
         told.append(f"over {units.counted(restarts, 'restart')} of the daemon")
-    if event.until_ns:
+    if timed and event.until_ns:
         told.append(f"goes on, last seen {_later(event.until_ns / SECOND, event.time_ns / SECOND)}")
     if event.details.get("at_start"):
         told.append("before the daemon started")

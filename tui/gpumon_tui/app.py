@@ -22,6 +22,7 @@ from gpumon.frame import Frame
 from gpumon_tui.feed import FrameFeed, Player
 from gpumon_tui.freshness import freshness
 from gpumon_tui.guard import Guard, stop
+from gpumon_tui.happened import Happened, OpenEvents
 from gpumon_tui.instead import Instead, Past, Simulation
 from gpumon_tui.kept_runs import KeptRuns, OpenLedgers
 from gpumon_tui.keys import OVERVIEW, PAGES, applying, pressed
@@ -59,7 +60,7 @@ class GpumonApp(Stage):
     def __init__(
         self, feed: FrameFeed, *, interval: float = 1.0, live: bool = True, clock: Clock | None = None,
         simulation: Simulation | None = None, past: Past | None = None, player: Player | None = None,
-        ledgers: OpenLedgers | None = None, pages: Pages = REGISTERED,
+        ledgers: OpenLedgers | None = None, read_events: OpenEvents | None = None, pages: Pages = REGISTERED,
         look: TerminalLook | None = None,
     ) -> None:  # fmt: skip
         super().__init__(View(interval), look)
@@ -67,6 +68,7 @@ class GpumonApp(Stage):
         self.interval = interval
         self.view.kept = KeptRuns(ledgers, lambda: self._clock.time() / SECOND)
         self.view.kept.asked.told = self._draw_soon
+        self.view.happened = Happened(self.view.kept.asked, read_events)
         self._player = player
         self._turns = player.turns if player else 0
         self._live = live
@@ -121,6 +123,7 @@ class GpumonApp(Stage):
             if not view.paused or (player and player.is_paused):
                 self._taken = self._newest
                 self._waiting.extend(frames)
+                view.happened.add(frames, view.origin, view.driver)
                 if view.frame is None and not frames[-1].samples:
                     self.instead.read_past(self._take_past)
                 view.frame = frames[-1]
@@ -350,13 +353,22 @@ def run(
     player: Player | None = None,
     ledgers: OpenLedgers | None = None,
     readonly: bool = False,
+    read_events: OpenEvents | None = None,
 ) -> int:
     """Show `feed` until the user quits, or until a signal or the end of the terminal ends it; the exit code.
 
     `readonly`: no signal is sent to a process.
     Raises what crashed the view; the terminal is given back before.
     """
-    app = GpumonApp(feed, interval=interval, simulation=simulation, past=past, player=player, ledgers=ledgers)
+    app = GpumonApp(
+        feed,
+        interval=interval,
+        simulation=simulation,
+        past=past,
+        player=player,
+        ledgers=ledgers,
+        read_events=read_events,
+    )
     app.view.is_readonly = readonly
     encoding = sys.__stderr__.encoding if sys.__stderr__ is not None else ""
     app.view.look = of_terminal(os.environ, app.console.color_system, encoding)

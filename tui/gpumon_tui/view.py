@@ -24,6 +24,7 @@ from gpumon.needs import why_missing
 from gpumon.origin import Capability
 from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel
 from gpumon_tui.freshness import freshness
+from gpumon_tui.happened import Happened
 from gpumon_tui.kept_runs import KeptRuns
 from gpumon_tui.look import TerminalLook
 from gpumon_tui.memo import Memo
@@ -58,6 +59,10 @@ class View:
         """Runs of the ledger, where that is asked for: on a machine without a GPU."""
         self.kept = KeptRuns()
         """Runs as the ledgers tell of them."""
+        self.happened = Happened(self.kept.asked)
+        """Events of the log, and since the view began."""
+        self.history_file = ""
+        """The file of history of the daemon that is shown; empty where there is none."""
         self.has_simulation = False
         """Whether a key shows a simulation in the place of this machine."""
         self.selected_run = ""
@@ -81,6 +86,7 @@ class View:
     def forget(self) -> None:
         """Begin anew, as with frames of another source; what the user chose to see stays, but for its time."""
         self.shown.to_now()
+        self.happened.forget()
         self.history = open_history()
         self.epochs = Epochs()
         self.activity = Activity()

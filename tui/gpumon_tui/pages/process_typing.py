@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from textual.events import Key as Press
 
 from gpumon_tui.pages.process_rows import ProcessSelection
@@ -10,10 +12,19 @@ MOST = 80
 """Letters of a filter."""
 
 
+class Filtered(Protocol):
+    """Rows that a filter chooses, and the cursor in them."""
+
+    filter: str
+
+    def move(self, step: int) -> None:
+        """Move the cursor."""
+
+
 class FilterField:
     """Keys of the filter, which counts what matches with each of them."""
 
-    def __init__(self, rows: ProcessSelection) -> None:
+    def __init__(self, rows: Filtered) -> None:
         self.rows = rows
         self.is_typed = False
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from gpumon_tui.keys import CHART, OVERVIEW, PROCESSES, RUNS
+from gpumon_tui.keys import CHART, EVENTS, OVERVIEW, PROCESSES, RUNS
 
 if TYPE_CHECKING:
     from gpumon_tui.pages.page import TerminalPage
@@ -18,6 +18,7 @@ REGISTERED: Pages = {
     CHART: "gpumon_tui.pages.chart.page:ChartPage",
     PROCESSES: "gpumon_tui.pages.processes:ProcessesPage",
     RUNS: "gpumon_tui.pages.runs:RunsPage",
+    EVENTS: "gpumon_tui.pages.events:EventsPage",
 }
 
 

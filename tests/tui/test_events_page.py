@@ -1,0 +1,263 @@
+"""The page of events, as a person uses it: what happened when, filtered, and the way to its moment on the chart."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from gpumon.clock import SECOND
+from gpumon.errors import GpumonError
+from gpumon.events.event import EventSubject
+from gpumon.events.kinds import BY_NAME
+from gpumon.events.query import LoggedEvent
+from gpumon.frame import NAN, RunState
+from gpumon_tui.app import GpumonApp
+from gpumon_tui.pages.event_sheet import EventSheet
+from tests.tui.fakes import START, FakeFeed
+from tests.tui.screen import play, text
+
+GOLDEN = Path(__file__).parent / "golden"
+NOW = START + 699
+DAY = 86400
+HOSTILE = "\x1b]0;pwn\x07日本[red]\u202e"
+
+
+def event(
+    ago: float, kind: str, gpu: int | None = None, user: str = "", run: str = "", *, lasted: float = NAN,
+    ongoing: bool = False, cause: str = "", **details: Any,
+) -> LoggedEvent:  # fmt: skip
+    device = f"GPU-{gpu:04}" if gpu is not None else ""
+    of = EventSubject(device, user, run, cause)
+    name = f"GPU {gpu}" if gpu is not None else ""
+    time_ns = round((NOW - ago) * SECOND)
+    return LoggedEvent(time_ns, BY_NAME[kind], of, name, lasted, NOW * 10**9 if ongoing else 0, details)
+
+
+LOG = sorted(
+    [
+        event(3 * DAY, "daemon_started", source="nvml"),
+        event(DAY + 60, "driver_lost", reason="driver not loaded"),
+        event(DAY + 8, "driver_reloaded", lasted=52, version="550.54.15", before="545.23.08"),
+        event(40000, "run_began", user="bob", run="resnet50-1a2b", gpus=["GPU-0004"], name="resnet50"),
+        event(30000, "run_ended", user="bob", run="resnet50-1a2b", gpus=["GPU-0004"], lasted=10000, state="finished"),
+        event(20000, "gpu_lost", 2, reason="fallen off the bus"),
+        event(19990, "xid", 2, cause="79", code=79),
+        event(17000, "gpu_back", 2, lasted=3000),
+        event(9000, "out_of_memory", 5, "carol", "vit-77", asked=2 * 2.0**30, free=1.1 * 2.0**30, name="vit"),
+        event(8990, "run_died", user="carol", run="vit-77", gpus=["GPU-0005"], lasted=12.0, name="vit", state="died"),
+        event(4000, "throttling_began", 3, cause="gpu.throttled_hw_thermal", ongoing=True),
+        event(3000, "idle_began", 6, "dave", ongoing=True),
+        event(699, "run_began", user="alice", run="id-0", gpus=[f"GPU-{n:04}" for n in range(4)], name="llama"),
+    ],
+    key=lambda one: one.time_ns,
+)
+
+
+def logged(path: str) -> Sequence[LoggedEvent]:
+    return LOG
+
+
+def no_log(path: str) -> Sequence[LoggedEvent]:
+    raise GpumonError("no events kept yet: start 'gpumon daemon'")
+
+
+async def settled(app: GpumonApp, pilot: Pilot[Any]) -> None:
+    """Wait until the log has been read."""
+    while not app.view.kept.asked.is_idle:
+        await pilot.pause(0.01)
+    app.draw()
+    await pilot.pause()
+
+
+def opened(size: tuple[int, int], *keys: str, feed: FakeFeed | None = None, read: Any = logged) -> list[str]:
+    """The page after some keys."""
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("5")
+        await settled(app, pilot)
+        await pilot.press(*keys)
+
+    return play(feed or FakeFeed(source="nvml", label=""), size, script, read_events=read)
+
+
+def rows(lines: list[str]) -> list[str]:
+    first = next(place for place, line in enumerate(lines) if "time" in line and "what" in line) + 1
+    return [line for line in lines[first:-1] if line.strip() and "▼" not in line]
+
+
+def sheet(app: GpumonApp) -> EventSheet:
+    found = app.pages["Events"].drawn[0]
+    assert isinstance(found, EventSheet)
+    return found
+
+
+@pytest.mark.parametrize("size", [(40, 20), (80, 24), (120, 40)])
+def test_golden_page_of_events(size: tuple[int, int]) -> None:
+    path = GOLDEN / f"events-{size[0]}x{size[1]}.txt"
+    lines = opened(size, "down", "down")[1:-1]
+    if os.environ.get("GPUMON_REWRITE_GOLDEN"):
+        path.write_text("\n".join(lines) + "\n")
+    assert lines == path.read_text().splitlines()
+
+
+@pytest.mark.parametrize("size", [(40, 20), (80, 24), (120, 40), (200, 50), (320, 90)])
+@pytest.mark.parametrize("keys", [(), ("slash", "x"), ("tab", "tab"), ("g", "g"), ("end",)], ids=" ".join)
+def test_every_size_and_state_fits(size: tuple[int, int], keys: tuple[str, ...]) -> None:
+    nothing = FakeFeed(gpus=0, seconds=2, problem="no driver", source="nvml")
+    for feed, read in ((FakeFeed(seconds=5, source="nvml"), logged), (nothing, no_log), (FakeFeed(seconds=2), logged)):
+        lines = opened(size, *keys, feed=feed, read=read)
+        assert len(lines) == size[1]
+        assert all(len(line) <= size[0] for line in lines)
+        assert any("Events" in line for line in lines)
+
+
+def test_the_newest_event_stands_first_with_gpu_user_run_and_words() -> None:
+    found = rows(opened((120, 40)))
+    assert found[0].split() == ["▌", "14:13:20", "▸", "run", "began", "GPU", "0–3", "alice", "id-0,", "llama"]
+    assert any("out of memory" in line and "GPU 5" in line and "carol" in line and "2.0 GiB" in line for line in found)
+    assert any("allocated but idle" in line and "ongoing" in line for line in found)
+    assert "daemon started" in found[-1]
+
+
+def test_words_of_a_filter_choose_events_and_escape_shows_all_again() -> None:
+    whole = rows(opened((120, 40)))
+    found = rows(opened((120, 40), "slash", *"carol", "enter"))
+    assert found
+    assert all("carol" in line for line in found)
+    assert rows(opened((120, 40), "slash", *"carol", "enter", "escape")) == whole
+    assert "all are hidden" in "\n".join(opened((120, 40), "slash", *"zzz"))
+
+
+def test_a_gpu_is_found_among_those_of_a_run() -> None:
+    found = rows(opened((120, 40), "slash", *"gpu:3", "enter"))
+    assert any("throttling" in line for line in found)
+    assert any("GPU 0–3" in line for line in found)
+    assert not any("GPU 5" in line for line in found)
+
+
+def test_tab_shows_what_is_critical_first() -> None:
+    found = rows(opened((120, 40), "tab"))
+    assert found
+    assert all("▲" in line for line in found)
+
+
+def test_enter_leads_to_the_moment_on_the_chart_and_selects_the_gpu() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("5")
+        await settled(app, pilot)
+        await pilot.press("slash", *"gpu:4", "enter")
+        row = sheet(app).row
+        assert row is not None
+        await pilot.press("enter")
+        assert app.page.name_shown == "Chart"
+        assert app.view.subject == "GPU-0004"
+        assert app.view.shown.cursor == row.time
+        await pilot.press("5")
+        assert sheet(app).row == row
+
+    play(FakeFeed(source="nvml", label=""), (120, 40), script, read_events=logged)
+
+
+def test_a_moment_within_the_window_is_read_out_there() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("5")
+        await settled(app, pilot)
+        row = sheet(app).row
+        assert row is not None
+        await pilot.press("enter")
+        end = app.view.shown.end if app.view.shown.is_past else app.view.now
+        assert app.view.shown.cursor == row.time
+        assert end - app.view.window <= row.time <= end
+
+    play(FakeFeed(source="nvml", label=""), (120, 40), script, read_events=logged)
+
+
+def test_without_a_log_it_says_so_and_shows_what_frames_tell() -> None:
+    lines = opened((120, 40), read=no_log)
+    assert "start 'gpumon daemon'" in "\n".join(lines)
+    assert "only since" in "\n".join(lines)
+    assert any("run began" in line for line in rows(lines))
+
+
+def test_the_log_of_this_machine_is_not_mixed_with_a_simulation() -> None:
+    lines = "\n".join(opened((120, 40), feed=FakeFeed()))
+    assert "not of this machine" in lines
+    assert "daemon started" not in lines
+
+
+def test_what_happens_while_it_is_open_stands_first_and_the_cursor_stays_on_its_event() -> None:
+    class Dies(FakeFeed):
+        def runs(self, second: int) -> tuple[Any, ...]:
+            over = {"state": RunState.DIED} if second >= 700 else {}
+            return tuple(one._replace(**over) if one.id == "id-1" else one for one in super().runs(second))
+
+    feed = Dies(source="nvml", label="")
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("5")
+        await settled(app, pilot)
+        await pilot.press("down", "down")
+        row = sheet(app).row
+        feed.advance(2)
+        app.poll()
+        await pilot.pause()
+        found = rows(text(app))
+        assert any("run died" in line and "id-1" in line for line in found)
+        assert sheet(app).row == row
+
+    play(feed, (120, 40), script, read_events=logged)
+
+
+def test_an_event_of_the_log_and_of_a_frame_is_told_once() -> None:
+    found = rows(opened((120, 40)))
+    assert sum("run began" in line and "id-0" in line for line in found) == 1
+
+
+def test_hostile_names_are_harmless() -> None:
+    bad = [event(5, "run_died", user=HOSTILE, run=HOSTILE * 9, name=HOSTILE), event(4, "gpu_lost", 1, reason=HOSTILE)]
+    for size in ((40, 20), (120, 40)):
+        lines = "\n".join(opened(size, read=lambda path: bad))
+        assert "\x1b" not in lines
+        assert "\u202e" not in lines
+
+
+def test_ten_thousand_events_are_moved_through_at_once() -> None:
+    many = [event(10_000_000 - 900 * n, "xid", n % 8, cause="31", code=31) for n in range(10_000)]
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("5")
+        await settled(app, pilot)
+        began = time.process_time()
+        for _ in range(20):
+            sheet(app).move(400)
+            app.draw()
+        assert time.process_time() - began < 1.0
+        assert sheet(app).cursor == 8000
+
+    play(FakeFeed(source="nvml", label=""), (120, 40), script, read_events=lambda path: many)
+
+
+def test_the_page_is_drawn_before_the_log_has_been_read() -> None:
+    from threading import Event
+
+    release = Event()
+
+    def slow(path: str) -> Sequence[LoggedEvent]:
+        release.wait(30)
+        return LOG
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("5")
+        await pilot.pause()
+        assert "reading the log" in "\n".join(text(app))
+        release.set()
+        await settled(app, pilot)
+        assert "reading the log" not in "\n".join(text(app))
+
+    play(FakeFeed(source="nvml", label=""), (120, 40), script, read_events=slow)

@@ -1,0 +1,109 @@
+"""Events since the view began, from its frames: by the same watches as the daemon's log, which writes once a minute."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from gpumon.clock import SECOND
+from gpumon.frame import Origin, RunState, Tick
+from gpumon_tui.asked import NOT_YET, Answer, Asked
+
+if TYPE_CHECKING:
+    from gpumon.events.event import Occurrence
+    from gpumon.events.query import LoggedEvent
+    from gpumon.frame import Driver, Frame
+
+OpenEvents = Callable[[str], "Sequence[LoggedEvent]"]
+"""Reads the event log from the file of history at a path, or where there is one. Raises GpumonError where none is."""
+AT_ONCE = 10
+"""Frames that are looked through at once: those of minutes wait when the view begins."""
+_MOST = 1000
+"""Events kept: the oldest go first."""
+_MOST_WAITING = 200
+"""Frames that wait to be looked through; a ring has fewer that are full."""
+_READ_EVERY = 20.0
+"""Seconds after which the log is read anew while it is shown."""
+
+
+class Happened:
+    """Events of the log, and of the frames since the view began."""
+
+    def __init__(self, asked: Asked, read: OpenEvents | None = None) -> None:
+        self.asked = asked
+        self._read = read
+        self._waiting: deque[tuple[Frame, Origin, Driver]] = deque(maxlen=_MOST_WAITING)
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as with frames of another source."""
+        self._waiting.clear()
+        self.since = 0.0
+        """s since 1970 of the first frame; 0 before it."""
+        self.seen: deque[Occurrence] = deque(maxlen=_MOST)
+        self._watches: _Watches | None = None
+
+    def add(self, frames: Sequence[Frame], origin: Origin, driver: Driver) -> None:
+        """Take frames; those without runs and processes are left out."""
+        self._waiting.extend((frame, origin, driver) for frame in frames if frame.is_full)
+        self._look(AT_ONCE)
+
+    def _look(self, most: int) -> None:
+        while self._waiting and most:
+            most -= 1
+            frame, origin, driver = self._waiting.popleft()
+            if self._watches is None:
+                self._watches, self.since = _Watches(), frame.time
+            self.seen.extend(self._watches.add(tick_of(frame, origin, driver)))
+
+    def all_seen(self) -> Sequence[Occurrence]:
+        """Return the events of all frames until now, as they were noted."""
+        self._look(len(self._waiting))
+        return tuple(self.seen)
+
+    def logged(self, path: str) -> Answer[Sequence[LoggedEvent]]:
+        """Return the events of the log at a path, the newest last; read in a thread."""
+        read = self._read
+        return NOT_YET if read is None else self.asked.ask(("events", path), lambda: read(path), _READ_EVERY)
+
+    @property
+    def can_read(self) -> bool:
+        """Whether a log can be asked at all."""
+        return self._read is not None
+
+
+class _Watches:
+    """The watches of the daemon's event log, imported with the first frame that they take."""
+
+    def __init__(self) -> None:
+        from gpumon.analysis.holders import HolderWatch
+        from gpumon.events.device_watch import DeviceWatch
+        from gpumon.events.run_watch import RunWatch
+
+        self._holders, self._devices, self._runs = HolderWatch(), DeviceWatch(), RunWatch()
+
+    def add(self, tick: Tick) -> Iterator[Occurrence]:
+        """Yield what happened. A run that frames do not show any more has died only where the daemon says so."""
+        yield from self._devices.add(tick, self._holders.judged(tick), self._holders.activity)
+        dead = {run.id or run.key for run in tick.runs if run.state is RunState.DIED}
+        for event in self._runs.add(tick):
+            if event.kind != "run_died" or event.of.run in dead:
+                yield event
+
+
+def tick_of(frame: Frame, origin: Origin, driver: Driver) -> Tick:
+    """Return the tick that a frame was, as far as frames tell."""
+    return Tick(
+        monotonic_ns=frame.monotonic_ns,
+        time_ns=round(frame.time * SECOND) if isfinite(frame.time) else 0,
+        samples=frame.samples,
+        host=frame.host,
+        processes=frame.processes,
+        runs=frame.runs,
+        boundaries=frame.boundaries,
+        origin=origin,
+        driver=driver,
+        interval_ns=round(frame.interval * SECOND),
+    )

@@ -1,0 +1,95 @@
+"""The page of events: what happened when, and the way to its moment on the chart."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.events import Key as Press
+
+from gpumon import units
+from gpumon_tui.keys import CHART, EVENTS, PAGES
+from gpumon_tui.pages.event_sheet import EventSheet
+from gpumon_tui.pages.page import TerminalPage
+from gpumon_tui.view import View
+from gpumon_tui.widgets.bars import Footer
+from gpumon_tui.widgets.lines import Lines
+
+LONG_AGO = 3600.0
+"""Seconds from which on a moment is shown in a window of as many: what is older has coarser values."""
+
+
+class EventsPage(TerminalPage):
+    """One sheet of lines, and its keys."""
+
+    name_shown: ClassVar[str] = EVENTS
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self.sheet = EventSheet(view)
+
+    @property
+    def drawn(self) -> tuple[Lines, ...]:
+        return (self.sheet,)
+
+    def take(self, press: Press) -> bool:
+        """Take what is typed into the filter."""
+        return self.sheet.typing.take(press)
+
+    def do_filter(self) -> None:
+        """Type a filter."""
+        self.sheet.typing.begin()
+
+    def do_group(self, step: int) -> None:
+        """Show another group."""
+        self.sheet.next_group(step)
+
+    def do_only_gpu(self, step: int) -> None:
+        """Show one GPU's events, or all."""
+        self.sheet.next_gpu(step)
+
+    def do_alike(self, step: int) -> None:
+        """Move to the next event of the same kind."""
+        self.sheet.next_alike(step)
+
+    def do_move(self, step: int) -> None:
+        """Move the cursor."""
+        self.sheet.move(step)
+
+    def do_page(self, pages: int) -> None:
+        """Move it by pages."""
+        self.sheet.move(pages * self.sheet.page)
+
+    def do_close(self) -> None:
+        """Take the filter back."""
+        self.sheet.show_all()
+
+    def do_open(self) -> None:
+        """Show the moment of the event on the chart, of its GPU where that is known."""
+        row, view = self.sheet.row, self.view
+        if row is None:
+            return
+        known = {sample.device.uuid for sample in view.samples}
+        gpus = row.event.details.get("gpus")
+        uuids = [row.event.of.device, *(gpus if isinstance(gpus, list) else ())]
+        subject = next((uuid for uuid in uuids if isinstance(uuid, str) and uuid in known), None)
+        if subject is not None:
+            view.select(subject)
+        window = max(view.window, int(LONG_AGO)) if view.now - row.time >= LONG_AGO else view.window
+        view.shown.point(row.time, window, view.history.begin, view.now)
+        self.post_message(Footer.Pressed(str(PAGES.index(CHART) + 1)))
+
+    def on_event_chosen(self) -> None:
+        """An event was clicked twice."""
+        self.do_open()
+
+    def do_copy(self) -> None:
+        """Copy the row under the cursor to the clipboard of the terminal."""
+        row = self.sheet.row
+        if row is not None:
+            cells = (units.moment(row.time), row.event.kind.label, row.gpu, row.user, row.words, row.took)
+            self.app.copy_to_clipboard("\t".join(cells))
+            self.view.say("copied, if the terminal lets programs copy (OSC 52)")
+
+    def forget(self) -> None:
+        """Close the filter."""
+        self.sheet.typing.is_typed = False

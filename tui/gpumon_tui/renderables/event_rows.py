@@ -1,0 +1,147 @@
+"""Events as rows: words, GPU and group of each, those that match a filter, and the log joined with what frames told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from gpumon import units
+from gpumon.clock import SECOND
+from gpumon.events.event import EventSubject, Occurrence
+from gpumon.events.kinds import BY_NAME, LASTING, XID
+from gpumon.events.query import LoggedEvent
+from gpumon.missing import is_known
+from gpumon.reports.events import details
+from gpumon_tui.renderables.text_width import safe
+
+SAME = 2 * SECOND
+"""ns between two events of one kind and subject that are the same one, told by the log and by a frame."""
+ALL = "all"
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    ALL: (),
+    "critical": (),
+    "warnings": (),
+    "runs": ("run_began", "run_ended", "run_died", "out_of_memory"),
+    "throttled": ("throttling_began", "throttling_ended"),
+    "GPUs": ("gpu_lost", "gpu_back", XID, "driver_lost", "driver_reloaded"),
+    "idle": ("idle_began", "idle_ended"),
+}
+"""Kinds by the name of what they are about; of severities, none: they are asked of each event."""
+_SEVERITIES = {"critical": "critical", "warnings": "warning"}
+_GOOD = ("gpu_back", "driver_reloaded", "idle_ended")
+
+
+class EventRow(NamedTuple):
+    """An event as the page shows it."""
+
+    event: LoggedEvent
+    time: float
+    """s since 1970."""
+    gpu: str
+    """For people: `GPU 0–3`; empty without one."""
+    user: str
+    words: str
+    took: str
+    is_open: bool
+    """Whether it goes on."""
+    severity: str
+    letters: str
+    """All that a filter looks in, without capitals."""
+
+    @property
+    def key(self) -> tuple[int, str, EventSubject]:
+        """The same for the same event."""
+        return self.event.time_ns, self.event.kind.name, self.event.of
+
+    @property
+    def mark(self) -> tuple[str, str]:
+        """Its glyph, and the role of its color."""
+        name = self.event.kind.name
+        if self.severity == "critical":
+            return "▲", "crit"
+        if self.severity == "warning":
+            return "△", "warn"
+        if name.startswith("run_"):
+            return ("▸" if name == "run_began" else "●"), "run"
+        return ("●", "util") if name in _GOOD else ("·", "dim")
+
+
+def joined(logged: Sequence[LoggedEvent], seen: Iterable[Occurrence]) -> list[LoggedEvent]:
+    """Return both, the newest first; what the log has too is told once, as the log tells it."""
+    times: dict[tuple[str, EventSubject], list[int]] = {}
+    lasting: dict[tuple[str, EventSubject], int] = {}
+    for one in logged:
+        times.setdefault((one.kind.name, one.of), []).append(one.time_ns)
+        if one.until_ns:
+            lasting[one.kind.name, one.of] = one.time_ns
+    found = list(logged)
+    for event in seen:
+        key = event.kind, event.of
+        goes_on = event.kind in LASTING and lasting.get(key, event.time_ns + 1) <= event.time_ns
+        if not goes_on and all(abs(time - event.time_ns) > SAME for time in times.get(key, ())):
+            kind = BY_NAME[event.kind]
+            found.append(LoggedEvent(event.time_ns, kind, event.of, event.of.device, event.lasted, 0, event.details))
+    return sorted(found, key=lambda one: one.time_ns, reverse=True)
+
+
+def rows_of(events: Sequence[LoggedEvent], labels: Mapping[str, str]) -> list[EventRow]:
+    """Return a row for each event; `labels` are the numbers of GPUs by UUID, as far as they are known."""
+    return [_row(event, labels) for event in events]
+
+
+def _row(event: LoggedEvent, labels: Mapping[str, str]) -> EventRow:
+    gpu, user = safe(_gpu(event, labels)), safe(event.of.user)
+    said = (event.of.run, details(event, timed=False))
+    words = ", ".join([safe(part) for part in said if part])
+    took = "ongoing" if event.until_ns else units.words(event.lasted) if is_known(event.lasted) else ""
+    severity = event.severity
+    letters = f"{event.kind.label} {event.kind.name} {gpu} {user} {words} {severity}".lower()
+    return EventRow(event, event.time_ns / SECOND, gpu, user, words, took, event.until_ns > 0, severity, letters)
+
+
+def _gpu(event: LoggedEvent, labels: Mapping[str, str]) -> str:
+    """The GPU that it is about; of a run, those that it has."""
+    if event.of.device:
+        number = labels.get(event.of.device)
+        return f"GPU {number}" if number else event.device
+    uuids = event.details.get("gpus")
+    if not isinstance(uuids, list):
+        return ""
+    numbers = [labels[uuid] for uuid in uuids if isinstance(uuid, str) and uuid in labels]
+    if not numbers or not all(number.isdecimal() for number in numbers):
+        return f"GPU {','.join(numbers)}" if numbers else ""
+    known = sorted(map(int, numbers))
+    if len(known) > 1 and known[-1] - known[0] == len(known) - 1:
+        return f"GPU {known[0]}–{known[-1]}"
+    return f"GPU {','.join(map(str, known))}"
+
+
+def is_of(row: EventRow, group: str) -> bool:
+    """Whether a row belongs to a group."""
+    if group in _SEVERITIES:
+        return row.severity == _SEVERITIES[group]
+    return group == ALL or row.event.kind.name in GROUPS[group]
+
+
+def is_on(row: EventRow, label: str) -> bool:
+    """Whether a row is about the GPU of a number, alone or with others."""
+    first, _, last = row.gpu.removeprefix("GPU ").partition("–")
+    if last:
+        return label.isdecimal() and int(first) <= int(label) <= int(last)
+    return label in first.split(",")
+
+
+def matching(rows: Sequence[EventRow], group: str, gpu: str, words: str) -> Sequence[EventRow]:
+    """Return the rows of a group, of a GPU if one is named, that have all words; `gpu:3 user:bob` are words too."""
+    found = [row for row in rows if is_of(row, group)] if group != ALL else rows
+    if gpu:
+        found = [row for row in found if is_on(row, gpu)]
+    for word in words.lower().split():
+        name, colon, value = word.partition(":")
+        if name == "gpu" and colon:
+            found = [row for row in found if is_on(row, value)] if value else found
+        elif name == "user" and colon:
+            found = [row for row in found if row.user.lower().startswith(value)]
+        else:
+            found = [row for row in found if word in row.letters]
+    return found
