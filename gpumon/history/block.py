@@ -21,7 +21,7 @@ from typing import NamedTuple
 from gpumon.errors import GpumonError
 from gpumon.history.cell import HistoryCell, Numbers, doubles, singles, weights
 from gpumon.history.columns import little, shuffled, unshuffled
-from gpumon.history.samples import WHOLE, SampleCells
+from gpumon.history.samples import SampleCells
 from gpumon.missing import is_known
 
 _LEVEL = 1
@@ -52,8 +52,7 @@ def pack(cells: Mapping[int, HistoryCell], count: int, counters: Sequence[int]) 
     if sampled is None:
         columns = _columns_of(cells, count, counters)
     else:
-        seconds = WHOLE[:1]
-        columns = [MetricCells(mean, mean, mean, last, seconds) for mean, last in zip(*sampled, strict=True)]
+        columns = [MetricCells(*of_metric) for of_metric in zip(*sampled, strict=True)]
     ends, parts, end = array("I"), [], 0
     for place, column in enumerate(columns):
         part = _part(column, place in counters)

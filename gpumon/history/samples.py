@@ -6,12 +6,15 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from math import nan
+from operator import eq
 from struct import pack_into
 from typing import NamedTuple
 
-from gpumon.history.cell import HistoryCell, Numbers, doubles, fold, instead, singles
+from gpumon.history.cell import HistoryCell, Numbers, doubles, fold, instead, singles, weights
 
 _SAMPLE, _OTHER = 1, 2
+_FEW = 8
+"""The part of cells that are not of a sample, beyond which they are not put among the columns one by one."""
 WHOLE = (1.0, 1.0)
 """Seconds of a cell of the finest tier of which nothing is missing."""
 
@@ -25,6 +28,17 @@ class EvenCells(NamedTuple):
     """By counter, what it grew by in each cell."""
     raw: Sequence[Sequence[float]]
     """By counter, its value at the end of each cell."""
+
+
+class CellColumns(NamedTuple):
+    """By metric, a number for each cell; NaN is missing."""
+
+    low: Sequence[array[float]]
+    mean: Sequence[array[float]]
+    high: Sequence[array[float]]
+    last: Sequence[array[float]]
+    seconds: Sequence[Sequence[float]]
+    """One number where it is that of all cells that are known."""
 
 
 class SampleCells(Mapping[int, HistoryCell]):
@@ -105,16 +119,28 @@ class SampleCells(Mapping[int, HistoryCell]):
         last = self._last[(end - 1) * metrics : end * metrics]
         return HistoryCell(low, doubles([total / seconds for total in totals]), high, last, (seconds, seconds))
 
-    def columns(self) -> tuple[list[array[float]], list[array[float]]] | None:
-        """By metric, means and last values of all places; None where that is not all that there is."""
-        if self._others:
+    def columns(self) -> CellColumns | None:
+        """By metric, the numbers of all places, 0 seconds where there is none; None where few cells are of a sample."""
+        if len(self._others) > self._count // _FEW:
             return None
         self._make_room()
         last = [self._last[place :: self._metrics] for place in range(self._metrics)]
         mean = list(last)
         for place, rates in zip(self._counters, self._rates, strict=True):
             mean[place] = rates
-        return mean, last
+        if not self._others:
+            return CellColumns(mean, mean, mean, last, [WHOLE[:1]] * self._metrics)
+        mean = [column[:] for column in mean]
+        single = all(cell.low is cell.mean is cell.high for cell in self._others.values())
+        low, high = (mean if single else [column[:] for column in mean] for _ in range(2))
+        # NaN is not itself: where a number is known, it is of a whole second.
+        seconds = [doubles(list(map(eq, column, column))) for column in mean]
+        for place, cell in self._others.items():
+            numbers = cell.low, cell.mean, cell.high, cell.last, weights(cell, self._counters)
+            for columns, values in zip((low, mean, high, last, seconds), numbers, strict=True):
+                for column, value in zip(columns, values, strict=True):
+                    column[place] = value
+        return CellColumns(low, mean, high, last, seconds)
 
     def _make_room(self) -> None:
         if not self._last:

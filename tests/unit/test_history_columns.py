@@ -98,6 +98,14 @@ def test_ticks_that_are_taken_at_once_are_the_same_cells_as_one_by_one(seed: int
         assert sorted(map(seal, blocks)) == sealed, at_once
 
 
+@pytest.mark.parametrize(("seed", "phase", "troubled"), [(1, 0.4, False), (2, 0.4, True), (3, 0.9997, True)])
+def test_a_block_has_the_bytes_of_its_cells_though_some_are_odd(seed: int, phase: float, troubled: bool) -> None:
+    blocks, _ = collected(some_ticks(Random(seed), 1500, phase=phase, troubled=troubled), 13)
+    assert len([block for block in blocks if block.shape is SHAPES[0]]) > 4
+    for block in blocks:
+        assert seal(block) == seal(block._replace(cells=dict(block.cells)))
+
+
 def test_ticks_once_a_second_are_taken_at_once_but_where_a_block_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     single: list[int] = []
     add = Collector.add
