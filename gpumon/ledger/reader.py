@@ -285,6 +285,11 @@ class Ledgers:
         """Whether there is any."""
         return bool(self._open)
 
+    @property
+    def paths(self) -> list[str]:
+        """The files of all of them."""
+        return [ledger.path for ledger in self._open]
+
     def runs(
         self, *, user: str = "", name: str = "", since: float = NAN, running: bool = False, limit: int = 0,
         tags: Sequence[str] = (), where: Sequence[tuple[str, str]] = (),

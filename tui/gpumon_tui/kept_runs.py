@@ -40,14 +40,21 @@ class KeptRuns:
         self.asked = Asked()
         self._open = open_ledgers
         self._clock = clock
+        self._listed: list[ListedRun] = []
+        self._stamps: object = None
+        """Of the files that these are of."""
 
     def listed(self) -> Answer[list[ListedRun]]:
         """Every run, the newest first."""
 
         def read(ledgers: Ledgers) -> list[ListedRun]:
-            from gpumon_tui.run_reading import listed
+            from gpumon_tui.run_reading import listed, stamps
 
-            return listed(ledgers, self._clock())
+            now = stamps(ledgers)
+            # What is said of a run that goes on depends on the time, too.
+            if now != self._stamps or any(not run.is_over for run in self._listed):
+                self._listed, self._stamps = listed(ledgers, self._clock()), now
+            return self._listed
 
         return self._ask(("listed",), read)
 

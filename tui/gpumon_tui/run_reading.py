@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from math import isfinite
 from typing import NamedTuple
 
@@ -157,6 +158,16 @@ class ComparedRuns(NamedTuple):
     curves: tuple[Sequence[tuple[float, float]], Sequence[tuple[float, float]]]
     """For each epoch of each run: seconds since the run's begin, and the value of `metric`."""
     metric: str
+
+
+def stamps(ledgers: Ledgers) -> list[object]:
+    """Values that change when one of the ledgers does: it grows by a log beside it."""
+    found: list[object] = []
+    for path in (part for each in ledgers.paths for part in (each, f"{each}-wal")):
+        with suppress(OSError):
+            there = os.stat(path)
+            found.append((path, there.st_ino, there.st_mtime_ns, there.st_size))
+    return found
 
 
 def listed(ledgers: Ledgers, now: float) -> list[ListedRun]:

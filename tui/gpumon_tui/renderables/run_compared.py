@@ -25,8 +25,10 @@ RUN = palette.ink("run", bold=True)
 STRONG = palette.ink("strong", bold=True)
 WORDS = 30
 """Cells of a difference in words."""
-ENDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Where the axis of differences may end, as shares."""
+ENDS = (0.1, 0.2, 0.5, 1.0)
+"""Where the axis of differences may end, as shares; larger ones have an arrow."""
+LETTERS = ("A", "B")
+"""As sentences about both runs name them, the baseline first."""
 PLOT_FROM = 24
 CURVES_FROM = 9
 _SETTING = 30
@@ -58,7 +60,11 @@ def _title(runs: ComparedRuns, cells: int) -> Line:
 def _who(runs: ComparedRuns, place: int, cells: int) -> Line:
     run, style = runs.records[place].run, RUN if place else STRONG
     text = "  ·  ".join((run.user or "unknown user", units.moment(run.started)[:16], runs.counts[place]))
-    line: Line = [Segment(" " * (margin(cells) + 1)), Segment("⠒⠒ ", style), Segment(safe(run.id), style)]
+    line: Line = [
+        Segment(" " * (margin(cells) + 1)),
+        Segment(f"{LETTERS[place]} ⠒⠒ ", style),
+        Segment(safe(run.id), style),
+    ]
     return cut([*line, Segment(f"  {safe(text)}", theme.DIM)], cells - margin(cells))
 
 
@@ -69,8 +75,8 @@ def _config(runs: ComparedRuns, cells: int, rows: int) -> list[Line]:
         told.append(f"{units.counted(runs.same, 'parameter')} {'is' if runs.same == 1 else 'are'} the same")
     if runs.is_dirty:
         told.append("uncommitted changes: code may differ")
-    name = {0: "the baseline", 1: "the run compared with it"}
-    told += [f"no parameters are known of {name[place]}" for place in runs.without]
+
+    told += [f"no parameters are known of {LETTERS[place]}" for place in runs.without]
     if not runs.config and not told:
         return [
             section(
@@ -118,9 +124,9 @@ def _measures(runs: ComparedRuns, cells: int) -> list[Line]:
             continue
         head: Line = [Segment(" " * side + fit(title, name), HEAD)]
         if tells_values:
-            head.append(Segment("  " + fit("this run", value, right=True), HEAD + RUN))
-            head.append(Segment("  " + fit("baseline", value, right=True), HEAD))
-        head.append(Segment("  " + fit("difference", words), HEAD))
+            head.append(Segment("  " + fit("B", value, right=True), HEAD + RUN))
+            head.append(Segment("  " + fit("A", value, right=True), HEAD))
+        head.append(Segment("  " + fit("B − A", words), HEAD))
         head += [Segment("  " + _ends(end, wide), HEAD)] if wide else []
         lines.append([*cut(head, cells), Segment(" " * max(0, cells - length(head)), HEAD)])
         for one in of:

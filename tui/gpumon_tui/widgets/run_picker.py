@@ -40,6 +40,8 @@ class RunPicker:
         self._hidden = 0
         self._sorted: Memo[list[ShownRun]] = Memo()
         self._drawn: Memo[Line] = Memo()
+        self._heading: Memo[Line] = Memo()
+        self._cells: Memo[Row] = Memo()
 
     def find(self, run_id: str) -> ShownRun | None:
         """The run of an id, if it is shown."""
@@ -124,8 +126,9 @@ class RunPicker:
         room -= rest and room > 1
         self.page = room
         self._top = max(0, min(self._top, self._cursor, len(shown) - room), self._cursor - room + 1)
+        self._cells.keep({run.id for run in shown[self._top : self._top + room]})
         by = next((place for place, column in enumerate(columns) if column.title == ORDERS[self.order].column), -1)
-        lines = [self._title(cells, choosing), heading(chosen, cells, by)]
+        lines = [self._title(cells, choosing), self._heading.get(0, (cells, by), lambda: heading(chosen, cells, by))]
         lines += rows(
             chosen, LazyRows(len(shown), lambda place: self._row(shown[place], is_open=shown[place].id == opened)),
             cells, top=self._top, height=room, cursor=self._cursor, has_keys=has_keys, drawn=self._drawn,
@@ -186,4 +189,5 @@ class RunPicker:
 
     def _row(self, run: ShownRun, *, is_open: bool) -> Row:
         detail = self.view.kept.detail(run.id, is_over=run.is_over).found if run.is_kept else None
-        return run_list.row(run, detail, self.view.now, is_open=is_open)
+        shows = run, detail, is_open
+        return self._cells.get(run.id, shows, lambda: run_list.row(run, detail, self.view.now, is_open=is_open))
