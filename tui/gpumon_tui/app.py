@@ -29,12 +29,14 @@ from gpumon_tui.keys import OVERVIEW, PAGES, applying, pressed
 from gpumon_tui.look import TerminalLook, of_terminal
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.pages.registry import REGISTERED, Pages, page_class
+from gpumon_tui.remembered import Remembered
 from gpumon_tui.renderables.attention import counted
 from gpumon_tui.renderables.footer import KEY_NAMES
 from gpumon_tui.screens.attention import Attention
 from gpumon_tui.screens.help import Help
 from gpumon_tui.screens.scrolled import Scrolled
 from gpumon_tui.stage import Stage
+from gpumon_tui.themes import BY_NAME as THEMES
 from gpumon_tui.themes import after
 from gpumon_tui.view import View
 from gpumon_tui.widgets.bars import Footer, HeaderBar, ReasonLine
@@ -94,7 +96,8 @@ class GpumonApp(Stage):
         """Begin with what the feed has."""
         self._loop = asyncio.get_running_loop()
         self.paint_ground(self.screen)
-        self._open(OVERVIEW)
+        last = self.view.remembered.get("page", OVERVIEW)
+        self._open(last if last in self._registered else OVERVIEW)
         self.poll()
         if self._live:
             self.set_interval(min(self.interval, 0.5), self.poll)
@@ -102,6 +105,8 @@ class GpumonApp(Stage):
     def poll(self) -> None:
         """Take in new frames and draw, if the terminal keeps up."""
         view, feed, player = self.view, self.instead.feed, self._player
+        if problem := view.remembered.take_problem():
+            view.say(problem)
         if view.forget_said(monotonic()):
             self.footer.show()
         if player and player.turns != self._turns:
@@ -207,6 +212,7 @@ class GpumonApp(Stage):
         name = PAGES[number - 1]
         if name in self._registered and not isinstance(self.screen, Scrolled):
             self._open(name)
+            self.view.remembered.keep("page", name)
             self.draw()
 
     def _open(self, name: str) -> None:
@@ -264,6 +270,7 @@ class GpumonApp(Stage):
         """The next theme."""
         chosen = after(self.view.look.theme)
         self.show_in(self.view.look._replace(theme=chosen))
+        self.view.remembered.keep("theme", chosen.name)
         self.view.say(f"theme: {chosen.name}")
         self.draw()
 
@@ -354,6 +361,7 @@ def run(
     ledgers: OpenLedgers | None = None,
     readonly: bool = False,
     read_events: OpenEvents | None = None,
+    remembered: Remembered | None = None,
 ) -> int:
     """Show `feed` until the user quits, or until a signal or the end of the terminal ends it; the exit code.
 
@@ -361,22 +369,20 @@ def run(
     Raises what crashed the view; the terminal is given back before.
     """
     app = GpumonApp(
-        feed,
-        interval=interval,
-        simulation=simulation,
-        past=past,
-        player=player,
-        ledgers=ledgers,
+        feed, interval=interval, simulation=simulation, past=past, player=player, ledgers=ledgers,
         read_events=read_events,
-    )
+    )  # fmt: skip
     app.view.is_readonly = readonly
     encoding = sys.__stderr__.encoding if sys.__stderr__ is not None else ""
-    app.view.look = of_terminal(os.environ, app.console.color_system, encoding)
+    app.view.remembered = remembered or app.view.remembered
+    look = of_terminal(os.environ, app.console.color_system, encoding)
+    app.view.look = look._replace(theme=THEMES.get(app.view.remembered.get("theme"), look.theme))
     gc.freeze()  # modules stay: to walk through them again and again would find nothing, and hold up the keys
     gc.set_threshold(GARBAGE)
     with Guard(app.end).watching():
         app.run()
     app.instead.close()
+    app.view.remembered.close()
     if app.failure is not None:
         raise app.failure
     return app.return_code or 0

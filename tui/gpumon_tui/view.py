@@ -30,6 +30,7 @@ from gpumon_tui.look import TerminalLook
 from gpumon_tui.memo import Memo
 from gpumon_tui.process_list.facts import ProcessFacts, facts_of
 from gpumon_tui.process_list.programs import OwnPrograms
+from gpumon_tui.remembered import Remembered
 from gpumon_tui.renderables.axis import scale_top
 from gpumon_tui.renderables.buckets import read
 from gpumon_tui.renderables.chart import ChartCurve
@@ -52,6 +53,8 @@ class View:
     def __init__(self, interval: float = 1.0) -> None:
         self.look = TerminalLook()
         """The way in which pictures become cells of this terminal; pages need not know it."""
+        self.remembered = Remembered()
+        """Choices that outlast the view: `keep(name, value)`, `get(name, default)`."""
         self.said = ""
         """A line for the user at the foot, for some seconds."""
         self._said_until = 0.0

@@ -1,0 +1,100 @@
+"""Choices are kept for the next time; a file that cannot be read or written never stops the view."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from gpumon_tui.app import GpumonApp
+from gpumon_tui.keys import OVERVIEW
+from gpumon_tui.pages.registry import REGISTERED
+from gpumon_tui.remembered import Remembered, path_of
+from tests.tui.fakes import FakeFeed
+from tests.tui.screen import play, text
+
+
+def kept(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def test_a_choice_lasts_and_the_file_is_the_user_s_own(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "gpumon" / "tui.json"
+    choices = Remembered(str(path))
+    choices.keep("theme", "light")
+    choices.close()
+    choices.keep("page", "Runs")
+    choices.close()
+    again = Remembered(str(path))
+    assert (again.get("theme"), again.get("page"), again.get("other", "none")) == ("light", "Runs", "none")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(path.parent) == ["tui.json"]
+    assert again.take_problem() == ""
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[1]", '{"theme": 3}', "\x00", "9" * 70_000, "[" * 60_000, '"text"'], ids=range(7)
+)
+def test_a_file_that_is_broken_is_told_of_and_left_as_it_is(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "tui.json"
+    path.write_text(content)
+    choices = Remembered(str(path))
+    choices.keep("theme", "light")
+    choices.close()
+    assert path.read_text() == content
+    assert choices.get("theme") == "light", "for as long as the view lasts"
+    assert str(path) in choices.take_problem()
+    assert choices.take_problem() == "", "once"
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "tui.json")
+    assert "not a regular file" in Remembered(str(tmp_path / "tui.json")).take_problem()
+
+
+def test_a_place_that_cannot_be_written_is_told_of_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    choices = Remembered(str(tmp_path / "file" / "gpumon" / "tui.json"))
+    choices.take_problem()
+    for theme in ("light", "dark"):
+        choices.keep("theme", theme)
+        choices.close()
+    assert choices.get("theme") == "dark"
+
+
+def test_the_file_lies_beside_the_settings() -> None:
+    assert path_of({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}) == "/x/gpumon/tui.json"
+    assert path_of({"HOME": "/h"}) == "/h/.config/gpumon/tui.json"
+    assert path_of({}) == ""
+    assert Remembered("").get("theme", "dark") == "dark"
+
+
+def test_theme_and_page_are_kept_when_they_are_chosen(tmp_path: Path) -> None:
+    path, other = tmp_path / "tui.json", next(name for name in REGISTERED if name != OVERVIEW)
+    digit = str(list(REGISTERED).index(other) + 1)
+
+    async def choose(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        app.view.remembered = Remembered(str(path))
+        await pilot.press(digit, "f2")
+        await pilot.pause()
+        app.view.remembered.close()
+
+    play(FakeFeed(), (120, 40), choose)
+    assert kept(path) == {"page": other, "theme": "light"}
+
+
+def test_a_problem_with_the_file_stands_at_the_foot(tmp_path: Path) -> None:
+    (tmp_path / "tui.json").write_text("{")
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        app.view.remembered = Remembered(str(tmp_path / "tui.json"))
+        app.poll()
+        app.draw()
+        await pilot.pause()
+        assert "cannot read" in text(app)[-1]
+
+    play(FakeFeed(), (320, 40), script)

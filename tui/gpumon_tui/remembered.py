@@ -1,0 +1,119 @@
+"""Choices that the view keeps for the next time, such as its theme, the page and how tables are sorted.
+
+They lie in a file of their own, so that a settings file that a person wrote is never changed. Nothing that is
+wrong with it stops the view: it is told at the foot, and a file that cannot be read is left as it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from threading import Lock, Thread
+
+FILE = "tui.json"
+_MOST = 64 * 1024
+"""Bytes of the file."""
+_LONGEST = 200
+"""Letters of a name and of a value."""
+_PATIENCE = 0.5
+"""Seconds that the end waits for a file system."""
+
+
+def path_of(env: Mapping[str, str]) -> str:
+    """Return the path of the file for this user; empty where there is no home."""
+    base = env.get("XDG_CONFIG_HOME") or (f"{env['HOME']}/.config" if env.get("HOME") else "")
+    return f"{base}/gpumon/{FILE}" if base else ""
+
+
+class Remembered:
+    """Choices by name, as text. Without `path` they last as long as the view."""
+
+    def __init__(self, path: str = "") -> None:
+        self._path = path
+        self._known: dict[str, str] = {}
+        self._problem = ""
+        self._lock = Lock()
+        self._writing: Thread | None = None
+        if path:
+            self._read()
+
+    def get(self, name: str, default: str = "") -> str:
+        """Return what was chosen, last time or since."""
+        return self._known.get(name, default)
+
+    def keep(self, name: str, value: str) -> None:
+        """Keep a choice. The file is written in another thread: a home directory may be far away."""
+        if self._known.get(name) == value:
+            return
+        self._known[name] = value[:_LONGEST]
+        if self._path:
+            self._writing = Thread(target=self._write, args=(dict(self._known),), name="gpumon-choices", daemon=True)
+            self._writing.start()
+
+    def take_problem(self) -> str:
+        """Return what went wrong since this was asked last, in a sentence; empty where nothing did."""
+        problem, self._problem = self._problem, ""
+        return problem
+
+    def close(self) -> None:
+        """Wait a moment for what is being written."""
+        if self._writing is not None:
+            self._writing.join(_PATIENCE)
+
+    def _read(self) -> None:
+        try:
+            found = _parsed(_content(self._path))
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, RecursionError) as error:
+            why = error.strerror if isinstance(error, OSError) else "not as this program writes it"
+            self._problem = f"cannot read {self._path}: {why}; choices are not kept"
+            self._path = ""
+            return
+        self._known = {name[:_LONGEST]: value[:_LONGEST] for name, value in found.items()}
+
+    def _write(self, known: dict[str, str]) -> None:
+        import json
+
+        with self._lock:
+            path = os.path.realpath(self._path)
+            new = f"{path}.{os.getpid()}"
+            try:
+                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+                fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                with os.fdopen(fd, "w", encoding="utf-8") as file:
+                    json.dump(known, file, indent=1)
+                    file.write("\n")
+                os.replace(new, path)
+            except OSError as error:
+                with suppress(OSError):
+                    os.unlink(new)
+                if self._path:
+                    self._problem = f"cannot keep choices in {self._path}: {error.strerror or error}"
+                    self._path = ""
+
+
+def _parsed(content: bytes) -> dict[str, str]:
+    """Return the choices of a file. Raises ValueError or RecursionError."""
+    import json
+
+    found = json.loads(content)
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ValueError("no table of texts")
+    return found
+
+
+def _content(path: str) -> bytes:
+    """Read the file without waiting for what is no file. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        if len(found := os.read(fd, _MOST + 1)) > _MOST:
+            raise OSError(errno.EFBIG, "too large", path)
+        return found
+    finally:
+        os.close(fd)
