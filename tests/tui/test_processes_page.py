@@ -250,6 +250,17 @@ def test_the_cursor_stays_on_its_process_and_selects_its_gpu() -> None:
     play(FakeFeed(), (120, 40), script)
 
 
+def test_a_process_that_was_selected_on_another_page_is_under_the_cursor() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        app.view.selected_process = (1629, "GPU-0003")
+        await pilot.press("3")
+        assert any(line.startswith("▌    1629") for line in text(app))
+        await pilot.press("down")
+        assert app.view.selected_process == (1259, "GPU-0000")
+
+    play(FakeFeed(), (120, 40), script)
+
+
 def test_a_click_takes_a_row_and_the_wheel_moves() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("3")

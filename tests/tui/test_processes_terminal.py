@@ -59,6 +59,17 @@ def test_a_process_is_named_filtered_and_ended(
             terminal.press("K", "Tab", "Enter")  # as fast as one can
             assert sleeping.wait(PATIENCE) == -signal.SIGTERM
             shown(terminal, f"{sleeping.pid} sleep")
+            terminal.press("/", "C-u", "Enter", "Home", "Enter")
+            shown(terminal, f"{training.pid}", "train_here.py", "0–100 %", "started by")
+            terminal.press("Enter", "o")
+            shown(terminal, "Sort by", "program")
+            terminal.press("Enter", "I", "u")  # the same column again turns the order, and it is turned back
+            shown(terminal, "processes", "GPUs")
+            terminal.press("u", "t")
+            shown(terminal, "train_here.py")
+            terminal("set-option", "-s", "set-clipboard", "on")
+            terminal.press("y")
+            until(lambda: "train_here.py" in terminal("show-buffer"))
             terminal.press("q")
             until(terminal.is_over)
             assert training.poll() is None

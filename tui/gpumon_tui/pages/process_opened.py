@@ -27,7 +27,7 @@ from gpumon_tui.view import View
 CHARTS = {"sm_utilization": "util", "cpu_utilization": "temp", "memory_used": "memory", "host_memory": "run"}
 """Measures in the order of their charts, with the roles of their colors."""
 DAY = 86400.0
-_RATIO, _GIB = Shown(0.01, "%", 0), Shown(2.0**30, "GiB", 1)
+_RATIO = Shown(0.01, "%", 0)
 _BYTES = BY_NAME["gpu.memory_used"]
 
 
@@ -145,12 +145,12 @@ def _curve(name: str, process: Process, series: Series | None) -> TrailCurve:
     known = [one for one in (*(series.high if series else ()), value) if is_known(one)]
     largest = max(known, default=NAN)
     if name in ("memory_used", "host_memory"):
-        axis, text, unit = value_axis(_BYTES, largest), units.gibibytes(value), "GiB"
-        axis = axis._replace(shown=_GIB)
+        axis = value_axis(_BYTES, largest)
+        text, unit = axis.shown.text(value), axis.shown.unit
     else:
         top = 1.0 if name == "sm_utilization" or not largest > 1 else _doubled(largest)
         axis, text, unit = ValueAxis(0.0, top, 2, _RATIO), units.whole(value * 100), "%"
-    title = measure.title if unit == "GiB" else f"{measure.title} %"
+    title = f"{measure.title} %" if unit == "%" else measure.title
     curve = PlotCurve(series.low, series.mean, series.high) if series else None
     return TrailCurve(title, text, CHARTS[name], curve, axis, unit)
 

@@ -83,8 +83,9 @@ class ProcessSelection:
         chosen = self.order, self.filter, self.is_tree, self.is_by_user
         of = (view.frame, view.filling, facts.me, found.until, len(found.processes), chosen)
         if of == self._of:
+            self._take_selected()
             return
-        key = self.key
+        key = view.selected_process or self.key
         self._of = of
         self.terms = terms_of(self.filter)
         self.left_out = found
@@ -108,6 +109,12 @@ class ProcessSelection:
             self.cursor = self._keys.index(key)
         self.cursor = max(0, min(self.cursor, len(self._keys) - 1))
 
+    def _take_selected(self) -> None:
+        """Go to the process that was selected on another page."""
+        chosen = self.view.selected_process
+        if chosen is not None and chosen != self.key and chosen in self._keys:
+            self.cursor = self._keys.index(chosen)
+
     def __len__(self) -> int:
         return len(self._keys)
 
@@ -128,6 +135,8 @@ class ProcessSelection:
     def move(self, step: int) -> None:
         """Move the cursor within the rows, and select the GPU under it."""
         self.cursor = max(0, min(len(self._keys) - 1, self.cursor + step))
+        if not self.is_by_user:
+            self.view.selected_process = self.key
         process = self.process
         if process is not None and process.uuid in self.view.process_facts().devices:
             self.view.select(process.uuid)

@@ -11,11 +11,12 @@ from gpumon import units
 from gpumon.analysis.progress import Progress
 from gpumon.analysis.ranks import Ranks
 from gpumon.diagnosis.finding import Finding, Severity
-from gpumon.frame import Device, Process, Run, RunState
+from gpumon.frame import Process, Run, RunState
 from gpumon_tui import palette, theme
+from gpumon_tui.process_list.facts import ProcessFacts
+from gpumon_tui.renderables import process_columns
 from gpumon_tui.renderables.lean_section import LeanColumn, Told
 from gpumon_tui.renderables.placed import Placed
-from gpumon_tui.renderables.processes import elapsed
 from gpumon_tui.renderables.text_width import Line, fit, safe, width
 
 MOST_FINDINGS = 3
@@ -39,18 +40,19 @@ NARROW_RUN_COLUMNS = tuple(
     one._replace(keep=99, cells=min(one.cells, 13)) if one.title in ("run", "", "left") else one for one in RUN_COLUMNS
 )
 """Where there is room for little: the name, how far it is, and what is left."""
-PROCESS_COLUMNS = (
-    LeanColumn("PID", 7, right=True, keep=9),
-    LeanColumn("GPU", 3, right=True, keep=10),
-    LeanColumn("user", 8, keep=8),
-    LeanColumn("GPU GiB", 7, right=True, keep=7),
-    LeanColumn("SM %", 4, right=True, keep=6),
-    LeanColumn("CPU %", 5, right=True, keep=3),
-    LeanColumn("host GiB", 8, right=True, keep=2),
-    LeanColumn("time", 8, right=True, keep=1),
-    LeanColumn("run", 14, keep=0),
-    LeanColumn("program", 0, keep=11),
-)
+PROCESS_NAMES = ("pid", "gpu", "user", "mem", "sm", "cpu", "host", "time", "run", "program")
+"""The columns of processes that an overview has."""
+_KEPT = (9, 10, 8, 7, 6, 3, 2, 1, 0, 11)
+_RUN_CELLS = 14
+
+
+def _lean(name: str, keep: int) -> LeanColumn:
+    of = process_columns.BY_NAME[name]
+    cells = _RUN_CELLS if name == "run" else max(of.cells, len(of.title)) if of.right else of.cells
+    return LeanColumn(of.title, cells, of.right, keep)
+
+
+PROCESS_COLUMNS = tuple(_lean(name, keep) for name, keep in zip(PROCESS_NAMES, _KEPT, strict=True))
 STATES = {
     RunState.FINISHED: ("finished", theme.DIM),
     RunState.FAILED: ("failed", theme.CRITICAL),
@@ -136,30 +138,7 @@ def run_brief(ranks: Ranks, far: Progress) -> Line:
     return line
 
 
-def process_texts(process: Process, device: Device | None, run: Run | None, now: float) -> tuple[Told | Line, ...]:
+def process_texts(process: Process, facts: ProcessFacts) -> tuple[Told | Line, ...]:
     """Return the texts of a process by `PROCESS_COLUMNS`."""
-    return (
-        (str(process.pid), theme.DIM),
-        (units.MISSING if device is None else device.label, theme.PLAIN),
-        (safe(process.user), theme.PLAIN),
-        _number(units.gibibytes(process.memory_used), quiet=process.memory_used < 0.05 * 2**30, strong=True),
-        _share(process.sm_utilization),
-        _share(process.cpu_utilization),
-        _number(units.gibibytes(process.host_memory)),
-        (elapsed(now - process.started), theme.DIM),
-        (safe(run.name) if run else "", theme.RUN),
-        (safe(process.name), theme.PLAIN),
-    )
-
-
-def _share(value: float) -> Told:
-    return _number(units.whole(value * 100), quiet=value < 0.005)
-
-
-def _number(text: str, *, quiet: bool = False, strong: bool = False) -> Told:
-    if text == units.MISSING:
-        return text, theme.FAINT
-    return text, theme.DIM if quiet else _STRONG if strong else theme.PLAIN
-
-
-_STRONG = palette.ink("strong")
+    cells = (process_columns.BY_NAME[name].cell(process, facts) for name in PROCESS_NAMES)
+    return tuple((cell.text, cell.style) for cell in cells)

@@ -9,7 +9,7 @@ from rich.segment import Segment
 from gpumon import units
 from gpumon.analysis.progress import progress
 from gpumon.diagnosis.finding import Finding
-from gpumon.frame import Device, Frame, Process, Run, RunState
+from gpumon.frame import Frame, Process, RunState
 from gpumon.missing import is_known
 from gpumon_tui import theme
 from gpumon_tui.renderables import overview_rows, processes
@@ -142,7 +142,6 @@ class ProcessSection(Section):
         super().__init__(view, id=id)
         self._of: Frame | None = None
         self._ordered: list[Process] = []
-        self._known: tuple[dict[str, Device], dict[str, Run]] = {}, {}
 
     @property
     def selected(self) -> Hashable:
@@ -156,10 +155,8 @@ class ProcessSection(Section):
         return [processes.key(process) for process in self._ordered]
 
     def row(self, place: int) -> Placed:
-        process = self._ordered[place]
-        devices, runs = self._known
         row = Placed()
-        texts = overview_rows.process_texts(process, devices.get(process.uuid), runs.get(process.run), self.view.now)
+        texts = overview_rows.process_texts(self._ordered[place], self.view.process_facts())
         put_row(row, self._columns, texts)
         return row
 
@@ -204,10 +201,7 @@ class ProcessSection(Section):
         if self._of is view.frame:
             return
         self._of = view.frame
-        self._known = (
-            {sample.device.uuid: sample.device for sample in view.samples}, {run.key: run for run in view.runs}
-        )  # fmt: skip
-        places = {uuid: place for place, uuid in enumerate(self._known[0])}
+        places = view.process_facts().places
         self._ordered = sorted(
             view.processes,
             key=lambda one: (
