@@ -17,7 +17,9 @@ from textual.pilot import Pilot
 from gpumon.frame import Sample
 from gpumon.history.grid import Grid
 from gpumon.history.query import Query
+from gpumon.history.tiers import DAY, SHAPES
 from gpumon.live import LiveState
+from gpumon.metrics import GPU_METRICS, Availability
 from gpumon.missing import is_known
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.keys import CHART, pressed
@@ -25,6 +27,7 @@ from gpumon_tui.pages.chart.page import ChartPage
 from gpumon_tui.pages.chart.plan import chart_plan
 from gpumon_tui.pages.chart.state import ChartState, Overlay
 from gpumon_tui.renderables.buckets import HOLD
+from tests.months import fill
 from tests.tui.fakes import START, FakeFeed
 from tests.tui.screen import play, text
 
@@ -328,6 +331,98 @@ def test_a_silent_daemon_dims_the_charts_and_dates_them() -> None:
         assert page_of(app).board._style_cache.faded
 
     play(FakeFeed(), (160, 50), script)
+
+
+def test_a_chart_without_values_says_why() -> None:
+    @dataclass
+    class Plain(FakeFeed):
+        """GPUs whose utilization nobody reports."""
+
+        def sample(self, device: Any, second: int) -> Sample:
+            found = super().sample(device, second)
+            missing = {"gpu.utilization": Availability.NOT_SUPPORTED}
+            values = [
+                nan if one.name in missing else value for one, value in zip(GPU_METRICS, found.values, strict=True)
+            ]
+            return found._replace(values=values, device=found.device._replace(missing=missing))
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        assert any("not available: " in line for line in text(app)[4:30])
+
+    play(Plain(gpus=1, seconds=60), (160, 50), script)
+
+
+def test_another_source_is_shown_as_of_now() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2", "plus", "left_square_bracket", "left")
+        app.view.forget()
+        app.page.forget()
+        assert not app.view.shown.is_past
+        assert not is_known(app.view.shown.cursor)
+
+    play(FakeFeed(gpus=1), (80, 24), script)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+def test_a_month_is_opened_shortened_to_a_minute_and_opened_again(
+    size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    path, now = tmp_path / "history.sqlite", float(START + 120)
+    gap = now - 15 * DAY, now - 10 * DAY
+
+    def busy(subject: str, name: str, at: float) -> tuple[float, float, float]:
+        return (nan,) * 3 if name != "gpu.utilization" or not subject or gap[0] <= at < gap[1] else (0.9,) * 3
+
+    fill(str(path), ["GPU-0000"], now, busy, SHAPES[2:])
+    monkeypatch.setattr("time.time", lambda: now + 1)
+    found: list[list[str]] = []
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        state = page_of(app).state
+        for keys in (["minus"] * 14, ["plus"] * 13, ["minus"] * 14):
+            await pilot.press(*keys)
+            await pilot.pause()
+            found.append(text(app)[1:-1])
+            if app.view.window == 31 * DAY:
+                mean = state.curves()["gpu.utilization"].mean
+                unknown = [place for place, value in enumerate(mean) if not is_known(value)]
+                inside = range(2 * state.grid.at(gap[0]) + 2, 2 * state.grid.at(gap[1]) - 1)
+                assert set(inside) <= set(unknown), "five days of no samples are a gap"
+        assert app.view.window == 31 * DAY
+
+    play(FakeFeed(gpus=1, seconds=120, kept_in=str(path)), size, script)
+    month, minute, again = found
+    assert month == again
+    assert month != minute
+
+
+def test_a_short_window_of_a_past_that_is_kept_in_long_cells_says_how_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    path, now = tmp_path / "history.sqlite", float(START + 120)
+    fill(str(path), ["GPU-0000"], now, lambda subject, name, at: (0.5, 0.6, 0.9) if subject else (nan,) * 3, SHAPES)
+    monkeypatch.setattr("time.time", lambda: now + 1)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        for age, said in ((30, ""), (1800, ""), (7200, "kept by 10 s"), (3 * DAY, "kept by 5 min")):
+            app.view.shown.hold(now - age, 2)
+            app.draw()
+            await pilot.pause()
+            title, *_ = (line for line in text(app) if "a column" in line)
+            assert said in title
+            assert ("kept" in title) is bool(said), title
+            assert is_known(page_of(app).state.curves()["gpu.utilization"].mean[-4]), "it is drawn nevertheless"
+        app.view.shown.hold(nan, 31 * DAY)
+        app.draw()
+        await pilot.pause()
+        assert not any("kept" in line for line in text(app)[:5]), "columns are as long as many cells"
+
+    play(FakeFeed(gpus=1, seconds=120, kept_in=str(path)), (160, 50), script)
 
 
 def test_the_host_has_its_own_metrics() -> None:

@@ -11,7 +11,7 @@ import pytest
 from rich.segment import Segment
 
 from gpumon.analysis.epochs import EpochMark, Span
-from gpumon.frame import Frame
+from gpumon.frame import Boundary, Frame, Mark
 from gpumon.history.grid import Grid
 from gpumon.history.long import LongHistory
 from gpumon.history.open import open_history
@@ -25,7 +25,7 @@ from gpumon_tui.renderables.plot import BAND, EIGHTHS, FILL, LimitLine, Overlaid
 from gpumon_tui.renderables.time_columns import STEPS, halves, live_columns, step_of, still_columns
 from gpumon_tui.renderables.time_marks import epochs_above, phases_below, times_below
 from gpumon_tui.renderables.value_axis import value_axis
-from tests.builders import frame_of, sample, tick
+from tests.builders import boundary, frame_of, sample, tick
 from tests.months import fill
 
 NAME = "gpu.utilization"
@@ -300,6 +300,37 @@ def test_near_epochs_are_thinned_and_named_by_round_numbers() -> None:
     assert row.index("╷e10") == 40
     few = "".join(part for part, _, _ in epochs_above(marks[::5], grid))
     assert few.split() == ["╷e0", "╷e5", "╷e10", "╷e15"]
+
+
+def test_names_of_epochs_do_not_come_and_go_while_they_move() -> None:
+    marks = [EpochMark(7.9 * number + number % 3, number, "run") for number in range(60)]
+    rows = [epochs_above(marks, Grid(first, 1.0, 80)) for first in range(100, 300)]
+    for row in rows:
+        names = "".join(part for part, _, _ in row).replace("╷", " ").split()
+        assert all(int(name[1:]) % 2 == 0 for name in names if name != "e"), names
+
+
+def oom(time: float) -> Boundary:
+    return boundary(1, mark=Mark.OUT_OF_MEMORY)._replace(time_ns=int(time * 1e9))
+
+
+@pytest.mark.parametrize(
+    ("times", "row"),
+    [
+        ((5,), "     ▲ OOM"),
+        ((18,), "                  ▲"),
+        ((2, 4, 9), "  ▲ ▲    ▲ OOM"),
+        ((15,), "               ▲ OOM"),
+    ],
+)
+def test_lost_memory_is_marked_also_near_others_and_at_the_end(times: tuple[float, ...], row: str) -> None:
+    grid = Grid(0, 1.0, 20)
+    alone = epochs_above([], grid, [oom(time) for time in times])
+    assert "".join(part for part, _, _ in alone).rstrip() == row
+    crowded = epochs_above(
+        [EpochMark(float(time), time, "run") for time in range(20)], grid, [oom(time) for time in times]
+    )
+    assert all("".join(part for part, _, _ in crowded)[int(time)] == "▲" for time in times), "before any epoch"
 
 
 def test_a_phase_is_painted_where_it_takes_half_of_a_cell() -> None:

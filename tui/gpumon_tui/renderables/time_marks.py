@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import ceil
 
 from rich.segment import Segment
@@ -17,6 +18,7 @@ from gpumon_tui.renderables.text_width import Line
 
 APART = 8
 """Cells between epochs that are named; nearer ones are thinned."""
+FAULT = "▲ OOM"
 THINNED = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 PAINTED = 0.5
 """The share of a cell from which it is painted as a phase."""
@@ -26,16 +28,15 @@ _LABELS_APART = 14
 def epochs_above(marks: Sequence[EpochMark], grid: Grid, faults: Iterable[Boundary] = ()) -> Line:
     """Return the row of `╷e6`: of epochs too near to each other every 2nd, 5th, 10th. Lost memory stands before."""
     row: Row = [EMPTY] * grid.buckets
-    taken = 0
     broken = sorted({cell for fault in faults if 0 <= (cell := grid.at(fault.time_ns / 1e9)) < grid.buckets})
-    for cell in broken:
-        if cell >= taken:
-            taken = _put(row, cell, "▲ OOM", "crit")
-    at = [(grid.at(mark.time), mark) for mark in marks]
-    seen = [(cell, mark) for cell, mark in at if 0 <= cell < grid.buckets]
-    every = _every([cell for cell, _ in seen])
+    for cell, behind in pairwise((*broken, grid.buckets + 1)):
+        _put(row, cell, FAULT if cell + len(FAULT) < behind else FAULT[0], "crit")
+    every = _every(marks, grid)
     free = 0
-    for cell, mark in seen:
+    for mark in marks:
+        cell = grid.at(mark.time)
+        if not 0 <= cell < grid.buckets:
+            continue
         text = f"╷e{mark.epoch}"
         if mark.epoch % every or cell < free:
             continue
@@ -52,10 +53,16 @@ def _put(row: Row, cell: int, text: str, role: str) -> int:
     return cell + len(text) + 1
 
 
-def _every(cells: Sequence[int]) -> int:
-    if len(cells) < 2:
+def _every(marks: Sequence[EpochMark], grid: Grid) -> int:
+    """One in how many epochs is named: by how long those of the runs in the picture took, in it or not.
+
+    So that this stays as it is while they move through the picture.
+    """
+    runs = {mark.run for mark in marks if grid.begin <= mark.time < grid.end}
+    times = [mark.time for mark in marks if mark.run in runs]
+    if len(times) < 2:
         return 1
-    apart = max(1e-9, (cells[-1] - cells[0]) / (len(cells) - 1))
+    apart = max(1e-9, (times[-1] - times[0]) / (len(times) - 1) / grid.step)
     return next((every for every in THINNED if apart * every >= APART), THINNED[-1])
 
 

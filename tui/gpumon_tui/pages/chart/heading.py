@@ -96,7 +96,7 @@ def _column(state: ChartState) -> Line:
     """The length of a column; where what is kept is coarser, that of its cells too."""
     grid, view = state.grid, state.view
     kept = view.history.cell(Query(view.subject, (state.metric.name,), grid.begin, view.now, grid=grid))
-    coarse = f", kept by {units.words(kept)}" if kept > grid.step else ""
+    coarse = f", kept by {units.words(kept)}" if kept > max(grid.step, state.interval) else ""
     return [Segment(f"   {_length(grid.step)} a column{coarse}", theme.FAINT)]
 
 
