@@ -20,8 +20,10 @@ from gpumon.frame import RunState
 from gpumon.history.grid import Grid
 from gpumon.missing import NAN
 from gpumon_tui.app import GpumonApp
+from gpumon_tui.renderables.gpu_charts import charts_plan
 from gpumon_tui.renderables.gpu_columns import gpu_columns
 from gpumon_tui.renderables.gpu_heading import answer, epoch_ticks
+from gpumon_tui.renderables.numerals import numerals
 from gpumon_tui.renderables.strip import LEVELS, StripHistory, strip, strip_grid
 from tests.builders import sample
 from tests.tui.fakes import START, FakeFeed
@@ -225,3 +227,51 @@ def test_what_is_free_is_answered_with_what_is_known() -> None:
     said = plain(answer(gpus, [GpuState.FREE, GpuState.LOST, GpuState.DIVIDED], 40))
     assert said.split() == ["1", "free", "GPU", "0", "80.0", "GiB", "1", "unknown"]
     assert plain(answer(gpus, [GpuState.UNKNOWN] * 3, 40)).split() == ["0", "free", "3", "unknown"]
+
+
+def test_one_gpu_has_its_numbers_large_its_curves_and_the_parts_of_its_memory() -> None:
+    lines = play(FakeFeed(gpus=1), (120, 40))
+    screen = "\n".join(lines)
+    for row in numerals("89"):
+        assert f"  {row}" in screen
+    for said in (
+        "10 min    87%", "lowest    37%", "allocated 6.6", "cached 2.2", "context 0.6", "others 1.6", "free 68.0",
+        "driver 0.5", "613 of 700 W", "67 °C", "1.95 GHz", "PCIe in", "╷e4", "nothing needs attention",
+    ):  # fmt: skip
+        assert said in screen, said
+    assert re.search(r"alice +resnet50 +8/90 +2 h 13 m", screen)
+
+
+def test_of_two_gpus_the_selected_one_has_charts() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        assert "allocated 6.6" in "\n".join(text(app))
+        await pilot.press("down")
+        assert "allocated 12." in "\n".join(text(app))
+
+    play(FakeFeed(gpus=2), (120, 40), script)
+
+
+def test_numbers_that_are_not_known_are_a_dash_and_a_chart_without_values_says_why() -> None:
+    screen = "\n".join(play(FakeFeed(gpus=1, lost=(0,)), (160, 50)))
+    for row in numerals("–"):
+        assert f"  {row}".rstrip() in screen
+    assert "breakdown unknown" in screen
+    assert "no samples in this window" in screen
+    assert re.search("lowest +–", screen)
+
+
+def test_numerals_are_three_rows_of_half_blocks() -> None:
+    assert numerals("1.0") == ["▄█    █▀█", " █    █ █", "▀▀▀ ▀ ▀▀▀"]
+    assert numerals("") == ["", "", ""]
+    for digit in "0123456789":
+        assert len(set(map(len, numerals(digit)))) == 1
+
+
+@pytest.mark.parametrize("cells", [60, 80, 100, 160, 320])
+@pytest.mark.parametrize("rows", [8, 12, 15, 22, 40])
+def test_charts_fill_their_room_and_no_more(cells: int, rows: int) -> None:
+    plan = charts_plan(cells, rows)
+    assert plan.utilization >= 1
+    assert plan.memory >= 2
+    assert plan.before + plan.cells < cells
+    assert 5 + plan.utilization + plan.memory + (plan.small + 2 if plan.small else 0) == rows

@@ -298,7 +298,7 @@ def test_parts_of_the_overview_do_not_overlap_and_gpus_come_first(
 def test_blank_rows_go_first_then_headings_and_never_a_gpu() -> None:
     def rows(height: int) -> tuple[int, ...]:
         made = overview_plan(80, height, 8, problem_rows=5, findings=3, runs=2, processes=40)
-        return tuple(part.rows for part in made)
+        return tuple(part.rows for part in (made.gpus, made.attention, made.runs, made.processes))
 
     assert rows(38)[:3] == (10, 4, 4)
     assert rows(22) == (10, 4, 4, 4)

@@ -17,6 +17,9 @@ SHORT, SHORT_CELLS, SEVERAL_FROM = 56, 41, 80
 BLANKS = 4
 """One above each part."""
 MOST_FINDINGS = 3
+MOST_CHARTED = 2
+"""GPUs up to which the selected one has charts."""
+CHARTS_FROM, FEWEST_CHART_ROWS = 60, 8
 FEWEST_PROCESS_ROWS = 3
 FEWEST_NARROW_ROWS = 6
 """Of processes; on a narrow screen runs say more."""
@@ -39,6 +42,8 @@ class OverviewPlan(NamedTuple):
     """Where each part stands."""
 
     gpus: PartRoom
+    charts: PartRoom
+    """Of the selected GPU, where there are one or two."""
     attention: PartRoom
     runs: PartRoom
     processes: PartRoom
@@ -66,10 +71,13 @@ def overview_plan(
     spare -= attention
     run_rows = _run_rows(spare, runs, processes) if cells >= SHORT else min(1 + runs, spare)
     spare -= run_rows
-    if gpus and runs and cells >= SHORT and around and spare >= 1 and rows >= 20:
+    charts = _chart_rows(cells, spare, processes) if 0 < gpus <= MOST_CHARTED else 0
+    spare -= charts
+    if gpus and runs and cells >= SHORT and around and spare >= 1 and rows >= 20 and not charts:
         around, spare = around + 1, spare - 1
-    airy = rows >= AIRY_FROM and spare >= BLANKS + FEWEST_PROCESS_ROWS
-    spare -= BLANKS * airy
+    blanks = BLANKS + bool(charts)
+    airy = rows >= AIRY_FROM and spare >= blanks + FEWEST_PROCESS_ROWS
+    spare -= blanks * airy
     fewest = FEWEST_PROCESS_ROWS if cells >= SHORT else FEWEST_NARROW_ROWS
     process_rows = min(spare, 2 + max(1, processes)) if spare >= fewest else 0
     if not process_rows and run_rows and spare > 0:
@@ -77,7 +85,7 @@ def overview_plan(
         run_rows = taller if taller >= min(4, 2 + runs) else run_rows
     found: list[PartRoom] = []
     at = int(airy)
-    for part in (lines + around, attention, run_rows, process_rows):
+    for part in (lines + around, charts, attention, run_rows, process_rows):
         found.append(PartRoom(0, at, cells, part) if part else NOWHERE)
         at += part + (airy if part else 0)
     return OverviewPlan(*found)
@@ -92,6 +100,12 @@ def _gpu_rows(cells: int, rows: int, gpus: int) -> int:
         if room > 0 and ceil(gpus / most) <= room:
             return ceil(gpus / ceil(gpus / room))
     return rows
+
+
+def _chart_rows(cells: int, spare: int, processes: int) -> int:
+    """Rows of charts: what some processes leave."""
+    rows = spare - min(2 + processes, max(4, spare // 4)) - (BLANKS + 1 if spare >= 20 else 0)
+    return rows if cells >= CHARTS_FROM and rows >= FEWEST_CHART_ROWS else 0
 
 
 def _run_rows(spare: int, runs: int, processes: int) -> int:

@@ -7,6 +7,7 @@ from textual.geometry import Offset, Size
 
 from gpumon_tui.keys import CHART, OVERVIEW, PAGES, PROCESSES, RUNS
 from gpumon_tui.layout import OverviewPlan, PartRoom, overview_plan
+from gpumon_tui.pages.overview_charts import OverviewCharts
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.renderables.lean_section import margin
 from gpumon_tui.view import View
@@ -25,6 +26,7 @@ class OverviewPage(TerminalPage):
     def __init__(self, view: View) -> None:
         super().__init__(view)
         self.gpus = GpuTable(view, id="gpus")
+        self.charts = OverviewCharts(view, id="charts")
         self.attention = AttentionSection(view, id="attention")
         self.runs = RunSection(view, id="runs")
         self.processes = ProcessSection(view, id="processes")
@@ -34,11 +36,15 @@ class OverviewPage(TerminalPage):
 
     @property
     def drawn(self) -> tuple[Lines, ...]:
-        return self.gpus, self.attention, self.runs, self.processes
+        return self.gpus, self.charts, self.attention, self.runs, self.processes
 
     def compose(self) -> ComposeResult:
         """Yield what lies on the page."""
         yield from self.drawn
+
+    def forget(self) -> None:
+        """Begin anew, as with frames of another source."""
+        self.charts.forget()
 
     def do_table(self) -> None:
         """Keys go to the next part that is on screen."""

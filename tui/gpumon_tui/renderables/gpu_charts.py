@@ -1,0 +1,223 @@
+"""One GPU large: its numbers, its curves on one time grid, and the parts of its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import nan
+from statistics import fmean
+from typing import NamedTuple
+
+from rich.segment import Segment
+
+from gpumon import units
+from gpumon.analysis.epochs import EpochMark
+from gpumon.analysis.memory import breakdown_of, known_parts
+from gpumon.frame import Boundary, Run, Sample
+from gpumon.history.grid import Grid
+from gpumon.metrics import BY_NAME, Metric
+from gpumon.missing import is_known
+from gpumon_tui import palette, theme
+from gpumon_tui.renderables.cells import painted
+from gpumon_tui.renderables.memory_bar import CELL, memory_bar, tint
+from gpumon_tui.renderables.numerals import numerals
+from gpumon_tui.renderables.plot import PlotCurve, plot
+from gpumon_tui.renderables.section import NAME
+from gpumon_tui.renderables.text_width import Line, cut, fit, length
+from gpumon_tui.renderables.time_marks import epochs_above, times_below
+from gpumon_tui.renderables.value_axis import ValueAxis, value_axis
+
+UTILIZATION, MEMORY = "gpu.utilization", "gpu.memory_used"
+LARGE = (UTILIZATION, MEMORY)
+SMALL = ("gpu.power", "gpu.temperature", "gpu.clock_sm", "gpu.pcie_received")
+TITLES = {"gpu.power": "Power", "gpu.temperature": "Temperature", "gpu.clock_sm": "Clock",
+          "gpu.pcie_received": "PCIe in"}  # fmt: skip
+ROLES = {UTILIZATION: "util", MEMORY: "memory", "gpu.power": "power", "gpu.temperature": "temp",
+         "gpu.clock_sm": "text", "gpu.pcie_received": "key"}  # fmt: skip
+FEWEST_ROWS = 8
+"""Below, nothing is drawn."""
+NARROW = 20
+"""Cells before a chart up to which there are no large numbers."""
+NUMBERS_FROM = 100
+"""Cells from which numbers stand large beside their curves."""
+SMALL_FROM = 15
+"""Rows from which there are small charts."""
+
+
+class ChartsPlan(NamedTuple):
+    """Rows of each chart, and cells before the large ones."""
+
+    before: int
+    cells: int
+    utilization: int
+    memory: int
+    small: int
+    small_cells: int
+
+
+class GpuCharts(NamedTuple):
+    """A GPU with its history, as charts show it."""
+
+    sample: Sample
+    run: Run | None
+    large: Mapping[str, PlotCurve]
+    small: Mapping[str, PlotCurve]
+    grid: Grid
+    marks: Sequence[EpochMark]
+    faults: Sequence[Boundary]
+    now: float
+    window: float
+    edge: str
+    sent: float
+    """Bytes per second that it sends, or NaN."""
+
+
+def charts_plan(cells: int, rows: int) -> ChartsPlan:
+    """Share out a room: the utilization has most of it."""
+    is_wide = cells >= NUMBERS_FROM
+    before = 27 if is_wide else 8
+    inner = cells - before - (2 if is_wide else 1)
+    fixed = 5
+    small = max(2, (rows - fixed - 2) // 4) if rows >= SMALL_FROM and is_wide else 0
+    rest = rows - fixed - (small + 2 if small else 0)
+    memory = max(4 if rest >= 11 else 2, rest // 3)
+    return ChartsPlan(before, inner, rest - memory, memory, small, max(1, (cells - 4 - 3 * 4) // 4 - 6))
+
+
+def gpu_charts(gpu: GpuCharts, plan: ChartsPlan) -> list[Line]:
+    """Return all rows of the charts."""
+    sample, before = gpu.sample, plan.before
+    utilization, memory = (gpu.large[name] for name in LARGE)
+    percent, used = sample.value(UTILIZATION), sample.value(MEMORY)
+    whole = sample.value("gpu.memory_total")
+    minutes = units.words(gpu.window)
+    known = [value for value in utilization.mean if is_known(value)]
+    lows = [value for value in utilization.low if is_known(value)]
+    stats = [
+        (f"{minutes:<8}", units.percent(fmean(known) if known else nan)),
+        (f"{'lowest':<8}", units.percent(min(lows, default=nan))),
+    ]
+    title = "Utilization" if before > NARROW else "Util"
+    lines: list[Line] = [_beside([Segment(title, NAME)], before, epochs_above(gpu.marks, gpu.grid, gpu.faults))]
+    lines += _chart(gpu, UTILIZATION, plan.utilization, _side(units.whole(percent * 100), "%", "util", stats), plan)
+    lines.append(_beside([], before, times_below(gpu.grid, gpu.now, gpu.edge)))
+    of = [(f"of {units.gibibytes(whole)}, peak ", units.gibibytes(max(_known(memory.high), default=nan)))]
+    lines.append(_beside([Segment("Memory", NAME)], before, []))
+    lines += _chart(gpu, MEMORY, plan.memory, _side(units.gibibytes(used), "GiB", "memory", of), plan)
+    lines.append(_beside([], before, memory_bar(sample, plan.cells)))
+    lines.append(_beside([], before, legend(sample, gpu.run, plan.cells)))
+    if plan.small:
+        lines.append([])
+        lines += _small(gpu, plan)
+    return lines
+
+
+def legend(sample: Sample, run: Run | None, cells: int) -> Line:
+    """Return the parts of memory with their tints and sizes, in GiB, and how it presses."""
+    if sample.device.is_divided:
+        return [Segment(fit("divided by MIG: its instances have the memory", cells).rstrip(), theme.DIM)]
+    divided = breakdown_of(sample)
+    if divided is None:
+        return [Segment("breakdown unknown", theme.DIM)]
+    known = known_parts(divided)
+    alone = sum(part.name not in ("free", "driver") for part, _ in known) == 1
+    line: Line = []
+    for is_long in (True, False):
+        line = []
+        for part, size in known:
+            name = part.title if is_long else part.name
+            line += [
+                Segment(CELL, tint(part.name, part.title, alone=alone)), Segment(f" {name} ", theme.DIM),
+                Segment(f"{units.gibibytes(size)}   ", theme.PLAIN),
+            ]  # fmt: skip
+        if length(line) <= cells + 3:
+            break
+    text, style, _ = line[-1]
+    line[-1] = Segment(text.rstrip(), style)
+    fragments, held = sample.value("gpu.run_inactive_split"), sample.value("gpu.run_reserved")
+    if run is not None and held > 0 and is_known(fragments):
+        line.append(Segment(f"   fragments {units.percent(fragments / held)}", theme.DIM))
+        if length(line) > cells:
+            line.pop()
+    return cut(line, cells)
+
+
+def _side(text: str, unit: str, role: str, stats: Sequence[tuple[str, str]]) -> list[Line]:
+    """A number in large, and below it what is told of its past."""
+    rows = numerals(text)
+    ink = palette.ink(role)
+    lines: list[Line] = [[Segment(row, ink)] for row in rows]
+    lines[-1].append(Segment(f" {unit}", theme.DIM))
+    return [*lines, *([Segment(name, theme.DIM), Segment(f"{value:>5}", theme.PLAIN)] for name, value in stats)]
+
+
+def _chart(gpu: GpuCharts, name: str, rows: int, side: Sequence[Line], plan: ChartsPlan) -> list[Line]:
+    curve, axis = gpu.large[name], _axis(gpu, name, gpu.large[name])
+    labels = axis.labels(rows, 7)
+    lines: list[Line] = []
+    for at, row in enumerate(plot(curve, axis, rows, ROLES[name])):
+        left = side[at] if at < len(side) and plan.before > NARROW else []
+        label = labels.get(at, "")
+        lines.append(_beside(left, plan.before, painted(row), label))
+    if not _known(curve.mean) and lines:
+        why = gpu.sample.device.missing.get(name)
+        reason = why.reason if why is not None else "no samples in this window"
+        lines[rows // 2] = _beside([], plan.before, [Segment(fit(reason, plan.cells).center(plan.cells), theme.DIM)])
+    return lines
+
+
+def _small(gpu: GpuCharts, plan: ChartsPlan) -> list[Line]:
+    """Four charts side by side, each below its name and its value of now."""
+    cells = plan.small_cells + 6
+    blocks: list[list[Line]] = []
+    for name in SMALL:
+        curve = gpu.small[name]
+        axis = _axis(gpu, name, curve)
+        labels = axis.labels(plan.small, 5)
+        head = _head(gpu, name, axis, cells)
+        rows = plot(curve, axis, plan.small, ROLES[name])
+        body: list[Line] = [
+            [Segment(fit(labels.get(at, ""), 5, right=True) + " ", theme.FAINT), *painted(row)]
+            for at, row in enumerate(rows)
+        ]
+        blocks.append([head, *body])
+    lines: list[Line] = []
+    for parts in zip(*blocks, strict=True):
+        line: Line = [Segment("  ")]
+        for part in parts:
+            line += [*part, Segment(" " * (cells - length(part) + 4))]
+        lines.append(line)
+    return lines
+
+
+def _head(gpu: GpuCharts, name: str, axis: ValueAxis, cells: int) -> Line:
+    metric = BY_NAME[name]
+    newest = next(reversed(_known(gpu.small[name].mean)), nan) if name == SMALL[3] else gpu.sample.value(name)
+    limit = gpu.sample.value(metric.limit) if metric.limit else nan
+    unit = f" of {axis.shown.text(limit)} {axis.shown.unit}" if is_known(limit) else f" {axis.shown.unit}"
+    out = f", out {axis.shown.text(gpu.sent)}" if name == SMALL[3] and is_known(gpu.sent) else ""
+    if len(TITLES[name]) + len(axis.shown.text(newest)) + len(unit) + len(out) < cells:
+        unit += out
+    value: Line = [Segment(axis.shown.text(newest), palette.ink(ROLES[name], bold=True)), Segment(unit, theme.DIM)]
+    title: Line = [Segment(TITLES[name], NAME)]
+    room = cells - length(title) - length(value)
+    return cut([*title, Segment(" " * max(1, room)), *value], cells)
+
+
+def _axis(gpu: GpuCharts, name: str, curve: PlotCurve) -> ValueAxis:
+    metric: Metric = BY_NAME[name]
+    limit = gpu.sample.value(metric.limit) if metric.limit and not gpu.sample.device.is_divided else nan
+    return value_axis(metric, max(_known(curve.high), default=nan), limit)
+
+
+def _known(values: Sequence[float]) -> list[float]:
+    return [value for value in values if is_known(value)]
+
+
+def _beside(left: Line, before: int, right: Line, label: str = "") -> Line:
+    """A line with what stands at the left, the number on the axis, and the picture."""
+    margin = 2 if before > NARROW else 1
+    line: Line = [Segment(" " * margin), *(cut(left, before - margin - 8) if before > NARROW else left[:1])]
+    room = before - 1 - length(line)
+    if room < len(label):
+        return cut([*line, Segment(" "), *right], before) if right else line
+    return [*line, Segment(label.rjust(room), theme.FAINT), Segment(" "), *right]
