@@ -320,6 +320,19 @@ def test_diverged_metrics_and_unknown_values_leave_gaps_and_no_zero(tmp_path: Pa
     assert any("diverged in 3 epochs" in line for line in lines)
 
 
+def test_nothing_is_said_to_be_fine_of_which_nothing_was_measured(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, "cpu-1", 4, course=False)
+        book.db.execute("DELETE FROM usage")
+        book.db.execute("UPDATE epoch SET wait = NULL")
+        book.db.execute("UPDATE rank SET wait = NULL")
+    lines = shown(str(book.path), (160, 50), "end", "enter")
+    assert sum(" e" in line[:14] for line in lines) >= 4
+    assert not any("fine" in line for line in lines)
+    assert any("Loss" in line for line in lines)
+    assert not any("Utilization" in line for line in lines), "no empty picture of what nobody measured"
+
+
 def test_two_thousand_runs_and_five_thousand_epochs_stay_quick(tmp_path: Path) -> None:
     with Book(tmp_path) as book:
         book.db.execute("PRAGMA synchronous = OFF")

@@ -10,6 +10,7 @@ from rich.segment import Segment
 
 from gpumon import units
 from gpumon.frame import NAN
+from gpumon.missing import is_known
 from gpumon_tui import palette, theme
 from gpumon_tui.renderables.run_plot import extremes, numbers, plot, resampled, round_scale, scaled
 from gpumon_tui.renderables.section import NAME
@@ -34,11 +35,15 @@ def curves(run: OpenRun, cells: int, rows: int, selected: int) -> list[Line]:
     many = len(run.rows)
     cursor = -1 if selected < 0 else round(selected * (wide - 1) / max(1, many - 1))
     names = [name for name in run.metrics if any(name in one.of.metrics for one in run.rows)][:1]
-    each = (rows - 3) // (2 if names else 1)
+    is_measured = any(is_known(one.of.value("utilization_mean")) for one in run.rows)
+    if not (names or is_measured):
+        return []
+    each = (rows - 3) // 2 if names and is_measured else rows - 2
     lines: list[Line] = []
     if names:
         lines += _logged(run, names[0], wide, each - 1, cursor)
-    lines += _used(run, wide, rows - 3 - len(lines), cursor)
+    if is_measured:
+        lines += _used(run, wide, rows - 3 - len(lines), cursor)
     lines += [_axis(run, wide), _chip(run, wide, selected, cursor)]
     return [*lines, *([[]] * (rows - len(lines)))][:rows]
 

@@ -194,4 +194,4 @@ def thin(share: float, cells: int, style: Style) -> Line:
 def _began(time: float, now: float) -> str:
     """Day and time of day, `09-21 14:03`; of what began long ago the date."""
     text = units.moment(time)
-    return text[5:16] if -60 <= now - time < _YEAR else text[:10]
+    return text[5:16] if abs(now - time) < _YEAR else text[:10]
