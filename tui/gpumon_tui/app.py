@@ -293,6 +293,12 @@ class GpumonApp(Stage):
         """Keys, colors and words."""
         self.put_above(partial(Help, page=self.page.name_shown))
 
+    def do_commands(self) -> None:
+        """All that can be done here, by its letters."""
+        from gpumon_tui.screens.commands import Commands  # most sessions never need it
+
+        self.put_above(partial(Commands, page=self.page.name_shown, pages=tuple(self._registered)))
+
     def do_attention(self) -> None:
         """Show what needs attention."""
         self.put_above(Attention)

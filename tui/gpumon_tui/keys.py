@@ -35,6 +35,7 @@ KEYS = (
     Key("q,ctrl+c", "quit", "q", "quit", "quit"),
     Key("ctrl+z", "suspend", "^Z", "suspend; 'fg' in the shell resumes"),
     Key("question_mark,h,f1", "help", "?", "this help", "help"),
+    Key("colon,ctrl+p", "commands", ":", "find what a key does by some letters of it, and do it"),
     Key("1", "open_page", "1-5", "the pages: " + ", ".join(name.lower() for name in PAGES), by=1),
     *(Key(str(number), "open_page", "", "", by=number) for number in range(2, len(PAGES) + 1)),
     Key("left", "cursor", "← →", "the cursor, which reads out a moment; shift: ten columns; also Home End", "cursor",

@@ -1,0 +1,76 @@
+"""The list of commands: what the keys of a page do, found by letters and done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from gpumon_tui.app import GpumonApp
+from gpumon_tui.keys import OVERVIEW, PAGES, PROCESSES, applying, pressed
+from gpumon_tui.screens.commands import Command, Commands, commands_of, found
+from tests.tui.fakes import FakeFeed
+from tests.tui.screen import play, text
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_of_a_page_is_a_key_of_it_and_every_key_that_the_help_names_is_there(page: str) -> None:
+    commands = commands_of(page, PAGES)
+    assert all(pressed(page, command.key) for command in commands)
+    told = {key.what for key in applying(page) if key.what and key.action not in ("commands", "open_page")}
+    assert told <= {command.what for command in commands}
+
+
+def test_letters_are_found_in_their_order_and_words_first() -> None:
+    commands = [Command(what, "", "x") for what in ("sort the epochs", "theme", "the other metric", "leave")]
+    assert [one.what for one in found(commands, "the")] == ["sort the epochs", "theme", "the other metric"]
+    assert [one.what for one in found(commands, "tm")] == ["theme", "the other metric"]
+    assert found(commands, "zz") == []
+    assert found(commands, "") == commands
+
+
+@pytest.mark.parametrize("key", ["colon", "ctrl+p"])
+def test_typing_and_enter_do_what_the_key_does(key: str) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press(key, "t", "h", "e", "m", "e")
+        await pilot.pause()
+        assert isinstance(app.screen, Commands)
+        assert any("theme: dark" in line and "F2" in line for line in text(app))
+        await pilot.press("enter")
+        await pilot.pause()
+        assert not isinstance(app.screen, Commands)
+        assert app.view.look.theme.name == "light"
+
+    play(FakeFeed(), (120, 40), script)
+
+
+def test_a_page_is_opened_from_the_list_and_escape_changes_nothing() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("colon", *"page: pro", "enter")
+        await pilot.pause()
+        assert app.page.name_shown == PROCESSES
+        await pilot.press("1", "colon", *"page: pro", "escape")
+        await pilot.pause()
+        assert app.page.name_shown == OVERVIEW
+
+    play(FakeFeed(), (120, 40), script)
+
+
+def test_the_help_can_be_opened_from_the_list_and_q_is_a_letter_there() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("colon", "q", "backspace", *"this help", "enter")
+        await pilot.pause()
+        assert "Terms" in "\n".join(text(app))
+
+    play(FakeFeed(), (120, 80), script)
+
+
+@pytest.mark.parametrize("size", [(20, 8), (40, 20), (320, 90)])
+def test_a_list_of_any_size_is_drawn_and_says_when_nothing_is_found(size: tuple[int, int]) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("colon", "down", "pagedown", "end", "up", "home", *"zzzz", "enter")
+        await pilot.pause()
+        assert not isinstance(app.screen, Commands)
+
+    play(FakeFeed(), size, script)

@@ -1,0 +1,129 @@
+"""All that the keys of a page do, found by some letters of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.segment import Segment
+from textual import events
+
+from gpumon_tui import palette
+from gpumon_tui.keys import PAGES, applying
+from gpumon_tui.renderables.text_width import Line, cut, spread
+from gpumon_tui.screens.scrolled import Scrolled, Text
+from gpumon_tui.view import View
+from gpumon_tui.widgets.bars import Footer
+
+ROWS = 12
+"""Commands on screen; always as many rows, so that nothing jumps while one types."""
+_LONGEST = 40
+"""Letters that can be typed."""
+_HIDDEN = ("commands", "open_page")
+
+
+class Command(NamedTuple):
+    """Something that a key does."""
+
+    what: str
+    shown: str
+    key: str
+    """Textual's name of the key."""
+
+
+def commands_of(page: str, pages: Sequence[str]) -> list[Command]:
+    """Return what can be done on a page: what its keys do, and the other pages."""
+    others = [Command(f"page: {name}", str(digit), str(digit)) for digit, name in enumerate(PAGES, 1) if name in pages]
+    keys = [key for key in applying(page) if key.what and key.action not in _HIDDEN]
+    return [*(Command(key.what, key.shown, key.keys.split(",")[0]) for key in keys), *others]
+
+
+def found(commands: Sequence[Command], typed: str) -> list[Command]:
+    """Return the commands that have all letters of a text in their order: first those that have it in one piece."""
+    text = typed.lower().strip()
+    if not text:
+        return list(commands)
+    ranked = [(rank, place, one) for place, one in enumerate(commands) if (rank := _rank(one.what.lower(), text)) >= 0]
+    return [one for _, _, one in sorted(ranked, key=lambda row: row[:2])]
+
+
+def _rank(what: str, text: str) -> int:
+    """0 where a word begins with the text, 1 where it stands in one piece, then by how far its letters lie apart."""
+    at = what.find(text)
+    if at >= 0:
+        return 0 if at == 0 or not what[at - 1].isalnum() else 1
+    begin = place = -1
+    for letter in text.replace(" ", ""):
+        place = what.find(letter, place + 1)
+        if place < 0:
+            return -1
+        begin = place if begin < 0 else begin
+    return 2 + place - begin
+
+
+class CommandLines(Text):
+    """The text that was typed, and the commands that have it."""
+
+    def __init__(self, view: View, commands: Sequence[Command]) -> None:
+        super().__init__(view)
+        self.typed = ""
+        self.at = 0
+        self._commands = commands
+
+    @property
+    def matching(self) -> list[Command]:
+        """The commands that have what was typed."""
+        return found(self._commands, self.typed)
+
+    def told(self, cells: int) -> list[Line]:
+        matching = self.matching
+        top = max(0, min(self.at - ROWS // 2, len(matching) - ROWS))
+        rows = [self._row(one, place == self.at, cells) for place, one in enumerate(matching) if place >= top][:ROWS]
+        below = len(matching) - top - len(rows)
+        count = f"{len(matching)} of {len(self._commands)}" + (f"  +{below} ▼" if below else "")
+        head: Line = [
+            Segment(": ", palette.ink("key", "panel", bold=True)), Segment(self.typed, palette.ink("strong", "panel")),
+            Segment("▌", palette.ink("key", "panel")),
+        ]  # fmt: skip
+        empty: list[Line] = [[] for _ in range(ROWS - len(rows))]
+        if not matching:
+            empty[0] = [Segment(f"no command has '{self.typed}'", palette.ink("dim", "panel"))]
+        return [spread(head, [Segment(count, palette.ink("faint", "panel"))], cells), [], *rows, *empty]
+
+    def _row(self, command: Command, is_chosen: bool, cells: int) -> Line:
+        on = "select" if is_chosen else "panel"
+        mark = Segment("▌ " if is_chosen else "  ", palette.ink("key", on))
+        key = Segment(f"{command.shown:>6} ", palette.ink("key", on, bold=True))
+        what = cut([Segment(command.what, palette.ink("text", on))], cells - 10)
+        return spread([mark, *what], [key], cells, palette.ink("text", on))
+
+
+class Commands(Scrolled):
+    """Above the main screen; Enter does what is chosen."""
+
+    def __init__(self, view: View, *, page: str, pages: Sequence[str]) -> None:
+        self.list = CommandLines(view, commands_of(page, pages))
+        super().__init__(self.list)
+
+    def on_key(self, event: events.Key) -> None:
+        """Type, choose, do, or close."""
+        event.stop()
+        event.prevent_default()
+        lines, name = self.list, event.key
+        if name in ("escape", "ctrl+c", "ctrl+p"):
+            self.dismiss()
+        elif name == "enter":
+            chosen = lines.matching[lines.at : lines.at + 1]
+            self.dismiss()
+            for command in chosen:
+                self.app.post_message(Footer.Pressed(command.key))
+        elif name in _STEPS:
+            lines.at = max(0, min(lines.at + _STEPS[name], len(lines.matching) - 1))
+        elif name in ("backspace", "ctrl+h", "ctrl+u"):
+            lines.typed, lines.at = lines.typed[:-1] if name != "ctrl+u" else "", 0
+        elif event.is_printable and event.character and len(lines.typed) < _LONGEST:
+            lines.typed, lines.at = lines.typed + event.character, 0
+        lines.show()
+
+
+_STEPS = {"up": -1, "down": 1, "ctrl+k": -1, "ctrl+j": 1, "pageup": -ROWS, "pagedown": ROWS, "home": -999, "end": 999}
