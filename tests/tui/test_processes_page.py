@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 from gpumon.frame import Process
 from gpumon_tui.app import GpumonApp
 from gpumon_tui.pages.processes import ProcessesPage
+from gpumon_tui.remembered import Remembered
 from tests.tui.fakes import START, FakeFeed
 from tests.tui.screen import play, text
 
@@ -190,6 +191,27 @@ def test_the_list_of_columns_sorts_too_and_stays_remembered_on_the_page() -> Non
         assert "Sort by" not in "\n".join(text(app))
 
     play(FakeFeed(), (120, 40), script)
+
+
+def test_the_order_is_kept_for_the_next_time(tmp_path: Path) -> None:
+    def after(*keys: str) -> list[int]:
+        found: list[int] = []
+
+        async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+            app.view.remembered = Remembered(str(tmp_path / "tui.json"))
+            await pilot.press("3", *keys)
+            found.extend(pids(text(app)))
+            app.view.remembered.close()
+
+        play(FakeFeed(), (120, 40), script)
+        return found
+
+    ascending = sorted(after("o", "home", "enter"))
+    assert after() == ascending
+    after("I")
+    assert after() == ascending[::-1]
+    (tmp_path / "tui.json").write_text('{"processes sorted": "miracle down"}')
+    assert after()[:3] == [1666, 1296, 1777], "by memory, where there is no such column"
 
 
 def test_a_filter_counts_with_each_letter_and_can_be_taken_back() -> None:

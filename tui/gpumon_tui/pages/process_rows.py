@@ -18,6 +18,11 @@ RowKey = tuple[int, str]
 """Pid and UUID of the GPU: a process has a row for each that it is on. Of a user, 0 and the name."""
 
 
+SORTED, USERS_SORTED = "processes sorted", "users sorted"
+"""Names of the choices that are kept for the next time."""
+DOWN, UP = "down", "up"
+
+
 class RowOrder(NamedTuple):
     """The column by which rows stand."""
 
@@ -29,12 +34,20 @@ class RowOrder(NamedTuple):
         return RowOrder(column.name, not self.falls if column.name == self.name else column.falls)
 
 
+def _remembered(text: str, columns: Sequence[ProcessColumn[Any]]) -> RowOrder:
+    """Return the order of a text such as `cpu down`; the first one where it is none of these columns."""
+    name, _, way = text.partition(" ")
+    known = any(column.name == name and column.order for column in columns)
+    return RowOrder(name, way != UP) if known else RowOrder()
+
+
 class ProcessSelection:
     """The chosen processes of a view, in their order."""
 
     def __init__(self, view: View, parents: Parents | None = None) -> None:
         self.view = view
-        self.process_order = self.user_order = RowOrder()
+        self.process_order = _remembered(view.remembered.get(SORTED), COLUMNS)
+        self.user_order = _remembered(view.remembered.get(USERS_SORTED), USER_COLUMNS)
         self.filter = ""
         self.is_tree = False
         self.is_by_user = False
@@ -72,6 +85,9 @@ class ProcessSelection:
             self.user_order = self.user_order.next(column)
         else:
             self.process_order = self.process_order.next(column)
+        order = self.order
+        name_kept = USERS_SORTED if self.is_by_user else SORTED
+        self.view.remembered.keep(name_kept, f"{order.name} {DOWN if order.falls else UP}")
 
     def follow(self) -> None:
         """Take the processes of the frame on screen. The cursor stays on its row."""
