@@ -199,10 +199,15 @@ def _switch(name: str, value: Any) -> bool:
     return _SWITCHES[value]
 
 
+def _asked_for(name: str, value: Any) -> bool:
+    """A switch that is off unless it is asked for."""
+    return value is not None and _switch(name, value)
+
+
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "dir": _text, "state-dir": _text, "source": _text, "speed": _speed, "interval": _interval,
     "history-days": _days, "history-size": _size, "account-days": _days, "gpm": _switch,
-    "idle-interval": _idle_interval,
+    "idle-interval": _idle_interval, "notify": _asked_for,
 }  # fmt: skip
 """The names in the file, which are those of the flags, and what makes a value of what stands there."""
 

@@ -34,6 +34,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--readonly", action="store_true", help="change nothing on this machine: no process can be ended from the view"
     )
+    parser.add_argument(
+        "--notify", action="store_true", default=None,
+        help="notify, through the terminal, of runs that end and GPUs that become free (GPUMON_NOTIFY=on, or notify = "
+        "true in the file)",
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -70,6 +75,7 @@ def _show(live: Live, interval: float, where: Places, arguments: argparse.Namesp
         ledgers=lambda: _ledgers([own, *ledger_paths(where)] if own else ledger_paths(where)),
         readonly=arguments.readonly,
         read_events=lambda path: _events(where, path),
+        notify=arguments.notify,
     )
 
 

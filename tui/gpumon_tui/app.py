@@ -36,6 +36,7 @@ from gpumon_tui.screens.attention import Attention
 from gpumon_tui.screens.help import Help
 from gpumon_tui.screens.scrolled import Scrolled
 from gpumon_tui.stage import Stage
+from gpumon_tui.terminal_news import TerminalNews, to_terminal
 from gpumon_tui.themes import BY_NAME as THEMES
 from gpumon_tui.themes import after
 from gpumon_tui.view import View
@@ -133,7 +134,9 @@ class GpumonApp(Stage):
                     self.instead.read_past(self._take_past)
                 view.frame = frames[-1]
         self._take_in()
-        if not self._judge_freshness() and not frames and view.frame is not None:
+        has_aged = self._judge_freshness()
+        self.news.take(view)
+        if not has_aged and not frames and view.frame is not None:
             self.header.show()
             self.reason.show()
         elif self.flow.ready(monotonic()):
@@ -308,6 +311,7 @@ class GpumonApp(Stage):
         self._newest, self._taken, self._latest = 0, 0, None
         self._waiting.clear()
         self.view.forget()
+        self.news.forget()
         self._came = self._clock.monotonic()
         for page in self.pages.values():
             page.forget()
@@ -368,10 +372,12 @@ def run(
     readonly: bool = False,
     read_events: OpenEvents | None = None,
     remembered: Remembered | None = None,
+    notify: bool = False,
 ) -> int:
     """Show `feed` until the user quits, or until a signal or the end of the terminal ends it; the exit code.
 
     `readonly`: no signal is sent to a process.
+    `notify`: the terminal is asked to notify of runs that end and GPUs that become free.
     Raises what crashed the view; the terminal is given back before.
     """
     app = GpumonApp(
@@ -383,10 +389,12 @@ def run(
     app.view.remembered = remembered or app.view.remembered
     look = of_terminal(os.environ, app.console.color_system, encoding)
     app.view.look = look._replace(theme=THEMES.get(app.view.remembered.get("theme"), look.theme))
+    app.news = TerminalNews(os.environ, app.write_aside, notifies=notify)
     gc.freeze()  # modules stay: to walk through them again and again would find nothing, and hold up the keys
     gc.set_threshold(GARBAGE)
     with Guard(app.end).watching():
         app.run()
+    app.news.end(to_terminal)
     app.instead.close()
     app.view.remembered.close()
     if app.failure is not None:

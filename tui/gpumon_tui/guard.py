@@ -25,6 +25,7 @@ GRACE = 1.5
 RESTORE = (
     "\x1b[?2004l\x1b[?2048l\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1004l"  # pasting, sizes, mouse, focus
     "\x1b[<u\x1b[?1049l\x1b[?7h\x1b[?25h\x1b[0m"  # keyboard, alternate screen, wrapping, cursor, colors
+    "\x1b[23;2t"  # the title of before
 )
 
 

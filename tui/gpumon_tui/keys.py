@@ -111,6 +111,7 @@ KEYS = (
     Key("0", "to_now", "0", "charts: from the past back to now"),
     Key("s", "simulate", "s", "if no GPU can be read: switch to a simulation and back"),
     Key("a,exclamation_mark", "attention", "a !", "what needs attention, the selected GPU and run first"),
+    Key("B", "notify", "B", "notifications by the terminal of runs that end and GPUs that become free: on or off"),
     Key("f2", "theme", "F2", "theme: dark, light, high contrast, color-blind safe; kept for the next time"),
     Key("up,k", "move", "↑ ↓", "move in a table; PgUp PgDn Home End too", by=-1),
     Key("down,j", "move", "", "", by=1),

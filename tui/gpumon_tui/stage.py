@@ -13,8 +13,10 @@ from textual.color import Color
 from textual.screen import Screen
 
 from gpumon_tui.look import Depth, TerminalLook
+from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.screens.scrolled import Scrolled
-from gpumon_tui.textual_private import partial_updates
+from gpumon_tui.terminal_news import TerminalNews
+from gpumon_tui.textual_private import partial_updates, write
 from gpumon_tui.textual_private.flow_control import FlowControl
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
@@ -39,6 +41,7 @@ class Stage(App[None]):
     def __init__(self, view: View, look: TerminalLook | None = None) -> None:
         super().__init__(ansi_color=True)  # what is drawn here fits the terminal as it is
         self.view = view
+        self.news = TerminalNews({}, self.write_aside)
         self.view.look = look or TerminalLook()
         self.flow = FlowControl()
         self._changed_only = partial_updates()
@@ -97,3 +100,13 @@ class Stage(App[None]):
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         super()._display(screen, self._changed_only(renderable))
+
+    def write_aside(self, text: str) -> None:
+        """Write a sequence that draws nothing to the terminal."""
+        write(self, text)
+
+    def do_notify(self) -> None:
+        """Notifications by the terminal, or none."""
+        self.news.notifies = not self.news.notifies
+        self.view.say(f"notifications of runs that end and free GPUs: {'on' if self.news.notifies else 'off'}")
+        self.post_message(TerminalPage.Changed())

@@ -150,7 +150,7 @@ def heading(room: EventColumns, cells: int) -> Line:
     """Return the headings of the columns."""
     gap = " " * (2 if cells >= 100 else 1)
     names = (
-        (fit("time", room.time), room.time), (fit("  what", room.label + 2), room.label),
+        (fit("time", room.time, right=cells >= 60), room.time), (fit("  what", room.label + 2), room.label),
         (fit("GPU", room.gpu), room.gpu),
         (fit("user", room.user), room.user), (fit("", room.words), room.words),
         (fit("took", room.took, right=True), room.took),
