@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from dataclasses import dataclass
+from itertools import pairwise, product
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -59,8 +59,13 @@ def test_golden(size: tuple[int, int]) -> None:
     assert lines == path.read_text().splitlines()
 
 
-@pytest.mark.parametrize("size", [(1, 1), (12, 5), (40, 20), (80, 24), (120, 40), (200, 50), (320, 90)])
-@pytest.mark.parametrize("gpus", [0, 1, 2, 8, 16, 32])
+@pytest.mark.parametrize(
+    ("size", "gpus"),
+    [
+        ((1, 1), 8), ((12, 5), 8),
+        *product(((40, 20), (80, 24), (120, 40), (200, 50), (320, 90)), (0, 1, 2, 8, 16, 32)),
+    ],
+)  # fmt: skip
 def test_every_size_and_number_of_gpus(size: tuple[int, int], gpus: int) -> None:
     lines = shown("left", size, gpus=gpus, seconds=120, problem="" if gpus else "no driver")
     assert len(lines) == size[1]
@@ -86,31 +91,50 @@ def test_the_parts_fit_the_page(width: int, height: int, gpus: int) -> None:
 
 
 def test_another_metric_by_key_and_from_the_list() -> None:
-    assert "Memory" in shown("m")[2]
-    assert "Power" in shown("m m m M")[2]
-    listed = shown("enter")
-    assert any("Metric" in line and "Esc closes" in line for line in listed)
-    assert any("PCIe received" in line for line in listed)
-    assert "Memory   GPU 0" in shown("enter down enter")[2]
-    assert "Utilization   GPU 0" in shown("enter down escape")[2]
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        for keys, wanted in (("m", "Memory"), ("m m M", "Power"), ("M M", "Utilization")):
+            await pilot.press(*keys.split())
+            assert text(app)[2].startswith(f"  {wanted}   GPU 0"), keys
+        await pilot.press("enter")
+        listed = text(app)
+        assert any("Metric" in line and "Esc closes" in line for line in listed)
+        assert any("PCIe received" in line for line in listed)
+        await pilot.press("down", "escape")
+        assert "Utilization   GPU 0" in text(app)[2]
+        await pilot.press("enter", "down", "enter")
+        assert "Memory   GPU 0" in text(app)[2]
+
+    play(FakeFeed(), (160, 50), script)
 
 
 def test_the_small_charts_are_of_other_metrics_that_have_values() -> None:
-    def names(keys: str, **feed: Any) -> list[str]:
-        lines = shown(keys, **feed)
+    def names(app: GpumonApp) -> list[str]:
+        lines = text(app)
         begin = next(place for place, line in enumerate(lines) if "All GPUs" in line) + 9
         return [line[:LEFT].strip() for line in lines[begin:-1] if line[:LEFT].strip()]
 
-    assert names("") == ["Power", "Temp", "Clock", "PCIe"]
-    assert names("m m") == ["Temp", "Clock", "PCIe", "Mem"], "power is large now"
-    assert "Power" in shown("m m")[2]
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        assert names(app) == ["Power", "Temp", "Clock", "PCIe"]
+        await pilot.press("m", "m")
+        assert "Power" in text(app)[2]
+        assert names(app) == ["Temp", "Clock", "PCIe", "Mem"], "power is large now"
+
+    play(FakeFeed(), (160, 50), script)
 
 
 def test_the_other_gpus_are_laid_over_the_chart() -> None:
-    assert any("peers" in line for line in shown())
-    each = "\n".join(shown("c"))
-    assert all(f"GPU {number} " in each for number in range(8))
-    assert not any("peers" in line or "GPU 3 " in line for line in shown("c c")[4:])
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("2")
+        assert any("peers" in line for line in text(app))
+        await pilot.press("c")
+        each = "\n".join(text(app))
+        assert all(f"GPU {number} " in each for number in range(8))
+        await pilot.press("c")
+        assert not any("peers" in line or "GPU 3 " in line for line in text(app)[4:])
+
+    play(FakeFeed(), (160, 50), script)
 
 
 def test_a_gpu_without_a_run_has_no_peers() -> None:
@@ -311,7 +335,7 @@ def test_a_picture_is_drawn_anew_only_when_a_column_is_complete() -> None:
             app.poll()
             await pilot.pause()
             drawn.append(id(board._lines[5]))
-        changes = sum(one != other for one, other in itertools.pairwise(drawn))
+        changes = sum(one != other for one, other in pairwise(drawn))
         assert 3 <= changes <= 4, "20 s are four columns of 5 s"
 
     play(FakeFeed(), (160, 50), script)
