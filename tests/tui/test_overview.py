@@ -275,3 +275,13 @@ def test_charts_fill_their_room_and_no_more(cells: int, rows: int) -> None:
     assert plan.memory >= 2
     assert plan.before + plan.cells < cells
     assert 5 + plan.utilization + plan.memory + (plan.small + 2 if plan.small else 0) == rows
+
+
+def test_a_wide_screen_has_two_columns_and_the_ranks_of_the_selected_run_over_time() -> None:
+    lines = play(FakeFeed(), (200, 50))
+    (heads,) = (line for line in lines if "Attention  3" in line)
+    assert heads.index("Runs  2 running") > 90
+    ranks = [line[90:] for line in lines if re.search(r" rank \d  ", line)]
+    assert [re.findall(r"rank (\d)", line)[0] for line in ranks] == ["0", "1", "2", "3"]
+    assert all("▌▌▌" in line for line in ranks)
+    assert "utilization by rank, last 10 min" in "\n".join(lines)

@@ -67,7 +67,7 @@ def test_the_table_of_processes_says_what_cannot_be_seen_here(size: tuple[int, i
     assert "container: processes outside" in line
     assert re.search(r"\b24\b", line), "how many there are"
     empty = play(FakeFeed(notice=notice, processes_count=0), size)
-    assert any("container: processes" in line for line in empty)
+    assert any("processes outside of it" in line for line in empty)
 
 
 class Confined(FakeFeed):

@@ -25,6 +25,13 @@ FEWEST_NARROW_ROWS = 6
 """Of processes; on a narrow screen runs say more."""
 LEFT_SHARE = 0.47
 """Of the cells, for the left one of two columns."""
+FEWEST_BESIDE = 12
+"""Rows below the GPUs from which there are two columns."""
+MOST_CHART_ROWS = 30
+REASON_ROWS = 3
+"""In which it is said why no process is listed."""
+RANKS_AROUND = 3
+"""Rows beside those of the ranks."""
 BETWEEN = 4
 """Cells between two columns."""
 
@@ -47,13 +54,23 @@ class OverviewPlan(NamedTuple):
     attention: PartRoom
     runs: PartRoom
     processes: PartRoom
+    ranks: PartRoom = PartRoom(0, 0, 0, 0)
+    """Of the selected run over time, where there are two columns."""
 
 
 NOWHERE = PartRoom(0, 0, 0, 0)
 
 
 def overview_plan(
-    cells: int, rows: int, gpus: int, *, problem_rows: int, findings: int, runs: int, processes: int
+    cells: int,
+    rows: int,
+    gpus: int,
+    *,
+    problem_rows: int,
+    findings: int,
+    runs: int,
+    processes: int,
+    ranks: int = 0,
 ) -> OverviewPlan:
     """Share out the room between header and footer; `problem_rows` say why there is no GPU."""
     rows = max(1, rows)
@@ -66,6 +83,9 @@ def overview_plan(
         wanted = 1 if each >= SHORT else 2 if across == 1 else 0
         around = wanted if spare >= wanted else 0
     spare -= around
+    if gpus and cells >= BESIDE_FROM and spare >= FEWEST_BESIDE:
+        return _beside(cells, rows, lines + around, gpus=gpus, findings=findings, runs=runs,
+                       processes=processes, ranks=ranks)  # fmt: skip
     attention = min(1 + min(MOST_FINDINGS, findings), spare) if spare > bool(findings) else 0
     attention *= bool(gpus or findings)
     spare -= attention
@@ -89,6 +109,33 @@ def overview_plan(
         found.append(PartRoom(0, at, cells, part) if part else NOWHERE)
         at += part + (airy if part else 0)
     return OverviewPlan(*found)
+
+
+def _beside(
+    cells: int, rows: int, lines: int, *, gpus: int, findings: int, runs: int, processes: int, ranks: int
+) -> OverviewPlan:
+    """Two columns below the GPUs: findings and processes, and what the runs do."""
+    spare = rows - lines - 2
+    charts = min(spare // 2, MOST_CHART_ROWS) if gpus <= MOST_CHARTED else 0
+    charts = charts if charts >= FEWEST_CHART_ROWS else 0
+    lines += bool(runs) and not charts
+    top = 1 + lines
+    below = top + 1 + (charts + 1 if charts else 0)
+    room = rows - below
+    left = int(cells * LEFT_SHARE)
+    right, wide = left + BETWEEN, cells - left - BETWEEN
+    attention = min(room, 1 + min(MOST_FINDINGS, findings))
+    run_rows = min(room, 2 + max(1, runs))
+    process_rows = max(0, min(room - attention - 1, 2 + (processes or REASON_ROWS)))
+    rank_rows = max(0, min(room - run_rows - 1, ranks + RANKS_AROUND))
+    return OverviewPlan(
+        gpus=PartRoom(0, 1, cells, lines),
+        charts=PartRoom(0, top + 1, cells, charts) if charts else NOWHERE,
+        attention=PartRoom(0, below, left, attention),
+        runs=PartRoom(right, below, wide, run_rows),
+        processes=PartRoom(0, below + attention + 1, left, process_rows) if process_rows else NOWHERE,
+        ranks=PartRoom(right, below + run_rows + 1, wide, rank_rows) if ranks and rank_rows > RANKS_AROUND else NOWHERE,
+    )
 
 
 def _gpu_rows(cells: int, rows: int, gpus: int) -> int:

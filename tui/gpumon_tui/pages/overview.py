@@ -8,6 +8,7 @@ from textual.geometry import Offset, Size
 from gpumon_tui.keys import CHART, OVERVIEW, PAGES, PROCESSES, RUNS
 from gpumon_tui.layout import OverviewPlan, PartRoom, overview_plan
 from gpumon_tui.pages.overview_charts import OverviewCharts
+from gpumon_tui.pages.overview_ranks import RunHeat
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.renderables.lean_section import margin
 from gpumon_tui.view import View
@@ -30,13 +31,14 @@ class OverviewPage(TerminalPage):
         self.attention = AttentionSection(view, id="attention")
         self.runs = RunSection(view, id="runs")
         self.processes = ProcessSection(view, id="processes")
+        self.ranks = RunHeat(view, id="ranks")
         self.active: GpuTable | Section = self.gpus
         """Where keys go."""
         self._plan: OverviewPlan | None = None
 
     @property
     def drawn(self) -> tuple[Lines, ...]:
-        return self.gpus, self.charts, self.attention, self.runs, self.processes
+        return self.gpus, self.charts, self.attention, self.runs, self.processes, self.ranks
 
     def compose(self) -> ComposeResult:
         """Yield what lies on the page."""
@@ -45,6 +47,7 @@ class OverviewPage(TerminalPage):
     def forget(self) -> None:
         """Begin anew, as with frames of another source."""
         self.charts.forget()
+        self.ranks.forget()
 
     def do_table(self) -> None:
         """Keys go to the next part that is on screen."""
@@ -102,6 +105,7 @@ class OverviewPage(TerminalPage):
             size.width, size.height, len(view.samples),
             problem_rows=0 if view.samples else self.gpus.problem_rows(size.width),
             findings=len(view.findings()), runs=len(view.ranks), processes=len(view.processes),
+            ranks=self._rank_count(),
         )  # fmt: skip
         if new == self._plan:
             return
@@ -116,6 +120,11 @@ class OverviewPage(TerminalPage):
         part.display = place.rows > 0
         part.styles.offset = Offset(place.x, place.y)
         part.styles.width, part.styles.height = place.cells, place.rows
+
+    def _rank_count(self) -> int:
+        """GPUs of the ranks of the selected run."""
+        found = next((one for one in self.view.ranks if one.first.id == self.view.selected_run), None)
+        return sum(len(run.gpus) for run in found.all) if found else 0
 
     def _has_rows(self, part: GpuTable | Section) -> bool:
         view = self.view
