@@ -364,16 +364,13 @@ class GpumonApp(Stage):
 def run(
     feed: FrameFeed,
     *,
-    interval: float = 1.0,
-    simulation: Simulation | None = None,
-    past: Past | None = None,
-    player: Player | None = None,
+    interval: float = 1.0, simulation: Simulation | None = None, past: Past | None = None, player: Player | None = None,
     ledgers: OpenLedgers | None = None,
     readonly: bool = False,
     read_events: OpenEvents | None = None,
     remembered: Remembered | None = None,
     notify: bool = False,
-) -> int:
+) -> int:  # fmt: skip
     """Show `feed` until the user quits, or until a signal or the end of the terminal ends it; the exit code.
 
     `readonly`: no signal is sent to a process.
