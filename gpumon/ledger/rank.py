@@ -102,6 +102,8 @@ class RankRecorder:
             updated = tick.monotonic_ns - (tick.time_ns - _ns(run.updated)) if is_known(run.updated) else 0
             self.end_ns = min(max(self._alive_at, updated, timeline.last.monotonic_ns), tick.monotonic_ns)
             self.state = run.state if run.state != RunState.RUNNING else RunState.DIED
+            # What its board still says is of that moment, though it was read only by the tick after.
+            self._moments.append(Moment(self.end_ns, run.step, run.wait))
             if timeline.is_paused:  # its training was over: however the process ended, that was not of it
                 self.end_ns, self.state = timeline.last.monotonic_ns, RunState.FINISHED
         if self.end_ns:

@@ -546,6 +546,19 @@ def test_a_killed_run_died_when_it_was_last_seen_alive_and_keeps_its_open_epoch(
     assert ledger.usage(0)["energy"] == pytest.approx(300.0)
 
 
+def test_a_killed_run_keeps_the_steps_that_it_made_since_the_last_tick() -> None:
+    ledger = Memory()
+    make = Course()
+    events = [make(Mark.RUN_BEGIN, 1.0, -1, ""), make(Mark.EPOCH_BEGIN, 5.2, 0, step=50)]
+    alive = run(gpus=(GPU,), started=TIME / SECOND + 1, step=50, wait=0.0, updated=TIME / SECOND + 5)
+    dead = alive._replace(state=RunState.DIED, step=70, wait=0.25, updated=TIME / SECOND + 5.75)
+    keep(ledger, spread([on(n, of=alive if n < 6 else dead) for n in range(9)], events))
+    epoch = ledger.row("epoch", KEY, 0)
+    assert ledger.row("rank", KEY)["state"] == RunState.DIED
+    assert (epoch["ended"], epoch["steps"], epoch["wait"]) == (None, 20, 0.25)
+    assert epoch["seconds"] == pytest.approx(0.55)
+
+
 def test_epochs_with_one_number_are_told_apart_and_what_is_logged_later_goes_to_the_last() -> None:
     ledger = Memory()
     make = Course()
