@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Sequence
 
 from gpumon.launcher.child import Ended
@@ -37,12 +38,18 @@ def _is_starter(words: Sequence[str]) -> bool:
 
 
 class CommandRun:
-    """The board of a command: begins now, and gives way to a training inside it. `script`: the one that it runs."""
+    """The board of a command: gives way to a training inside it. `script`: the one that it runs.
 
-    def __init__(self, name: str, where: Places, script: str = "") -> None:
+    `began`: when the command began, ns of CLOCK_MONOTONIC; 0: now.
+    """
+
+    def __init__(self, name: str, where: Places, script: str = "", began: int = 0) -> None:
         described = Description(name=name, id=f"{slug(name)}-{os.urandom(4).hex()}")
-        self._board = Board(lambda: tag_dir_for_client(where), described)
-        self._board.cpu_time = CpuTime(own=False).seconds
+        self._at = began
+        """Time that the board takes for now, ns of CLOCK_MONOTONIC; 0: that of the clock."""
+        self._board = Board(lambda: tag_dir_for_client(where), described, self._monotonic, self._now)
+        self._at, self._begun = 0, self._monotonic()
+        self._board.cpu_time = CpuTime(own=False, since_start=bool(began)).seconds
         if script:
             facts = script_facts(script)
             self._board.tell(lambda about: about._replace(program=facts))
@@ -67,7 +74,17 @@ class CommandRun:
         """A training inside the command tells more of it: this one never was."""
         self._board.close(withdrawn=True)
 
-    def end(self, ended: Ended) -> None:
-        """The command is over; Ctrl-C is an end that its user chose, also where it became an exit code."""
+    def end(self, ended: Ended, at: int = 0) -> None:
+        """The command was over `at` that moment (ns, CLOCK_MONOTONIC; 0: now).
+
+        Ctrl-C is an end that its user chose, also where it became an exit code.
+        """
         interrupted = ended.signal == signal.SIGINT or ended.code == 128 + signal.SIGINT
+        self._at = at if at > self._begun else 0
         self._board.close(failed=not ended.fine, interrupted=interrupted)
+
+    def _monotonic(self) -> int:
+        return self._at or time.monotonic_ns()
+
+    def _now(self) -> int:
+        return time.time_ns() - (time.monotonic_ns() - self._monotonic())

@@ -57,6 +57,11 @@ class Sampling:
             self._seen = max(0, newest.number - int(before) - 2)
         return self._new()
 
+    @property
+    def is_own(self) -> bool:
+        """Whether this process samples, and no other."""
+        return self._recorder is not None
+
     def interval(self) -> float:
         """Seconds between frames."""
         return self._live.interval()

@@ -127,8 +127,9 @@ class Watcher:
             follow(where), lambda say: open_daemon(where, source, interval, speed, clock, say=say, gpm=gpm)
         )
         frames = sampling.frames(self._began)
-        # After the first sample: a run's energy is known where it lies between two readings of the counter.
-        notice = CommandRun(name, where, script)
+        # A run's energy is known where it lies between two readings of the counter: with a sampler of our own,
+        # it begins with the first.
+        notice = CommandRun(name, where, script, 0 if sampling.is_own else self._began)
 
         def is_its_run(run: Run) -> bool:
             return run.key != notice.key and boards.is_its(run)
@@ -150,7 +151,7 @@ class Watcher:
             if over:
                 break
             self._over.wait(min(sampling.interval(), _LOOK))
-        notice.end(ended)
+        notice.end(ended, at)
         sampling.close()
         cost.finish(at)
         self._report = _report(cost, epochs, sampling)._replace(shown_as=_in_ledger(where, notice, epochs))

@@ -15,15 +15,23 @@ _MOST = 4096
 
 
 class CpuTime:
-    """CPU time from now on. `own`: also that of this process itself, and not only of those that it started."""
+    """CPU time from now on. `own`: also that of this process itself, and not only of those that it started.
+
+    `since_start`: also what was used before now, since this process began.
+    """
 
     def __init__(
-        self, *, own: bool = True, proc: str = "/proc", times: Callable[[], os.times_result] = os.times
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        own: bool = True,
+        since_start: bool = False,
+        proc: str = "/proc",
+        times: Callable[[], os.times_result] = os.times,
+    ) -> None:
         self._own = own
         self._proc = proc
         self._times = times
-        self._before = self._so_far()
+        self._before = 0.0 if since_start else self._so_far()
 
     def seconds(self) -> float:
         """Seconds until now, user and system."""

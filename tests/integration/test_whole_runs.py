@@ -29,6 +29,13 @@ until = time.monotonic() + 3
 while time.monotonic() < until:
     xgboost.train({"nthread": 1}, data, num_boost_round=10)
 """
+BUSY = """
+import time
+began = time.monotonic()
+while time.monotonic() < began + 2:
+    pass
+print(time.monotonic() - began, time.process_time())
+"""
 BY_STEPS = """
 import sys, time, gpumon
 with gpumon.run("steps", steps=300, devices=sys.argv[1]) as run:
@@ -55,14 +62,16 @@ def env(stub: Stub, live_dir: Path) -> Iterator[dict[str, str]]:
         yield env
 
 
-def shown(env: Mapping[str, str], name: str) -> dict[str, Any]:
-    """The run of that name as JSON, once it has ended."""
+def shown(env: Mapping[str, str], name: str, *, sampled: bool = True) -> dict[str, Any]:
+    """The run of that name as JSON, once it has ended; `sampled`: on a GPU."""
     found: dict[str, Any] = {}
 
     def over() -> bool:
         done = gpumon("runs", "show", name, "--json", env=env)
         found.update(json.loads(done.stdout) if done.returncode == 0 else {})
-        return bool(found) and found["run"]["state"] == "finished" and found["total"]["sampled"] is not None
+        if not found or found["run"]["state"] != "finished":
+            return False
+        return not sampled or found["total"]["sampled"] is not None
 
     until(over)
     return found
@@ -88,6 +97,14 @@ def test_boosted_trees_on_a_cpu_and_on_a_gpu_are_compared(env: dict[str, str]) -
     text = gpumon("runs", "compare", "cpu", "gpu", env=env).stdout
     assert "a single value has no confidence interval" in text
     assert [row["part"] for row in table(env, "gpu") if not row["phase"]] == ["run"]
+
+
+def test_the_run_of_a_plain_command_has_all_its_time_and_cpu_time(env: dict[str, str]) -> None:
+    done = gpumon("run", "--name", "plain", "--", sys.executable, "-c", BUSY, env=env, timeout=2 * PATIENCE)
+    told = shown(env, "plain", sampled=False)
+    seconds, of_cpu = map(float, done.stdout.split())
+    assert seconds <= told["run"]["seconds"] < seconds + 2
+    assert told["ranks"][0]["cpu_seconds"] > of_cpu - 0.1
 
 
 def test_three_hundred_steps_with_six_evaluations_have_rows_that_add_up(stub: Stub, env: dict[str, str]) -> None:
