@@ -9,6 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.color_triplet import ColorTriplet
 from rich.style import Style
+from textual.events import CursorPosition
 from textual.pilot import Pilot
 
 from gpumon_tui import palette
@@ -195,3 +196,23 @@ def test_a_heat_strip_and_a_band_are_letters_where_there_are_no_colors() -> None
     assert plain("█▃", "util", 0.15) == uncolored("█▃", "util", 0.15) == ": "
     assert uncolored("█▃", "util", 0.035) == "  ", "an area under a line tells nothing that the line does not"
     assert plain("‹ ›", "key") == "< >"
+
+
+@pytest.mark.parametrize(("column", "is_ascii"), [(1, False), (2, True)])
+def test_where_letters_of_ambiguous_width_take_two_cells_all_is_ascii(column: int, is_ascii: bool) -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        app.post_message(CursorPosition(column, 1))
+        await pilot.pause()
+        assert all(line.isascii() for line in text(app)) is is_ascii
+
+    play(FakeFeed(), (120, 40), script)
+
+
+def test_what_is_copied_does_nothing_where_it_is_pasted() -> None:
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        app.copy_to_clipboard("alice\t\x1b[201~rm -rf x\r\ncarol\t\x07")
+        assert app.clipboard == "alice\t\\x1b[201~rm -rf x\ncarol\t\\x07"
+        app.copy_to_clipboard("x" * 100_000)
+        assert len(app.clipboard) <= 16 * 1024
+
+    play(FakeFeed(), (80, 24), script)

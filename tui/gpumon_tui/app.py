@@ -96,6 +96,7 @@ class GpumonApp(Stage):
     def on_mount(self) -> None:
         """Begin with what the feed has."""
         self._loop = asyncio.get_running_loop()
+        self.ask_width()
         self.paint_ground(self.screen)
         last = self.view.remembered.get("page", OVERVIEW)
         self._open(last if last in self._registered else OVERVIEW)

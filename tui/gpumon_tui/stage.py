@@ -10,8 +10,10 @@ from rich.console import RenderableType
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.color import Color
+from textual.events import CursorPosition
 from textual.screen import Screen
 
+from gpumon.text import clean
 from gpumon_tui.look import Depth, TerminalLook
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.screens.scrolled import Scrolled
@@ -25,6 +27,14 @@ OF_TEXTUAL = ("tab", "shift+tab", "ctrl+c", "ctrl+z")
 """Keys that Textual would keep for itself."""
 SCREENED = 0.6
 """Share of the ground over a page on which a window lies."""
+
+
+WIDTH_ASKED = "\x1b[2;1H●\x1b[6n"
+"""A letter of ambiguous width, and the question where the cursor is then; the first picture covers it."""
+_WIDE_AT = (2, 1)
+"""Column and row, from 0, of a cursor behind a letter that took two cells."""
+MOST_COPIED = 16 * 1024
+"""Letters that go to a clipboard; some terminals take no more."""
 
 
 class Stage(App[None]):
@@ -58,6 +68,22 @@ class Stage(App[None]):
             self.paint_ground(screen)
             for lines in screen.query(Lines):
                 lines.refresh()
+
+    def ask_width(self) -> None:
+        """Ask the terminal how wide it draws letters of ambiguous width; one that does not answer draws them narrow."""
+        if not self.view.look.is_ascii:
+            write(self, WIDTH_ASKED)
+
+    def on_cursor_position(self, event: CursorPosition) -> None:
+        """The answer: where such letters take two cells, all is drawn in ASCII."""
+        if (event.x, event.y) == _WIDE_AT and not self.view.look.is_ascii:
+            self.show_in(self.view.look._replace(is_ascii=True))
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Send a text to the terminal's clipboard, without what could do something where it is pasted."""
+        rows = [row.split("\t") for row in text[:MOST_COPIED].splitlines()]
+        cleaned = ("\t".join(clean(part, MOST_COPIED) for part in row) for row in rows)
+        super().copy_to_clipboard("\n".join(cleaned)[:MOST_COPIED])
 
     def paint_ground(self, screen: Screen[Any]) -> None:
         """Paint what lies behind the lines; above another screen, so that it is seen as far as colors allow."""
