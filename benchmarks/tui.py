@@ -25,6 +25,8 @@ Programs = dict[str, tuple[list[str], Place]]
 OURS, BESIDE, NVITOP, NVTOP = "gpumon tui", "gpumon tui, daemon runs", "nvitop", "nvtop"
 _SCREENFUL = 8
 """Processes that a first frame must show; more than this has room in both."""
+A_GPU = {OURS: r"\d+\s*%", NVITOP: r"80\.0+G"}
+"""Text that each GPU has once: its utilization, or its memory."""
 _WARM = 8.0
 _KEYS = (b"j", b"k")
 """Move the cursor, in all of them."""
@@ -100,7 +102,7 @@ def _first_frames(
     first = {name: Figures() for name in started}
     for turn in range(effort.rounds + 1):
         for name, (command, place) in started.items():
-            wall = _first_frame(command, place, whole(pids))
+            wall = _first_frame(command, place, whole(pids, A_GPU[NVITOP if name == NVITOP else OURS]))
             if turn:
                 first[name].add(wall)
     return first
@@ -110,13 +112,13 @@ def _spread(figures: Figures) -> tuple[str, str]:
     return number(figures.median), f"{number(figures.least)}–{number(max(figures.values))}"
 
 
-def whole(pids: Sequence[int]) -> Complete:
-    """Whether a screen shows all GPUs, each with its memory, and a screenful of these processes."""
+def whole(pids: Sequence[int], gpu: str) -> Complete:
+    """Whether a screen shows all GPUs, each by a match of `gpu`, and a screenful of these processes."""
     known = set(pids)
 
     def complete(text: str) -> bool:
         shown = {int(found) for found in re.findall(r"\b\d+\b", text)}
-        return len(shown & known) >= _SCREENFUL and len(re.findall(r"80\.0+G", text)) >= GPUS
+        return len(shown & known) >= _SCREENFUL and len(re.findall(gpu, text)) >= GPUS
 
     return complete
 

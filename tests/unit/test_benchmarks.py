@@ -130,12 +130,12 @@ def test_escape_sequences_are_no_text() -> None:
 
 def test_a_first_frame_is_whole_with_every_gpu_and_a_screenful_of_processes() -> None:
     pids = range(4000, 4040)
-    complete = tui.whole(pids)
-    gpus, rows = "4.0/80.0G " * 8, " ".join(map(str, pids[:8]))
-    assert complete(gpus + rows)
-    assert complete("4096MiB / 80.00GiB " * 8 + rows)
-    assert not complete("4.0/80.0G " * 7 + rows)
-    assert not complete(gpus + " ".join(map(str, pids[:7])))
+    rows = " ".join(map(str, pids[:8]))
+    for name, gpu in ((tui.OURS, "97 % 68.4 "), (tui.NVITOP, "4096MiB / 80.00GiB ")):
+        complete = tui.whole(pids, tui.A_GPU[name])
+        assert complete(gpu * 8 + rows)
+        assert not complete(gpu * 7 + rows)
+        assert not complete(gpu * 8 + " ".join(map(str, pids[:7])))
 
 
 def test_the_ticks_of_the_ring_have_every_metric() -> None:
