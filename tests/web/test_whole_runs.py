@@ -158,6 +158,26 @@ def test_a_run_that_has_not_begun_its_epochs_is_at_no_step() -> None:
     assert live(Now(), {"id": waiting.id})["epoch_is"] is None
 
 
+def test_a_command_on_no_gpu_took_what_its_row_says_and_is_not_waiting_for_a_timeline(
+    browser: Browser, tmp_path: Path
+) -> None:
+    begin, *_, end = trained()
+    off = run(gpus=(), started=(TIME + SECOND) / SECOND, epoch=-1, epochs=0, step=0)
+    past = Recorded(
+        tmp_path,
+        ticks(24, [begin, end._replace(step=0, number=2, monotonic_ns=begin.monotonic_ns + 2_750_000_000)], off),
+    )
+    with (
+        on_a_port(Served([tick(1, [sample(0)])], [past.path])) as link,
+        visit(browser, link) as visitor,
+    ):
+        page = visitor.open(f"#/run/{past.id}")
+        row = page.get_by_role("table", name="Epochs").locator("tbody tr").first
+        expect(row.locator("td").nth(0)).to_have_text("2.8 s")
+        expect(page.get_by_role("group", name="Time left").locator(".value")).to_have_text("2.8 s")
+        expect(page.get_by_text("There is no timeline of this run.")).to_be_visible()
+
+
 def test_steps_parameters_and_hostile_notes_in_a_browser(browser: Browser, tmp_path: Path) -> None:
     run = by_steps(tmp_path, TOLD)
     with (

@@ -75,7 +75,7 @@ def _took(document: Cells, run: Cells) -> Cells:
     ended = run.get("ended")
     return {
         "left_is": "Took",
-        "left": document["run"].get("seconds"),
+        "left": {"took": document["run"].get("seconds")},
         "left_below": {"text": "ended", "time": ended} if ended is not None else "end not recorded",
     }
 

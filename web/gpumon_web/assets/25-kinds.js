@@ -9,7 +9,7 @@
   const texts = {
     text: words, mono: (value) => value || t.MISSING,
     count: t.count, percent: t.percent, bytes: t.bytes, watts: t.watts, celsius: t.celsius, megahertz: t.megahertz,
-    joules: (value, node) => t.joules(value, node.dataset.most ? g.feed.value(node.dataset.most) : undefined), duration: t.brief, span: t.span,
+    joules: (value, node) => t.joules(value, node.dataset.most ? g.feed.value(node.dataset.most) : undefined), duration: t.brief, span: lasted,
     elapsed: (value) => (t.known(value) ? t.span(now() - value) : t.MISSING), age: (value) => t.age(value, now()),
     // A number of seconds, or since when something has lasted.
     lasting: (value) => t.brief(absent(value) ? NaN : value.since === undefined ? value : now() - value.since),
@@ -20,6 +20,11 @@
     if (absent(value)) { return ""; }
     if (value.time !== undefined) { return `${value.text} ${t.moment(value.time)}`; }
     return value.old === undefined ? String(value) : g.feed.isFresh() ? value.text : value.old;
+  }
+
+  // An estimate in words, or what something took.
+  function lasted(value) {
+    return absent(value) || value.took === undefined ? t.span(value) : t.brief(absent(value.took) ? NaN : value.took);
   }
 
   const drawn = {

@@ -40,7 +40,7 @@ def layout() -> Component:
     )
     drawn = kept_figure(
         "course", "Timeline of this run", loading="Loading this run …",
-        empty="No daemon has recorded the timeline of this run yet.", whole="Whole run",
+        empty="There is no timeline of this run.", whole="Whole run",
     )  # fmt: skip
     devices = shown_if("devices", bound("devices", "choices", html.Div, className="seg", role="group",
                                         **aria(label="GPU")))  # fmt: skip
