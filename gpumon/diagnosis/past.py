@@ -61,8 +61,15 @@ _WORDS = {
 }
 
 
-def verdict(epoch: EpochSummary, running: bool) -> Verdict:
-    """Return the verdict on an epoch of a run that is `running` or over."""
+_JUDGED = ("utilization_mean", "idle_share", "throttled_share")
+"""Measured columns, beside the wait for data, of which one can say that they are fine."""
+
+
+def verdict(epoch: EpochSummary, running: bool) -> Verdict | None:
+    """Return the verdict on an epoch of a run that is `running` or over.
+
+    None of one that ended while nothing of it was measured: nobody knows whether it was fine.
+    """
     found = epoch_findings(epoch)
     if found and (found[0].severity is Severity.CRITICAL or is_known(epoch.ended)):
         return Verdict(found[0].kind, _WORDS.get(found[0].kind, found[0].summary), found[0].severity)
@@ -70,7 +77,12 @@ def verdict(epoch: EpochSummary, running: bool) -> Verdict:
         if running:
             return Verdict("running", "running", None)
         return Verdict("not_finished", "not finished", Severity.WARNING)
-    return Verdict("fine", "fine", Severity.INFO)
+    return Verdict("fine", "fine", Severity.INFO) if is_measured(epoch) else None
+
+
+def is_measured(stretch: EpochSummary) -> bool:
+    """Whether anything of an epoch or a run is known that the rules judge."""
+    return is_known(stretch.wait_share) or any(is_known(stretch.value(name)) for name in _JUDGED)
 
 
 def epoch_findings(epoch: EpochSummary) -> list[Finding]:

@@ -60,8 +60,8 @@ def whole(record: Record, now: float) -> dict[str, Any]:
         ],
         "findings": [finding_json(finding) for finding in findings(record, total, now)],
         "epochs": [
-            {**epoch_of(epoch, phases.get(epoch.ordinal, ())), "verdict": verdict(epoch, running).kind}
-            for epoch in epochs
+            {**epoch_of(epoch, phases.get(epoch.ordinal, ())), "verdict": judged.kind if judged else None}
+            for epoch, judged in ((epoch, verdict(epoch, running)) for epoch in epochs)
         ],
         "ranks": [rank_of(rank) for rank in record.ranks],
         "marks": [mark_of(mark, record.ranks) for mark in record.marks],

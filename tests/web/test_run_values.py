@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from gpumon.diagnosis.past import verdict
 from gpumon.frame import Mark, RunState
+from gpumon.ledger import aggregate
+from gpumon.ledger.reader import Ledgers
+from gpumon.reports import run_json
 from gpumon_web.page import Now
 from gpumon_web.pages.run import kept, live
 from gpumon_web.run_head import far, length_range
-from gpumon_web.run_page import ROWS, run_document
+from gpumon_web.run_page import ROWS, find_run, run_document
 from gpumon_web.run_rows import LOGGED, epoch, logged_names
 from tests.builders import TIME, boundary, device, run, sample, tick
 from tests.runs import BEGAN, GIB, HOSTILE, Book, training, uuid_of
@@ -163,6 +167,24 @@ def test_a_peak_says_whether_it_is_a_bound(known: dict[str, Any], peak: float | 
                   {"user": None, "state": "finished"})  # fmt: skip
     assert (cells["peak_bytes"], cells["peak"]) == (peak, text)
     assert cells["utilization"][0]["line"][0]["text"] == "–"
+
+
+def test_an_epoch_of_which_nothing_was_measured_has_no_verdict_anywhere(tmp_path: Path) -> None:
+    with Book(tmp_path) as book:
+        training(book, NET, 3)
+        book.db.execute("UPDATE epoch SET wait = NULL WHERE ordinal > 0")
+        book.db.execute("DELETE FROM usage WHERE ordinal > 0")
+        found = document(book)
+        with Ledgers([str(book.path)]) as ledgers:
+            (ledger, _) = find_run(ledgers, NET) or pytest.fail("the ledger has the run")
+            record = ledger.record(NET)
+    told = [epoch(one, found["run"]) for one in found["epochs"]]
+    assert [cells["verdict_text"] for cells in told] == ["fine", None, None]
+    assert [cells["verdict"] for cells in told][1:] == [None, None]
+    listed = run_json.whole(record, BEGAN + 1000)["epochs"]
+    assert [one["verdict"] for one in listed] == ["fine", None, None], "null is unknown"
+    judged = [verdict(one, False) for one in aggregate.epochs(record)]
+    assert [one and one.kind for one in judged] == ["fine", None, None]
 
 
 def test_epochs_of_less_than_a_second_do_not_take_0_s() -> None:

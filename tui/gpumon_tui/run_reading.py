@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gpumon import units
 from gpumon.diagnosis.finding import Finding, Severity
-from gpumon.diagnosis.past import Verdict, findings, verdict
+from gpumon.diagnosis.past import Verdict, findings, is_measured, verdict
 from gpumon.errors import GpumonError
 from gpumon.frame import NAN, RunState
 from gpumon.history.open import open_history
@@ -186,8 +186,7 @@ def detail(ledger: Ledger, run_id: str, now: float) -> RunDetail:
     metric = f"{name} {units.plain(logged[name])}" if name else ""
     if found:
         return RunDetail(total.wait_share, metric, found[0].summary, found[0].severity)
-    is_measured = is_known(total.value("utilization_mean"))
-    return RunDetail(total.wait_share, metric, "fine" if is_measured else "", None)
+    return RunDetail(total.wait_share, metric, "fine" if is_measured(total) else "", None)
 
 
 def opened(ledger: Ledger, run_id: str, now: float) -> OpenRun:
@@ -211,7 +210,7 @@ def opened(ledger: Ledger, run_id: str, now: float) -> OpenRun:
             parts=[(part.phase, part.seconds) for part in inside.get(of.ordinal, ())] if not is_by_steps else (),
             logged=[logged[name][place] for name in metrics],
             logged_change=_metric_change(metrics[0], of, before) if metrics else NAN,
-            verdict=_judged(of, goes_on) if judged else None,
+            verdict=verdict(of, goes_on) if judged else None,
         )  # fmt: skip
 
     rows = [
@@ -306,13 +305,6 @@ def _first_metric(metrics: Mapping[str, float]) -> str:
 def _column(stretches: Sequence[EpochSummary], name: str) -> list[str]:
     texts = iter(units.plains([stretch.metrics[name] for stretch in stretches if name in stretch.metrics]))
     return [next(texts) if name in stretch.metrics else "" for stretch in stretches]
-
-
-def _judged(of: EpochSummary, goes_on: bool) -> Verdict | None:
-    """The verdict on a stretch; None on one that ended well as far as is known, while nothing of it was measured."""
-    found = verdict(of, goes_on)
-    measured = (of.wait_share, of.value("utilization_mean"), of.value("idle_share"))
-    return found if found.kind != "fine" or any(map(is_known, measured)) else None
 
 
 def _change(of: EpochSummary, before: EpochSummary | None) -> float:

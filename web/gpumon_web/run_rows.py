@@ -56,6 +56,7 @@ def logged_names(epochs: Sequence[Cells]) -> list[str]:
 def epoch(one: Cells, run: Cells) -> Cells:
     """The cells of an epoch."""
     goes_on = one["seconds"] is None and one["ended"] is None and run["state"] == "running"
+    judged = one["verdict"]
     return {
         "key": str(one["ordinal"]),
         "ordinal": one["ordinal"],
@@ -64,8 +65,8 @@ def epoch(one: Cells, run: Cells) -> Cells:
         "counted": {},
         **_measured(one, run),
         "beside": one["beside"],
-        "verdict": tag(one["verdict"]["text"], one["verdict"]["level"]),
-        "verdict_text": one["verdict"]["text"],
+        "verdict": tag(judged["text"], judged["level"]) if judged else None,
+        "verdict_text": judged["text"] if judged else None,
     }
 
 
