@@ -28,9 +28,22 @@ def between(record: Record, epochs: Sequence[EpochSummary]) -> EpochSummary | No
         return None
     found = _summed(record, WHOLE_EPOCH, rows)._replace(steps=StepCounts(record).between())
     if len(rows) > 1 and is_known(record.run.seconds):
-        # Epochs of several ranks are joined from their first begin to their last end.
-        found = found._replace(seconds=max(0.0, record.run.seconds - sum(epoch.seconds for epoch in epochs)))
+        found = found._replace(seconds=_outside_all(epochs, record.run.seconds))
     return found
+
+
+def _outside_all(epochs: Sequence[EpochSummary], whole: float) -> float:
+    """Seconds of a run of several ranks in which none is in an epoch; `whole` lasted the run.
+
+    Each epoch is joined from the first begin to the last end. Where ranks are apart, that of the last
+    overlaps the next one of the first: such time is in two epochs, and is taken from the rest once.
+    """
+    twice, until = 0.0, -math.inf
+    for begun, seconds in sorted((epoch.begun, epoch.seconds) for epoch in epochs if is_known(epoch.begun)):
+        twice += max(0.0, min(until, begun + seconds) - begun)
+        until = max(until, begun + seconds)
+    apart = twice if twice > WORTH_A_ROW * whole else 0.0
+    return max(0.0, whole - sum(epoch.seconds for epoch in epochs) + apart)
 
 
 def is_worth_a_row(found: EpochSummary, phases: Sequence[EpochSummary], total: EpochSummary) -> bool:

@@ -85,6 +85,33 @@ def test_epochs_and_what_lies_between_them_add_up_to_the_whole_in_time_and_energ
     assert sum(part.value("energy") for part in parts) == pytest.approx(rest.value("energy"))
 
 
+@pytest.mark.parametrize(("late", "rest"), [(0.0, 3.0), (2.0, 3.0)], ids=["together", "apart"])
+def test_time_that_two_epochs_share_because_ranks_are_apart_is_not_taken_from_the_rest_twice(
+    tmp_path: Path, late: float, rest: float
+) -> None:
+    ledger, marks, ranks = Memory(), [], []
+    for rank, behind in enumerate((0.0, late)):
+        make = Course(KEY if not rank else "tag.1000.4712.abcd")
+        at = 1.0 + behind
+        marks += [
+            make(Mark.RUN_BEGIN, 1.0, -1, ""),
+            *(make(mark, at + 5 * epoch + (5 if over else 0), epoch, "" if over else "train")
+              for epoch in range(3) for over, mark in enumerate((Mark.EPOCH_BEGIN, Mark.EPOCH_END))),
+            make(Mark.PHASE, at + 15, 2, "evaluate"),
+            make(Mark.RUN_END, at + 18, 2, ""),
+        ]  # fmt: skip
+        ranks.append(run(key=make.key, rank=rank, world_size=2, started=(TIME + SECOND) / SECOND, step=0))
+    marks.sort(key=lambda mark: mark.monotonic_ns)
+    keep(ledger, [one._replace(runs=ranks) for one in ticks(26, marks)])
+    record = kept(ledger, tmp_path)
+    epochs = aggregate.epochs(record)
+    assert [epoch.seconds for epoch in epochs] == [5 + late] * 3
+    found = between(record, epochs)
+    assert found is not None
+    assert found.seconds == pytest.approx(rest)
+    assert found.seconds >= max(part.seconds for part in outside_phases(record) if part.phase == "evaluate")
+
+
 def test_the_row_between_epochs_is_in_every_output(tmp_path: Path) -> None:
     ledger = Memory()
     keep(ledger, ticks(24, trained()))
