@@ -255,8 +255,8 @@ def test_runs_are_sorted_by_a_key_and_by_a_click_on_a_heading(ledger: str) -> No
             assert keys == sorted(keys), order.name
             assert order.name in text(app)[2]
         heading = text(app)[3]
-        await pilot.click(offset=(heading.index("ENERGY") + 2, 3))
-        assert ORDERS[page.list.order].column == "ENERGY"
+        await pilot.click(offset=(heading.index("energy") + 2, 3))
+        assert ORDERS[page.list.order].column == "energy"
         energies = [run.energy for run in page.list.shown if run.energy == run.energy]
         await settled(app, pilot)
         energies = [run.energy for run in page.list.shown if run.energy == run.energy]

@@ -64,6 +64,8 @@ class Order(NamedTuple):
     column: str
     """Title of the column that shows it."""
     key: Callable[[ShownRun], Any]
+    falls: bool = True
+    """Whether the latest, the largest or the worst stand first."""
 
 
 def _high(value: float) -> float:
@@ -76,13 +78,13 @@ def _last(value: float) -> tuple[bool, float]:
 
 
 ORDERS = (
-    Order("newest first", "BEGAN", lambda run: (run.is_over, -run.started)),
-    Order("by name", "RUN", lambda run: (run.name.casefold(), -run.started)),
-    Order("by user", "USER", lambda run: (run.user.casefold(), -run.started)),
-    Order("longest first", "TOOK", lambda run: _last(_high(run.seconds))),
-    Order("most energy first", "ENERGY", lambda run: _last(_high(run.energy))),
-    Order("least utilized first", "UTIL", lambda run: _last(run.utilization)),
-    Order("worst end first", "VERDICT", lambda run: (not run.ended_badly, run.state, -run.started)),
+    Order("newest first", "began", lambda run: (run.is_over, -run.started)),
+    Order("by name", "run", lambda run: (run.name.casefold(), -run.started), falls=False),
+    Order("by user", "user", lambda run: (run.user.casefold(), -run.started), falls=False),
+    Order("longest first", "took", lambda run: _last(_high(run.seconds))),
+    Order("most energy first", "energy", lambda run: _last(_high(run.energy))),
+    Order("least utilized first", "util", lambda run: _last(run.utilization), falls=False),
+    Order("worst end first", "verdict", lambda run: (not run.ended_badly, run.state, -run.started)),
 )
 """The orders, in the turn in which a key takes them."""
 
@@ -126,20 +128,20 @@ def columns(cells: int) -> tuple[TableColumn, ...]:
     name = 12 if cells < 50 else 14 if cells < 70 else 18 if cells < 200 else 26
     return (
         TableColumn("", 1, keep=100),
-        TableColumn("RUN", name, keep=99),
+        TableColumn("run", name, keep=99),
         TableColumn("ID", 22, keep=10),
-        TableColumn("USER", 8, keep=70),
-        TableColumn("GPUS", 4, right=True, keep=40),
-        TableColumn("BEGAN", 11, right=True, keep=65),
-        TableColumn("PROGRESS", BAR, keep=20),
-        TableColumn("EPOCH", 7 if cells < 50 else 9, right=True, keep=95),
-        TableColumn("TOOK", 7, right=True, keep=85),
-        TableColumn("LEFT", 7, right=True, keep=60),
-        TableColumn("UTIL", 4, right=True, keep=80),
-        TableColumn("WAIT", 4, right=True, keep=50),
-        TableColumn("ENERGY", 9, right=True, keep=75),
-        TableColumn("METRIC", 12, keep=55),
-        TableColumn("VERDICT", 0, keep=90),
+        TableColumn("user", 8, keep=70),
+        TableColumn("GPUs", 4, right=True, keep=40),
+        TableColumn("began", 11, right=True, keep=65),
+        TableColumn("progress", BAR, keep=20),
+        TableColumn("epoch", 7 if cells < 50 else 9, right=True, keep=95),
+        TableColumn("took", 7, right=True, keep=85),
+        TableColumn("left", 7, right=True, keep=60),
+        TableColumn("util", 4, right=True, keep=80),
+        TableColumn("wait", 4, right=True, keep=50),
+        TableColumn("energy", 9, right=True, keep=75),
+        TableColumn("metric", 12, keep=55),
+        TableColumn("verdict", 0, keep=90),
     )
 
 

@@ -41,22 +41,22 @@ def columns(run: OpenRun, cells: int) -> tuple[TableColumn, ...]:
     longest = max((width(one.title.strip()) for one in (*run.rows[-1:], *run.beside)), default=0) + len(_GOES_ON)
     titles = min(max(8, longest), _NARROW if cells < _WIDE else 17)
     metrics = [TableColumn(_heading(name), 8, right=True, keep=50 - place) for place, name in enumerate(run.metrics)]
-    changes = [TableColumn("CHANGE", 7, right=True, keep=52)] if metrics else []
+    changes = [TableColumn("change", 7, right=True, keep=52)] if metrics else []
     return (
-        TableColumn("STEPS" if run.is_by_steps else "EPOCH", titles, right=True, keep=100),
-        TableColumn("TOOK", 7, right=True, keep=99),
-        TableColumn("CHANGE", 7, right=True, keep=70),
-        TableColumn("TIME SPENT", BAR, keep=66),
-        TableColumn("STEPS/S", 7, right=True, keep=60),
-        TableColumn("WAIT", 4, right=True, keep=85),
-        TableColumn("UTIL", 4, right=True, keep=98),
-        TableColumn("IDLE", 4, right=True, keep=65),
-        TableColumn("MEM MAX", 8, right=True, keep=55),
-        TableColumn("ENERGY", 9, right=True, keep=75),
+        TableColumn("steps" if run.is_by_steps else "epoch", titles, right=True, keep=100),
+        TableColumn("took", 7, right=True, keep=99),
+        TableColumn("change", 7, right=True, keep=70),
+        TableColumn("time spent", BAR, keep=66),
+        TableColumn("steps/s", 7, right=True, keep=60),
+        TableColumn("wait", 4, right=True, keep=85),
+        TableColumn("util", 4, right=True, keep=98),
+        TableColumn("idle", 4, right=True, keep=65),
+        TableColumn("mem max", 8, right=True, keep=55),
+        TableColumn("energy", 9, right=True, keep=75),
         *(metrics[:1] and [metrics[0]._replace(keep=90)]),
         *changes,
         *metrics[1:],
-        TableColumn("VERDICT", 14, keep=80),
+        TableColumn("verdict", 14, keep=80),
     )
 
 
@@ -178,7 +178,7 @@ def _judged(severity: Severity | None) -> Style:
 
 def _heading(name: str) -> str:
     text = safe(name)
-    return (text if len(text) <= 8 else text[:7] + "…").upper()
+    return text if len(text) <= 8 else text[:7] + "…"
 
 
 def _change(share: float) -> str:

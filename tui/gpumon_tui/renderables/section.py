@@ -17,6 +17,7 @@ GAP = 2
 NAME = palette.ink("strong", bold=True)
 HEAD = palette.ink("dim", "panel")
 SORTED = palette.ink("strong", "panel", bold=True)
+SORT_MARK = palette.ink("key", "panel", bold=True)
 MARK = palette.ink("key", bold=True)
 PRESS = palette.ink("key", bold=True)
 WIDE = 100
@@ -59,16 +60,24 @@ def placed(columns: Sequence[TableColumn], cells: int) -> tuple[tuple[int, Table
     return tuple((place, column if column.cells else column._replace(cells=max(1, spare))) for place, column in chosen)
 
 
-def heading(chosen: Sequence[tuple[int, TableColumn]], cells: int, sorted_by: int = -1) -> Line:
-    """The names of columns; that of the one that rows are sorted by stands out."""
+def heading(chosen: Sequence[tuple[int, TableColumn]], cells: int, sorted_by: int = -1, *, falls: bool = True) -> Line:
+    """The names of columns; that of the one that rows are sorted by stands out, with a mark behind it."""
     side = margin(cells)
     line: Line = [Segment(" " * side, HEAD)]
     for at, (place, column) in enumerate(chosen):
         if at:
-            line.append(Segment(" " * GAP, HEAD))
-        title = f"{column.title} ▼" if place == sorted_by and len(column.title) + 2 <= column.cells else column.title
-        line.append(Segment(fit(title, column.cells, column.right), SORTED if place == sorted_by else HEAD))
+            line.append(Segment(" " * (at * GAP + side + _taken(chosen[:at]) - length(line)), HEAD))
+        if place != sorted_by:
+            line.append(Segment(fit(column.title, column.cells, column.right), HEAD))
+            continue
+        # Behind the name, and where that ends with its column in the gap: it stays over its numbers.
+        title = fit(column.title, column.cells, True) if column.right else column.title
+        line += [Segment(title, SORTED), Segment("▼" if falls else "▲", SORT_MARK)]
     return [*line, Segment(" " * max(0, cells - length(line)), HEAD)]
+
+
+def _taken(chosen: Sequence[tuple[int, TableColumn]]) -> int:
+    return sum(column.cells for _, column in chosen)
 
 
 def rows(

@@ -128,7 +128,9 @@ class RunPicker:
         self._top = max(0, min(self._top, self._cursor, len(shown) - room), self._cursor - room + 1)
         self._cells.keep({run.id for run in shown[self._top : self._top + room]})
         by = next((place for place, column in enumerate(columns) if column.title == ORDERS[self.order].column), -1)
-        lines = [self._title(cells, choosing), self._heading.get(0, (cells, by), lambda: heading(chosen, cells, by))]
+        falls = ORDERS[self.order].falls
+        names = self._heading.get(0, (cells, by, falls), lambda: heading(chosen, cells, by, falls=falls))
+        lines = [self._title(cells, choosing), names]
         lines += rows(
             chosen, LazyRows(len(shown), lambda place: self._row(shown[place], is_open=shown[place].id == opened)),
             cells, top=self._top, height=room, cursor=self._cursor, has_keys=has_keys, drawn=self._drawn,

@@ -1,0 +1,57 @@
+"""Headings of columns: alike on all pages."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpumon_tui.renderables import process_columns, process_lines, run_list, section, user_columns
+from gpumon_tui.renderables.run_list import ORDERS
+from gpumon_tui.renderables.text_width import Line
+
+SIZES = (80, 120, 160, 200)
+RUN_TITLES = [column.title for column in run_list.columns(200)]
+
+
+def text_of(line: Line) -> str:
+    return "".join(segment.text for segment in line)
+
+
+def runs(cells: int, place: int, *, falls: bool = True) -> Line:
+    return section.heading(section.placed(run_list.columns(cells), cells), cells, place, falls=falls)
+
+
+def processes(cells: int, name: str, *, falls: bool = True) -> Line:
+    return process_lines.heading(process_lines.placed(process_columns.COLUMNS, cells), cells, name, falls)
+
+
+@pytest.mark.parametrize("cells", SIZES)
+def test_words_are_in_lower_case_and_only_abbreviations_are_not(cells: int) -> None:
+    users = process_lines.heading(process_lines.placed(user_columns.USER_COLUMNS, cells), cells, "user", True)
+    for line in (runs(cells, -1), processes(cells, ""), users):
+        words = text_of(line).replace("▼", " ").split()
+        assert len(words) > 4
+        assert [word for word in words if len(word) > 3 and word == word.upper() and word.isalpha()] == []
+
+
+@pytest.mark.parametrize("cells", SIZES)
+@pytest.mark.parametrize("falls", [True, False])
+def test_the_mark_of_the_order_stands_behind_the_heading_and_moves_nothing(cells: int, falls: bool) -> None:
+    mark = "▼" if falls else "▲"
+    for title in ("run", "began", "took", "energy"):
+        if title not in text_of(runs(cells, -1)):
+            continue
+        line = text_of(runs(cells, RUN_TITLES.index(title), falls=falls))
+        assert f"{title}{mark}" in line
+        assert line.replace(mark, " ") == text_of(runs(cells, -1))
+    for name, title in (("user", "user"), ("mem", "GiB")):
+        line = text_of(processes(cells, name, falls=falls))
+        assert f"{title}{mark}" in line
+        assert line.replace(mark, " ") == text_of(processes(cells, ""))
+
+
+def test_the_mark_says_which_way_runs_are_sorted() -> None:
+    assert {order.name: order.falls for order in ORDERS} == {
+        "newest first": True, "by name": False, "by user": False, "longest first": True, "most energy first": True,
+        "least utilized first": False, "worst end first": True,
+    }  # fmt: skip
+    assert {order.column for order in ORDERS} <= set(RUN_TITLES), "each has a column that can be clicked"
