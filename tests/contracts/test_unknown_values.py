@@ -16,12 +16,15 @@ from gpumon.clock import SECOND
 from gpumon.frame import Driver, Origin, Sample
 from gpumon.history.query import Query
 from gpumon.history.recent import RecentHistory
-from gpumon.metrics import GPU_METRICS, IDLE, PROCESSES, Availability
+from gpumon.metrics import BY_NAME, GPU_METRICS, IDLE, PROCESSES, Availability
 from gpumon.reports.status_json import document
 from gpumon.reports.status_text import lines
-from gpumon_tui.renderables.braille import area
-from gpumon_tui.renderables.buckets import HOLD, read
-from gpumon_tui.renderables.buckets import columns as cells
+from gpumon_tui.pages.chart.columns import Columns
+from gpumon_tui.renderables.buckets import HOLD
+from gpumon_tui.renderables.cells import EMPTY
+from gpumon_tui.renderables.plot import plot
+from gpumon_tui.renderables.time_columns import live_columns
+from gpumon_tui.renderables.value_axis import value_axis
 from tests.builders import frame_of, sample, tick
 from tests.unknowns import any_tick, proves_free, same_tick, through_a_ring, wrong
 from tests.web.served import Served
@@ -114,19 +117,19 @@ def test_a_line_in_the_browser_has_no_point_and_no_bridge_where_nothing_was_meas
 
 
 @given(PATTERN)
-def test_an_area_in_the_terminal_is_blank_where_nothing_was_measured(pattern: list[float | None]) -> None:
+def test_a_chart_in_the_terminal_is_blank_where_nothing_was_measured(pattern: list[float | None]) -> None:
     history, known = history_of(pattern)
-    now = BEGIN + len(STEADY) + len(pattern)
-    grid = cells(60.0, 120, now)
-    dots = read(history, sample().device.uuid, "gpu.utilization", grid, 1.0).mean
-    for column, value in enumerate(dots):
-        begin = grid.begin + column * grid.step - BEGIN
-        near = [second for second in known if begin - HOLD <= second <= begin + grid.step]
-        assert value != value or near, f"column {column} shows {value} where nothing was measured"
-    picture = area(dots, 4, 1.0)
-    for cell in range(len(dots) // 2):
+    grid = live_columns(60.0, 60, BEGIN + len(STEADY) + len(pattern))
+    drawn = Columns().get(history, sample().device.uuid, ["gpu.utilization"], grid, until=grid.end, interval=1.0)
+    dots = drawn["gpu.utilization"].mean
+    for half, value in enumerate(dots):
+        begin = grid.begin + half * grid.step / 2 - BEGIN
+        near = [second for second in known if begin - HOLD <= second <= begin + grid.step / 2]
+        assert value != value or near, f"half a column {half} shows {value} where nothing was measured"
+    picture = plot(drawn["gpu.utilization"], value_axis(BY_NAME["gpu.utilization"], 1.0), 4, "util")
+    for cell in range(grid.buckets):
         if all(value != value for value in dots[2 * cell : 2 * cell + 2]):
-            assert {row[cell] for row in picture} <= {" ", "⠀"}
+            assert {row[cell] for row in picture} == {EMPTY}
 
 
 @pytest.mark.parametrize("state", [state for state in Availability if state is not Availability.OK])

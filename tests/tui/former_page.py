@@ -9,7 +9,6 @@ from textual.geometry import Size
 from gpumon_tui.keys import OVERVIEW
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.view import View
-from gpumon_tui.widgets.chart import Chart
 from gpumon_tui.widgets.gpu_table import GpuTable
 from gpumon_tui.widgets.lines import Lines
 from gpumon_tui.widgets.split import SplitBar
@@ -17,7 +16,6 @@ from gpumon_tui.widgets.table import Table
 from gpumon_tui.widgets.tables import EpochTable, Processes, RunTable
 from tests.tui.former_layout import Plan, Tables, plan
 
-CHARTS = 3
 BARS = 2
 """Rows of header and footer."""
 
@@ -27,12 +25,10 @@ class FormerPage(TerminalPage):
 
     DEFAULT_CSS = """
     FormerPage Container { visibility: hidden; } /* Textual would paint it behind its parts */
-    FormerPage #charts { layout: horizontal; height: 8; }
     FormerPage #tables { layout: vertical; height: 1fr; }
     FormerPage #tables.beside { layout: horizontal; }
-    FormerPage Chart { height: 100%; }
     FormerPage Processes, FormerPage EpochTable, FormerPage #trainings { height: 1fr; }
-    FormerPage #chart1, FormerPage #chart2, FormerPage #tables.beside #trainings { margin-left: 2; }
+    FormerPage #tables.beside #trainings { margin-left: 2; }
     """
     name_shown = OVERVIEW
 
@@ -40,7 +36,6 @@ class FormerPage(TerminalPage):
         super().__init__(view)
         self.gpus = GpuTable(view)
         self.memory_split = SplitBar(view)
-        self.charts = [Chart(view, place) for place in range(CHARTS)]
         self.processes = Processes(view, id="processes")
         self.runs = RunTable(view, id="runs")
         self.epochs = EpochTable(view, self.runs)
@@ -49,17 +44,18 @@ class FormerPage(TerminalPage):
         self.processes.active = True
         self._plan: Plan | None = None
         self._has_gpus = True
-        self._chart_row = Container(*self.charts, id="charts")
+        self._above = Container(id="above")
+        """Where charts were."""
         self._trainings = Container(self.runs, self.epochs, id="trainings")
         self._tables = Container(self.processes, self._trainings, id="tables")
 
     @property
     def drawn(self) -> tuple[Lines, ...]:
-        return (self.gpus, self.memory_split, *self.charts, self.processes, self.runs, self.epochs)
+        return (self.gpus, self.memory_split, self.processes, self.runs, self.epochs)
 
     def compose(self) -> ComposeResult:
         """Yield what lies on the page."""
-        yield from (self.gpus, self.memory_split, self._chart_row, self._tables)
+        yield from (self.gpus, self.memory_split, self._above, self._tables)
 
     def do_table(self) -> None:
         """Keys go to the other table."""
@@ -108,10 +104,8 @@ class FormerPage(TerminalPage):
         self.gpus.styles.height = new.gpu_rows
         self.memory_split.display = new.split_rows > 0
         self.memory_split.styles.height = new.split_rows
-        self._chart_row.display = new.chart_rows > 0
-        self._chart_row.styles.height = new.chart_rows
-        for chart in self.charts:
-            chart.display = chart.place < new.charts
+        self._above.display = new.chart_rows > 0
+        self._above.styles.height = new.chart_rows
         self._tables.set_class(new.tables is Tables.BESIDE, "beside")
         alone = new.tables is Tables.ONE
         self.processes.display = not alone or self.table is self.processes

@@ -14,9 +14,9 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from gpumon.frame import Sample
+from gpumon.frame import Boundary, Mark, Sample
 from gpumon.history.grid import Grid
-from gpumon.history.query import Query
+from gpumon.history.query import HOST, Query
 from gpumon.history.tiers import DAY, SHAPES
 from gpumon.live import LiveState
 from gpumon.metrics import GPU_METRICS, Availability
@@ -454,3 +454,71 @@ def test_the_host_has_its_own_metrics() -> None:
     assert "CPU" in lines[2]
     assert "host node7" in lines[2]
     assert any("Memory" in line for line in shown("G m")[2:3])
+
+
+def other_run(feed: FakeFeed) -> None:
+    """A training of another user on the devices of the first, with epochs of its own."""
+    for second, frame in enumerate(feed.frames):
+        first = frame.runs[0]
+        other = first._replace(key="other", id="id-other", name="vit", user="eve", epoch=second // 60 + 50, rank=0)
+        began = [
+            Boundary("other", second, Mark.EPOCH_BEGIN, second // 60 + 50, 0, "train", 0, (START + second) * 10**9)
+        ] * (second % 60 == 0)
+        frame._runs = (*frame.runs, other._replace(gpus=first.gpus, world_size=1))
+        frame._boundaries = (*frame.boundaries, *began)
+
+
+def test_a_chart_shows_the_epochs_of_one_run_at_a_time() -> None:
+    feed = FakeFeed()
+    other_run(feed)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        def marked() -> set[str]:
+            return {mark.run for mark in app.view.epochs_drawn()[0].marks}
+
+        async def selected(run: str) -> str:
+            app.view.selected_run = run
+            app.draw()
+            await pilot.pause()
+            return "\n".join(text(app))
+
+        await pilot.press("2", "G")
+        assert app.view.subject == HOST
+        for run, name in (("id-0", "resnet50"), ("id-other", "vit")):
+            assert f"epochs of {name}" in await selected(run)
+            assert marked() == {run}
+        await pilot.press("g")
+        assert app.view.subject == "GPU-0000"
+        assert "epochs of resnet50" in await selected("id-1")
+        assert marked() == {"id-0"}, "a GPU that two runs share, and the selected one is on another"
+        await selected("id-other")
+        assert marked() == {"id-other"}
+
+    play(feed, (160, 50), script)
+
+
+def test_the_screen_says_that_its_charts_are_of_the_past_until_they_end_now() -> None:
+    feed = FakeFeed(gpus=1)
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        def charts() -> list[str]:
+            return [line[: LEFT + 120].rstrip() for line in text(app)[1:-1]]
+
+        await pilot.press("2", "plus", "comma")
+        before, drawn = text(app), charts()
+        assert app.view.shown.end == START + 699 - 150
+        assert " PAST " in before[0]
+        assert "0 to now" in before[-1]
+        assert "%" not in drawn[1], "no value of now on a chart of the past"
+        assert not any(re.search(r"\bnow\b", line) for line in drawn)
+        for _ in range(30):
+            feed.advance()
+        app.poll()
+        await pilot.pause()
+        assert charts() == drawn, "it stands still"
+        assert text(app)[1:-1] != before[1:-1], "numbers beside it are those of now"
+        await pilot.press("0")
+        assert "%" in charts()[1]
+        assert "PAST" not in text(app)[0]
+
+    play(feed, (160, 50), script)

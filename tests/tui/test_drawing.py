@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 from math import nan
 
 import pytest
 from rich.segment import Segment
-from rich.style import Style
 
-from gpumon.analysis.epochs import EpochMark, Span
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.memory import PARTS, MemoryBreakdown
-from gpumon.frame import Boundary, Mark
 from gpumon.history.downsample import Envelope, downsample
 from gpumon.history.grid import Grid
 from gpumon.history.query import Series
-from gpumon.metrics import BY_NAME, PROCESSES, Availability, Unit
+from gpumon.metrics import BY_NAME, PROCESSES, Availability
 from gpumon_tui import theme
 from gpumon_tui.gpu_status import GpuHolder, GpuLabel
 from gpumon_tui.levels import CRITICAL, FINE, WARN, level
-from gpumon_tui.renderables.axis import scale_top, time_labels
 from gpumon_tui.renderables.bar import bar, bar_text, shared_bar
-from gpumon_tui.renderables.braille import area
-from gpumon_tui.renderables.buckets import HOLD, columns
-from gpumon_tui.renderables.chart import ChartCurve, chart
+from gpumon_tui.renderables.buckets import HOLD
 from gpumon_tui.renderables.difference import changed
 from gpumon_tui.renderables.gpu_columns import gpu_columns
 from gpumon_tui.renderables.gpu_row import GpuLine, gpu_row
-from gpumon_tui.renderables.marks import epoch_row
 from gpumon_tui.renderables.placed import drawn as drawn_line
 from gpumon_tui.renderables.split import legend, shares, stacked, strip
 from gpumon_tui.renderables.table import Cell, TableColumn, table
@@ -40,34 +32,6 @@ from tests.builders import sample
 
 def plain(line: list[Segment]) -> str:
     return "".join(segment.text for segment in line)
-
-
-def test_an_area_rises_from_below_and_leaves_gaps_empty() -> None:
-    assert area([0.0, 0.25, 0.5, 1.0, nan, nan], 1, 1.0) == ["⣀⣼ "]
-    assert area([1.0, 1.0], 2, 1.0) == ["⣿", "⣿"]
-    assert area([0.5, 0.5], 2, 1.0) == [" ", "⣿"]
-
-
-def test_zero_is_seen_and_a_gap_is_not() -> None:
-    assert area([0.0, 0.0], 1, 1.0) == ["⣀"]
-    assert area([nan, nan], 1, 1.0) == [" "]
-    assert area([5.0, 5.0], 1, 1.0) == ["⣿"], "above full scale stays in the chart"
-
-
-def test_columns_stand_still_until_several_have_passed_and_then_move_on_together() -> None:
-    early, late = columns(600, 300, 1008.0), columns(600, 300, 1031.9)
-    assert early == late
-    assert columns(600, 300, 1032.0).begin == early.begin + 24
-    for now in range(1000, 1100):
-        grid = columns(600, 300, float(now))
-        assert 0 < grid.end - now <= 600 / 24, "now is always in the picture, and near its end"
-
-
-def test_the_mark_of_now_stands_at_now_and_not_at_the_end() -> None:
-    grid = columns(600, 300, 1008.0)
-    (*_, (cell, text)) = time_labels(grid, 150, 1008.0)
-    assert text == "now"
-    assert cell + len(text) // 2 == round(150 * (1008.0 - grid.begin) / 600)
 
 
 def fill(times: Sequence[float], values: list[float], grid: Grid) -> Series:
@@ -164,112 +128,6 @@ def test_changes_far_apart_are_two_ranges() -> None:
     assert changed(line("ab", "yz"), line("ac", "xz"), 24) == [(1, 2), (22, 23)]
 
 
-def test_marks_of_time_are_apart() -> None:
-    labels = time_labels(Grid(0, 2.0, 300), 150, 600.0)
-    assert labels[0][1] == "-10m"
-    assert labels[-1][1] == "now"
-    assert all(b[0] - a[0] >= 10 for a, b in pairwise(labels))
-
-
-def test_full_scales_read_well() -> None:
-    assert scale_top(3.2e9, Unit.HERTZ) == 5e9
-    assert scale_top(3 * 2**30, Unit.BYTES) == 4 * 2**30
-    assert scale_top(0.0, Unit.BYTES) == 1.0
-
-
-def marks(*times: float) -> list[EpochMark]:
-    return [EpochMark(time, number, "run") for number, time in enumerate(times)]
-
-
-def test_epoch_labels_stand_over_their_columns() -> None:
-    row = epoch_row(marks(10, 40, 41, 80), Grid(0, 1.0, 100), 50)
-    assert [cell for cell, _ in row.lines] == [5, 20, 40]
-    assert plain(row.labels) == "     e0" + " " * 13 + "e2" + " " * 18 + "e3" + " " * 8
-
-
-def test_labels_that_would_touch_are_left_out_but_not_their_lines() -> None:
-    row = epoch_row(marks(20, 24, 60), Grid(0, 1.0, 100), 50)
-    assert [cell for cell, _ in row.lines] == [10, 12, 30]
-    assert "e0 " in plain(row.labels)
-    assert "e1" not in plain(row.labels)
-
-
-def test_many_short_epochs_become_ticks() -> None:
-    row = epoch_row(marks(*range(0, 100, 4)), Grid(0, 1.0, 100), 50)
-    assert row.lines == []
-    assert "╷" in plain(row.labels)
-    assert len(plain(row.labels)) == 50
-
-
-def test_epochs_that_begin_to_crowd_do_not_flicker_between_lines_and_ticks() -> None:
-    grid = Grid(0, 1.0, 200)  # 100 cells
-    assert not epoch_row(marks(*range(0, 200, 20)), grid, 100).crowded
-    assert epoch_row(marks(*range(0, 200, 10)), grid, 100).crowded, "a line in each five cells buries the data"
-    between = marks(*range(0, 200, 18))
-    assert [epoch_row(between, grid, 100, (), before).crowded for before in (False, True)] == [False, True]
-
-
-def axis(spans: list[Span], cells: int = 60) -> list[Segment]:
-    made = curve([0.5] * 60, spans=spans, marks=())
-    return chart(made, cells, 8)[-1]
-
-
-def share_of(line: list[Segment], style: Style) -> float:
-    return sum(len(segment.text) for segment in line if segment.style == style) / sum(map(len, map(plain, [line])))
-
-
-def test_a_phase_takes_the_room_that_it_took_of_the_time() -> None:
-    line = axis([Span(36.0, 51.0, "validate")])
-    assert share_of(line, theme.PHASE) == pytest.approx(15 / 60, abs=0.05)
-    assert share_of(line, theme.BRIEF_PHASE) == 0
-
-
-def test_phases_narrower_than_a_cell_are_a_tint_and_not_a_solid_line() -> None:
-    """Epochs of 8 s with 1.6 s of validation, in a window of ten minutes."""
-    spans = [Span(at + 6.4, at + 8.0, "validate") for at in range(0, 600, 8)]
-    made = curve([0.5] * 600, window=600.0, spans=spans, marks=())
-    line = chart(made, 100, 8)[-1]
-    assert share_of(line, theme.PHASE) < 0.05
-    assert share_of(line, theme.BRIEF_PHASE) > 0.3
-
-
-def test_ranks_that_validate_together_are_one_phase() -> None:
-    assert share_of(axis([Span(20.0, 20.4, "validate")] * 8), theme.PHASE) == 0
-
-
-def test_a_chart_says_where_its_history_begins() -> None:
-    made = curve([0.5] * 100, first=500.0, now=600.0, window=600.0, marks=())
-    drawn = [plain(line) for line in chart(made, 100, 8)]
-    (line,) = [line for line in drawn if "history begins here" in line]
-    assert re.search(r"history begins here [⢸⣿ ⣀⣤]", line)
-    assert all(width(line) == 100 for line in drawn)
-
-
-def fault(second: float) -> Boundary:
-    return Boundary("run", 9, Mark.OUT_OF_MEMORY, 1, 0, "train", 0, int(second * 1e9), nan, 2e9, 1e9)
-
-
-def test_an_out_of_memory_error_is_marked_before_any_epoch() -> None:
-    row = epoch_row(marks(10, 42, 80), Grid(0, 1.0, 100), 50, [fault(40), fault(40.3)])
-    assert [(cell, upright.text) for cell, upright in row.lines] == [(5, "│"), (20, "╳"), (21, "│"), (40, "│")]
-    assert plain(row.labels) == "     e0" + " " * 13 + "OOM" + " " * 17 + "e2" + " " * 8
-
-
-def test_an_out_of_memory_error_is_seen_among_crowded_epochs_and_at_the_end() -> None:
-    row = epoch_row(marks(*range(0, 100, 4)), Grid(0, 1.0, 100), 50, [fault(50), fault(99), fault(200)])
-    assert [(cell, upright.text) for cell, upright in row.lines] == [(25, "╳"), (49, "╳")]
-    assert plain(row.labels)[25:28] == "OOM"
-    assert plain(row.labels).endswith("OOM")
-    assert "╷" in plain(row.labels)
-    assert len(plain(row.labels)) == 50
-
-
-def test_a_chart_without_epochs_shows_an_out_of_memory_error() -> None:
-    drawn = [plain(line) for line in chart(curve([0.5] * 60, marks=(), faults=[fault(30)]), 50, 8)]
-    assert drawn[1].strip() == "OOM"
-    assert all(line[drawn[1].index("O")] == "╳" for line in drawn[2:-1])
-
-
 @pytest.mark.parametrize("cells", [0, 1, 3, 6, 7, 40, 157])
 @pytest.mark.parametrize(
     "amounts", [[50.0, 20.0, 1.0, 0.001, 9.0, 0.5], [nan, nan, nan, 3.0, 77.0, nan], [0.0, 5.0, 0.0, 0.0, 0.0, 0.0]]
@@ -345,39 +203,6 @@ def test_a_lone_cell_stands_across_all_columns() -> None:
         "T", columns_, [(Cell("out of memory: asked"),)], cursor=-1, top=0, cells=24, height=4, active=False, empty=""
     )
     assert plain(lines[2]) == " out of memory: asked   "
-
-
-def curve(values: list[float], name: str = "gpu.utilization", first: float = 0.0, **changes: object) -> ChartCurve:
-    times = [first + second for second in range(len(values))]
-    made = ChartCurve(
-        BY_NAME[name], "GPU 0", lambda grid: fill(times, values, grid), lambda grid: 0.0, first, values[-1],
-        float(len(values)), 60.0, 1.0, 1.0, nan, marks(30.0), (),
-    )  # fmt: skip
-    return made._replace(**changes)  # type: ignore[arg-type]
-
-
-def test_a_chart_has_title_epochs_area_and_time() -> None:
-    drawn = [plain(line) for line in chart(curve([0.5] * 60), 50, 8)]
-    assert len(drawn) == 8
-    assert all(width(line) == 50 for line in drawn)
-    assert "Utilization" in drawn[0]
-    assert "50 %" in drawn[0]
-    assert drawn[1].strip() == "e0"
-    assert drawn[2].startswith("100 %")
-    assert drawn[-2].startswith("  0 %")
-    assert drawn[-1].endswith("now")
-    column = drawn[1].index("e0")
-    assert all(line[column] == "│" for line in drawn[2:-1])
-
-
-def test_a_chart_without_values_says_why() -> None:
-    drawn = "\n".join(plain(line) for line in chart(curve([nan] * 60, missing="not available: lost"), 60, 8))
-    assert "not available: lost" in drawn
-
-
-@pytest.mark.parametrize("height", range(8))
-def test_a_chart_of_any_height_keeps_to_it(height: int) -> None:
-    assert len(chart(curve([0.5] * 60), 40, height)) in (0, height)
 
 
 def test_only_thresholds_of_the_table_are_yellow_and_red() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from itertools import pairwise
 from math import floor, inf, nan, pi, sin
 from pathlib import Path
 from typing import NamedTuple
@@ -237,6 +239,23 @@ def test_columns_are_of_round_length_at_multiples_of_it() -> None:
     assert step_of(3600, 120) == 30.0
 
 
+def test_columns_stand_still_until_several_have_passed_and_then_move_on_together() -> None:
+    early, late = live_columns(600, 120, 1000.0), live_columns(600, 120, 1024.9)
+    assert early == late
+    assert live_columns(600, 120, 1025.0).begin == early.begin + 25
+    for now in range(1000, 1100):
+        grid = live_columns(600, 120, float(now))
+        assert 0 < grid.end - now <= 600 / 24, "now is always in the picture, and near its end"
+
+
+def test_a_window_that_stands_still_ends_where_it_should_to_a_column() -> None:
+    for end in (1_790_000_000.0, 1_790_000_000.7):
+        for window in (2, 600, 31 * 86400):
+            grid = still_columns(window, 94, end)
+            assert -1e-3 < grid.end - end <= grid.step
+    assert still_columns(60, 0, 100.0).buckets == 1
+
+
 def test_a_long_column_holds_whole_cells_of_what_is_kept() -> None:
     for shape in SHAPES[1:]:
         assert all(step % shape.step == 0 for step in STEPS if step >= shape.step)
@@ -258,6 +277,11 @@ def test_nothing_is_drawn_over_a_gap() -> None:
     picture = plot(curve(0.5, 0.5, nan, nan, 0.5, 0.5), AXIS, 4, "util")
     assert all(row[1] == PaintedCell(" ") for row in picture)
     assert seen(picture, 0).line == seen(picture, 2).line
+
+
+def test_zero_is_seen_and_more_than_full_scale_stays_in_the_chart() -> None:
+    assert texts(plot(curve(0.0, 0.0), AXIS, 1, "util")) == ["⣀"]
+    assert plot(curve(5.0, 5.0), AXIS, 3, "util") == plot(curve(1.0, 1.0), AXIS, 3, "util")
 
 
 def test_only_an_axis_that_begins_at_zero_has_an_area() -> None:
@@ -290,6 +314,7 @@ def test_axes_have_round_numbers() -> None:
     assert value_axis(BY_NAME["gpu.temperature"], 70.0).labels(9, 7)[8] == "20"
     assert value_axis(UTILIZATION, nan).labels(2, 7) == {0: "100 %", 1: "0"}
     assert value_axis(BY_NAME["gpu.pcie_sent"], nan).high > 0
+    assert value_axis(BY_NAME["gpu.clock_sm"], 3.1e9).high == pytest.approx(3.2e9)
 
 
 def test_near_epochs_are_thinned_and_named_by_round_numbers() -> None:
@@ -338,6 +363,8 @@ def test_a_phase_is_painted_where_it_takes_half_of_a_cell() -> None:
     spans = [Span(14.0, 36.0, "validate"), Span(14.5, 36.0, "validate"), Span(60.0, 64.0, "checkpoint")]
     line = phases_below(spans, grid, 100.0)
     assert "".join(part for part, _, _ in line) == " ▀▀▀      ", "20 to 30 whole, 14 and 36 more than half"
+    together = [Span(20.0, 24.0, "validate")] * 8
+    assert phases_below(together, grid, 100.0) == phases_below([], grid, 100.0), "ranks together are one phase"
     assert phases_below([Span(80.0, inf, "validate")], grid, 90.0)[-2].text == "▀", "no further than now"
 
 
@@ -346,6 +373,14 @@ def test_the_time_of_now_stands_at_now(monkeypatch: pytest.MonkeyPatch) -> None:
     (text,) = ["".join(part for part, _, _ in times_below(grid, NOW, "now"))]
     assert text.rindex("now") + 3 == grid.at(NOW) + 1
     assert "now" not in "".join(part for part, _, _ in times_below(grid, NOW + 9000, "now"))
+
+
+def test_times_below_a_chart_are_apart() -> None:
+    for cells in (40, 72, 150):
+        for window in (60, 600, 86400):
+            text = "".join(part for part, _, _ in times_below(live_columns(window, cells, NOW), NOW, "now"))
+            begins = [found.start() for found in re.finditer(r"\S+", text)]
+            assert all(later - earlier >= 8 for earlier, later in pairwise(begins)), text
 
 
 def test_a_heat_strip_has_two_values_a_cell_and_shows_gaps() -> None:

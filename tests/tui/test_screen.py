@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 from gpumon.analysis.epochs import Stretch
-from gpumon.frame import Boundary, Mark, Process, RunState
+from gpumon.frame import Process, RunState
 from gpumon.history.query import HOST
 from gpumon.live import LiveState
 from gpumon.metrics import Availability
@@ -130,26 +130,6 @@ def test_a_partial_repaint_is_a_full_one() -> None:
     play(feed, (200, 50), script)
 
 
-def test_a_chart_is_drawn_anew_when_now_comes_to_its_next_column() -> None:
-    feed = FakeFeed()
-
-    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        chart, drawn = app.pages["Overview"].charts[0], 0
-        for _ in range(40):
-            before = chart._lines
-            feed.advance()
-            app.poll()
-            await pilot.pause()
-            assert chart._lines[0] is not before[0], "the value in the title is that of now"
-            drawn += chart._lines[3] is not before[3]
-        assert 5 <= drawn <= 20
-        kept = chart._lines[3]
-        await pilot.press("g")
-        assert chart._lines[3] is not kept, "another GPU"
-
-    play_former(feed, (200, 50), script)
-
-
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])
 def test_hostile_names_stay_plain_text(size: tuple[int, int]) -> None:
     feed = FakeFeed(
@@ -190,17 +170,13 @@ def test_the_selection_follows_its_process() -> None:
     play(feed, (200, 50), script)
 
 
-def test_keys_choose_gpu_metric_window_and_table() -> None:
+def test_keys_choose_gpu_window_and_table() -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
         await pilot.press("g")
-        assert "GPU 1 ·" in "\n".join(text(app))
+        assert app.view.subject == "GPU-0001"
         await pilot.press("G", "G")
         assert app.view.subject == HOST
-        assert "host node7" in "\n".join(text(app))
-        await pilot.press("g", "m", "m")
-        assert app.view.curve(0).metric.name == "gpu.power"
-        await pilot.press("M", "plus")
-        assert app.view.curve(0).metric.name == "gpu.memory_used"
+        await pilot.press("g", "plus")
         assert app.view.window == 300
         await pilot.press(*["minus"] * 9)
         assert app.view.window == 3600
@@ -281,48 +257,6 @@ def test_a_click_selects_a_gpu() -> None:
         assert app.view.subject == "GPU-0005"
 
     play(FakeFeed(), (200, 50), script)
-
-
-def other_run(feed: FakeFeed) -> None:
-    """A training of another user on the devices of the first, with epochs of its own."""
-    for second, frame in enumerate(feed.frames):
-        first = frame.runs[0]
-        other = first._replace(key="other", id="id-other", name="vit", user="eve", epoch=second // 60 + 50, rank=0)
-        began = [
-            Boundary("other", second, Mark.EPOCH_BEGIN, second // 60 + 50, 0, "train", 0, (START + second) * 10**9)
-        ] * (second % 60 == 0)
-        frame._runs = (*frame.runs, other._replace(gpus=first.gpus, world_size=1))
-        frame._boundaries = (*frame.boundaries, *began)
-
-
-def test_a_chart_shows_the_epochs_of_one_run_at_a_time() -> None:
-    feed = FakeFeed()
-    other_run(feed)
-
-    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        def marked() -> set[str]:
-            return {mark.run for mark in app.view.curve(0).marks}
-
-        await pilot.press("G")
-        await pilot.pause()
-        assert app.view.subject == HOST
-        seen = set()
-        await pilot.press("tab")
-        for _ in range(12):
-            await pilot.press("down")
-            assert marked() == {app.view.selected_run}
-            name = next(run.name for run in app.view.runs if run.id == app.view.selected_run)
-            assert f"epochs of {name}" in "\n".join(text(app))
-            seen |= marked()
-        assert {"id-0", "id-other"} <= seen
-        await pilot.press("g", "home")
-        assert app.view.subject == "GPU-0000"
-        assert marked() == {"id-0"}, "a GPU that two runs share, and the selected one is on another"
-        while app.view.selected_run != "id-other":
-            await pilot.press("down")
-        assert marked() == {"id-other"}
-
-    play_former(feed, (160, 50), script)
 
 
 def test_runs_are_counted_and_not_their_rows() -> None:

@@ -234,11 +234,6 @@ class GpumonApp(Stage):
         self.view.step_subject(step)
         self.draw()
 
-    def do_panel(self, step: int) -> None:
-        """Another metric."""
-        self.view.step_panel(step)
-        self.draw()
-
     def do_zoom(self, step: int) -> None:
         """A shorter or a longer window."""
         self.view.zoom(step)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -15,14 +14,13 @@ from gpumon.diagnosis.finding import Finding, Severity
 from gpumon.diagnosis.live import findings, is_news
 from gpumon.frame import NAN, Driver, Frame, Origin, Process, Run, Sample
 from gpumon.history.open import open_history
-from gpumon.history.query import HOST, Query
+from gpumon.history.query import HOST
 from gpumon.history.windows import USUAL, WINDOWS
 from gpumon.live import WAITING, LiveState
 from gpumon.metrics import HOST_INDEX, Metric
 from gpumon.missing import is_known
 from gpumon.needs import why_missing
 from gpumon.origin import Capability
-from gpumon.panels import GPU_PANELS, HOST_PANELS, Panel
 from gpumon_tui.freshness import freshness
 from gpumon_tui.happened import Happened
 from gpumon_tui.kept_runs import KeptRuns
@@ -31,9 +29,6 @@ from gpumon_tui.memo import Memo
 from gpumon_tui.process_list.facts import ProcessFacts, facts_of
 from gpumon_tui.process_list.programs import OwnPrograms
 from gpumon_tui.remembered import Remembered
-from gpumon_tui.renderables.axis import scale_top
-from gpumon_tui.renderables.buckets import read
-from gpumon_tui.renderables.chart import ChartCurve
 from gpumon_tui.renderables.text_width import safe
 from gpumon_tui.shown_time import ShownTime
 
@@ -109,8 +104,6 @@ class View:
         self._states_of: tuple[Frame | None, bool, bool] = None, False, False
         self._findings: Memo[list[Finding]] = Memo()
         self._subject: str | None = None
-        self._panel = 0
-        self._panels: Memo[tuple[Panel, ...]] = Memo()
 
     def say(self, text: str, now: float | None = None) -> None:
         """Tell the user something at the foot, such as what a key did, for some seconds."""
@@ -228,16 +221,11 @@ class View:
     def select(self, subject: str) -> None:
         """Show the history of a device."""
         self._subject = subject
-        self._panel %= len(self.panels())
 
     def step_subject(self, step: int) -> None:
         """The next or the previous GPU; the host comes after the last."""
         subjects = self._subjects()
         self.select(subjects[(subjects.index(self.subject) + step) % len(subjects)])
-
-    def step_panel(self, step: int) -> None:
-        """The next or the previous metric."""
-        self._panel = (self._panel + step) % len(self.panels())
 
     @property
     def window(self) -> int:
@@ -259,47 +247,6 @@ class View:
     def point(self, time: float) -> None:
         """Put the cursor of the charts at a moment (s since 1970), and show a window that holds it."""
         self.shown.point(time, self.window, self.history.begin, self.now)
-
-    def panels(self) -> tuple[Panel, ...]:
-        """The charts there are for the subject, without those it has no values for."""
-        subject = self.subject
-        of_scope = GPU_PANELS if subject else HOST_PANELS
-
-        def known() -> tuple[Panel, ...]:
-            return tuple(panel for panel in of_scope if self.history.has(subject, panel.metric.name)) or of_scope
-
-        return self._panels.get(0, (subject, self.history.end), known)
-
-    def curve(self, place: int) -> ChartCurve:
-        """The chart at a place: the selected metric, then the ones after it."""
-        panels = self.panels()
-        panel = panels[(self._panel + place) % len(panels)]
-        drawn, of = self.epochs_drawn()
-        subject, name = self.subject, panel.metric.name
-        interval, until = self.state.interval, self.now if self.paused else inf
-        limit = self.limit_of(panel.metric)
-        return ChartCurve(
-            metric=panel.metric,
-            subject=self.subject_name(),
-            read=lambda grid: read(
-                history=self.history, subject=subject, metric=name, grid=grid, interval=interval, end=until
-            ),
-            cell=lambda grid: self.history.cell(Query(subject, (name,), grid.begin, until, grid=grid)),
-            begin=self.history.begin,
-            newest=self.history.last(subject, name, until),
-            now=self.now,
-            window=self.window,
-            interval=interval,
-            top=self._top(panel, limit),
-            limit=limit,
-            marks=drawn.marks,
-            spans=drawn.spans,
-            faults=drawn.faults,
-            missing=self.why_missing(panel.metric),
-            epochs_of=of,
-            edge=self.freshness.edge,
-            end=self.shown.end,
-        )
 
     def epochs_drawn(self) -> tuple[Drawn, str]:
         """Epochs for the charts of the subject, of one run at a time; and its name where several could be meant.
@@ -338,13 +285,6 @@ class View:
         run = self.epochs.run(groups[chosen][0]) if chosen else None
         return safe(run.name) if run else ""
 
-    def subject_name(self) -> str:
-        """The subject for people: `GPU 3 · NVIDIA H100 80GB`, or the host."""
-        sample = self.sample
-        if sample is not None:
-            return f"GPU {sample.device.label} · {safe(sample.device.name)}"
-        return f"host {safe(self.hostname)}".rstrip()
-
     def _subjects(self) -> list[str]:
         return [*(sample.device.uuid for sample in self.samples), HOST]
 
@@ -362,14 +302,6 @@ class View:
         """Of the device whose history is shown; None for the host."""
         subject = self.subject
         return next((sample for sample in self.samples if sample.device.uuid == subject), None)
-
-    def _top(self, panel: Panel, limit: float) -> float:
-        for known in (panel.full_scale, limit):
-            if known > 0:
-                return known
-        end = self.shown.end if self.shown.is_past else self.now
-        largest = self.history.peak(self.subject, panel.metric.name, end - self.window, end)
-        return scale_top(largest, panel.metric.unit)
 
     def why_missing(self, metric: Metric) -> str:
         """Return why the subject has no values of a metric, for people; empty where that is not known."""

@@ -17,15 +17,17 @@ COLORS: tuple[Line, ...] = (
         Segment("memory in use; rose: by processes other than the run", theme.PLAIN),
     ],
     [
-        Segment("⣿⢝⠁    ", theme.ink(theme.MINT)),
-        Segment("long windows: solid to the lowest value, sparse to the mean, dot: highest", theme.PLAIN),
+        Segment("⠒⠒⠒⠒⠒  ", theme.ink(theme.MINT)),
+        Segment("in charts: the mean; the band around it goes from the lowest to the highest value", theme.PLAIN),
     ],
     [Segment("yellow ", theme.WARN), Segment("attention: nearly full, hot, stale, allocated but idle", theme.PLAIN)],
     [Segment("red    ", theme.CRITICAL), Segment("problem: full, too hot, heat-throttled, lost, died", theme.PLAIN)],
-    [Segment("e7  │  ", theme.EPOCH[0]), Segment("epoch 7 began here, as the training reported", theme.PLAIN)],
-    [Segment("OOM ╳  ", theme.CRITICAL), Segment("out of memory here; the run shows the requested size", theme.PLAIN)],
-    [Segment("━━━━━  ", theme.PHASE), Segment("on the time axis: validation, test or checkpoint", theme.PLAIN)],
-    [Segment("─────  ", theme.BRIEF_PHASE), Segment("the same, too short to draw to scale", theme.PLAIN)],
+    [Segment("╷e7    ", theme.RUN), Segment("epoch 7 began here, as the training reported", theme.PLAIN)],
+    [Segment("▲ OOM  ", theme.CRITICAL), Segment("out of memory here; the run shows the requested size", theme.PLAIN)],
+    [
+        Segment("▀▀▀", theme.ink(theme.ROSE)), Segment("▀▀  ", theme.ink(theme.SAND)),
+        Segment("below a chart: validation or test, and checkpoints", theme.PLAIN),
+    ],
     [Segment("dimmed ", theme.FADED), Segment("no newer data; the header says since when", theme.PLAIN)],
 )  # fmt: skip
 WORDS = (
