@@ -11,7 +11,6 @@ from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.view import View
 from gpumon_tui.widgets.gpu_table import GpuTable
 from gpumon_tui.widgets.lines import Lines
-from gpumon_tui.widgets.split import SplitBar
 from gpumon_tui.widgets.table import Table
 from gpumon_tui.widgets.tables import EpochTable, Processes, RunTable
 from tests.tui.former_layout import Plan, Tables, plan
@@ -35,7 +34,8 @@ class FormerPage(TerminalPage):
     def __init__(self, view: View) -> None:
         super().__init__(view)
         self.gpus = GpuTable(view)
-        self.memory_split = SplitBar(view)
+        self.memory_split = Container(id="split")
+        """Where the parts of memory were."""
         self.processes = Processes(view, id="processes")
         self.runs = RunTable(view, id="runs")
         self.epochs = EpochTable(view, self.runs)
@@ -51,7 +51,7 @@ class FormerPage(TerminalPage):
 
     @property
     def drawn(self) -> tuple[Lines, ...]:
-        return (self.gpus, self.memory_split, self.processes, self.runs, self.epochs)
+        return (self.gpus, self.processes, self.runs, self.epochs)
 
     def compose(self) -> ComposeResult:
         """Yield what lies on the page."""

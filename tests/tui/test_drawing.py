@@ -11,6 +11,7 @@ from rich.segment import Segment
 
 from gpumon.analysis.gpu_state import GpuState
 from gpumon.analysis.memory import PARTS, MemoryBreakdown
+from gpumon.frame import Sample
 from gpumon.history.downsample import Envelope, downsample
 from gpumon.history.grid import Grid
 from gpumon.history.query import Series
@@ -21,10 +22,11 @@ from gpumon_tui.levels import CRITICAL, FINE, WARN, level
 from gpumon_tui.renderables.bar import bar, bar_text, shared_bar
 from gpumon_tui.renderables.buckets import HOLD
 from gpumon_tui.renderables.difference import changed
+from gpumon_tui.renderables.gpu_charts import legend
 from gpumon_tui.renderables.gpu_columns import gpu_columns
 from gpumon_tui.renderables.gpu_row import GpuLine, gpu_row
+from gpumon_tui.renderables.memory_bar import TINTS, WHOLE, memory_bar
 from gpumon_tui.renderables.placed import drawn as drawn_line
-from gpumon_tui.renderables.split import legend, shares, stacked, strip
 from gpumon_tui.renderables.table import Cell, TableColumn, table
 from gpumon_tui.renderables.text_width import fit, width
 from tests.builders import sample
@@ -128,62 +130,57 @@ def test_changes_far_apart_are_two_ranges() -> None:
     assert changed(line("ab", "yz"), line("ac", "xz"), 24) == [(1, 2), (22, 23)]
 
 
-@pytest.mark.parametrize("cells", [0, 1, 3, 6, 7, 40, 157])
-@pytest.mark.parametrize(
-    "amounts", [[50.0, 20.0, 1.0, 0.001, 9.0, 0.5], [nan, nan, nan, 3.0, 77.0, nan], [0.0, 5.0, 0.0, 0.0, 0.0, 0.0]]
-)
-def test_parts_fill_their_bar_and_none_is_lost(amounts: list[float], cells: int) -> None:
-    found = shares(amounts, cells)
-    assert sum(found) == cells
-    there = [amount > 0 for amount in amounts]
-    assert not any(many for many, present in zip(found, there, strict=True) if not present)
-    if cells >= sum(there):
-        assert [many > 0 for many in found] == there
-    if cells >= 40:
-        largest = max(amount for amount in amounts if amount == amount)
-        assert found[amounts.index(largest)] == max(found)
+GIB = 2.0**30
+KNOWN = {"run_allocated": 28.2 * GIB, "run_reserved": 37.6 * GIB, "run_used": 38.2 * GIB, "memory_reserved": 0.5 * GIB}
 
 
-def test_no_known_part_is_no_bar() -> None:
-    assert shares([nan] * 6, 10) == [0] * 6
-    assert plain(stacked(None, 8)) == "┈" * 8
+def holding(used: float, total: float = 79.5 * GIB, **known: float) -> Sample:
+    return sample(0, memory_used=used, memory_total=total, **known)
 
 
-def test_each_part_of_memory_has_a_letter_and_a_color_of_its_own() -> None:
-    letters, styles = zip(*(theme.PARTS[part.name] for part in PARTS), strict=True)
-    assert len(set(letters)) == len(PARTS) == len(MemoryBreakdown._fields)
-    assert len(set(styles)) == len(PARTS)
-    assert [part.name for part in PARTS] == list(MemoryBreakdown._fields)
+@pytest.mark.parametrize("cells", [1, 3, 6, 7, 40, 157])
+@pytest.mark.parametrize("used", [0.0, 0.001, 3.0, 47.0, 79.5])
+def test_parts_of_memory_fill_their_bar(used: float, cells: int) -> None:
+    for known in ({}, KNOWN):
+        line = memory_bar(holding(used * GIB, **known), cells)
+        assert len(plain(line)) == cells
+        in_use = sum(len(part.text) for part in line if part.style != TINTS["free"])
+        assert abs(in_use - cells * used / 79.5) <= 0.5
 
 
-@pytest.mark.parametrize("cells", [40, 80, 100, 160])
+def test_memory_of_which_nothing_is_known_is_no_bar() -> None:
+    assert memory_bar(holding(nan), 8) == memory_bar(holding(3 * GIB, nan), 8) == []
+
+
+def test_each_part_of_memory_that_is_in_use_has_a_color_of_its_own() -> None:
+    assert [part.name for part in PARTS] == list(MemoryBreakdown._fields) == list(TINTS)
+    assert len({*TINTS.values(), WHOLE}) == len(PARTS), "what is free and what the driver keeps have the empty track"
+
+
+@pytest.mark.parametrize("cells", [60, 80, 100, 160])
 def test_the_parts_of_memory_are_named_with_their_sizes(cells: int) -> None:
-    divided = MemoryBreakdown(*(gibibytes * 2**30 for gibibytes in (28.2, 9.4, 0.6, 8.8, 32.0, 0.5)))
-    text = plain(legend(divided, cells))
+    text = plain(legend(holding(47.0 * GIB, **KNOWN), None, cells))
     assert width(text) <= cells
     assert "allocated 28.2" in text
-    if cells >= 80:
-        assert "free 32.0" in text
+    assert ("free 32.0" in text) == (cells >= 80)
     assert ("context and libraries" in text) == (cells >= 160)
 
 
 def test_no_memory_of_a_gpu_that_mig_divides_is_called_free() -> None:
-    whole = sample(0, memory_used=3 * 2.0**30, memory_total=80 * 2.0**30, memory_reserved=0.0)
-    assert "free" in " ".join(map(plain, strip(whole, None, 100, 3)))
+    whole = holding(3 * GIB, 80 * GIB, memory_reserved=0.0)
+    assert "free" in plain(legend(whole, None, 100))
     of_instances = {PROCESSES: Availability.OF_INSTANCES}
-    divided = whole._replace(device=whole.device._replace(missing=of_instances))
-    text = " ".join(map(plain, strip(divided, None, 100, 3)))
+    text = plain(legend(whole._replace(device=whole.device._replace(missing=of_instances)), None, 100))
     assert "divided by MIG" in text
-    assert "3.0 GiB" in text
     assert "free" not in text
     assert "80.0" not in text
 
 
 def test_what_is_not_known_of_memory_is_left_out() -> None:
-    text = plain(legend(MemoryBreakdown(nan, nan, nan, 3 * 2.0**30, 77 * 2.0**30, nan), 160))
+    text = plain(legend(holding(3 * GIB), None, 160))
     assert "allocated" not in text
-    assert "╱ in use 3.0 GiB" in text, "other than whose?"
-    assert "unknown" in plain(legend(None, 80))
+    assert "in use 3.0" in text, "other than whose?"
+    assert "unknown" in plain(legend(holding(nan), None, 80))
 
 
 def test_the_runs_own_memory_stands_out_from_that_of_others() -> None:

@@ -216,20 +216,6 @@ def test_ranks_are_below_their_run_where_there_is_room() -> None:
     assert [f"rank {rank} GPU {rank}" in line for rank, line in enumerate(lines[at + 1 : at + 5])] == [True] * 4
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
-def test_the_memory_of_the_chosen_gpu_divides_into_its_parts(size: tuple[int, int]) -> None:
-    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        for key in ("g", "g", "g", "g"):
-            await pilot.press(key)
-        screen = "\n".join(text(app))
-        for part in ("█ allocated 28.2", "▓ cached 9.4", "▒ context", "╱ other", "▁ free 32.0"):
-            assert part in screen, screen
-        await pilot.press("g")
-        assert "█ allocated" not in "\n".join(text(app)), "no run on this one"
-
-    play_former(FakeFeed(), size, script)
-
-
 def test_a_run_without_room_for_its_notes_still_says_why_it_failed() -> None:
     feed = FakeFeed()
     for frame in feed.frames:

@@ -38,16 +38,6 @@ CRITICAL = palette.ink("crit", bold=True)
 LEVELS = (PLAIN, WARN, CRITICAL)
 """By the number that `levels.level` gives."""
 
-PARTS = {
-    "allocated": ("█", palette.ink(BLUE)),
-    "cached": ("▓", palette.tinted(BLUE, 0.4)),
-    "context": ("▒", palette.ink(SAND)),
-    "others": ("╱", palette.ink(ROSE)),
-    "free": ("▁", TRACK),
-    "driver": ("░", DIM),
-}
-"""Letter and color of the parts of device memory: told apart by each of the two alone."""
-
 
 def ink(role: str) -> Style:
     """A plain style of one color."""
