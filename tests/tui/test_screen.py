@@ -80,12 +80,21 @@ class Confined(FakeFeed):
         )
 
 
+def processes_of(feed: FakeFeed) -> list[str]:
+    """The page of processes."""
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press("3")
+
+    return play(feed, (200, 50), script)
+
+
 def test_jobs_and_containers_have_a_column_where_a_process_is_in_one() -> None:
-    lines = play_former(Confined(), (200, 50))
-    (heading,) = (line for line in lines if "HOST-MEM" in line)
-    at = heading.index("WHERE")
+    lines = processes_of(Confined())
+    (heading,) = (line for line in lines if "program" in line)
+    at = heading.index("job or container")
     assert sum("job 4242 · docker 3f2" in line[at:] for line in lines) == 1
-    assert not any("WHERE" in line for line in play_former(FakeFeed(), (200, 50)))
+    assert not any("job or container" in line for line in processes_of(FakeFeed()))
 
 
 class Encoding(FakeFeed):
@@ -102,13 +111,13 @@ class Encoding(FakeFeed):
 
 
 def test_video_engines_have_columns_where_a_process_uses_one_and_no_sample_is_not_0() -> None:
-    lines = play_former(Encoding(), (200, 50))
-    (heading,) = (line for line in lines if "HOST-MEM" in line)
-    at = heading.index("ENC%")
-    assert heading[at : at + 9] == "ENC% DEC%"
-    told = {pid: line[at : at + 9] for line in lines for pid in ("1000", "1037", "1074") if f" {pid} " in line[:20]}
-    assert told == {"1000": " 25%   0%", "1037": "  0%   0%", "1074": "   –    –"}
-    assert not any("ENC%" in line for line in play_former(FakeFeed(), (200, 50)))
+    lines = processes_of(Encoding())
+    (heading,) = (line for line in lines if "program" in line)
+    at = heading.index("enc %")
+    assert heading[at : at + 12].split() == ["enc", "%", "dec", "%"]
+    told = {line[:9].split()[-1]: line[at : at + 12].split() for line in lines if re.match(r"▌? +\d{4} ", line)}
+    assert [told[pid] for pid in ("1000", "1037", "1074")] == [["25", "0"], ["0", "0"], ["–", "–"]]
+    assert not any("enc %" in line for line in processes_of(FakeFeed()))
 
 
 def test_a_partial_repaint_is_a_full_one() -> None:
