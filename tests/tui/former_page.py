@@ -11,8 +11,7 @@ from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.view import View
 from gpumon_tui.widgets.gpu_table import GpuTable
 from gpumon_tui.widgets.lines import Lines
-from gpumon_tui.widgets.table import Table
-from gpumon_tui.widgets.tables import EpochTable, Processes, RunTable
+from gpumon_tui.widgets.tables import EpochTable, RunTable
 from tests.tui.former_layout import Plan, Tables, plan
 
 BARS = 2
@@ -26,7 +25,7 @@ class FormerPage(TerminalPage):
     FormerPage Container { visibility: hidden; } /* Textual would paint it behind its parts */
     FormerPage #tables { layout: vertical; height: 1fr; }
     FormerPage #tables.beside { layout: horizontal; }
-    FormerPage Processes, FormerPage EpochTable, FormerPage #trainings { height: 1fr; }
+    FormerPage #processes, FormerPage EpochTable, FormerPage #trainings { height: 1fr; }
     FormerPage #tables.beside #trainings { margin-left: 2; }
     """
     name_shown = OVERVIEW
@@ -36,14 +35,12 @@ class FormerPage(TerminalPage):
         self.gpus = GpuTable(view)
         self.memory_split = Container(id="split")
         """Where the parts of memory were."""
-        self.processes = Processes(view, id="processes")
+        self.processes = Container(id="processes")
+        """Where processes were."""
         self.runs = RunTable(view, id="runs")
         self.epochs = EpochTable(view, self.runs)
-        self.table: Table = self.processes
-        """The table to which keys go."""
-        self.processes.active = True
+        self.runs.active = True
         self._plan: Plan | None = None
-        self._has_gpus = True
         self._above = Container(id="above")
         """Where charts were."""
         self._trainings = Container(self.runs, self.epochs, id="trainings")
@@ -51,46 +48,27 @@ class FormerPage(TerminalPage):
 
     @property
     def drawn(self) -> tuple[Lines, ...]:
-        return (self.gpus, self.processes, self.runs, self.epochs)
+        return (self.gpus, self.runs, self.epochs)
 
     def compose(self) -> ComposeResult:
         """Yield what lies on the page."""
         yield from (self.gpus, self.memory_split, self._above, self._tables)
 
-    def do_table(self) -> None:
-        """Keys go to the other table."""
-        self.activate(self.runs if self.table is self.processes else self.processes)
-
     def do_move(self, step: int) -> None:
-        """Move the cursor of the table that has the keys."""
-        self.table.move(step)
+        """Move the cursor of the table of runs."""
+        self.runs.move(step)
 
     def do_page(self, pages: int) -> None:
         """Move it by pages."""
-        self.table.move(pages * self.table.page)
+        self.runs.move(pages * self.runs.page)
 
     def do_open(self) -> None:
         """Open or close the run under the cursor."""
-        if self.table is self.runs:
-            self.runs.toggle()
-
-    def on_table_activated(self, message: Table.Activated) -> None:
-        """A table was clicked."""
-        message.stop()
-        self.activate(message.table)
-        self.post_message(self.Changed())
-
-    def activate(self, table: Table) -> None:
-        """Send keys to one of the tables; where only one has room, that is shown."""
-        self.table = table
-        for one in (self.processes, self.runs):
-            one.active = one is table
-        self._plan = None
+        self.runs.toggle()
 
     def share_out(self, size: Size) -> None:
         """Give each part its room; nothing moves as long as the plan is the same."""
         view = self.view
-        self._follow_kind()
         self.runs.follow()
         problem_rows = 0 if view.samples else self.gpus.problem_rows(size.width)
         new = plan(
@@ -108,17 +86,7 @@ class FormerPage(TerminalPage):
         self._above.styles.height = new.chart_rows
         self._tables.set_class(new.tables is Tables.BESIDE, "beside")
         alone = new.tables is Tables.ONE
-        self.processes.display = not alone or self.table is self.processes
-        self._trainings.display = not alone or self.table is self.runs
+        self.processes.display = not alone
         self._trainings.styles.height = new.training_rows or "1fr"
         self.runs.styles.height = new.run_rows
         self.epochs.display = new.epochs
-        self.processes.aside = "tab: runs" if alone else ""
-        self.runs.aside = "tab: processes" if alone else ""
-
-    def _follow_kind(self) -> None:
-        """Send keys to the past runs of a machine without a GPU, and to the processes of another."""
-        view = self.view
-        if view.frame is not None and self._has_gpus != bool(view.samples):
-            self._has_gpus = not self._has_gpus
-            self.activate(self.processes if self._has_gpus else self.runs)

@@ -1,4 +1,4 @@
-"""The tables: processes, runs, and the epochs of a run."""
+"""The tables of runs and of the epochs of one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpumon.diagnosis.rank_rules import notes
 from gpumon.frame import NAN, Frame, Run, RunState
 from gpumon_tui.asked import OFTEN
 from gpumon_tui.memo import Memo
-from gpumon_tui.renderables import epochs, processes, runs
+from gpumon_tui.renderables import epochs, runs
 from gpumon_tui.renderables.table import Row, TableColumn, table
 from gpumon_tui.renderables.text_width import Line, safe
 from gpumon_tui.view import View
@@ -22,56 +22,6 @@ from gpumon_tui.widgets.table import LazyRows, Table
 
 WHOLE = -1
 """The number of a whole run among its rows."""
-
-
-class Processes(Table):
-    """Table of the processes on the GPUs."""
-
-    title = "Processes"
-
-    @property
-    def columns(self) -> tuple[TableColumn, ...]:
-        """The columns for what its processes are in and use."""
-        return processes.columns(processes.extras(self.view.processes))
-
-    @property
-    def empty(self) -> str:
-        """The text in place of rows."""
-        if self.view.frame is None:
-            return self.view.freshness.text
-        if not self.view.tells_processes:
-            return "this recording has no process data"
-        text = processes.no_process(self.view.samples, self.view.origin.problem)
-        return f"{text}. {self.notice}" if self.notice else text
-
-    @property
-    def notice(self) -> str:
-        """The reason why some processes cannot be seen."""
-        return self.view.origin.notice
-
-    @property
-    def left_out(self) -> int:
-        """Processes that had no room in the frame."""
-        return self.view.frame.dropped if self.view.frame else 0
-
-    @property
-    def is_told(self) -> bool:
-        """Whether each GPU told of its processes."""
-        return super().is_told and processes.are_told(self.view.samples)
-
-    def rows(self) -> tuple[list[Hashable], LazyRows]:
-        view = self.view
-        devices = {sample.device.uuid: sample.device for sample in view.samples}
-        by_key = {run.key: run for run in view.runs}
-        ordered = processes.order(view.processes, devices)
-        subject, has = view.subject, processes.extras(view.processes)
-
-        def row(place: int) -> Row:
-            process = ordered[place]
-            device, run = devices.get(process.uuid), by_key.get(process.run)
-            return processes.row(process, device, run, view.now, selected=process.uuid == subject, has=has)
-
-        return [processes.key(process) for process in ordered], LazyRows(len(ordered), row)
 
 
 class RunKey(NamedTuple):
