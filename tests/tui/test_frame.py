@@ -10,9 +10,10 @@ from textual.events import Key as Press
 from textual.pilot import Pilot
 
 from gpumon_tui.app import GpumonApp
-from gpumon_tui.keys import CHART, EVENTS, OVERVIEW, PAGES, PROCESSES, RUNS, pressed
+from gpumon_tui.keys import CHART, EVENTS, KEYS, OVERVIEW, PAGES, PROCESSES, RUNS, applying, offered, pressed
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.pages.registry import REGISTERED, page_class
+from gpumon_tui.renderables import footer
 from gpumon_tui.renderables.text_width import Line
 from gpumon_tui.view import View
 from gpumon_tui.widgets.lines import Lines
@@ -205,12 +206,41 @@ def test_names_of_pages_are_told_apart_by_their_digits() -> None:
 @pytest.mark.parametrize("cells", [40, 60, 80, 120, 200])
 def test_help_and_quit_are_always_at_the_end_of_the_foot(cells: int) -> None:
     async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
-        assert text(app)[-1].endswith("? help  q quit")
+        assert text(app)[-1].endswith("q quit  ? help")
         await pilot.click(offset=cell(app, "? help"))
         await pilot.pause()
         assert "Keys" in "\n".join(text(app))
 
     play(FakeFeed(), (cells, 24), script)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_s_own_keys_have_room_at_80_columns_where_only_its_own_name_stands(page: str) -> None:
+    line, places = footer.footer(PAGES, page, offered(page), 80)
+    shown = "".join(segment.text for segment in line)
+    assert [name for name in PAGES if name in shown] == [page]
+    assert [name for begin, _, name in places if begin < 40][: len(PAGES)] == ["1", "2", "3", "4", "5"]
+    own = [f"{key.shown} {key.brief}" for key in applying(page) if page in key.pages and key.brief]
+    assert sum(text in shown for text in own) >= min(2, len(own))
+    assert shown.endswith("? help ")
+    named = "".join(segment.text for segment in footer.footer(PAGES, page, (), 100)[0])
+    assert all(name in named for name in PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_foot_names_the_keys_of_few_pages_before_those_of_all(page: str) -> None:
+    own = {key.brief for key in KEYS if page in key.pages}
+    is_own = [brief in own for _, brief in offered(page)]
+    assert is_own == sorted(is_own, reverse=True)
+
+
+@pytest.mark.parametrize("page", [RUNS, EVENTS])
+def test_keys_that_do_nothing_on_a_page_are_neither_offered_nor_in_its_help(page: str) -> None:
+    assert not {"zoom", "pan", "subject", "panel"} & {key.action for key in applying(page)}
+    assert not {"window", "metric"} & {brief for _, brief in offered(page)}
+    assert [pressed(page, name) for name in ("plus", "minus", "less_than_sign", "greater_than_sign")] == [None] * 4
+    of_gpu = pressed(page, "g")
+    assert (of_gpu and of_gpu.action) == ("only_gpu" if page == EVENTS else None)
 
 
 def test_what_was_said_gives_the_foot_back_to_the_keys() -> None:
@@ -221,6 +251,6 @@ def test_what_was_said_gives_the_foot_back_to_the_keys() -> None:
         assert text(app)[-1].endswith("theme: light")
         app.poll()
         await pilot.pause()
-        assert text(app)[-1].endswith("q quit")
+        assert text(app)[-1].endswith("? help")
 
     play(FakeFeed(), (120, 30), script)

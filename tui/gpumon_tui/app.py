@@ -25,7 +25,7 @@ from gpumon_tui.guard import Guard, stop
 from gpumon_tui.happened import Happened, OpenEvents
 from gpumon_tui.instead import Instead, Past, Simulation
 from gpumon_tui.kept_runs import KeptRuns, OpenLedgers
-from gpumon_tui.keys import OVERVIEW, PAGES, applying, pressed
+from gpumon_tui.keys import OVERVIEW, PAGES, offered, pressed
 from gpumon_tui.look import TerminalLook, of_terminal
 from gpumon_tui.pages.page import TerminalPage
 from gpumon_tui.pages.registry import REGISTERED, Pages, page_class
@@ -226,7 +226,7 @@ class GpumonApp(Stage):
         self.page = self.pages[name]
         for page in self.pages.values():
             page.display = page is self.page
-        self.footer.page, self.footer.bindings = name, tuple((k.shown, k.brief) for k in applying(name) if k.brief)
+        self.footer.page, self.footer.bindings = name, offered(name)
         self.page.share_out(self._room(self.size))
 
     def do_subject(self, step: int) -> None:

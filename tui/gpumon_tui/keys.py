@@ -59,19 +59,21 @@ KEYS = (
     Key("c", "overlay", "c", "lay over the chart: the mean of the run's other GPUs, each GPU, or nothing", "overlay",
         pages=(CHART,)),
     Key("escape,0", "to_now", "Esc 0", "from the past and the cursor back to now", "live", pages=(CHART,)),
-    Key("g,right", "subject", "g G", "next or previous GPU (also → ←); the host follows the last", "GPU", by=1),
-    Key("G,left", "subject", "", "", by=-1),
+    Key("enter", "open", "enter", "open it: a GPU's chart, a run, a process", "open", pages=(OVERVIEW,)),
+    Key("g,right", "subject", "g G", "next or previous GPU (also → ←); the host follows the last", "GPU", by=1,
+        pages=(OVERVIEW,)),
+    Key("G,left", "subject", "", "", by=-1, pages=(OVERVIEW,)),
     Key("m", "panel", "m M", "next or previous metric", "metric", by=1, pages=(CHART,)),
     Key("M", "panel", "", "", by=-1, pages=(CHART,)),
-    Key("plus,equals_sign", "zoom", "+ -", "shorter or longer time window, 2 seconds to 31 days", "window", by=-1),
-    Key("minus", "zoom", "", "", by=1),
+    Key("plus,equals_sign", "zoom", "+ -", "shorter or longer time window, 2 seconds to 31 days", "window", by=-1,
+        pages=(OVERVIEW, PROCESSES)),
+    Key("minus", "zoom", "", "", by=1, pages=(OVERVIEW, PROCESSES)),
     Key("space", "pause", "space", "pause the display; sampling continues, a recording stands still", "pause"),
     Key("left_square_bracket", "seek", "[ ]", "a recording: back or forward a minute; { } ten minutes", by=-60),
     Key("right_square_bracket", "seek", "", "", by=60),
     Key("left_curly_bracket", "seek", "", "", by=-600),
     Key("right_curly_bracket", "seek", "", "", by=600),
     Key("tab,shift+tab", "table", "tab", "the next table: GPUs, runs, processes", "table"),
-    Key("enter", "open", "enter", "open it: a GPU's chart, a run, a process", "open", pages=(OVERVIEW,)),
     Key("enter", "open", "enter", "open a run: its epochs, what lies between them, curves", pages=(RUNS,)),
     Key("escape,backspace", "back", "esc", "close what was opened last, then the filter", pages=(RUNS,)),
     Key("slash", "filter", "/", "only runs with these words in name, id, user, state or tag", pages=(RUNS,)),
@@ -105,9 +107,9 @@ KEYS = (
     Key("escape", "close", "esc", "close the filter, then show all events", pages=(EVENTS,)),
     Key(
         "less_than_sign,comma,shift+left", "pan", "< >", "charts: half a window back or forward; also shift ← →",
-        "past", by=-1,
+        by=-1, pages=(OVERVIEW,),
     ),
-    Key("greater_than_sign,full_stop,shift+right", "pan", "", "", by=1),
+    Key("greater_than_sign,full_stop,shift+right", "pan", "", "", by=1, pages=(OVERVIEW,)),
     Key("0", "to_now", "0", "charts: from the past back to now"),
     Key("s", "simulate", "s", "if no GPU can be read: switch to a simulation and back"),
     Key("a,exclamation_mark", "attention", "a !", "what needs attention, the selected GPU and run first"),
@@ -129,6 +131,13 @@ def applying(page: str) -> tuple[Key, ...]:
     others = [key for key in KEYS if not key.pages and not taken.intersection(key.keys.split(","))]
     always = [key for key in others if key.action in ALWAYS]
     return (*always, *own, *(key for key in others if key.action not in ALWAYS))
+
+
+def offered(page: str) -> tuple[tuple[str, str], ...]:
+    """Return the keys of a page for the footer, each with what it does: those of the fewest pages first."""
+    briefs = [key for key in applying(page) if key.brief]
+    briefs.sort(key=lambda key: (key.action in ALWAYS, len(key.pages) or len(PAGES)))
+    return tuple((key.shown, key.brief) for key in briefs)
 
 
 def pressed(page: str, name: str) -> Key | None:

@@ -10,16 +10,16 @@ from gpumon_tui import theme
 from gpumon_tui.keys import PAGES
 from gpumon_tui.renderables.text_width import Line, cut, length, safe, spread
 
-NAMED_FROM, ONE_NAMED_FROM = 80, 60
-"""Cells from which all pages stand with their names, and from which the one on screen does."""
+NAMED_FROM, ONE_NAMED_FROM = 100, 60
+"""Cells from which all pages stand with their names, and from which the one on screen does: keys need the room."""
 KEY_NAMES = {
     "?": "question_mark", "+": "plus", "-": "minus", "/": "slash", "!": "exclamation_mark", "Esc": "escape",
     "↵": "enter", "[": "left_square_bracket", "]": "right_square_bracket", "{": "left_curly_bracket",
     "^Z": "ctrl+z", "F2": "f2", ":": "colon",
 }  # fmt: skip
 """Textual's names of keys that are shown as they are written."""
-PINNED = ("?", "q")
-"""Keys that are always there, at the end."""
+PINNED = ("q", "?")
+"""Keys that are always there, at the end; the help is the last."""
 SPELLED = {"↵": "Enter"}
 """Keys for which ASCII has no letter."""
 Place = tuple[int, int, str]
