@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from gpumon.cli.options import DEFAULT_SOURCE, add_places, add_source, reads_hardware, resolve_options
@@ -51,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.source is None and live.has_writer():
         return _show(live, live.interval(), where, arguments)
     live.close()
+    from tempfile import TemporaryDirectory  # beside a daemon nothing of one's own is kept
+
     # Runs that a view sees by itself are gone with it: the real ledger belongs to daemons.
     with TemporaryDirectory(prefix="gpumon-tui-") as directory:
         ledger = f"{directory}/{LEDGER}"
@@ -59,7 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show(live: Live, interval: float, where: Places, arguments: argparse.Namespace, own: str = "") -> int:
-    from gpumon_tui import app
+    from gpumon_tui.unused import left_out
+
+    with left_out():
+        from gpumon_tui import app
 
     def simulation() -> AbstractContextManager[Live]:
         return private_sampler(where, argparse.Namespace(source="sim", interval=1.0, speed=1.0, gpm=True))

@@ -373,6 +373,7 @@ def run(
     `notify`: the terminal is asked to notify of runs that end and GPUs that become free.
     Raises what crashed the view; the terminal is given back before.
     """
+    gc.set_threshold(GARBAGE)
     app = GpumonApp(
         feed, interval=interval, simulation=simulation, past=past, player=player, ledgers=ledgers,
         read_events=read_events,
@@ -384,7 +385,6 @@ def run(
     app.view.look = look._replace(theme=THEMES.get(app.view.remembered.get("theme"), look.theme))
     app.news = TerminalNews(os.environ, app.write_aside, notifies=notify)
     gc.freeze()  # modules stay: to walk through them again and again would find nothing, and hold up the keys
-    gc.set_threshold(GARBAGE)
     with Guard(app.end).watching():
         app.run()
     app.news.end(to_terminal)

@@ -1,0 +1,57 @@
+"""Modules that the imports of the view bring and that it never uses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from gpumon_tui.unused import NEVER_OPENED, NO_MODULE
+
+
+def printed(code: str) -> list[str]:
+    """The words that code prints in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+@pytest.fixture(scope="module")
+def loaded() -> list[str]:
+    return printed(
+        "import sys\n"
+        "from gpumon_tui.unused import left_out\n"
+        "with left_out():\n"
+        "    from gpumon_tui import app\n"
+        "from gpumon_tui.pages import overview\n"
+        "print(*sys.modules)"
+    )
+
+
+@pytest.mark.parametrize("module", [NO_MODULE, "_ssl", NEVER_OPENED, "textual.widgets._input", "textual.widgets._tree"])
+def test_the_view_begins_without_what_it_never_uses(loaded: list[str], module: str) -> None:
+    assert "gpumon_tui.app" in loaded
+    assert module not in loaded
+
+
+def test_what_was_left_out_comes_when_it_is_asked_for() -> None:
+    said = printed(
+        "import gc\n"
+        "from gpumon_tui.unused import left_out\n"
+        "with left_out():\n"
+        "    from gpumon_tui import app\n"
+        "import ssl, textual.command\n"
+        "print(ssl.create_default_context.__name__, textual.command.CommandPalette.is_open.__name__, gc.isenabled())"
+    )
+    assert said == ["create_default_context", "is_open", "True"]
+
+
+def test_what_was_imported_before_stays() -> None:
+    said = printed(
+        "import ssl, textual.command, sys\n"
+        "from gpumon_tui.unused import left_out\n"
+        "with left_out():\n"
+        "    print(sys.modules['ssl'] is ssl, sys.modules['textual.command'] is textual.command)\n"
+        "print(sys.modules['ssl'] is ssl, sys.modules['textual.command'] is textual.command)"
+    )
+    assert said == ["True"] * 4
