@@ -27,8 +27,9 @@ class Terminal:
         self._ask("kill-server")
 
     def shows(self, run: str, epochs: str) -> None:
-        """Wait until a run stands there as finished, with `epochs` as "3/3" and a loss."""
-        row = re.compile(rf"{run[:15]}.* {epochs} .*loss [\d.].*finished")  # a long name is cut to its column
+        """Wait until a run stands on the page of runs as finished, with `epochs` as "3/3" and a loss."""
+        self._ask("send-keys", "4")
+        row = re.compile(rf"● +{run[:15]}.* {epochs} .*loss [\d.]")  # ● ended well; a long name is cut to its column
         try:
             until(lambda: row.search(self._ask("capture-pane", "-p")))
         except AssertionError:
