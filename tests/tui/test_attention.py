@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 
 from gpumon.diagnosis.finding import Finding, Severity, Subject
@@ -12,6 +13,7 @@ from gpumon_tui.app import GpumonApp
 from gpumon_tui.renderables.attention import LAST_SEEN, NOTHING, UNKNOWN, attention, counted, selected_first, wrapped
 from gpumon_tui.renderables.text_width import length, width
 from gpumon_tui.screens.attention import Attention
+from gpumon_tui.screens.scrolled import Scrolled
 from tests.tui.fakes import FakeFeed
 from tests.tui.screen import play, text
 
@@ -90,3 +92,19 @@ def test_the_line_of_keys_counts_what_needs_attention() -> None:
     calm = play(FakeFeed(gpus=1, seconds=5), (120, 40))[-1]
     assert "finding" not in calm
     assert "quit" in calm
+
+
+@pytest.mark.parametrize("opened", ["a", "question_mark", "colon"])
+def test_keys_typed_faster_than_a_window_closes_end_nothing(opened: str) -> None:
+    seen: dict[str, Any] = {}
+
+    async def script(app: GpumonApp, pilot: Pilot[Any]) -> None:
+        await pilot.press(opened)
+        for key in ("escape", "escape", "escape", "3"):
+            app.post_message(events.Key(key, None))
+        await pilot.pause()
+        await pilot.pause()
+        seen["page"], seen["above"] = app.page.name_shown, isinstance(app.screen, Scrolled)
+
+    play(FakeFeed(lost=(3,)), (80, 24), script)
+    assert seen == {"page": "Processes", "above": False}

@@ -107,14 +107,16 @@ class Commands(Scrolled):
 
     def on_key(self, event: events.Key) -> None:
         """Type, choose, do, or close."""
+        if self.is_closed:
+            return
         event.stop()
         event.prevent_default()
         lines, name = self.list, event.key
         if name in ("escape", "ctrl+c", "ctrl+p"):
-            self.dismiss()
+            self.close()
         elif name == "enter":
             chosen = lines.matching[lines.at : lines.at + 1]
-            self.dismiss()
+            self.close()
             for command in chosen:
                 self.app.post_message(Footer.Pressed(command.key))
         elif name in _STEPS:

@@ -49,6 +49,8 @@ class Scrolled(ModalScreen[None]):
     def __init__(self, text: Text) -> None:
         super().__init__()
         self._text = text
+        self.is_closed = False
+        """Keys that were typed before the terminal's next picture still come here; they are for the page below."""
 
     def compose(self) -> ComposeResult:
         """Compose the lines in a box that scrolls."""
@@ -61,11 +63,17 @@ class Scrolled(ModalScreen[None]):
 
     def on_key(self, event: events.Key) -> None:
         """Close, unless the key scrolls."""
-        if event.key not in _SCROLL:
+        if event.key not in _SCROLL and not self.is_closed:
             event.stop()
             event.prevent_default()
-            self.dismiss()
+            self.close()
 
     def on_click(self) -> None:
         """Close."""
-        self.dismiss()
+        self.close()
+
+    def close(self) -> None:
+        """Give the screen back to the page, once."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.dismiss()
